@@ -1,0 +1,37 @@
+"""One class for each thing a caller may handle differently; each message names the failure and the remedy."""
+
+
+class FedclustError(Exception):
+    """Whatever fedclust raises on purpose."""
+
+
+class StudyError(FedclustError):
+    """The study, or a parameter of an estimator, cannot be carried out as written."""
+
+
+class DataError(FedclustError):
+    """A site's rows cannot be used; the text names site and column, never a value."""
+
+
+class OutOfBounds(FedclustError):
+    """A value lies beyond the bound under which sums are exact."""
+
+
+class WireError(FedclustError):
+    """Bytes that are not a well-formed message of the expected kind."""
+
+
+class JournalError(FedclustError):
+    """The journal is damaged, belongs to another study, or contradicts the run."""
+
+
+class RunFailed(FedclustError):
+    """The run ended without a result."""
+
+
+class QuorumLost(RunFailed):
+    """Too few parties answered a step. `missing` maps each silent or refusing party to its reason."""
+
+    def __init__(self, text: str, missing: dict[str, str]) -> None:
+        super().__init__(text)
+        self.missing = missing
