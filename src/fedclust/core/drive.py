@@ -1,0 +1,175 @@
+"""The loop that settles an algorithm's effects through an engine, and remembers each step.
+
+A step is atomic: either enough parties answered and the algorithm goes on, or it learns `QuorumLost`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from typing import Protocol as Structural
+
+from fedclust.core import wire
+from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
+from fedclust.core.errors import JournalError, QuorumLost
+from fedclust.core.journal import ANSWERED, ASKED, Journal
+from fedclust.core.protocol import Ask, Protocol, Quorum, Report
+from fedclust.core.types import PartyId
+
+T = TypeVar("T")
+Reply = Sealed | Refusal
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+class Engine(Structural):
+    """What carries calls to parties and brings their answers; a party that does not answer is left out."""
+
+    @property
+    def parties(self) -> tuple[PartyId, ...]: ...
+    def exchange(
+        self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int
+    ) -> dict[PartyId, Reply]: ...
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A party that was asked and did not contribute."""
+
+    step: int
+    handler: str
+    party: PartyId
+    code: str
+
+
+@dataclass
+class Coordinator:
+    """One run's place in its script: the engine, the journal, the step it is at, and who was absent when."""
+
+    engine: Engine
+    run: str = "run"
+    journal: Journal | None = None
+    timeout: float | None = None
+    step: int = 0
+    absences: list[Absence] = field(default_factory=list)
+    received: dict[PartyId, int] = field(default_factory=dict)
+
+    def drive(self, protocol: Protocol[T], watch: Watch | None = None) -> T:
+        """Run a protocol to its result."""
+        answer: Any = None
+        failure: QuorumLost | None = None
+        while True:
+            try:
+                effect = protocol.throw(failure) if failure else protocol.send(answer)
+            except StopIteration as stop:
+                return stop.value  # type: ignore[no-any-return]
+            answer, failure = None, None
+            if isinstance(effect, Report):
+                if watch:
+                    watch(effect.facts)
+                continue
+            try:
+                answer = self.settle(effect)
+            except QuorumLost as lost:
+                failure = lost
+
+    def settle(self, ask: Ask) -> Any:
+        """One step: ask, check the quorum, combine."""
+        self.step += 1
+        calls = self._calls(ask)
+        need = _needed(ask.quorum, len(calls))
+        replies = self._exchange(calls, need)
+        sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
+        missing = {
+            party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
+            for party in calls
+            if party not in sealed
+        }
+        self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
+        if len(sealed) < need:
+            raise QuorumLost(_lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
+        return ask.who.release.total(list(sealed.values())) if ask.want == "total" else sealed
+
+    def _calls(self, ask: Ask) -> dict[PartyId, Call]:
+        def call(message: Any, cohort: tuple[PartyId, ...]) -> Call:
+            return Call(self.run, self.step, ask.who.name, message, ask.want, cohort)
+
+        if ask.messages is not None:
+            cohort = tuple(ask.messages)
+            return {party: call(message, cohort) for party, message in ask.messages.items()}
+        cohort = self.engine.parties if ask.among is None else ask.among
+        return dict.fromkeys(cohort, call(ask.message, cohort))
+
+    def _exchange(self, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+        """The replies of this step, from the journal if they are there, else from the parties."""
+        if self.journal is None:
+            return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+        digest = _digest(calls)
+        asked = self.journal.recall(ASKED, self.step)
+        if asked is not None and asked != digest:
+            raise JournalError(
+                f"step {self.step} differs from the one recorded; resume with the same study, data and version"
+            )
+        if (answered := self.journal.recall(ANSWERED, self.step)) is not None:
+            return _unpack(answered)
+        if asked is None:
+            self.journal.write(ASKED, self.step, digest)
+        replies = self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+        self.journal.write(ANSWERED, self.step, _pack(replies))
+        return replies
+
+    def _valid(self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+        """Replies to this very step from parties that were asked; late and foreign ones are dropped."""
+        kept: dict[PartyId, Reply] = {}
+        for party in calls:
+            reply = replies.get(party)
+            if isinstance(reply, Refusal):
+                kept[party] = reply
+            elif isinstance(reply, Sealed) and (reply.run, reply.step, reply.handler) == (
+                self.run,
+                self.step,
+                calls[party].handler,
+            ):
+                kept[party] = reply
+                self.received[party] = self.received.get(party, 0) + reply.size
+        return kept
+
+
+def _digest(calls: Mapping[PartyId, Call]) -> bytes:
+    first = next(iter(calls.values()), None)
+    if first is not None and all(call is first for call in calls.values()):
+        return first.digest
+    return b"".join(call.digest for call in calls.values())
+
+
+def _needed(quorum: Quorum, asked: int) -> int:
+    if quorum == "all":
+        return asked
+    return math.ceil(quorum * asked) if isinstance(quorum, float) else min(int(quorum), asked)
+
+
+def _lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:
+    reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
+    shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
+    return f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). Mend that and resume, or set quorum"
+
+
+@dataclass(frozen=True)
+class _Answers:
+    sealed: tuple[bytes, ...]
+    refused: dict[str, str]
+
+
+def _pack(replies: Mapping[PartyId, Reply]) -> bytes:
+    sealed = tuple(r.bytes for r in replies.values() if isinstance(r, Sealed))
+    return wire.encode(_Answers(sealed, {p: r.code for p, r in replies.items() if isinstance(r, Refusal)}))
+
+
+def _unpack(data: bytes) -> dict[PartyId, Reply]:
+    answers = wire.decode(_Answers, data)
+    replies: dict[PartyId, Reply] = {party: Refusal(party, code) for party, code in answers.refused.items()}
+    for packed in answers.sealed:
+        reply = Sealed.decode(packed)
+        replies[reply.party] = reply
+    return replies

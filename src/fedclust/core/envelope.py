@@ -1,0 +1,103 @@
+"""What travels between the coordinator and a site: a call, and a sealed answer or a refusal."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedclust.core import wire
+from fedclust.core.protocol import HANDLERS, Want
+from fedclust.core.types import PartyId
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A call or an answer as bytes carry it; `body` is a message of the handler's own type."""
+
+    run: str
+    step: int
+    handler: str
+    want: str
+    cohort: tuple[str, ...]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question of a run. The same object goes to every party that gets the same message."""
+
+    run: str
+    step: int
+    handler: str
+    message: Any
+    want: Want
+    cohort: tuple[PartyId, ...]
+
+    @cached_property
+    def bytes(self) -> bytes:
+        body = wire.encode(self.message)
+        return wire.encode(Envelope(self.run, self.step, self.handler, self.want, self.cohort, body))
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.bytes).digest()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Call:
+        e = wire.decode(Envelope, data)
+        if e.want not in ("total", "each") or e.handler not in HANDLERS:
+            raise wire.WireError("a call for something this version does not know")
+        message = wire.decode(HANDLERS[e.handler].message, e.body)
+        return cls(e.run, e.step, e.handler, message, e.want, e.cohort)
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """An answer that passed the gate; built nowhere else."""
+
+    party: PartyId
+    run: str
+    step: int
+    handler: str
+    release: Any
+
+    @cached_property
+    def bytes(self) -> bytes:
+        return wire.encode(
+            Envelope(self.run, self.step, self.handler, "sealed", (self.party,), wire.encode(self.release))
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Sealed:
+        e = wire.decode(Envelope, data)
+        if e.want != "sealed" or e.handler not in HANDLERS or len(e.cohort) != 1:
+            raise wire.WireError("an answer to something this version does not know")
+        return cls(e.cohort[0], e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
+
+    @property
+    def size(self) -> int:
+        """The bytes of the answer itself, as the ledger counts them."""
+        return wire.size(self.release)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A site's no. It carries a code, never a text: an exception's message may quote data."""
+
+    party: PartyId
+    code: str
+
+
+REMEDIES = {
+    "too-few-rows": "it holds fewer rows than its policy lets take part",
+    "handler-not-allowed": "its policy does not allow this question",
+    "not-a-sum": "it was asked for its own answer where only a sum may leave",
+    "bad-data": "its data cannot be used; its own log says why",
+    "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
+    "step-reused": "it had answered another question under this step",
+    "not-understood": "the question was not understood; both sides must run the same version of fedclust",
+    "failed": "an error at the site; its own log says which",
+    "no-answer": "no answer came in time",
+}

@@ -1,0 +1,85 @@
+"""The coordinator's memory: every question before it is asked and every answer before it is used, each chained to the last.
+
+A run killed anywhere goes on from here to the same bits, and a finished run can be replayed without its sites. Records that
+were being written when the machine died are dropped; any other damage is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+from fedclust.core.errors import JournalError
+
+HEAD = b"fedclust journal 1\n"
+ASKED, ANSWERED = b"?", b"!"
+_FRAME = struct.Struct("<cQI")
+
+
+class Journal:
+    """An append-only file of (kind, step, payload), readable by its owner alone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._places: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self._chain = hashlib.sha256(HEAD).digest()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
+        sound = self._load()
+        self._file.truncate(sound)
+        self._file.seek(sound)
+        if not sound:
+            self._file.write(HEAD)
+        self._flush()
+
+    @property
+    def steps(self) -> int:
+        """The last step whose answers are recorded."""
+        return max((step for kind, step in self._places if kind == ANSWERED), default=0)
+
+    def recall(self, kind: bytes, step: int) -> bytes | None:
+        """The payload recorded for a step, or None."""
+        if (kind, step) not in self._places:
+            return None
+        start, length = self._places[kind, step]
+        return os.pread(self._file.fileno(), length, start)
+
+    def write(self, kind: bytes, step: int, payload: bytes) -> None:
+        """Append a record and wait until the disk has it."""
+        frame = _FRAME.pack(kind, step, len(payload))
+        self._places[kind, step] = (self._file.tell() + len(frame), len(payload))
+        self._chain = hashlib.sha256(self._chain + frame + payload).digest()
+        self._file.write(frame + payload + self._chain)
+        self._flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _flush(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _load(self) -> int:
+        """Index what is there and return the length of its sound part."""
+        head = self._file.read(len(HEAD))
+        if head != HEAD:
+            if HEAD.startswith(head):
+                return 0
+            raise JournalError(f"{self.path} is not a journal of this version; start a new run in another folder")
+        sound = len(HEAD)
+        while len(frame := self._file.read(_FRAME.size)) == _FRAME.size:
+            kind, step, length = _FRAME.unpack(frame)
+            payload, chain = self._file.read(length), self._file.read(len(self._chain))
+            if len(chain) < len(self._chain):
+                break
+            if hashlib.sha256(self._chain + frame + payload).digest() != chain:
+                raise JournalError(
+                    f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
+                )
+            self._places[kind, step] = (sound + _FRAME.size, length)
+            self._chain = chain
+            sound = self._file.tell()
+        return sound

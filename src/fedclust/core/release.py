@@ -1,0 +1,52 @@
+"""What may leave a site, declared field by field."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedclust.core import ring
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """How one field leaves: `sum` fields only ever show their total over parties, `each` fields show one party's answer."""
+
+    combine: Literal["sum", "each"]
+    why: str = ""
+
+
+def additive(why: str = "") -> Any:
+    """A field of which the coordinator needs the sum only."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("sum", why)})
+
+
+def shown(why: str) -> Any:
+    """A field the coordinator sees party by party, and why it must."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why)})
+
+
+@dataclass(frozen=True)
+class Release:
+    """Base of every answer; each field of a subclass is declared by `additive()` or `shown(why)`."""
+
+    @classmethod
+    def schema(cls) -> dict[str, Disclosure]:
+        return _schema(cls)
+
+    @classmethod
+    def total(cls, parts: list[Any]) -> Any:
+        """The answer of all parties together."""
+        return cls(*(ring.total([getattr(part, name) for part in parts]) for name in cls.schema()))
+
+
+@functools.cache
+def _schema(cls: type[Release]) -> dict[str, Disclosure]:
+    return {field.name: field.metadata["disclosure"] for field in dataclasses.fields(cls)}
+
+
+@dataclass(frozen=True)
+class Done(Release):
+    """A site carried out a step and has nothing to show."""

@@ -1,0 +1,131 @@
+"""Sums that do not depend on who adds them in which order: integers modulo 2^128, each worth a power of two.
+
+Example
+-------
+>>> a, b = Exact.of(0.1, unit=-60), Exact.of(0.2, unit=-60)
+>>> (a + b) == (b + a), float((a + b).floats())
+(True, 0.30000000000000004)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from fedclust.core.errors import OutOfBounds, WireError
+from fedclust.core.types import Floats, Limbs, Units
+
+LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+MODULUS = 1 << 128
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """An array of numbers, each an integer of the ring times 2**unit.
+
+    `limbs` has a trailing axis (low, high) in two's complement; `unit` broadcasts to the shape of the numbers. Units are
+    public: they follow from the question, not from the rows.
+    """
+
+    limbs: Limbs
+    unit: Units
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.limbs.shape[:-1]
+
+    @classmethod
+    def of(cls, values: object, *, unit: int | Units) -> Exact:
+        """Numbers rounded once, half to even, to multiples of 2**unit."""
+        floats = np.asarray(values, np.float64)
+        units = np.asarray(unit, np.int32)
+        numbers = [
+            _integer(v, int(u)) for v, u in zip(floats.flat, np.broadcast_to(units, floats.shape).flat, strict=True)
+        ]
+        return cls(limbs_of(numbers, floats.shape), units)
+
+    @classmethod
+    def counts(cls, values: object) -> Exact:
+        """Whole numbers below 2^63, exactly."""
+        low = np.asarray(values, np.int64)
+        limbs = np.stack([low.view(np.uint64), (low >> 63).view(np.uint64)], axis=-1)
+        return cls(limbs, np.zeros((), np.int32))
+
+    def __add__(self, other: Exact) -> Exact:
+        return total([self, other])
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Exact)
+            and self.limbs.shape == other.limbs.shape
+            and bool((self.limbs == other.limbs).all())
+            and bool((self.unit == other.unit).all())
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def integers(self) -> list[int]:
+        """The ring's integers as Python's, signed, in C order."""
+        flat = self.limbs.reshape(-1, 2)
+        unsigned = [int(low) | (int(high) << 64) for low, high in flat]
+        return [n - MODULUS if n >> 127 else n for n in unsigned]
+
+    def floats(self) -> Floats:
+        """The numbers as float64, rounded once, half to even."""
+        low, high = self.limbs[..., 0], self.limbs[..., 1]
+        negative = (high >> np.uint64(63)).astype(bool)
+        low = np.where(negative, ~low + np.uint64(1), low)
+        high = np.where(negative, ~high + (low == 0), high)
+        length = _bit_length(high)
+        up = np.minimum(np.uint64(64) - length, np.uint64(63))
+        # The 64 leading bits, the last one set if anything lies below: rounding those to 53 rounds the number once.
+        spilled = low & ~(~np.uint64(0) << np.minimum(length, np.uint64(63)))
+        spilled = np.where(length == 64, low, spilled)
+        leading = np.where(length == 64, high, (high << up) | (low >> np.minimum(length, np.uint64(63))))
+        leading = np.where(length == 0, low, leading | (spilled != 0))
+        magnitude = np.ldexp(leading.astype(np.float64), length.astype(np.int32) + self.unit)
+        return np.where(negative, -magnitude, magnitude)
+
+
+def total(terms: Sequence[Exact]) -> Exact:
+    """The sum of many, in one pass over each half of the low limb."""
+    first = terms[0]
+    for term in terms[1:]:
+        if term.limbs.shape != first.limbs.shape or not np.array_equal(term.unit, first.unit):
+            raise WireError("parties answered in different shapes or units; all must run the same version of fedclust")
+    limbs = np.stack([term.limbs for term in terms])
+    low, high = limbs[..., 0], limbs[..., 1]
+    bottom = (low & LOW).sum(axis=0)
+    middle = (low >> HALF).sum(axis=0) + (bottom >> HALF)
+    out = np.empty_like(first.limbs)
+    out[..., 0] = (bottom & LOW) | (middle << HALF)
+    out[..., 1] = high.sum(axis=0) + (middle >> HALF)
+    return Exact(out, first.unit)
+
+
+def limbs_of(numbers: Sequence[int], shape: tuple[int, ...]) -> Limbs:
+    """Signed Python integers below 2^127 in magnitude as limbs."""
+    if any(not -(1 << 127) <= n < 1 << 127 for n in numbers):
+        raise OutOfBounds("a sum exceeds 127 bits; scale the columns or declare smaller bounds")
+    data = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
+    return np.frombuffer(data, "<u8").astype(np.uint64).reshape(*shape, 2)
+
+
+def power_above(bound: float) -> int:
+    """The smallest b with bound <= 2**b."""
+    mantissa, exponent = np.frexp(bound)
+    return int(exponent) - (1 if mantissa == 0.5 else 0)
+
+
+def _integer(value: float, unit: int) -> int:
+    return round(Fraction(float(value)) * Fraction(2) ** -unit)
+
+
+def _bit_length(high: Limbs) -> Limbs:
+    upper = high >> HALF
+    half = np.where(upper != 0, upper, high)
+    return (np.frexp(half.astype(np.float64))[1] + np.where(upper != 0, 32, 0)).astype(np.uint64)

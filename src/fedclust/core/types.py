@@ -1,0 +1,13 @@
+"""The few names that every module shares."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PartyId = str
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Units = NDArray[np.int32]
+Limbs = NDArray[np.uint64]
+Array = NDArray[Any]

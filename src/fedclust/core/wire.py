@@ -1,0 +1,269 @@
+"""Messages as bytes, and back only if every byte is as declared: the annotations of a dataclass are its format.
+
+No type is ever named by the sender: the receiver knows which message it waits for and refuses anything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import struct
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from fedclust.core.errors import WireError
+from fedclust.core.ring import Exact
+
+T = TypeVar("T")
+MAGIC = b"FC\x01"
+MAX_BYTES = 1 << 30
+MAX_ITEMS = 1 << 24
+MAX_DIMS = 4
+DTYPES = tuple(np.dtype(name) for name in ("<f8", "<f4", "<i8", "<i4", "<i2", "<u8", "u1", "?"))
+CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_U32 = struct.Struct("<I")
+_I64 = struct.Struct("<q")
+_F64 = struct.Struct("<d")
+
+
+class Codec(NamedTuple):
+    put: Callable[[Any, list[bytes]], None]
+    take: Callable[[Reader], Any]
+    size: Callable[[Any], int]
+
+
+class Reader:
+    """A cursor that never reads past the end and never allocates more than is there."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.view = memoryview(data)
+        self.at = 0
+
+    def bytes(self, count: int) -> memoryview:
+        if count > len(self.view) - self.at:
+            raise WireError("a message is shorter than it says")
+        self.at += count
+        return self.view[self.at - count : self.at]
+
+    def u32(self) -> int:
+        return int(_U32.unpack(self.bytes(4))[0])
+
+
+def encode(message: Any) -> bytes:
+    """The bytes of a message whose fields match its annotations."""
+    out = [MAGIC, name_of(type(message)).encode() + b"\0"]
+    _codec(type(message)).put(message, out)
+    return b"".join(out)
+
+
+def decode(kind: type[T], data: bytes | memoryview) -> T:
+    """The message in `data`, which must be one of `kind` to the last byte."""
+    if len(data) > MAX_BYTES:
+        raise WireError(f"a message of {len(data)} bytes is larger than {MAX_BYTES}")
+    head = MAGIC + name_of(kind).encode() + b"\0"
+    reader = Reader(data)
+    if bytes(reader.view[: len(head)]) != head:
+        raise WireError(
+            f"expected a {name_of(kind)} of format {MAGIC[2]}; both sides must run the same version of fedclust"
+        )
+    reader.at = len(head)
+    message = _codec(kind).take(reader)
+    if reader.at != len(reader.view):
+        raise WireError("a message is longer than it says")
+    return typing.cast("T", message)
+
+
+def size(message: Any) -> int:
+    """The length of `encode(message)`, without building it."""
+    return len(MAGIC) + len(name_of(type(message))) + 1 + _codec(type(message)).size(message)
+
+
+@functools.cache
+def name_of(kind: type) -> str:
+    return f"{kind.__module__.removeprefix('fedclust.')}.{kind.__qualname__}"
+
+
+@functools.cache
+def _codec(hint: Any) -> Codec:
+    """The codec of an annotation."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if origin in (typing.Union, types.UnionType) and len(args) == 2 and types.NoneType in args:
+        return _optional(_codec(next(a for a in args if a is not types.NoneType)))
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return _sequence(_codec(args[0]))
+    if origin is dict and args[0] is str:
+        return _mapping(_codec(args[1]))
+    if origin is np.ndarray:
+        return _array(args[1])
+    if dataclasses.is_dataclass(hint):
+        return _record(typing.cast("type", hint))
+    raise TypeError(f"{hint} cannot travel")
+
+
+def _record(kind: type) -> Codec:
+    hints = typing.get_type_hints(kind)
+    names = tuple(field.name for field in dataclasses.fields(kind))
+    codecs = tuple((name, _codec(hints[name])) for name in names)
+
+    def put(value: Any, out: list[bytes]) -> None:
+        for name, codec in codecs:
+            codec.put(getattr(value, name), out)
+
+    def take(reader: Reader) -> Any:
+        return kind(*[codec.take(reader) for _, codec in codecs])
+
+    def measure(value: Any) -> int:
+        return sum(codec.size(getattr(value, name)) for name, codec in codecs)
+
+    return Codec(put, take, measure)
+
+
+def _optional(inner: Codec) -> Codec:
+    def put(value: Any, out: list[bytes]) -> None:
+        out.append(b"\0" if value is None else b"\1")
+        if value is not None:
+            inner.put(value, out)
+
+    def take(reader: Reader) -> Any:
+        return inner.take(reader) if _flag(reader) else None
+
+    return Codec(put, take, lambda value: 1 + (0 if value is None else inner.size(value)))
+
+
+def _sequence(inner: Codec) -> Codec:
+    def put(value: Any, out: list[bytes]) -> None:
+        out.append(_U32.pack(len(value)))
+        for item in value:
+            inner.put(item, out)
+
+    def take(reader: Reader) -> Any:
+        return tuple(inner.take(reader) for _ in range(_count(reader)))
+
+    return Codec(put, take, lambda value: 4 + sum(map(inner.size, value)))
+
+
+def _mapping(inner: Codec) -> Codec:
+    def put(value: Any, out: list[bytes]) -> None:
+        out.append(_U32.pack(len(value)))
+        for key, item in value.items():
+            _put_text(key, out)
+            inner.put(item, out)
+
+    def take(reader: Reader) -> Any:
+        found: dict[str, Any] = {}
+        for _ in range(_count(reader)):
+            key = _take_text(reader)
+            if key in found:
+                raise WireError("a message names a key twice")
+            found[key] = inner.take(reader)
+        return found
+
+    return Codec(put, take, lambda value: 4 + sum(4 + len(k.encode()) + inner.size(v) for k, v in value.items()))
+
+
+def _count(reader: Reader) -> int:
+    """How many items follow; each takes at least a byte, so a lie shows before anything is built."""
+    count = reader.u32()
+    if count > min(MAX_ITEMS, len(reader.view) - reader.at):
+        raise WireError("a message counts more items than it holds")
+    return count
+
+
+def _array(hint: Any) -> Codec:
+    """Arrays of one dtype, or of any that may travel where the annotation leaves it open."""
+    args = typing.get_args(hint)
+    only = np.dtype(args[0]) if args and isinstance(args[0], type) and issubclass(args[0], np.generic) else None
+
+    def put(value: Any, out: list[bytes]) -> None:
+        array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
+        if only is not None and array.dtype != only:
+            raise TypeError(f"an array of {array.dtype} where {only} was declared")
+        out.append(struct.pack(f"<BB{array.ndim}I", CODES[array.dtype], array.ndim, *array.shape))
+        out.append(array.tobytes())
+
+    def take(reader: Reader) -> Any:
+        return _take_array(reader, only)
+
+    return Codec(put, take, lambda value: 2 + 4 * value.ndim + value.nbytes)
+
+
+def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
+    code, ndim = reader.bytes(2)
+    if code >= len(DTYPES) or ndim > MAX_DIMS:
+        raise WireError("an array of a kind that may not travel")
+    dtype = DTYPES[code]
+    if only is not None and dtype != only:
+        raise WireError(f"an array of {dtype} where {only} was expected")
+    shape = struct.unpack(f"<{ndim}I", reader.bytes(4 * ndim))
+    data = reader.bytes(math.prod(shape) * dtype.itemsize)
+    if dtype.kind == "b" and data.nbytes and max(data) > 1:
+        raise WireError("a truth value that is neither true nor false")
+    array = np.frombuffer(data, dtype).reshape(shape)
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        raise WireError("an array holds a value that is not finite")
+    return array
+
+
+def _put_text(value: str, out: list[bytes]) -> None:
+    data = value.encode()
+    out.append(_U32.pack(len(data)))
+    out.append(data)
+
+
+def _take_text(reader: Reader) -> str:
+    try:
+        return bytes(reader.bytes(reader.u32())).decode()
+    except UnicodeDecodeError:
+        raise WireError("a text that is not UTF-8") from None
+
+
+def _put_bytes(value: bytes, out: list[bytes]) -> None:
+    out.append(_U32.pack(len(value)))
+    out.append(value)
+
+
+def _flag(reader: Reader) -> bool:
+    value = reader.bytes(1)[0]
+    if value > 1:
+        raise WireError("a truth value that is neither true nor false")
+    return bool(value)
+
+
+def _take_float(reader: Reader) -> float:
+    value = float(_F64.unpack(reader.bytes(8))[0])
+    if not math.isfinite(value):
+        raise WireError("a number that is not finite")
+    return value
+
+
+def _put_exact(value: Exact, out: list[bytes]) -> None:
+    _LIMBS.put(value.limbs, out)
+    _UNITS.put(value.unit, out)
+
+
+def _take_exact(reader: Reader) -> Exact:
+    limbs, unit = _LIMBS.take(reader), _UNITS.take(reader)
+    if limbs.ndim == 0 or limbs.shape[-1] != 2 or unit.shape not in ((), limbs.shape[:-1]):
+        raise WireError("an exact number of a shape it cannot have")
+    if unit.size and not (-2000 <= int(unit.min()) and int(unit.max()) <= 2000):
+        raise WireError("an exact number of a unit it cannot have")
+    return Exact(limbs, unit)
+
+
+_LIMBS = _array(np.dtype[np.uint64])
+_UNITS = _array(np.dtype[np.int32])
+_SCALARS: dict[Any, Codec] = {
+    bool: Codec(lambda v, out: out.append(b"\1" if v else b"\0"), _flag, lambda _: 1),
+    int: Codec(lambda v, out: out.append(_I64.pack(v)), lambda r: int(_I64.unpack(r.bytes(8))[0]), lambda _: 8),
+    float: Codec(lambda v, out: out.append(_F64.pack(v)), _take_float, lambda _: 8),
+    str: Codec(_put_text, _take_text, lambda v: 4 + len(v.encode())),
+    bytes: Codec(_put_bytes, lambda r: bytes(r.bytes(r.u32())), lambda v: 4 + len(v)),
+    Exact: Codec(_put_exact, _take_exact, lambda v: _LIMBS.size(v.limbs) + _UNITS.size(v.unit)),
+}
