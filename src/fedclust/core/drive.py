@@ -162,7 +162,7 @@ class _Answers:
 
 
 def _pack(replies: Mapping[PartyId, Reply]) -> bytes:
-    sealed = tuple(r.bytes for r in replies.values() if isinstance(r, Sealed))
+    sealed = tuple(r.packed for r in replies.values() if isinstance(r, Sealed))
     return wire.encode(_Answers(sealed, {p: r.code for p, r in replies.items() if isinstance(r, Refusal)}))
 
 

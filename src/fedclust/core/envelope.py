@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from fedclust.core import wire
+from fedclust.core.errors import WireError
 from fedclust.core.protocol import HANDLERS, Want
 from fedclust.core.types import PartyId
 
@@ -36,21 +37,21 @@ class Call:
     cohort: tuple[PartyId, ...]
 
     @cached_property
-    def bytes(self) -> bytes:
+    def packed(self) -> bytes:
         body = wire.encode(self.message)
         return wire.encode(Envelope(self.run, self.step, self.handler, self.want, self.cohort, body))
 
     @cached_property
     def digest(self) -> bytes:
-        return hashlib.sha256(self.bytes).digest()
+        return hashlib.sha256(self.packed).digest()
 
     @classmethod
     def decode(cls, data: bytes) -> Call:
         e = wire.decode(Envelope, data)
         if e.want not in ("total", "each") or e.handler not in HANDLERS:
-            raise wire.WireError("a call for something this version does not know")
+            raise WireError("a call for something this version does not know")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
-        return cls(e.run, e.step, e.handler, message, e.want, e.cohort)
+        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), e.cohort)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Sealed:
     release: Any
 
     @cached_property
-    def bytes(self) -> bytes:
+    def packed(self) -> bytes:
         return wire.encode(
             Envelope(self.run, self.step, self.handler, "sealed", (self.party,), wire.encode(self.release))
         )
@@ -73,7 +74,7 @@ class Sealed:
     def decode(cls, data: bytes) -> Sealed:
         e = wire.decode(Envelope, data)
         if e.want != "sealed" or e.handler not in HANDLERS or len(e.cohort) != 1:
-            raise wire.WireError("an answer to something this version does not know")
+            raise WireError("an answer to something this version does not know")
         return cls(e.cohort[0], e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
 
     @property

@@ -1,7 +1,7 @@
-"""The coordinator's memory: every question before it is asked and every answer before it is used, each chained to the last.
+"""The coordinator's memory: each question before it is asked, each answer before it is used, chained to the last.
 
-A run killed anywhere goes on from here to the same bits, and a finished run can be replayed without its sites. Records that
-were being written when the machine died are dropped; any other damage is an error.
+A run killed anywhere goes on from here to the same bits, and a finished run can be replayed without its sites. A record
+that was being written when the machine died is dropped; any other damage is an error.
 """
 
 from __future__ import annotations

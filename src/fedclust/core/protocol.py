@@ -1,7 +1,7 @@
 """An algorithm is a generator of effects; each effect states the least its author needs to learn.
 
-`total` learns a sum over parties, `each` one answer per party, `each_to` the same with an own message per party; `report`
-tells whoever watches. Effects compose by `yield from`.
+`total` learns a sum over parties, `each` one answer per party, `each_to` the same with an own message per party;
+`report` tells whoever watches. Effects compose by `yield from`.
 """
 
 from __future__ import annotations
@@ -103,3 +103,16 @@ def each_to(who: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum
 def report(**facts: Any) -> Protocol[None]:
     """Tell whoever watches."""
     yield Report(facts)
+
+
+def alone(protocol: Protocol[T], site: Site) -> T:
+    """Run a protocol of totals on one site's own rows; nothing leaves."""
+    answer: Any = None
+    while True:
+        try:
+            effect = protocol.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer = None
+        if isinstance(effect, Ask):
+            answer = effect.who.release.total([effect.who.answer(site, effect.message)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from fedclust.core import ring
 
 @dataclass(frozen=True)
 class Disclosure:
-    """How one field leaves: `sum` fields only ever show their total over parties, `each` fields show one party's answer."""
+    """How one field leaves: of a `sum` field the total over parties, of an `each` field one party's answer."""
 
     combine: Literal["sum", "each"]
     why: str = ""
@@ -34,17 +33,12 @@ class Release:
 
     @classmethod
     def schema(cls) -> dict[str, Disclosure]:
-        return _schema(cls)
+        return {field.name: field.metadata["disclosure"] for field in dataclasses.fields(cls)}
 
     @classmethod
     def total(cls, parts: list[Any]) -> Any:
         """The answer of all parties together."""
         return cls(*(ring.total([getattr(part, name) for part in parts]) for name in cls.schema()))
-
-
-@functools.cache
-def _schema(cls: type[Release]) -> dict[str, Disclosure]:
-    return {field.name: field.metadata["disclosure"] for field in dataclasses.fields(cls)}
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ MODULUS = 1 << 128
 class Exact:
     """An array of numbers, each an integer of the ring times 2**unit.
 
-    `limbs` has a trailing axis (low, high) in two's complement; `unit` broadcasts to the shape of the numbers. Units are
-    public: they follow from the question, not from the rows.
+    `limbs` has a trailing axis (low, high) in two's complement; `unit` broadcasts to the shape of the numbers. Units
+    are public: they follow from the question, not from the rows.
     """
 
     limbs: Limbs
@@ -88,7 +88,7 @@ class Exact:
         leading = np.where(length == 64, high, (high << up) | (low >> np.minimum(length, np.uint64(63))))
         leading = np.where(length == 0, low, leading | (spilled != 0))
         magnitude = np.ldexp(leading.astype(np.float64), length.astype(np.int32) + self.unit)
-        return np.where(negative, -magnitude, magnitude)
+        return np.asarray(np.where(negative, -magnitude, magnitude), np.float64)
 
 
 def total(terms: Sequence[Exact]) -> Exact:

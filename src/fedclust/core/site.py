@@ -8,27 +8,55 @@ from typing import Protocol
 
 import numpy as np
 
-from fedclust.core.types import Array, Floats, PartyId
+from fedclust.core.types import Array, Floats, PartyId, Units
 
 
 @dataclass(frozen=True)
 class View:
-    """How the study looks at a column: x' = (x - origin) / spread, one subtraction and one division."""
+    """How the study looks at the columns: x' = (x - origin) / spread, and |x'| <= 2**exponent.
 
-    origin: Floats
-    spread: Floats
+    One subtraction and one division; without origin the columns are seen as they are. The exponents make sums exact.
+    """
 
-    def of(self, block: Array) -> Floats:
+    exponents: Units
+    origin: Floats | None = None
+    spread: Floats | None = None
+
+    def of(self, block: Array) -> Array:
         """A block of columns, seen through the view."""
+        if self.origin is None or self.spread is None:
+            return block
         return np.asarray((block - self.origin[:, None]) / self.spread[:, None], np.float64)
 
+    def points(self, points: Array) -> Floats:
+        """Points (rows by columns) in original units, seen through the view."""
+        if self.origin is None or self.spread is None:
+            return np.asarray(points, np.float64)
+        return np.asarray((points - self.origin) / self.spread, np.float64)
+
     def back(self, points: Array) -> Floats:
-        """Points (rows by columns) of the view in original units."""
+        """Points of the view in original units."""
+        if self.origin is None or self.spread is None:
+            return np.asarray(points, np.float64)
         return np.asarray(points * self.spread + self.origin, np.float64)
 
     def largest(self, largest: Floats) -> Floats:
         """A bound on |x'| from one on |x|."""
-        return (largest + np.abs(self.origin)) / self.spread
+        if self.origin is None or self.spread is None:
+            return largest
+        return np.asarray((largest + np.abs(self.origin)) / self.spread, np.float64)
+
+    def admits(self, largest: Floats) -> bool:
+        """Whether columns with these largest magnitudes keep within the exponents."""
+        return bool((self.largest(largest) <= np.ldexp(1.0, self.exponents)).all())
+
+    def same(self, other: View | None) -> bool:
+        """Whether both show the same numbers."""
+        if other is None:
+            return False
+        if self.origin is None or other.origin is None:
+            return self.origin is other.origin
+        return np.array_equal(self.origin, other.origin) and np.array_equal(self.spread, other.spread)  # type: ignore[arg-type]
 
 
 class Site(Protocol):
@@ -46,5 +74,5 @@ class Site(Protocol):
     def rng(self) -> np.random.Generator: ...
     @property
     def memory(self) -> Mapping[str, Array]: ...
-    def blocks(self, view: View | None = None) -> Iterable[Array]: ...
+    def blocks(self, view: View) -> Iterable[Array]: ...
     def row_key(self) -> bytes: ...

@@ -6,7 +6,6 @@ No type is ever named by the sender: the receiver knows which message it waits f
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 import struct
 import types
@@ -83,17 +82,20 @@ def size(message: Any) -> int:
     return len(MAGIC) + len(name_of(type(message))) + 1 + _codec(type(message)).size(message)
 
 
-@functools.cache
 def name_of(kind: type) -> str:
+    """What the wire calls a kind of message."""
     return f"{kind.__module__.removeprefix('fedclust.')}.{kind.__qualname__}"
 
 
-@functools.cache
 def _codec(hint: Any) -> Codec:
-    """The codec of an annotation."""
+    """The codec of an annotation, built once."""
+    if (known := _CODECS.get(hint)) is None:
+        known = _CODECS[hint] = _build(hint)
+    return known
+
+
+def _build(hint: Any) -> Codec:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if hint in _SCALARS:
-        return _SCALARS[hint]
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and types.NoneType in args:
         return _optional(_codec(next(a for a in args if a is not types.NoneType)))
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
@@ -252,14 +254,14 @@ def _take_exact(reader: Reader) -> Exact:
     limbs, unit = _LIMBS.take(reader), _UNITS.take(reader)
     if limbs.ndim == 0 or limbs.shape[-1] != 2 or unit.shape not in ((), limbs.shape[:-1]):
         raise WireError("an exact number of a shape it cannot have")
-    if unit.size and not (-2000 <= int(unit.min()) and int(unit.max()) <= 2000):
+    if unit.size and int(np.abs(unit).max()) > 2000:
         raise WireError("an exact number of a unit it cannot have")
     return Exact(limbs, unit)
 
 
 _LIMBS = _array(np.dtype[np.uint64])
 _UNITS = _array(np.dtype[np.int32])
-_SCALARS: dict[Any, Codec] = {
+_CODECS: dict[Any, Codec] = {
     bool: Codec(lambda v, out: out.append(b"\1" if v else b"\0"), _flag, lambda _: 1),
     int: Codec(lambda v, out: out.append(_I64.pack(v)), lambda r: int(_I64.unpack(r.bytes(8))[0]), lambda _: 8),
     float: Codec(lambda v, out: out.append(_F64.pack(v)), _take_float, lambda _: 8),

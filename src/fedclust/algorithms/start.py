@@ -1,0 +1,136 @@
+"""Where the centres begin, when rows lie at several parties. No start shows a row.
+
+box      uniform in public bounds, else in mean +- 2 sd of the pooled columns: the same for every partition
+party    drawn by one random party in its own mean +- 2 sd
+careful  k-means++ at each party, each chosen row replaced by the mean of its 5 nearest; c-means of all candidates
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.errors import RunFailed
+from fedclust.core.protocol import Protocol, each, each_to, handler
+from fedclust.core.release import Release, shown
+from fedclust.core.site import Site, View
+from fedclust.core.types import Array, Floats, PartyId
+from fedclust.kernels import distances
+from fedclust.preprocessing import standardise
+
+NEIGHBOURS = 5  # paper 0: the mean of the 5 nearest rows stands for a row
+RESTARTS = 8
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How many centres are wanted."""
+
+    view: View
+    count: int
+
+
+@dataclass(frozen=True)
+class Candidates(Release):
+    points: Floats = shown("means of at least five rows each, or points drawn at random; where to start from")
+
+
+def box(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None) -> Protocol[Floats]:
+    """Uniform between bounds (in the view), one draw per centre and column."""
+    if bounds is None:
+        found = yield from standardise.columns(view)
+        low, high = found.mean - 2 * found.sd, found.mean + 2 * found.sd
+    else:
+        low, high = bounds
+    return low + (high - low) * np.random.RandomState(seed).rand(count, len(low))  # the papers' own stream
+
+
+@handler(releases=Candidates)
+def draw(site: Site, ask: Wish) -> Candidates:
+    """Points drawn in this party's mean +- 2 sd; never a row."""
+    rows = _rows(site, ask.view)
+    mean, sd = rows.mean(axis=0), rows.std(axis=0)
+    return Candidates(mean + 2 * sd * site.rng.uniform(-1, 1, (ask.count, rows.shape[1])))
+
+
+def party(view: View, count: int, parties: tuple[PartyId, ...], rng: np.random.Generator) -> Protocol[Floats]:
+    """Centres drawn by one party, chosen at random."""
+    chosen = parties[int(rng.integers(len(parties)))]
+    answers = yield from each_to(draw, {chosen: Wish(view, count)})
+    return answers[chosen].points
+
+
+@handler(releases=Candidates)
+def seeds(site: Site, ask: Wish) -> Candidates:
+    """k-means++ on this party's rows, each choice smoothed; a party with too few rows sends none."""
+    rows = _rows(site, ask.view, sample=site.rng)
+    if len(rows) < NEIGHBOURS:
+        return Candidates(np.empty((0, rows.shape[1])))
+    chosen = plus_plus(rows, min(ask.count, len(rows)), site.rng)
+    return Candidates(np.stack([_smoothed(rows, rows[i]) for i in chosen]))
+
+
+def careful(view: View, count: int, rng: np.random.Generator) -> Protocol[Floats]:
+    """c-means of all parties' candidates, the best of a few starts."""
+    answers = yield from each(seeds, Wish(view, count))
+    candidates = np.concatenate([answer.points for answer in answers.values()])
+    if not len(candidates):
+        raise RunFailed(f"no party has the {NEIGHBOURS} rows that careful seeding needs; use start='box'")
+    if len(candidates) <= count:
+        spare = candidates[rng.integers(len(candidates), size=count - len(candidates))]
+        return np.concatenate([candidates, spare])
+    return min((_lloyd(candidates, count, rng) for _ in range(RESTARTS)), key=lambda found: found[0])[1]
+
+
+def plus_plus(rows: Floats, count: int, rng: np.random.Generator, tries: int = 3) -> list[int]:
+    """Indices by D^2 sampling (Arthur and Vassilvitskii), the best of a few tries for each."""
+    chosen = [int(rng.integers(len(rows)))]
+    nearest = _squared(rows, rows[chosen[0]])
+    while len(chosen) < count:
+        mass = np.cumsum(nearest)
+        if mass[-1] <= 0:
+            chosen.append(int(rng.integers(len(rows))))
+            continue
+        picks = np.minimum(np.searchsorted(mass, rng.random(tries) * mass[-1], side="right"), len(rows) - 1)
+        left = [np.minimum(nearest, _squared(rows, rows[i])) for i in picks]
+        best = int(np.argmin([d.sum() for d in left]))
+        chosen.append(int(picks[best]))
+        nearest = left[best]
+    return chosen
+
+
+def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 50) -> tuple[float, Floats]:
+    """Plain c-means of a few points at the coordinator: objective and centres."""
+    centers = points[plus_plus(points, count, rng)].copy()
+    columns = np.ascontiguousarray(points.T)
+    for _ in range(rounds):
+        labels, d2 = distances.labels(columns, centers)
+        moved = np.stack(
+            [points[labels == c].mean(axis=0) if (labels == c).any() else centers[c] for c in range(count)]
+        )
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return float(d2.sum()), centers
+
+
+def _rows(site: Site, view: View, sample: np.random.Generator | None = None, most: int = 20_000) -> Floats:
+    """The party's rows in memory; of a large holding a random sample of whole rows."""
+    keep = None if sample is None or site.rows <= most else np.sort(sample.choice(site.rows, most, replace=False))
+    parts: list[Array] = []
+    at = 0
+    for block in site.blocks(view):
+        stop = at + block.shape[1]
+        parts.append(block.T if keep is None else block[:, keep[(keep >= at) & (keep < stop)] - at].T)
+        at = stop
+    return np.concatenate(parts).astype(np.float64)
+
+
+def _smoothed(rows: Floats, point: Floats) -> Floats:
+    nearest = np.argpartition(_squared(rows, point), NEIGHBOURS - 1)[:NEIGHBOURS]
+    return np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
+
+
+def _squared(rows: Floats, point: Floats) -> Floats:
+    return np.asarray(((rows - point) ** 2).sum(axis=1), np.float64)

@@ -1,0 +1,367 @@
+"""Lossless c-means and fuzzy c-means over columns that lie at several parties, rows aligned (vertical LLF-CM, LLF-FCM).
+
+Squared distances add over columns, so the coordinator asks for one sum, N x C; it turns it into weights u^m, and each
+party moves its own slice of the centres with them. No one holds whole centres. Matrices travel in chunks of rows.
+
+Paper: Corcuera Barcena et al., "Federated c-means and fuzzy c-means clustering algorithms for horizontally and
+vertically partitioned data", Algorithm 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedclust.algorithms.model import Fitted, Notes, Round
+from fedclust.core.errors import DataError
+from fedclust.core.protocol import Keep, Protocol, alone, each, each_to, handler, report, total
+from fedclust.core.release import Done, Release, additive, shown
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site import Site, View
+from fedclust.core.types import Array, Floats, Ints, PartyId
+from fedclust.kernels import cmeans, distances, fcm
+from fedclust.kernels import sums as exact
+from fedclust.kernels.sums import Sums
+from fedclust.preprocessing import bounds, standardise
+from fedclust.preprocessing.standardise import BITS
+
+FINE = 102  # a squared difference is rounded to 2^-102 of its bound: near rows keep their digits
+CHUNK = 1 << 19  # numbers of a matrix that travel at once
+
+
+@dataclass(frozen=True)
+class Hello:
+    """Who is there?"""
+
+
+@dataclass(frozen=True)
+class Roll(Release):
+    rows: int = shown("the number of rows: the size of every matrix that follows")
+    key: bytes = shown("a digest of the ids, to compare: rows must be the same, in the same order")
+
+
+@handler(releases=Roll)
+def roll(site: Site, ask: Hello) -> Roll:  # noqa: ARG001
+    """How many rows this party holds, and which."""
+    return Roll(site.rows, site.row_key())
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Look at the columns as they are, standardised by the party itself, or through public origin and spread."""
+
+    standardise: bool = False
+    origin: Floats | None = None
+    spread: Floats | None = None
+
+
+@handler(releases=Done)
+def prepare(site: Site, ask: Prepare) -> Keep[Done]:
+    """This party's view of its own columns, kept here."""
+    view = _raw(site)
+    if ask.standardise:
+        view = alone(standardise.standardise(view), site)
+    elif ask.origin is not None and ask.spread is not None:
+        view = standardise.scaled(view, ask.origin, ask.spread)
+    if view.origin is None or view.spread is None:
+        return Keep(Done(), {})
+    return Keep(Done(), {"origin": view.origin, "spread": view.spread})
+
+
+@handler(releases=bounds.Marks)
+def reach(site: Site, ask: Hello) -> bounds.Marks:  # noqa: ARG001
+    """A mark at the power of two above this party's share of any squared distance between its rows."""
+    largest = _view(site).largest(site.largest)
+    return bounds.Marks(bounds.mark(np.array([float((4.0 * largest**2).sum())])))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Put the centres at `centers`, or on `rows`, or where `uniforms` in [0, 1] fall between bounds or in mean +- 2 sd."""
+
+    centers: Floats | None = None
+    uniforms: Floats | None = None
+    low: Floats | None = None
+    high: Floats | None = None
+    rows: Ints | None = None
+
+
+@handler(releases=Done)
+def place(site: Site, ask: Place) -> Keep[Done]:
+    """This party's slice of the first centres, kept here."""
+    if ask.centers is not None:
+        centers = ask.centers
+    elif ask.rows is not None:
+        centers = _slices(site, ask.rows)
+    else:
+        low, high = _box(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
+        centers = low + (high - low) * np.asarray(ask.uniforms)
+    return Keep(Done(), {**_kept(site), "centers": centers})
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows from `start` to `stop`, in a unit that every party uses."""
+
+    start: int
+    stop: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class Distances(Release):
+    d2: Exact = additive("squared distances, clusters by rows")
+
+
+@handler(releases=Distances)
+def measure(site: Site, ask: Span) -> Distances:
+    """This party's share of the squared distances of some rows to all centres."""
+    centers = np.asarray(site.memory["centers"])
+    parts = [distances.exact(block, centers, ask.unit) for block in _span(site, ask.start, ask.stop)]
+    limbs = np.concatenate(parts, axis=1) if parts else np.zeros((len(centers), 0, 2), np.uint64)
+    return Distances(Exact(limbs, np.asarray(ask.unit, np.int32)))
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights u^m, clusters by rows, of the rows from `start` on; the first and last chunk of a round say so."""
+
+    start: int
+    weights: Floats
+    first: bool
+    last: bool
+    reseed: Ints
+
+
+@handler(releases=Done)
+def weigh(site: Site, ask: Weights) -> Keep[Done]:
+    """Add to this party's weighted sums; with the last chunk, move its slice of the centres."""
+    n_clusters, count = ask.weights.shape
+    sums = _sums(site, n_clusters)
+    if not ask.first:
+        sums.mass[...], sums.pull[...] = site.memory["mass"], site.memory["pull"]
+    at = 0
+    for block in _span(site, ask.start, ask.start + count):
+        exact.weighted(sums, block, np.ascontiguousarray(ask.weights[:, at : at + block.shape[1]]))
+        at += block.shape[1]
+    if not ask.last:
+        return Keep(Done(), {**site.memory, "mass": sums.mass, "pull": sums.pull})
+    return Keep(Done(), {**_kept(site), "centers": _moved(site, sums, ask.reseed)})
+
+
+@dataclass(frozen=True)
+class Table:
+    """What the coordinator knows of the joint table: who holds how many columns, the rows, and the unit of distances."""
+
+    columns: Mapping[PartyId, int]
+    rows: int
+    unit: int
+
+    def slices(self, points: Floats) -> dict[PartyId, Floats]:
+        """Each party's columns of some points."""
+        return _slices_of(self.columns, points)
+
+
+def fit(
+    table: Table,
+    start: Floats | str,
+    *,
+    n_clusters: int,
+    m: float,
+    tol: float | None,
+    max_rounds: int,
+    seed: int,
+    box: tuple[Floats, Floats] | None = None,
+) -> Protocol[tuple[Fitted, Floats]]:
+    """Alternate distances and weights until the distances change by less than `tol`; also returns the last squared ones."""
+    rng = np.random.default_rng(seed)
+    yield from _begin(table, start, n_clusters, rng, box, seed=seed)
+    history, notes = list[Round](), Notes()
+    before = yield from squared(table, n_clusters)
+    for number in range(1, max_rounds + 1):
+        weights = _weights(before, m)
+        yield from _weigh(weights, _empty(weights, before, rng, notes, number))
+        d2 = yield from squared(table, n_clusters)
+        shift = math.sqrt(_sum((np.sqrt(d2) - np.sqrt(before)) ** 2))
+        objective = _sum(weights * before)
+        before = d2
+        history.append(Round(number, shift, objective))
+        yield from report(round=number, shift=shift, objective=objective)
+        if tol is not None and shift < tol:
+            break
+    weights = _weights(before, m)
+    mass = np.array([_sum(w) for w in weights])
+    nowhere = np.empty((n_clusters, 0))  # no one holds whole centres
+    return Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences())), before
+
+
+def agree(columns: Mapping[PartyId, int], how: Mapping[PartyId, Prepare], start: Floats | str) -> Protocol[Table]:
+    """The joint table: the same rows at every party, and a unit in which no squared distance leaves the ring."""
+    answers = yield from each(roll, Hello())
+    if len({(a.rows, a.key) for a in answers.values()}) > 1:
+        raise DataError(
+            "the sites do not hold the same rows; give each the same ids (rows are matched by the id column)"
+        )
+    yield from each_to(prepare, how)
+    marks = (yield from total(reach, Hello())).marks.floats()[0]
+    most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), bounds.LEAST))
+    if not isinstance(start, str):
+        # A start beyond the data: (x - v)^2 <= 2 x^2 + 2 v^2, column by column.
+        most += 2.0 * math.fsum(np.abs(start).max(axis=0).tolist()) ** 2
+    return Table(columns, next(iter(answers.values())).rows, power_above(most) - FINE)
+
+
+def squared(table: Table, n_clusters: int) -> Protocol[Floats]:
+    """Squared distances of all rows to the centres that the parties hold, clusters by rows, chunk by chunk."""
+    parts = []
+    for start, stop in _chunks(table.rows, n_clusters):
+        parts.append((yield from total(measure, Span(start, stop, table.unit))).d2.floats())
+    return np.concatenate(parts, axis=1)
+
+
+def hold(table: Table, centers: Floats) -> Protocol[None]:
+    """Hand each party its slice of known centres."""
+    yield from each_to(place, {party: Place(centers=part) for party, part in table.slices(centers).items()})
+
+
+def _begin(
+    table: Table,
+    start: Floats | str,
+    n_clusters: int,
+    rng: np.random.Generator,
+    box: tuple[Floats, Floats] | None,
+    *,
+    seed: int,
+) -> Protocol[None]:
+    """Each party learns its slice of the first centres."""
+    if not isinstance(start, str):
+        yield from hold(table, start)
+    elif start == "careful":
+        chosen = yield from _plus_plus(table, n_clusters, rng)
+        yield from each(place, Place(rows=chosen))
+    else:
+        uniforms = np.random.RandomState(seed).rand(n_clusters, sum(table.columns.values()))  # the papers' own stream
+        places = {party: Place(uniforms=part) for party, part in table.slices(uniforms).items()}
+        if box is not None:
+            low, high = (table.slices(side[None, :]) for side in box)
+            places = {p: replace(a, low=low[p][0], high=high[p][0]) for p, a in places.items()}
+        yield from each_to(place, places)
+
+
+def _plus_plus(table: Table, n_clusters: int, rng: np.random.Generator) -> Protocol[Ints]:
+    """Row numbers by D^2 sampling over summed distances: k-means++ without a row leaving."""
+    chosen = [int(rng.integers(table.rows))]
+    nearest: Floats = np.full(table.rows, np.inf)
+    while len(chosen) < n_clusters:
+        yield from each(place, Place(rows=np.array(chosen[-1:])))
+        nearest = np.minimum(nearest, (yield from squared(table, 1))[0])
+        chosen.append(_draw(nearest, rng))
+    return np.array(chosen)
+
+
+def _draw(weights: Floats, rng: np.random.Generator) -> int:
+    mass = np.cumsum(weights)
+    if mass[-1] <= 0:
+        return int(rng.integers(len(weights)))
+    return min(int(np.searchsorted(mass, rng.random() * mass[-1], side="right")), len(weights) - 1)
+
+
+def _weigh(weights: Floats, reseed: Ints) -> Protocol[None]:
+    """Hand all weights to the parties, chunk by chunk; of each cluster only their ratios matter, so the largest is near 1."""
+    weights = np.ldexp(weights, -np.frexp(weights.max(axis=1, keepdims=True))[1])
+    spans = list(_chunks(weights.shape[1], len(weights)))
+    for start, stop in spans:
+        part = np.ascontiguousarray(weights[:, start:stop])
+        yield from each(weigh, Weights(start, part, start == 0, stop == spans[-1][1], reseed))
+
+
+def _chunks(rows: int, n_clusters: int) -> Iterator[tuple[int, int]]:
+    size = max(1, CHUNK // n_clusters)
+    return ((start, min(start + size, rows)) for start in range(0, rows, size))
+
+
+def _weights(d2: Floats, m: float) -> Floats:
+    """u^m from squared distances; m = 1: one for the nearest centre, the first of equals."""
+    if m != 1:
+        return fcm.weights(d2, m)
+    return (cmeans.labels_from(d2)[None, :] == np.arange(len(d2))[:, None]).astype(np.float64)
+
+
+def _empty(weights: Floats, d2: Floats, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+    """For each cluster without mass the row it is put on, far rows first; -1 for the others."""
+    rows = np.full(len(weights), -1, np.int64)
+    for cluster in np.flatnonzero(weights.sum(axis=1) <= 0):
+        rows[cluster] = _draw(d2.min(axis=0), rng)
+        notes.reseeded(number, 1)
+    return rows
+
+
+def _sum(values: Floats) -> float:
+    """An exact sum of non-negative numbers, rounded once."""
+    unit = power_above(float(values.max(initial=0.0))) - BITS
+    limbs = exact.exact(np.ascontiguousarray(values.reshape(1, -1)), unit)
+    return float(Exact(limbs, np.asarray(unit, np.int32)).floats()[0])
+
+
+def _slices_of(columns: Mapping[PartyId, int], points: Floats) -> dict[PartyId, Floats]:
+    ends = np.cumsum(list(columns.values()))
+    return {
+        p: np.ascontiguousarray(points[:, end - n : end]) for (p, n), end in zip(columns.items(), ends, strict=True)
+    }
+
+
+def _kept(site: Site) -> dict[str, Array]:
+    return {name: site.memory[name] for name in ("origin", "spread") if name in site.memory}
+
+
+def _raw(site: Site) -> View:
+    return View(np.array([power_above(value) for value in site.largest], np.int32))
+
+
+def _view(site: Site) -> View:
+    """How this party looks at its own columns."""
+    if "origin" not in site.memory:
+        return _raw(site)
+    return standardise.scaled(_raw(site), site.memory["origin"], site.memory["spread"])
+
+
+def _span(site: Site, start: int, stop: int) -> Iterator[Array]:
+    """The blocks of some rows."""
+    at = 0
+    for block in site.blocks(_view(site)):
+        end = at + block.shape[1]
+        if start < end and at < stop:
+            yield block[:, max(start - at, 0) : stop - at]
+        at = end
+
+
+def _sums(site: Site, n_clusters: int) -> Sums:
+    exponents = _view(site).exponents
+    mass = np.full(n_clusters, -BITS, np.int32)
+    return Sums.zeros(mass, np.tile(exponents - BITS, (n_clusters, 1)).astype(np.int32), 0)
+
+
+def _moved(site: Site, sums: Sums, reseed: Ints) -> Floats:
+    mass = Exact(sums.mass, sums.mass_unit).floats()
+    pull = Exact(sums.pull, sums.pull_unit).floats()
+    centers = np.where(mass[:, None] > 0, pull / np.where(mass > 0, mass, 1.0)[:, None], site.memory["centers"])
+    anew = reseed >= 0
+    centers[anew] = _slices(site, reseed[anew])
+    return np.asarray(centers, np.float64)
+
+
+def _slices(site: Site, rows: Sequence[int] | Ints) -> Floats:
+    """This party's columns of some rows."""
+    found = np.empty((len(rows), len(site.columns)))
+    for i, row in enumerate(rows):
+        found[i] = next(_span(site, int(row), int(row) + 1))[:, 0]
+    return found
+
+
+def _box(site: Site) -> tuple[Floats, Floats]:
+    """Mean -+ 2 sd of this party's own columns, from exact sums."""
+    found = alone(standardise.columns(_view(site)), site)
+    return found.mean - 2 * found.sd, found.mean + 2 * found.sd

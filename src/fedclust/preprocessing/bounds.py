@@ -1,0 +1,63 @@
+"""One power of two per column that no row exceeds, agreed without anyone showing a value.
+
+Each party marks the exponent of its largest magnitude, column by column; the marks are summed. What the coordinator
+learns is an order of magnitude. Declared bounds make the question needless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.errors import DataError, OutOfBounds
+from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site import Site, View
+from fedclust.core.types import Floats
+
+LEAST, MOST = -64, 63
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How many columns the study has."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Marks(Release):
+    marks: Exact = additive("for each column, how many parties reach each power of two")
+
+
+@handler(releases=Marks)
+def magnitudes(site: Site, ask: Columns) -> Marks:
+    """A mark per column at the smallest power of two above all its values."""
+    if len(site.largest) != ask.count:
+        raise DataError(f"{site.party} has {len(site.largest)} columns where the study has {ask.count}")
+    return Marks(mark(site.largest))
+
+
+def mark(values: Floats) -> Exact:
+    """For each value a row of zeros with a one at its power of two."""
+    marks = np.zeros((len(values), MOST - LEAST + 1), np.int64)
+    for row, value in zip(marks, values, strict=True):
+        exponent = max(power_above(value), LEAST) if value else LEAST
+        if exponent > MOST:
+            raise OutOfBounds(f"a value exceeds 2^{MOST}; scale the columns")
+        row[exponent - LEAST] = 1
+    return Exact.counts(marks)
+
+
+def agree(columns: int) -> Protocol[View]:
+    """The view of raw columns under bounds that every party keeps."""
+    marks = (yield from total(magnitudes, Columns(columns))).marks.floats() > 0
+    highest = marks.shape[1] - 1 - np.argmax(marks[:, ::-1], axis=1)
+    return View((highest + LEAST).astype(np.int32))
+
+
+def declared(low: Floats, high: Floats) -> View:
+    """The view of raw columns under public bounds."""
+    return View(np.array([power_above(max(abs(a), abs(b))) for a, b in zip(low, high, strict=True)], np.int32))

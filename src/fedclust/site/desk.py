@@ -1,0 +1,114 @@
+"""All that an engine can reach of a site. It answers or refuses; it never raises, and no text of an error leaves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedclust.core import wire
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import DataError, OutOfBounds, WireError
+from fedclust.core.protocol import HANDLERS, Keep
+from fedclust.core.types import Array, PartyId
+from fedclust.site.gate import Gate
+from fedclust.site.holding import Holding, Turn
+from fedclust.site.ledger import Ledger
+from fedclust.site.policy import Policy
+
+
+@dataclass(frozen=True)
+class State:
+    """What a site remembers, together with the answer that went with it, so that both survive or neither."""
+
+    run: str
+    step: int
+    digest: bytes
+    reply: bytes
+    memory: dict[str, Array]
+
+
+class Desk:
+    """A party's desk: rows, policy, ledger and memory behind one verb."""
+
+    def __init__(self, holding: Holding, policy: Policy, *, seed: int = 0, folder: Path | None = None) -> None:
+        self.holding = holding
+        self.gate = Gate(holding.party, policy, Ledger(folder))
+        self.seed = seed
+        self.memory: dict[str, dict[str, Array]] = {}
+        self.trouble: Exception | None = None  # for the site's own eyes
+        self._last: tuple[str, int, bytes, Sealed] | None = None
+        self._path = folder / "state" if folder else None
+        if self._path and self._path.exists():
+            self._restore(self._path)
+
+    @property
+    def party(self) -> PartyId:
+        return self.holding.party
+
+    def answer(self, call: Call) -> Sealed | Refusal:
+        """The answer to a call, or a code."""
+        try:
+            return self._answer(call)
+        except DataError as error:
+            return self._refuse("bad-data", error)
+        except OutOfBounds as error:
+            return self._refuse("out-of-bounds", error)
+        except WireError as error:
+            return self._refuse("not-understood", error)
+        except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
+            return self._refuse("failed", error)
+
+    def answer_bytes(self, data: bytes) -> Sealed | Refusal:
+        """The same for a call as bytes carry it."""
+        try:
+            call = Call.decode(data)
+        except WireError as error:
+            return self._refuse("not-understood", error)
+        return self.answer(call)
+
+    def _answer(self, call: Call) -> Sealed | Refusal:
+        if (again := self._answered(call)) is not None:
+            return again
+        handler = HANDLERS[call.handler]
+        if code := self.gate.admit(call, handler, self.holding.survey.rows):
+            return Refusal(self.party, code)
+        turn = Turn(self.holding, (self.seed, call.step), self.memory.get(call.run, {}))
+        answer = handler.answer(turn, call.message)
+        release = answer.release if isinstance(answer, Keep) else answer
+        sealed = self.gate.seal(call, handler, release)
+        if isinstance(answer, Keep):
+            self._remember(call, sealed, dict(answer.memory))
+        self._last = (call.run, call.step, call.digest, sealed)
+        return sealed
+
+    def _answered(self, call: Call) -> Sealed | Refusal | None:
+        """A step is answered once: the same question again gets the same answer, another one gets none."""
+        last = self.gate.ledger.last(call.run)
+        if last is None or call.step > last.step:
+            return None
+        if call.step < last.step or call.digest.hex() != last.call:
+            return Refusal(self.party, "step-reused")
+        if self._last and self._last[:3] == (call.run, call.step, call.digest):
+            return self._last[3]
+        return None
+
+    def _refuse(self, code: str, error: Exception) -> Refusal:
+        self.trouble = error
+        return Refusal(self.party, code)
+
+    def _remember(self, call: Call, sealed: Sealed, memory: dict[str, Array]) -> None:
+        self.memory[call.run] = memory
+        if self._path:
+            state = State(call.run, call.step, call.digest, sealed.packed, memory)
+            draft = self._path.with_suffix(".new")
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(wire.encode(state))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+
+    def _restore(self, path: Path) -> None:
+        state = wire.decode(State, path.read_bytes())
+        self.memory[state.run] = state.memory
+        self._last = (state.run, state.step, state.digest, Sealed.decode(state.reply))

@@ -1,0 +1,45 @@
+"""The rules of the gate, one function each: a code to refuse with, or None to let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fedclust.core.envelope import Call
+from fedclust.core.protocol import Handler
+from fedclust.site.policy import Policy
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a guard may look at before anything is computed."""
+
+    call: Call
+    handler: Handler[Any, Any]
+    policy: Policy
+    rows: int
+
+
+Guard = Callable[[Question], str | None]
+
+
+def allowed(q: Question) -> str | None:
+    """The policy lists the questions that may be asked."""
+    if q.policy.handlers is not None and q.handler.name not in q.policy.handlers:
+        return "handler-not-allowed"
+    return None
+
+
+def enough_rows(q: Question) -> str | None:
+    """A site with fewer rows than its floor takes part in nothing."""
+    return "too-few-rows" if q.rows < q.policy.min_rows else None
+
+
+def sums_only(q: Question) -> str | None:
+    """A field declared additive never leaves as one party's own, and one that is shown cannot be summed away."""
+    combine = "sum" if q.call.want == "total" else "each"
+    return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
+
+
+ENTRY: tuple[Guard, ...] = (allowed, enough_rows, sums_only)
