@@ -1,0 +1,80 @@
+"""From Arrow's columns to NumPy's: which types count as numbers or ids, and how each becomes exact float64."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fedclust.core.errors import DataError
+from fedclust.site.sources.arrays import EXACT, wide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fedclust.site.sources.base import Ids
+
+
+@contextmanager
+def saying(sentence: str) -> Iterator[None]:
+    """Put our sentence in place of a library's message, which may quote a value."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeError):
+        raise DataError(sentence) from None
+
+
+def check_type(kind: pa.DataType, name: str, site: str) -> None:
+    """Refuse a column that is not made of numbers before a row of it is read."""
+    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if _is_number(plain):
+        return
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    what = "text" if any(is_text(plain) for is_text in texts) else f"values of type {plain}"
+    raise DataError(f"column '{name}' of site '{site}' holds {what}; encode it as numbers or leave it out of `columns`")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    simple = (pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+    return _is_numeric_text(kind) or any(holds(kind) for holds in simple)
+
+
+def _is_numeric_text(kind: pa.DataType) -> bool:
+    # PostgreSQL's NUMERIC has no Arrow type of its own and arrives as digits.
+    return getattr(kind, "extension_name", "") == "arrow.opaque" and getattr(kind, "type_name", "") == "numeric"
+
+
+def numbers(column: pa.Array, name: str, site: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the column as floats, a missing value as NaN; without a copy where it is float already and complete."""
+    check_type(column.type, name, site)
+    integral = pa.types.is_integer(column.type) or (pa.types.is_decimal(column.type) and column.type.scale <= 0)
+    if _is_numeric_text(column.type):
+        column = column.storage
+    elif pa.types.is_decimal(column.type):
+        # Arrow scales a decimal by a rounded power of ten (.3 becomes .30000000000000004); parsing digits rounds once.
+        column = column.cast(pa.string())
+    with saying(wide(name, site)):
+        values: npt.NDArray[Any] = column.cast(pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(zero_copy_only=False)
+    if integral and np.abs(values).max(initial=0, where=~np.isnan(values)) > EXACT:
+        raise DataError(wide(name, site))
+    return values
+
+
+def labels(column: pa.Array, name: str, site: str) -> Ids:
+    """Return the column as ids: integers as int64, text as str."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    missing = column.null_count
+    integral = pa.types.is_integer(column.type)
+    with saying(f"id column '{name}' of site '{site}' holds neither integers nor text; cast it to text"):
+        if not (integral or pa.types.is_null(column.type)):
+            column = column.cast(pa.large_string())
+            missing += sum(text == "" for text in column.to_pylist())
+        if missing:
+            raise DataError(
+                f"id column '{name}' of site '{site}' lacks an id in {missing} rows; give each row its own id"
+            )
+        return column.cast(pa.int64()).to_numpy() if integral else np.array(column.to_pylist(), dtype=np.str_)

@@ -1,0 +1,145 @@
+"""What a site's rows look like to everything above: blocks of columns, as many passes as wanted, one fixed order."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+Block: TypeAlias = npt.NDArray[np.floating[Any]]  # (F, n): each data column contiguous along axis 1
+Ids: TypeAlias = npt.NDArray[Any]  # int64 or str, one for each row
+
+RESIDENT_BYTES = 1 << 20  # a block that stays in a core's second-level cache
+STREAMED_BYTES = 8 << 20  # a block that outweighs the cost of starting a read
+
+
+class Source(Protocol):
+    """Rows of one site. Row-split sums are exact, so their order is free; column splits align rows by `ids`."""
+
+    @property
+    def site(self) -> str: ...
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names in the order of the blocks' axis 0; the id column is not among them."""
+
+    @property
+    def resident(self) -> bool:
+        """Whether the blocks are held in memory, the same arrays on each pass."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Start a fresh pass over the rows."""
+
+    def ids(self) -> Ids | None:
+        """The id of each row in the order of `blocks`, or None where no id column was named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Rows held in memory as read-only blocks."""
+
+    site: str
+    columns: tuple[str, ...]
+    held: tuple[Block, ...]
+    names: Ids | None = None
+    resident: bool = True
+
+    def __post_init__(self) -> None:
+        for block in self.held:
+            block.flags.writeable = False
+
+    def __repr__(self) -> str:
+        # The generated one would print rows, and a repr ends up in logs.
+        return f"Packed(site={self.site!r}, columns={self.columns!r})"
+
+    def blocks(self) -> Iterator[Block]:
+        return iter(self.held)
+
+    def ids(self) -> Ids | None:
+        return self.names
+
+
+def rows_per_block(width: int, budget: int) -> int:
+    """Return the multiple of 256 between 256 and 65,536 whose block of `width` columns comes closest below `budget`."""
+    return min(65536, max(256, budget // (8 * width) // 256 * 256))
+
+
+def regroup(
+    pieces: Iterable[Sequence[npt.NDArray[Any]]], *, width: int, rows: int, dtype: npt.DTypeLike
+) -> Iterator[Block]:
+    """Copy pieces of any length, each a list of columns, into blocks of exactly `rows` rows; the last may be shorter.
+
+    Every block is a new array: a consumer may keep it while the next one is read.
+    """
+    block: Block = np.empty((width, rows), dtype)
+    filled = 0
+    for piece in pieces:
+        length, taken = len(piece[0]), 0
+        while taken < length:
+            step = min(rows - filled, length - taken)
+            for row, column in zip(block, piece, strict=True):
+                row[filled : filled + step] = column[taken : taken + step]
+            filled, taken = filled + step, taken + step
+            if filled == rows:
+                yield block
+                block, filled = np.empty((width, rows), dtype), 0
+    if filled:
+        yield np.ascontiguousarray(block[:, :filled])
+
+
+def choose(names: Sequence[str], *, columns: Sequence[str] | None, id: str | None, site: str) -> tuple[str, ...]:  # noqa: A002
+    """Return the data columns asked for, in the order asked for, or all but the id; each must exist exactly once."""
+    wanted = [name for name in (names if columns is None else columns) if name != id]
+    if not wanted:
+        raise DataError(f"site '{site}' has no data column to cluster; name at least one in `columns`")
+    asked = Counter(wanted)
+    held = Counter(names)
+    for name in [*wanted, *([] if id is None else [id])]:
+        if name not in held:
+            raise DataError(f"site '{site}' has no column '{name}'; {_nearest(name, names)}")
+        if held[name] > 1:
+            raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all but one")
+        if asked[name] > 1:
+            raise DataError(f"column '{name}' is asked for {asked[name]} times at site '{site}'; name it once")
+    return tuple(wanted)
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    folded = {other.strip().casefold(): other for other in names}
+    close = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
+    return (
+        f"did you mean '{folded[close[0]]}'?" if close else "check the names in `columns` and `id` against its header"
+    )
+
+
+def distinct(parts: Sequence[Ids], *, id: str, site: str) -> Ids:  # noqa: A002
+    """Join the ids of one pass and refuse ids that do not tell rows apart."""
+    joined = _joined(parts)
+    repeated = len(joined) - len(np.unique(joined))
+    if repeated:
+        raise DataError(
+            f"id column '{id}' of site '{site}' repeats an earlier id in {repeated} of its {len(joined)} rows; "
+            "give each row its own id"
+        )
+    return joined
+
+
+def _joined(parts: Sequence[Ids]) -> Ids:
+    """Ids that are all plain integers become int64, even written as text, so that equal ids sort alike anywhere."""
+    if all(part.dtype.kind == "i" for part in parts):
+        return np.concatenate([np.empty(0, np.int64), *parts])
+    texts: Ids = np.concatenate([part.astype(str) for part in parts])
+    try:
+        integers = texts.astype(np.int64)
+    except (ValueError, OverflowError):
+        return texts
+    # "007" and "+7" are not how an integer is written: such ids stay text.
+    return integers if np.array_equal(integers.astype(str), texts) else texts

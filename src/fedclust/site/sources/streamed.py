@@ -1,0 +1,86 @@
+"""Rows that stay where they are and are read again on each pass, one block in memory at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from fedclust.core.errors import DataError
+from fedclust.site.sources.arrow import check_type, labels, numbers
+from fedclust.site.sources.base import STREAMED_BYTES, Block, Ids, choose, distinct, regroup, rows_per_block
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+class Feed(Protocol):
+    """A place rows come from, in Arrow batches; what differs between file formats and databases."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def types(self, columns: Sequence[str]) -> list[pa.DataType]:
+        """Return the type of each column; null where only the values will tell."""
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Read these columns of every row, in the same order each time."""
+
+
+class Streamed:
+    """A feed seen as blocks."""
+
+    resident = False
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        columns: Sequence[str] | None,
+        id: str | None,  # noqa: A002
+        site: str,
+        budget: int = STREAMED_BYTES,
+    ) -> None:
+        self.site = site
+        self.columns = choose(feed.names, columns=columns, id=id, site=site)
+        types = feed.types(self.columns)
+        for name, kind in zip(self.columns, types, strict=True):
+            check_type(kind, name, site)
+        self._feed, self._id = feed, id
+        self._dtype = np.float32 if all(pa.types.is_float32(kind) for kind in types) else np.float64
+        self._rows_per_block = rows_per_block(len(self.columns), budget)
+        self._rows: int | None = None
+
+    def __repr__(self) -> str:
+        return f"Streamed(site={self.site!r}, columns={self.columns!r})"
+
+    def blocks(self) -> Iterator[Block]:
+        rows = 0
+        for block in regroup(self._pieces(), width=len(self.columns), rows=self._rows_per_block, dtype=self._dtype):
+            rows += block.shape[1]
+            yield block
+        self._same_as_before(rows)
+
+    def ids(self) -> Ids | None:
+        if self._id is None:
+            return None
+        parts = [labels(batch.column(0), self._id, self.site) for batch in self._feed.batches((self._id,))]
+        ids = distinct(parts, id=self._id, site=self.site)
+        self._same_as_before(len(ids))
+        return ids
+
+    def _pieces(self) -> Iterator[list[Any]]:
+        for batch in self._feed.batches(self.columns):
+            yield [
+                numbers(column, name, self.site, self._dtype)
+                for name, column in zip(self.columns, batch.columns, strict=True)
+            ]
+
+    def _same_as_before(self, rows: int) -> None:
+        # Rounds add up passes over the same rows; a table that grows meanwhile would give centres of no data set.
+        if self._rows is not None and rows != self._rows:
+            raise DataError(
+                f"site '{self.site}' had {self._rows} rows in an earlier pass and {rows} now; "
+                "keep its data unchanged during a run, or query a snapshot"
+            )
+        self._rows = rows

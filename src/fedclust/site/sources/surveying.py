@@ -1,0 +1,91 @@
+"""What a site must know about its rows before it takes part: how many, how large, and that all of them are numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core.errors import DataError
+from fedclust.site.sources.base import RESIDENT_BYTES, Block, Packed, Source, regroup, rows_per_block
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """Facts about a site's rows that stay at the site; each array has one entry a column."""
+
+    rows: int
+    lo: Floats
+    hi: Floats
+    constant: tuple[str, ...]
+
+    @property
+    def largest(self) -> Floats:
+        """The greatest |x|, which decides the exponent of exact sums."""
+        return np.maximum(np.abs(self.lo), np.abs(self.hi))
+
+
+def survey(source: Source) -> Survey:
+    """Pass over the rows once, and refuse missing or infinite values, or no rows at all."""
+    width, rows = len(source.columns), 0
+    lo, hi = np.full(width, np.inf), np.full(width, -np.inf)
+    missing, infinite = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    for block in source.blocks():
+        rows += block.shape[1]
+        low, high = block.min(axis=1), block.max(axis=1)
+        # A NaN or an infinity shows in the extremes: complete blocks need no look at each value.
+        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+            missing += np.isnan(block).sum(axis=1)
+            infinite += np.isinf(block).sum(axis=1)
+        lo, hi = np.minimum(lo, low), np.maximum(hi, high)
+    if rows == 0:
+        raise DataError(f"site '{source.site}' has no rows; give it data or leave it out")
+    _refuse_gaps(source, missing, infinite)
+    constant = tuple(name for name, same in zip(source.columns, lo == hi, strict=True) if same)
+    return Survey(rows, lo, hi, constant)
+
+
+def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.NDArray[np.int64]) -> None:
+    bad = np.flatnonzero(missing + infinite)
+    if not bad.size:
+        return
+    first = bad[0]
+    counts = [f"{n} {word}" for n, word in ((missing[first], "missing"), (infinite[first], "infinite")) if n]
+    plural = "value" if missing[first] + infinite[first] == 1 else "values"
+    others = (
+        f" (as do {bad.size - 1} more columns)" if bad.size > 2 else " (as does 1 more column)" if bad.size == 2 else ""
+    )
+    raise DataError(
+        f"column '{source.columns[first]}' of site '{source.site}' holds {' and '.join(counts)} {plural}{others}; "
+        "fill them, drop those rows, or leave the column out"
+    )
+
+
+def sorted_by_id(source: Source) -> Source:
+    """Hold the rows in memory in the order of their ids, integers by value and text by code point.
+
+    Sites that split columns between them bring their rows into one order this way, whatever their files are.
+    """
+    ids = source.ids()
+    if ids is None:
+        raise DataError(f"site '{source.site}' names no id column, and column splits align rows by id; set `id`")
+    order = np.argsort(ids, kind="stable")
+    blocks = tuple(source.blocks())
+    if sum(block.shape[1] for block in blocks) != len(ids):
+        raise DataError(f"site '{source.site}' changed while it was read; keep its data unchanged during a run")
+    return Packed(source.site, source.columns, _in_order(blocks, order, len(source.columns)), ids[order])
+
+
+def _in_order(blocks: Sequence[Block], order: npt.NDArray[np.intp], width: int) -> tuple[Block, ...]:
+    if not blocks:
+        return ()
+    columns = [np.concatenate([block[f] for block in blocks])[order] for f in range(width)]
+    rows = rows_per_block(width, RESIDENT_BYTES)
+    return tuple(regroup([columns], width=width, rows=rows, dtype=blocks[0].dtype))
