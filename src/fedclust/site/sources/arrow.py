@@ -32,9 +32,12 @@ def check_type(kind: pa.DataType, name: str, site: str) -> None:
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if _is_number(plain):
         return
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    what = "text" if any(is_text(plain) for is_text in texts) else f"values of type {plain}"
+    what = "text" if _is_text(plain) else f"values of type {plain}"
     raise DataError(f"column '{name}' of site '{site}' holds {what}; encode it as numbers or leave it out of `columns`")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -67,14 +70,12 @@ def labels(column: pa.Array, name: str, site: str) -> Ids:
     """Return the column as ids: integers as int64, text as str."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    missing = column.null_count
     integral = pa.types.is_integer(column.type)
-    with saying(f"id column '{name}' of site '{site}' holds neither integers nor text; cast it to text"):
-        if not (integral or pa.types.is_null(column.type)):
-            column = column.cast(pa.large_string())
-            missing += sum(text == "" for text in column.to_pylist())
-        if missing:
-            raise DataError(
-                f"id column '{name}' of site '{site}' lacks an id in {missing} rows; give each row its own id"
-            )
-        return column.cast(pa.int64()).to_numpy() if integral else np.array(column.to_pylist(), dtype=np.str_)
+    if not (integral or _is_text(column.type) or pa.types.is_null(column.type)):
+        raise DataError(f"id column '{name}' of site '{site}' holds neither integers nor text; cast it to text")
+    values = column.to_pylist()
+    missing = sum(value is None or value == "" for value in values)
+    if missing:
+        raise DataError(f"id column '{name}' of site '{site}' lacks an id in {missing} rows; give each row its own id")
+    with saying(f"id column '{name}' of site '{site}' holds integers beyond 2^63; cast it to text"):
+        return column.cast(pa.int64()).to_numpy() if integral else np.array(values, dtype=np.str_)

@@ -161,12 +161,13 @@ class SQLite:
             yield pa.record_batch(columns, names=names)
 
     def _column(self, name: str, values: tuple[Any, ...]) -> pa.Array:
+        if str in set(map(type, values)):
+            # One text value makes a column text: refused as data, and fine as ids.
+            return pa.array([None if value is None else str(value) for value in values], pa.string())
         try:
             return pa.array(values)
-        except (pa.ArrowException, OverflowError):
-            raise DataError(
-                f"column '{name}' of site '{self._site}' mixes numbers with other things; make all its values numbers"
-            ) from None
+        except pa.ArrowException:
+            raise DataError(f"column '{name}' of site '{self._site}' mixes types; make all of it numbers") from None
 
     def _reason(self, message: str) -> str:
         known = {"syntax": "a syntax error", "no such table": "an unknown table", "no such column": "an unknown column"}
@@ -203,7 +204,7 @@ class PostgreSQL:
                 reader = cursor.fetch_record_batch()
                 yield reader.schema, iter(reader)
             except (self._driver.Error, pa.ArrowException, OSError) as error:
-                reason = self.REASONS.get(getattr(error, "sqlstate", None) or "", "an error, perhaps in a conversion")
+                reason = self.REASONS.get(getattr(error, "sqlstate", None) or "", "an error while it ran")
                 raise _refused(self._site, "PostgreSQL", reason) from None
 
     def _connect(self) -> Any:
