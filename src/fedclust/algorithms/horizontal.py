@@ -60,10 +60,11 @@ def moments(site: Site, ask: Centers) -> Moments:
     if ask.small_sites and site.rows * n_columns <= n_clusters * (n_columns + 1):
         return _moments(sums, hidden=(0, 1))
     blocks = site.blocks(ask.view)
-    if ask.m == 1:
-        cmeans.accumulate(sums, blocks, ask.centers)
-    else:
-        fcm.accumulate(sums, blocks, ask.centers, ask.m)
+    for some in [blocks] if isinstance(blocks, list) else blocks:
+        if ask.m == 1:
+            cmeans.accumulate(sums, some, ask.centers)
+        else:
+            fcm.accumulate(sums, some, ask.centers, ask.m)
     cells = _hide_singletons(sums) if ask.singletons else 0
     return _moments(sums, hidden=(cells, 0))
 

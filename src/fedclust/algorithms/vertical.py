@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -51,50 +52,54 @@ def roll(site: Site, ask: Hello) -> Roll:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Prepare:
-    """Look at the columns as they are, standardised by the party itself, or through public origin and spread."""
+    """Look at the columns as they are, standardised by the party itself, or through public origin and spread.
+
+    `centers`, in original units, are this party's slice of explicit ones.
+    """
 
     standardise: bool = False
     origin: Floats | None = None
     spread: Floats | None = None
+    centers: Floats | None = None
 
 
 @handler(releases=Done)
 def prepare(site: Site, ask: Prepare) -> Keep[Done]:
-    """This party's view of its own columns, kept here."""
+    """This party's view of its own columns, and its slice of explicit centres, kept here."""
     view = _raw(site)
     if ask.standardise:
         view = alone(standardise.standardise(view), site)
     elif ask.origin is not None and ask.spread is not None:
         view = standardise.scaled(view, ask.origin, ask.spread)
-    if view.origin is None or view.spread is None:
-        return Keep(Done(), {})
-    return Keep(Done(), {"origin": view.origin, "spread": view.spread})
+    memory = {"origin": view.origin, "spread": view.spread} if view.origin is not None else {}
+    if ask.centers is not None:
+        memory["centers"] = view.points(ask.centers)
+    return Keep(Done(), {name: array for name, array in memory.items() if array is not None})
 
 
 @handler(releases=bounds.Marks)
 def reach(site: Site, ask: Hello) -> bounds.Marks:  # noqa: ARG001
-    """A mark at the power of two above this party's share of any squared distance between its rows."""
+    """A mark at the power of two above this party's share of any squared distance."""
     largest = _view(site).largest(site.largest)
+    if "centers" in site.memory:
+        largest = np.maximum(largest, np.abs(site.memory["centers"]).max(axis=0))
     return bounds.Marks(bounds.mark(np.array([float((4.0 * largest**2).sum())])))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Put the centres at `centers`, or on `rows`, or where `uniforms` in [0, 1] fall between bounds or in mean +- 2 sd."""
+    """Put the centres on rows, or where `uniforms` in [0, 1] fall between bounds, else in mean +- 2 sd."""
 
-    centers: Floats | None = None
+    rows: Ints | None = None
     uniforms: Floats | None = None
     low: Floats | None = None
     high: Floats | None = None
-    rows: Ints | None = None
 
 
 @handler(releases=Done)
 def place(site: Site, ask: Place) -> Keep[Done]:
     """This party's slice of the first centres, kept here."""
-    if ask.centers is not None:
-        centers = ask.centers
-    elif ask.rows is not None:
+    if ask.rows is not None:
         centers = _slices(site, ask.rows)
     else:
         low, high = _box(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
@@ -154,20 +159,20 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
 
 @dataclass(frozen=True)
 class Table:
-    """What the coordinator knows of the joint table: who holds how many columns, the rows, and the unit of distances."""
+    """What the coordinator knows of the joint table: who holds which columns, the rows, the unit of distances."""
 
-    columns: Mapping[PartyId, int]
+    columns: Mapping[PartyId, Ints]
     rows: int
     unit: int
 
     def slices(self, points: Floats) -> dict[PartyId, Floats]:
         """Each party's columns of some points."""
-        return _slices_of(self.columns, points)
+        return slices(self.columns, points)
 
 
 def fit(
     table: Table,
-    start: Floats | str,
+    start: Literal["given", "box", "careful"],
     *,
     n_clusters: int,
     m: float,
@@ -176,7 +181,7 @@ def fit(
     seed: int,
     box: tuple[Floats, Floats] | None = None,
 ) -> Protocol[tuple[Fitted, Floats]]:
-    """Alternate distances and weights until the distances change by less than `tol`; also returns the last squared ones."""
+    """Alternate distances and weights until distances change by less than `tol`; also returns the last squared ones."""
     rng = np.random.default_rng(seed)
     yield from _begin(table, start, n_clusters, rng, box, seed=seed)
     history, notes = list[Round](), Notes()
@@ -198,7 +203,7 @@ def fit(
     return Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences())), before
 
 
-def agree(columns: Mapping[PartyId, int], how: Mapping[PartyId, Prepare], start: Floats | str) -> Protocol[Table]:
+def agree(columns: Mapping[PartyId, Ints], how: Mapping[PartyId, Prepare]) -> Protocol[Table]:
     """The joint table: the same rows at every party, and a unit in which no squared distance leaves the ring."""
     answers = yield from each(roll, Hello())
     if len({(a.rows, a.key) for a in answers.values()}) > 1:
@@ -208,9 +213,6 @@ def agree(columns: Mapping[PartyId, int], how: Mapping[PartyId, Prepare], start:
     yield from each_to(prepare, how)
     marks = (yield from total(reach, Hello())).marks.floats()[0]
     most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), bounds.LEAST))
-    if not isinstance(start, str):
-        # A start beyond the data: (x - v)^2 <= 2 x^2 + 2 v^2, column by column.
-        most += 2.0 * math.fsum(np.abs(start).max(axis=0).tolist()) ** 2
     return Table(columns, next(iter(answers.values())).rows, power_above(most) - FINE)
 
 
@@ -222,28 +224,27 @@ def squared(table: Table, n_clusters: int) -> Protocol[Floats]:
     return np.concatenate(parts, axis=1)
 
 
-def hold(table: Table, centers: Floats) -> Protocol[None]:
-    """Hand each party its slice of known centres."""
-    yield from each_to(place, {party: Place(centers=part) for party, part in table.slices(centers).items()})
+def slices(columns: Mapping[PartyId, Ints], points: Floats) -> dict[PartyId, Floats]:
+    """Each party's columns of some points."""
+    return {party: np.ascontiguousarray(points[:, held]) for party, held in columns.items()}
 
 
 def _begin(
     table: Table,
-    start: Floats | str,
+    start: str,
     n_clusters: int,
     rng: np.random.Generator,
     box: tuple[Floats, Floats] | None,
     *,
     seed: int,
 ) -> Protocol[None]:
-    """Each party learns its slice of the first centres."""
-    if not isinstance(start, str):
-        yield from hold(table, start)
-    elif start == "careful":
+    """Each party gets its slice of the first centres, unless they were given."""
+    if start == "careful":
         chosen = yield from _plus_plus(table, n_clusters, rng)
         yield from each(place, Place(rows=chosen))
-    else:
-        uniforms = np.random.RandomState(seed).rand(n_clusters, sum(table.columns.values()))  # the papers' own stream
+    if start == "box":
+        width = sum(map(len, table.columns.values()))
+        uniforms = np.random.RandomState(seed).rand(n_clusters, width)  # the papers' own stream
         places = {party: Place(uniforms=part) for party, part in table.slices(uniforms).items()}
         if box is not None:
             low, high = (table.slices(side[None, :]) for side in box)
@@ -270,7 +271,7 @@ def _draw(weights: Floats, rng: np.random.Generator) -> int:
 
 
 def _weigh(weights: Floats, reseed: Ints) -> Protocol[None]:
-    """Hand all weights to the parties, chunk by chunk; of each cluster only their ratios matter, so the largest is near 1."""
+    """Hand all weights to the parties, chunk by chunk. Of a cluster only their ratios matter: the largest is near 1."""
     weights = np.ldexp(weights, -np.frexp(weights.max(axis=1, keepdims=True))[1])
     spans = list(_chunks(weights.shape[1], len(weights)))
     for start, stop in spans:
@@ -304,13 +305,6 @@ def _sum(values: Floats) -> float:
     unit = power_above(float(values.max(initial=0.0))) - BITS
     limbs = exact.exact(np.ascontiguousarray(values.reshape(1, -1)), unit)
     return float(Exact(limbs, np.asarray(unit, np.int32)).floats()[0])
-
-
-def _slices_of(columns: Mapping[PartyId, int], points: Floats) -> dict[PartyId, Floats]:
-    ends = np.cumsum(list(columns.values()))
-    return {
-        p: np.ascontiguousarray(points[:, end - n : end]) for (p, n), end in zip(columns.items(), ends, strict=True)
-    }
 
 
 def _kept(site: Site) -> dict[str, Array]:

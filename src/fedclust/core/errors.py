@@ -5,11 +5,11 @@ class FedclustError(Exception):
     """Whatever fedclust raises on purpose."""
 
 
-class StudyError(FedclustError):
+class StudyError(FedclustError, ValueError):
     """The study, or a parameter of an estimator, cannot be carried out as written."""
 
 
-class DataError(FedclustError):
+class DataError(FedclustError, ValueError):
     """A site's rows cannot be used; the text names site and column, never a value."""
 
 

@@ -78,8 +78,9 @@ class Exact:
         """The numbers as float64, rounded once, half to even."""
         low, high = self.limbs[..., 0], self.limbs[..., 1]
         negative = (high >> np.uint64(63)).astype(bool)
-        low = np.where(negative, ~low + np.uint64(1), low)
-        high = np.where(negative, ~high + (low == 0), high)
+        with np.errstate(over="ignore"):  # minus 2^64 k wraps to nothing, as it should
+            low = np.where(negative, ~low + np.uint64(1), low)
+            high = np.where(negative, ~high + (low == 0), high)
         length = _bit_length(high)
         up = np.minimum(np.uint64(64) - length, np.uint64(63))
         # The 64 leading bits, the last one set if anything lies below: rounding those to 53 rounds the number once.

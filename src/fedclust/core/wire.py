@@ -210,7 +210,7 @@ def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
     array = np.frombuffer(data, dtype).reshape(shape)
     if dtype.kind == "f" and not np.isfinite(array).all():
         raise WireError("an array holds a value that is not finite")
-    return array
+    return array if array.flags.aligned else array.copy()
 
 
 def _put_text(value: str, out: list[bytes]) -> None:

@@ -28,15 +28,31 @@ class Columns:
 
 
 @dataclass(frozen=True)
+class Rows(Release):
+    rows: Exact = additive("the number of rows in all")
+
+
+@handler(releases=Rows)
+def rows(site: Site, ask: Columns) -> Rows:
+    """How many rows there are, at a party that has the study's columns."""
+    if len(site.columns) != ask.count:
+        raise DataError(f"{site.party} has {len(site.columns)} columns where the study has {ask.count}")
+    return Rows(Exact.counts(site.rows))
+
+
+def count(columns: int) -> Protocol[int]:
+    """The number of rows of all parties together."""
+    return (yield from total(rows, Columns(columns))).rows.integers()[0]
+
+
+@dataclass(frozen=True)
 class Marks(Release):
     marks: Exact = additive("for each column, how many parties reach each power of two")
 
 
 @handler(releases=Marks)
-def magnitudes(site: Site, ask: Columns) -> Marks:
+def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
-    if len(site.largest) != ask.count:
-        raise DataError(f"{site.party} has {len(site.largest)} columns where the study has {ask.count}")
     return Marks(mark(site.largest))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -25,22 +25,21 @@ class Holding:
 
     @cached_property
     def survey(self) -> Survey:
-        return survey(self.source, site=self.party)
+        return survey(self.source)
+
+    @cached_property
+    def largest(self) -> Floats:
+        return self.survey.largest
 
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns, as the study looks at them; a column beyond its bound is refused."""
-        if not view.admits(self.survey.largest):
+        if not view.admits(self.largest):
             raise OutOfBounds(f"a column of {self.party} exceeds its bound; scale the columns or declare wider bounds")
-        if view.origin is None:
-            return self.source.blocks()
         if not self.source.resident:
-            return self._look(view)
+            return (view.of(block) for block in self.source.blocks())
         if self._seen is None or not view.same(self._view):
-            self._view, self._seen = view, list(self._look(view))
+            self._view, self._seen = view, [view.of(block) for block in self.source.blocks()]
         return self._seen
-
-    def _look(self, view: View) -> Iterator[Array]:
-        return (view.of(block) for block in self.source.blocks())
 
     @cached_property
     def row_key(self) -> bytes:
@@ -74,7 +73,7 @@ class Turn:
 
     @property
     def largest(self) -> Floats:
-        return self._holding.survey.largest
+        return self._holding.largest
 
     @cached_property
     def rng(self) -> np.random.Generator:

@@ -1,0 +1,22 @@
+"""The registry: one line per method. Studies, saved models and the conformance battery find estimators here."""
+
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import DataError
+from fedclust.estimators.base import FederatedEstimator, read_model
+from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
+
+METHODS: dict[str, type[FederatedEstimator]] = {
+    "c-means": CMeans,
+    "fuzzy-c-means": FuzzyCMeans,
+}
+
+
+def load(path: str | Path) -> Any:
+    """A fitted estimator that `save` wrote."""
+    document = read_model(path)
+    kinds = {kind.__name__: kind for kind in METHODS.values()}
+    if document.get("class") not in kinds:
+        raise DataError(f"{path} holds a {document.get('class')}, which this version does not know; update fedclust")
+    return kinds[document["class"]].restore(document)

@@ -1,0 +1,138 @@
+"""What every estimator shares: rows or a federation in, an honest model out, saved as text that keeps every bit."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedclust.core.drive import Absence
+from fedclust.core.envelope import REMEDIES
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.protocol import Protocol
+from fedclust.core.types import Array, Floats
+from fedclust.federation import Federation
+
+FORMAT, VERSION = "fedclust-model", 1
+
+
+class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
+
+    kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
+    random_state: int | None
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
+        """Cluster a federation, or an array as a federation of one site."""
+        if not isinstance(X, Federation):
+            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1)
+            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+        self.n_features_in_ = len(X.columns)
+        self.columns_ = tuple(X.columns)
+        self.seed_ = secrets.randbits(31) if self.random_state is None else int(self.random_state)
+        result, absences = X.run(self.protocol(X))
+        self._keep(X, result)
+        self.notes_ = [*_absent(absences), *self.notes_]
+        return self
+
+    @abstractmethod
+    def protocol(self, fed: Federation) -> Protocol[Any]:
+        """The coordinator's script for this estimator's parameters."""
+
+    @abstractmethod
+    def _keep(self, fed: Federation, result: Any) -> None:
+        """Set the fitted attributes."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted model as JSON; numbers keep every bit."""
+        check_is_fitted(self)
+        state = {name: _plain(getattr(self, name)) for name in self._fitted()}
+        document = {
+            "format": FORMAT,
+            "version": VERSION,
+            "class": type(self).__name__,
+            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "fitted": state,
+        }
+        path = Path(path)
+        draft = path.with_name(path.name + ".new")
+        draft.write_text(json.dumps(document, indent=1) + "\n")
+        draft.replace(path)
+        return path
+
+    @classmethod
+    def restore(cls, document: dict[str, Any]) -> Self:
+        """A fitted estimator from a saved document."""
+        model = cls(**{name: _rich(value) for name, value in document["parameters"].items()})
+        for name, value in document["fitted"].items():
+            setattr(model, name, _rich(value))
+        return model
+
+    def _fitted(self) -> Iterable[str]:
+        return (name for name in ("n_features_in_", "columns_", "seed_", "notes_", *self.kept) if hasattr(self, name))
+
+    def _names(self, width: int) -> tuple[str, ...]:
+        return tuple(getattr(self, "feature_names_in_", ())) or tuple(f"x{i}" for i in range(width))
+
+
+def read_model(path: str | Path) -> dict[str, Any]:
+    """A saved model's document, checked for format and version."""
+    try:
+        document = json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise DataError(f"there is no model at {path}") from None
+    except (ValueError, UnicodeDecodeError):
+        raise DataError(f"{path} is not a saved model") from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError(f"{path} is not a saved model")
+    if document.get("version") != VERSION:
+        raise DataError(f"{path} has format {document.get('version')}, this version reads {VERSION}; update fedclust")
+    return document
+
+
+def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
+    """A parameter must make sense; else the sentence says what to do."""
+    if not condition:
+        raise StudyError(sentence)
+
+
+def _absent(absences: Sequence[Absence]) -> list[str]:
+    """What to say of parties that were asked and did not contribute."""
+    counts = Counter((a.party, a.code) for a in absences)
+    return [
+        f"Not lossless: {party} did not contribute to {count} steps ({REMEDIES.get(code, code)})."
+        for (party, code), count in counts.items()
+    ]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
+    if isinstance(value, np.generic):
+        return value.item()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _rich(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"array", "shape", "dtype"}:
+        return _array(value)
+    return value
+
+
+def _array(value: dict[str, Any]) -> Array:
+    if value["dtype"] not in ("float64", "float32", "int64", "int32"):
+        raise DataError("a saved model holds an array of a kind it cannot have")
+    return np.array(value["array"], value["dtype"]).reshape(value["shape"])
+
+
+def columns_of(X: Floats) -> Array:
+    """Rows as one block of columns, as the kernels want them."""
+    return np.ascontiguousarray(X.T)

@@ -1,0 +1,227 @@
+"""Sites under one name: who takes part, over what the messages travel, and where the run is written down."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from fedclust.core.drive import Absence, Coordinator, Engine, Watch
+from fedclust.core.errors import DataError, OutOfBounds, QuorumLost, StudyError
+from fedclust.core.journal import Journal
+from fedclust.core.protocol import Protocol
+from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.engines.local import LocalEngine
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.site.policy import Policy, profile
+from fedclust.site.sources import Source, open_source, sorted_by_id
+
+T = TypeVar("T")
+Split = Literal["rows", "columns"]
+
+
+class Federation:
+    """Sites that cluster together.
+
+    >>> import numpy as np
+    >>> fed = Federation.local({"a": np.zeros((6, 2)), "b": np.ones((6, 2))})
+    >>> fed.parties, fed.columns
+    (('a', 'b'), ('x0', 'x1'))
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        held: Mapping[PartyId, tuple[str, ...]],
+        *,
+        columns: tuple[str, ...],
+        split: Split = "rows",
+        run: str | Path | None = None,
+        seed: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        self.engine = engine
+        self.split = split
+        self.columns = columns
+        self.seed = seed
+        self.folder = None if run is None else Path(run)
+        self.watch: Watch | None = None
+        self._held = dict(held)
+        journal = Journal(self.folder / "journal") if self.folder else None
+        self._coordinator = Coordinator(engine, _run_id(self.folder), journal, timeout)
+
+    @classmethod
+    def local(
+        cls,
+        sites: Mapping[PartyId, Any],
+        *,
+        columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None = None,
+        split: Split = "rows",
+        id: str | None = None,  # noqa: A002 the study's word
+        aggregation: str = "plain",
+        policy: str | Policy | Mapping[PartyId, str | Policy] = "none",
+        run: str | Path | None = None,
+        seed: int = 0,
+        wire: bool = False,
+    ) -> Federation:
+        """All sites in this process: arrays, DataFrames, paths or queries by site name.
+
+        `split="columns"` matches rows by the column `id`, or by position where none is named. `run` is a folder for the
+        journal. `wire` sends every message as bytes, as between machines.
+        """
+        _check(sites, split, aggregation)
+        sources = {party: _open(spec, party, columns, split, id) for party, spec in sites.items()}
+        held = {party: source.columns for party, source in sources.items()}
+        names = _same_columns(held) if split == "rows" else _all_columns(held, columns)
+        folder = None if run is None else Path(run)
+        desks = {
+            party: Desk(
+                Holding(party, source),
+                profile(policy if isinstance(policy, (str, Policy)) else policy.get(party, "none")),
+                seed=seed,
+                folder=folder / "sites" / party if folder else None,
+            )
+            for party, source in sources.items()
+        }
+        return cls(LocalEngine(desks, wire=wire), held, columns=names, split=split, run=run, seed=seed)
+
+    @property
+    def parties(self) -> tuple[PartyId, ...]:
+        return self.engine.parties
+
+    @property
+    def holdings(self) -> dict[PartyId, Holding]:
+        """The sites' rows, where they are in this process; else none."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return {party: desk.holding for party, desk in desks.items()}
+
+    @property
+    def places(self) -> dict[PartyId, Ints]:
+        """Which of the study's columns each party holds, in its own order."""
+        return {p: np.array([self.columns.index(name) for name in own], np.int64) for p, own in self._held.items()}
+
+    @property
+    def run_id(self) -> str:
+        return self._coordinator.run
+
+    def run(self, protocol: Protocol[T]) -> tuple[T, list[Absence]]:
+        """Carry out a protocol; returns its result and who was absent meanwhile."""
+        for holding in self.holdings.values():
+            _ = holding.survey  # bad rows show here, in words, not as a site's refusal
+        before = len(self._coordinator.absences)
+        try:
+            result = self._coordinator.drive(protocol, self.watch)
+        except QuorumLost as lost:
+            raise self._explained(lost) from None
+        return result, self._coordinator.absences[before:]
+
+    def memory(self) -> dict[PartyId, Mapping[str, Any]]:
+        """What the sites of this process remember of the run."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return {party: desk.memory.get(self.run_id, {}) for party, desk in desks.items()}
+
+    def traffic(self) -> dict[PartyId, dict[str, int]]:
+        """Messages and bytes that left each site of this process, from their ledgers."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        ledgers = {party: desk.gate.ledger.entries for party, desk in desks.items()}
+        return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
+
+    def close(self) -> None:
+        """Close the journal and ledgers."""
+        if self._coordinator.journal:
+            self._coordinator.journal.close()
+        for desk in getattr(self.engine, "desks", {}).values():
+            desk.gate.ledger.close()
+
+    def _explained(self, lost: QuorumLost) -> Exception:
+        """In one process the site's own reason can be told; between machines it stays at the site."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        for party in lost.missing:
+            trouble = desks[party].trouble if party in desks else None
+            if isinstance(trouble, (DataError, OutOfBounds)):
+                return trouble
+            if trouble is not None:
+                lost.add_note(f"At {party}: {type(trouble).__name__}: {trouble}")
+        return lost
+
+
+def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
+    if not sites:
+        raise StudyError("a federation needs at least one site")
+    for party in sites:
+        if not isinstance(party, str) or not party or "/" in party or party.startswith("."):
+            raise StudyError(f"{party!r} cannot name a site; use a short text without '/'")
+    if split not in ("rows", "columns"):
+        raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
+    if aggregation != "plain":
+        raise StudyError(f"aggregation '{aggregation}' is not in this version; choose 'plain'")
+
+
+def _open(
+    spec: Any,
+    party: PartyId,
+    columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None,
+    split: Split,
+    id: str | None,  # noqa: A002
+) -> Source:
+    wanted = columns.get(party) if isinstance(columns, Mapping) else columns if split == "rows" else None
+    if wanted is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
+        wanted = [f"{party}.x{i}" for i in range(spec.shape[1])]  # every site would call its first column x0
+    source = open_source(spec, columns=wanted, id=id, site=party)
+    return sorted_by_id(source) if split == "columns" and id is not None else source
+
+
+def _same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
+    first, names = next(iter(held.items()))
+    for party, own in held.items():
+        if own != names:
+            odd = sorted(set(own) ^ set(names)) or list(own)
+            raise DataError(
+                f"sites '{first}' and '{party}' have different columns ({', '.join(odd[:3])}); "
+                "name the columns to use, or give every site the same"
+            )
+    return names
+
+
+def _all_columns(
+    held: Mapping[PartyId, tuple[str, ...]], columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None
+) -> tuple[str, ...]:
+    owners: dict[str, PartyId] = {}
+    for party, own in held.items():
+        for name in own:
+            if name in owners:
+                raise DataError(
+                    f"sites '{owners[name]}' and '{party}' both hold column '{name}'; name each column once"
+                )
+            owners[name] = party
+    if columns is None or isinstance(columns, Mapping):
+        return tuple(owners)
+    if set(columns) != set(owners):
+        odd = sorted(set(columns) ^ set(owners))
+        raise DataError(f"the study's columns and the sites' differ ({', '.join(odd[:3])}); make them the same")
+    return tuple(columns)
+
+
+def _run_id(folder: Path | None) -> str:
+    """A name no other run has; a folder keeps its own."""
+    if folder is None:
+        return secrets.token_hex(8)
+    path = folder / "run"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(secrets.token_hex(8) + "\n")
+    return path.read_text().strip()
+
+
+def box_of(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
+    """Public bounds as (low, high) per column: a pair for all columns, or a pair each."""
+    if bounds is None:
+        return None
+    pairs = np.broadcast_to(np.asarray(bounds, np.float64), (columns, 2))
+    if not np.isfinite(pairs).all() or (pairs[:, 0] > pairs[:, 1]).any():
+        raise StudyError("bounds must be finite pairs (low, high) with low <= high, one for all columns or one each")
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
