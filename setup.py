@@ -1,19 +1,28 @@
-"""Builds the C kernels. Without a compiler the install goes on, and the NumPy twin gives the same bits, slower."""
+"""Builds the C kernels. Without a compiler the install goes on, and the NumPy twin gives the same bits, slower.
+
+From source the kernels aim at this machine; with FEDCLUST_PORTABLE=1 they carry several instruction sets and choose.
+"""
 
 import os
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
 
+KERNELS = Path("src/fedclust/kernels")
 EXACT = ["-std=c99", "-O3", "-ffp-contract=off", "-fno-fast-math"]  # the same bits everywhere: no fused multiply-add
-NATIVE = [] if os.environ.get("FEDCLUST_PORTABLE") else ["-march=native"]
+PORTABLE = bool(os.environ.get("FEDCLUST_PORTABLE"))
 
 setup(
     ext_modules=[
         Extension(
             "fedclust.kernels._sweeps",
-            sources=["src/fedclust/kernels/_sweeps.c"],
-            extra_compile_args=["/O2", "/fp:strict"] if sys.platform == "win32" else EXACT + NATIVE,
+            sources=[str(KERNELS / name) for name in ("_sweeps.c", "_base.c", "_avx2.c", "_avx512.c")],
+            depends=[str(path) for path in KERNELS.glob("*.h")],
+            define_macros=[("FEDCLUST_PORTABLE", "1")] if PORTABLE else [],
+            extra_compile_args=["/O2", "/fp:strict"]
+            if sys.platform == "win32"
+            else EXACT + ([] if PORTABLE else ["-march=native"]),
             optional=True,
         )
     ]

@@ -1,0 +1,8 @@
+"""The arithmetic of a sweep over a site's rows, compiled or in NumPy, with the same bits either way."""
+
+from fedclust.kernels._backend import backend, using
+from fedclust.kernels._threads import set_threads, threads
+from fedclust.kernels.layout import pack
+from fedclust.kernels.sums import Sums
+
+__all__ = ["Sums", "backend", "pack", "set_threads", "threads", "using"]

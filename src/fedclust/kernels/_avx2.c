@@ -1,0 +1,22 @@
+/* The arithmetic for x86-64 with AVX2, chosen at import in portable builds. */
+#include "_jobs.h"
+#ifdef FEDCLUST_CLONES
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC target("avx2")
+#endif
+#define LANES 4
+#include "_tiles.h"
+
+static int supported(void) { return __builtin_cpu_supports("avx2"); }
+
+const arithmetic fedclust_avx2 = {"avx2", supported, sweep, rows, exact, totals, elementary};
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#endif

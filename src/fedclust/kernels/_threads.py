@@ -1,0 +1,77 @@
+"""Work shared among threads: each takes the next piece until none is left. In integer sums it is lost who took what."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+PIECES = 4  # a thread's share of the queue: enough that a late thread does not keep the others waiting
+
+_count = int(os.environ.get("FEDCLUST_THREADS", "0")) or min(os.cpu_count() or 1, 8)
+_pool: ThreadPoolExecutor | None = None
+
+
+def threads() -> int:
+    """How many threads a large sweep uses."""
+    return _count
+
+
+def set_threads(n: int) -> None:
+    """Use n threads in large sweeps; results do not depend on it."""
+    global _count  # noqa: PLW0603  (a setting of the process)
+    if n < 1:
+        raise ValueError(f"{n} threads; need at least 1")
+    _count = n
+    _forget_pool()
+
+
+def spread(pieces: Sequence[P], work: Callable[[Iterator[P]], R]) -> list[R]:
+    """What each thread made of the pieces it took, the calling thread being one of them."""
+    queue = deque(pieces)
+    helpers = [_workers().submit(work, _drain(queue)) for _ in range(min(_count, len(pieces)) - 1)]
+    own = work(_drain(queue))
+    return [own] + [helper.result() for helper in helpers if not helper.cancel()]
+
+
+def ranges(rows: int, least: int) -> list[slice]:
+    """Consecutive row ranges, PIECES for each thread, none much shorter than `least`."""
+    step = max(-(-rows // (_count * PIECES)), least)
+    return [slice(start, start + step) for start in range(0, rows, step)]
+
+
+def _drain(queue: deque[P]) -> Iterator[P]:
+    while True:
+        try:
+            piece = queue.popleft()
+        except IndexError:
+            return
+        yield piece
+
+
+def _workers() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603  (made when first needed)
+    if _pool is None:
+        _pool = ThreadPoolExecutor(_count, thread_name_prefix="fedclust")
+    return _pool
+
+
+def _forget_pool() -> None:
+    global _pool  # noqa: PLW0603  (threads do not survive a fork)
+    if _pool is not None:
+        _pool.shutdown(wait=False)
+    _pool = None
+
+
+def _after_fork() -> None:
+    global _pool  # noqa: PLW0603  (threads do not survive a fork)
+    _pool = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

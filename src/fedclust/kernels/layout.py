@@ -1,0 +1,27 @@
+"""Rows become column blocks: each column contiguous, a block small enough to stay in a core's cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedclust.core.types import Array
+
+TILE = 64
+BLOCK_BYTES = 1 << 20
+
+
+def block_rows(features: int) -> int:
+    """Rows of a block of about a megabyte, a multiple of the tile."""
+    rows = BLOCK_BYTES // (8 * max(features, 1))
+    return min(max(rows // TILE * TILE, TILE), 65536)
+
+
+def pack(X: Array) -> list[Array]:
+    """The rows of X (n, F) as blocks (F, rows); float32 stays float32.
+
+    >>> [block.shape for block in pack(np.zeros((100_000, 2)))]
+    [(2, 65536), (2, 34464)]
+    """
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    step = block_rows(X.shape[1])
+    return [np.ascontiguousarray(X[at : at + step].T, dtype) for at in range(0, len(X), step)]
