@@ -1,0 +1,18 @@
+"""Rows to try fedclust on: the papers' data sets, sets drawn on the spot, and ways to spread rows over parties."""
+
+from fedclust.datasets.drawn import Drawn, Truth, g2, mixture, motivational
+from fedclust.datasets.loading import Dataset, load
+from fedclust.datasets.splitting import split, split_columns, split_indices
+
+__all__ = [
+    "Dataset",
+    "Drawn",
+    "Truth",
+    "g2",
+    "load",
+    "mixture",
+    "motivational",
+    "split",
+    "split_columns",
+    "split_indices",
+]

