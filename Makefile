@@ -1,0 +1,131 @@
+# Every routine task. Each target sets up what it needs in .venv, and nothing is done twice unless its inputs changed.
+#
+#   PYTHON=...    the interpreter to build .venv with (default: the first suitable one found, 3.11 preferred)
+#   POSTGRES=no   do not try to install a PostgreSQL server for the tests
+#   TESTS=...     what pytest is given instead of all tests, options included
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= auto
+TESTS ?=
+POSTGRES ?= auto
+INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/fedclust/kernels/*.c src/fedclust/kernels/*.h)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test check bench docs test-slow test-long test-engines constraints clean postgres
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.base ## cluster the embedded demo study
+	@$(BIN)/fedclust demo
+
+test: check postgres ## check, then all tests but the long ones
+	@echo "tests"
+	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadscope $(TESTS)
+
+check: $(VENV)/.dev ## format, lint, types, import contracts
+	@echo "format"
+	@$(BIN)/ruff format --quiet --check --diff .
+	@echo "lint"
+	@$(BIN)/ruff check --quiet .
+	@echo "types"
+	@$(BIN)/mypy --no-error-summary
+	@echo "import contracts"
+	@$(BIN)/lint-imports > $(VENV)/contracts.log 2>&1 || { cat $(VENV)/contracts.log; exit 1; }
+
+bench: $(VENV)/.bench ## ratios of speed against peers, in one run
+	@$(BIN)/fedclust bench sweep
+
+docs: $(VENV)/.dev ## build the documentation into site-docs/
+	@$(BIN)/mkdocs build --quiet --strict
+	@echo "documentation in site-docs/index.html"
+
+test-slow: $(VENV)/.bench $(VENV)/.dev postgres ## tests that take minutes, or read benchmark data where it is found
+	@$(call marked,slow)
+
+test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 60
+	@$(call marked,long)
+
+test-engines: $(VENV)/.dev ## federations in separate processes
+	@$(call marked,engines)
+
+constraints: ## resolve all dependencies anew and pin them in constraints.txt
+	@rm -rf build/constraints
+	@$(find_python); echo "resolving with $$($$found --version)"; $$found -m venv build/constraints
+	@$(call quietly,build/constraints/bin/python -m pip install --upgrade setuptools '.[dev$(comma)bench]',build/constraints/pip.log)
+	@sed '/^[^#]/d' constraints.txt > build/constraints/new.txt
+	@build/constraints/bin/python -m pip freeze --all --exclude pip --exclude fedclust >> build/constraints/new.txt
+	@sed -n '/^torch==/p' constraints.txt >> build/constraints/new.txt
+	@mv build/constraints/new.txt constraints.txt
+	@rm -rf build/constraints
+	@echo "constraints.txt renewed; run make test before committing it"
+
+clean: ## remove everything that was made here, except runs/
+	rm -rf $(VENV) build dist site-docs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f src/fedclust/kernels/*.so
+	find src tests -name __pycache__ -type d -exec rm -rf {} +
+
+# ---- what the targets stand on
+
+comma := ,
+
+# $(call quietly,COMMAND,LOG): run it, and show what it said only if it failed.
+quietly = $(1) > $(2) 2>&1 || { cat $(2); exit 1; }
+
+# An interpreter of at least 3.11 that can make environments; one with C headers is better than one without.
+find_python = found=; \
+	for want in headers any; do \
+	  for one in "$(PYTHON)" python3.11 python3 python3.12 python3.13 python3.14 python; do \
+	    [ -n "$$one" ] && [ -z "$$found" ] && "$$one" -c "import sys, os, sysconfig, venv, ensurepip; \
+	      header = os.path.exists(os.path.join(sysconfig.get_path('include'), 'Python.h')); \
+	      sys.exit(sys.version_info < (3, 11) or ('$$want' == 'headers' and not header and '$$one' != '$(PYTHON)'))" \
+	      > /dev/null 2>&1 && found="$$one"; \
+	  done; \
+	done; \
+	[ -n "$$found" ] || { echo "needs Python 3.11 or newer with venv (Debian: apt install python3-venv python3-dev);" \
+	  "name it with PYTHON=..." >&2; exit 2; }
+
+# $(call install,EXTRAS): the package itself is installed in place, so that edits of .py files need no second install.
+install = $(call quietly,$(BIN)/python -m pip install -c constraints.txt --upgrade setuptools,$(VENV)/pip.log) && \
+	{ $(call quietly,$(BIN)/python -m pip install -c constraints.txt --no-build-isolation -e '.$(1)',$(VENV)/pip.log); } && \
+	$(BIN)/python -W ignore -c "from fedclust.kernels._backend import backend; \
+	  backend() == 'c' or print('kernels: no C compiler or no Python headers; NumPy instead, same results, slower')"
+
+# A marker may have no test yet: pytest then exits with 5.
+marked = $(BIN)/python -m pytest -m $(1) --durations 5 $(TESTS) || { code=$$?; \
+	[ $$code = 5 ] && echo "no test carries the marker '$(1)' in this version" || exit $$code; }
+
+$(BIN)/pip:
+	@$(find_python); echo "environment: .venv with $$($$found --version)"; \
+	$$found -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(VENV)/.base: $(BIN)/pip $(INPUTS)
+	@echo "install: fedclust"
+	@$(call install,)
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/pip $(INPUTS)
+	@echo "install: fedclust and what its tests need"
+	@$(call install,[dev])
+	@touch $(VENV)/.base $@
+
+$(VENV)/.bench: $(BIN)/pip $(INPUTS)
+	@echo "install: fedclust and its peers"
+	@$(call install,[bench])
+	@touch $(VENV)/.base $@
+
+# The PostgreSQL tests start a server of their own and skip where there is none: this step never fails.
+postgres:
+	@if [ "$(POSTGRES)" = auto ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	    && ! command -v initdb > /dev/null && ! ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1; then \
+	  echo "install: PostgreSQL server, for its tests (POSTGRES=no leaves it out)"; \
+	  export DEBIAN_FRONTEND=noninteractive; \
+	  get="timeout 300 apt-get -y -qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1"; \
+	  { $$get install --no-install-recommends postgresql \
+	    || { $$get update && $$get install --no-install-recommends postgresql; }; } > $(VENV)/apt.log 2>&1 \
+	    || echo "  it could not be installed; its tests will skip"; \
+	fi
