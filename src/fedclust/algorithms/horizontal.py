@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -43,6 +44,15 @@ class Centers:
     singletons: bool
     small_sites: bool
 
+    @cached_property
+    def units(self) -> tuple[Units, Units, Units]:
+        """The units of mass, pull and objective, from bounds on a single row's term."""
+        mass = (-BITS - self.shifts).astype(np.int32)
+        pull = (self.view.exponents[None, :] - BITS - self.shifts[:, None]).astype(np.int32)
+        far = zip(self.view.exponents.tolist(), np.abs(self.centers).max(axis=0).tolist(), strict=True)
+        reach = power_above(math.fsum((2.0**e + v) ** 2 for e, v in far))
+        return mass, pull, np.asarray(reach - BITS, np.int32)
+
 
 @dataclass(frozen=True)
 class Moments(Release):
@@ -55,10 +65,11 @@ class Moments(Release):
 @handler(releases=Moments)
 def moments(site: Site, ask: Centers) -> Moments:
     """One sweep over the rows."""
-    sums = Sums.zeros(*units(ask))
+    mass, pull, objective = ask.units
+    sums = Sums.zeros(mass, pull, int(objective))
     n_clusters, n_columns = ask.centers.shape
     if ask.small_sites and site.rows * n_columns <= n_clusters * (n_columns + 1):
-        return _moments(sums, hidden=(0, 1))
+        return _moments(sums, ask, Exact.counts((0, 1)))
     blocks = site.blocks(ask.view)
     for some in [blocks] if isinstance(blocks, list) else blocks:
         if ask.m == 1:
@@ -66,18 +77,7 @@ def moments(site: Site, ask: Centers) -> Moments:
         else:
             fcm.accumulate(sums, some, ask.centers, ask.m)
     cells = _hide_singletons(sums) if ask.singletons else 0
-    return _moments(sums, hidden=(cells, 0))
-
-
-def units(ask: Centers) -> tuple[Units, Units, int]:
-    """The units of mass, pull and objective, from bounds on a single row's term."""
-    mass = (-BITS - ask.shifts).astype(np.int32)
-    pull = (ask.view.exponents[None, :] - BITS - ask.shifts[:, None]).astype(np.int32)
-    reach = math.fsum(
-        (2.0**e + v) ** 2
-        for e, v in zip(ask.view.exponents.tolist(), np.abs(ask.centers).max(axis=0).tolist(), strict=True)
-    )
-    return mass, pull, power_above(reach) - BITS
+    return _moments(sums, ask, Exact.counts((cells, 0)) if cells else NOTHING)
 
 
 def fit(
@@ -172,10 +172,9 @@ def _hide_singletons(sums: Sums) -> int:
     return int(lone.sum())
 
 
-def _moments(sums: Sums, *, hidden: tuple[int, int]) -> Moments:
-    return Moments(
-        Exact(sums.mass, sums.mass_unit),
-        Exact(sums.pull, sums.pull_unit),
-        Exact(sums.objective, np.asarray(sums.objective_unit, np.int32)),
-        Exact.counts(hidden),
-    )
+def _moments(sums: Sums, ask: Centers, hidden: Exact) -> Moments:
+    mass, pull, objective = ask.units
+    return Moments(Exact(sums.mass, mass), Exact(sums.pull, pull), Exact(sums.objective, objective), hidden)
+
+
+NOTHING = Exact.counts((0, 0))

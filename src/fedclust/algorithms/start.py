@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.errors import RunFailed
 from fedclust.core.protocol import Protocol, each, each_to, handler
 from fedclust.core.release import Release, shown
 from fedclust.core.site import Site, View
@@ -71,16 +70,17 @@ def seeds(site: Site, ask: Wish) -> Candidates:
     return Candidates(np.stack([_smoothed(rows, rows[i]) for i in chosen]))
 
 
-def careful(view: View, count: int, rng: np.random.Generator) -> Protocol[Floats]:
-    """c-means of all parties' candidates, the best of a few starts."""
+def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
+    """c-means of all parties' candidates, the best of a few starts; centres too few to choose are drawn as in `box`.
+
+    Also returns how many were drawn.
+    """
     answers = yield from each(seeds, Wish(view, count))
     candidates = np.concatenate([answer.points for answer in answers.values()])
-    if not len(candidates):
-        raise RunFailed(f"no party has the {NEIGHBOURS} rows that careful seeding needs; use start='box'")
-    if len(candidates) <= count:
-        spare = candidates[rng.integers(len(candidates), size=count - len(candidates))]
-        return np.concatenate([candidates, spare])
-    return min((_lloyd(candidates, count, rng) for _ in range(RESTARTS)), key=lambda found: found[0])[1]
+    if len(candidates) < count:
+        drawn = yield from box(view, count - len(candidates), seed, None)
+        return np.concatenate([candidates, drawn]), len(drawn)
+    return min((_lloyd(candidates, count, rng) for _ in range(RESTARTS)), key=lambda found: found[0])[1], 0
 
 
 def plus_plus(rows: Floats, count: int, rng: np.random.Generator, tries: int = 3) -> list[int]:

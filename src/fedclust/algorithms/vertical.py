@@ -288,7 +288,7 @@ def _weights(d2: Floats, m: float) -> Floats:
     """u^m from squared distances; m = 1: one for the nearest centre, the first of equals."""
     if m != 1:
         return fcm.weights(d2, m)
-    return (cmeans.labels_from(d2)[None, :] == np.arange(len(d2))[:, None]).astype(np.float64)
+    return np.asarray(cmeans.labels_from(d2)[None, :] == np.arange(len(d2))[:, None], np.float64)
 
 
 def _empty(weights: Floats, d2: Floats, rng: np.random.Generator, notes: Notes, number: int) -> Ints:

@@ -77,7 +77,7 @@ class Sealed:
             raise WireError("an answer to something this version does not know")
         return cls(e.cohort[0], e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """The bytes of the answer itself, as the ledger counts them."""
         return wire.size(self.release)

@@ -33,12 +33,18 @@ class Release:
 
     @classmethod
     def schema(cls) -> dict[str, Disclosure]:
-        return {field.name: field.metadata["disclosure"] for field in dataclasses.fields(cls)}
+        """Each field's disclosure."""
+        if (known := _SCHEMAS.get(cls)) is None:
+            known = _SCHEMAS[cls] = {f.name: f.metadata["disclosure"] for f in dataclasses.fields(cls)}
+        return known
 
     @classmethod
     def total(cls, parts: list[Any]) -> Any:
         """The answer of all parties together."""
         return cls(*(ring.total([getattr(part, name) for part in parts]) for name in cls.schema()))
+
+
+_SCHEMAS: dict[type[Release], dict[str, Disclosure]] = {}
 
 
 @dataclass(frozen=True)

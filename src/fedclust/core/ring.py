@@ -21,6 +21,7 @@ from fedclust.core.types import Floats, Limbs, Units
 LOW = np.uint64(0xFFFFFFFF)
 HALF = np.uint64(32)
 MODULUS = 1 << 128
+ONES = np.zeros((), np.int32)  # the unit 2^0
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class Exact:
         """Whole numbers below 2^63, exactly."""
         low = np.asarray(values, np.int64)
         limbs = np.stack([low.view(np.uint64), (low >> 63).view(np.uint64)], axis=-1)
-        return cls(limbs, np.zeros((), np.int32))
+        return cls(limbs, ONES)
 
     def __add__(self, other: Exact) -> Exact:
         return total([self, other])
@@ -96,7 +97,8 @@ def total(terms: Sequence[Exact]) -> Exact:
     """The sum of many, in one pass over each half of the low limb."""
     first = terms[0]
     for term in terms[1:]:
-        if term.limbs.shape != first.limbs.shape or not np.array_equal(term.unit, first.unit):
+        same = term.unit is first.unit or np.array_equal(term.unit, first.unit)
+        if not same or term.limbs.shape != first.limbs.shape:
             raise WireError("parties answered in different shapes or units; all must run the same version of fedclust")
     limbs = np.stack([term.limbs for term in terms])
     low, high = limbs[..., 0], limbs[..., 1]

@@ -7,6 +7,8 @@ from fedclust.core.errors import DataError
 from fedclust.estimators.base import FederatedEstimator, read_model
 from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
 
+__all__ = ["METHODS", "CMeans", "FederatedEstimator", "FuzzyCMeans", "load"]
+
 METHODS: dict[str, type[FederatedEstimator]] = {
     "c-means": CMeans,
     "fuzzy-c-means": FuzzyCMeans,

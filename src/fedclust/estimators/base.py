@@ -29,6 +29,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     random_state: int | None
+    notes_: list[str]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -63,7 +64,7 @@ class _Lossless(FederatedEstimator):
         elif self.scale == "minmax" and box is not None:
             view = standardise.scaled(view, box[0], _positive(box[1] - box[0]))
         rng = np.random.default_rng(self.seed_)
-        begin = yield from self._begin(fed, view, box, rng)
+        begin, notes = yield from self._begin(fed, view, box, rng)
         fitted = yield from horizontal.fit(
             view,
             begin,
@@ -77,19 +78,24 @@ class _Lossless(FederatedEstimator):
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
         )
-        return fitted, view, None
+        return replace(fitted, notes=(*notes, *fitted.notes)), view, None
 
     def _begin(
         self, fed: Federation, view: View, box: tuple[Floats, Floats] | None, rng: np.random.Generator
-    ) -> Protocol[Floats]:
+    ) -> Protocol[tuple[Floats, list[str]]]:
+        """The first centres, and what to say of them."""
         if not isinstance(self.start, str):
-            return view.points(self._given(fed))
+            return view.points(self._given(fed)), []
         if self.start == "party":
-            return (yield from start.party(view, self.n_clusters, fed.parties, rng))
+            return (yield from start.party(view, self.n_clusters, fed.parties, rng)), []
         if self.start == "careful":
-            return (yield from start.careful(view, self.n_clusters, rng))
+            centers, drawn = yield from start.careful(view, self.n_clusters, self.seed_, rng)
+            told = (
+                f"Careful seeding found {self.n_clusters - drawn} candidates of five rows; {drawn} centres were drawn."
+            )
+            return centers, [told] if drawn else []
         seen = None if box is None else (view.points(box[0]), view.points(box[1]))
-        return (yield from start.box(view, self.n_clusters, self.seed_, seen))
+        return (yield from start.box(view, self.n_clusters, self.seed_, seen)), []
 
     def _over_columns(self, fed: Federation) -> Protocol[tuple[Fitted, View | None, Floats | None]]:
         given = None if isinstance(self.start, str) else self._given(fed)

@@ -20,6 +20,7 @@ class Holding:
     def __init__(self, party: PartyId, source: Source) -> None:
         self.party = party
         self.source = source
+        self._admitted: View | None = None
         self._view: View | None = None
         self._seen: list[Array] | None = None
 
@@ -33,8 +34,9 @@ class Holding:
 
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns, as the study looks at them; a column beyond its bound is refused."""
-        if not view.admits(self.largest):
+        if view is not self._admitted and not view.admits(self.largest):
             raise OutOfBounds(f"a column of {self.party} exceeds its bound; scale the columns or declare wider bounds")
+        self._admitted = view
         if not self.source.resident:
             return (view.of(block) for block in self.source.blocks())
         if self._seen is None or not view.same(self._view):

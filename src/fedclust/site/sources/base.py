@@ -19,6 +19,7 @@ Block: TypeAlias = npt.NDArray[np.floating[Any]]  # (F, n): each data column con
 Ids: TypeAlias = npt.NDArray[Any]  # int64 or str, one for each row
 
 RESIDENT_BYTES = 1 << 20  # a block that stays in a core's second-level cache
+BATCH_BYTES = 4 << 20  # what a file or database hands over at a time
 STREAMED_BYTES = 8 << 20  # a block that outweighs the cost of starting a read
 
 

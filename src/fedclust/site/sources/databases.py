@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
+from fedclust.site.sources.base import BATCH_BYTES, rows_per_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from fedclust.site.sources.streamed import Feed
 
 Answer: TypeAlias = "tuple[pa.Schema, Iterator[pa.RecordBatch]]"
-BATCH = 32768
 
 
 class Database(Protocol):
@@ -118,7 +118,8 @@ class DuckDB:
     def ask(self, select: str) -> Iterator[Answer]:
         with closing(self._connect()) as connection:
             try:
-                reader = connection.sql(select).to_arrow_reader(BATCH)
+                answer = connection.sql(select)
+                reader = answer.to_arrow_reader(rows_per_block(len(answer.columns), BATCH_BYTES))
                 yield reader.schema, iter(reader)
             except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
                 raise _refused(self._site, "DuckDB", self._reason(error)) from None
@@ -156,7 +157,8 @@ class SQLite:
             raise _refused(self._site, "SQLite", self._reason(str(error))) from None
 
     def _batches(self, cursor: sqlite3.Cursor, names: list[str]) -> Iterator[pa.RecordBatch]:
-        while rows := cursor.fetchmany(BATCH):
+        at_once = rows_per_block(len(names), BATCH_BYTES)
+        while rows := cursor.fetchmany(at_once):
             columns = [self._column(name, values) for name, values in zip(names, zip(*rows, strict=True), strict=True)]
             yield pa.record_batch(columns, names=names)
 

@@ -12,12 +12,12 @@ import pyarrow.parquet
 
 from fedclust.core.errors import DataError
 from fedclust.site.sources.arrow import saying
+from fedclust.site.sources.base import BATCH_BYTES, rows_per_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-BATCH = 32768
 PARQUET_BUFFER = 1 << 16  # without a buffer Arrow loads a row group's whole column: 1.3 GB for 1e7 x 16 in one group
 CSV_BUFFER = 1 << 20
 
@@ -42,7 +42,8 @@ class ParquetFeed:
             saying(self._sentence),
             pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
         ):
-            for batch in file.iter_batches(BATCH, columns=list(columns), use_threads=False):
+            rows = rows_per_block(len(columns), BATCH_BYTES)
+            for batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
                 yield batch.select(list(columns))  # Arrow answers in the file's order
 
 
