@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -130,12 +130,25 @@ class Federation:
         ledgers = {party: desk.gate.ledger.entries for party, desk in desks.items()}
         return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
 
+    def carried(self) -> dict[PartyId, int]:
+        """Bytes of answers that reached the coordinator, by party."""
+        return dict(self._coordinator.received)
+
+    def use(self, engine: Engine, *, run: str | None = None) -> None:
+        """Carry messages by another engine from now on, under another run's name if one is given."""
+        self._coordinator.engine = engine
+        self._coordinator.run = run or self._coordinator.run
+
     def close(self) -> None:
-        """Close the journal and ledgers."""
+        """Close the journal."""
         if self._coordinator.journal:
             self._coordinator.journal.close()
-        for desk in getattr(self.engine, "desks", {}).values():
-            desk.gate.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _explained(self, lost: QuorumLost) -> Exception:
         """In one process the site's own reason can be told; between machines it stays at the site."""

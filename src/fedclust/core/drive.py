@@ -105,16 +105,10 @@ class Coordinator:
         """The replies of this step, from the journal if they are there, else from the parties."""
         if self.journal is None:
             return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
-        digest = _digest(calls)
-        asked = self.journal.recall(ASKED, self.step)
-        if asked is not None and asked != digest:
-            raise JournalError(
-                f"step {self.step} differs from the one recorded; resume with the same study, data and version"
-            )
-        if (answered := self.journal.recall(ANSWERED, self.step)) is not None:
-            return _unpack(answered)
-        if asked is None:
-            self.journal.write(ASKED, self.step, digest)
+        if (known := recorded(self.journal, self.step, calls)) is not None:
+            return known
+        if self.journal.recall(ASKED, self.step) is None:
+            self.journal.write(ASKED, self.step, _digest(calls))
         replies = self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
         self.journal.write(ANSWERED, self.step, _pack(replies))
         return replies
@@ -134,6 +128,14 @@ class Coordinator:
                 kept[party] = reply
                 self.received[party] = self.received.get(party, 0) + reply.size
         return kept
+
+
+def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapping[PartyId, Reply] | None:
+    """What a journal holds of a step, which must be the step it was; None if it was not answered."""
+    asked, answered = journal.recall(ASKED, step), journal.recall(ANSWERED, step)
+    if asked is not None and asked != _digest(calls):
+        raise JournalError(f"step {step} differs from the one recorded; resume with the same study, data and version")
+    return None if answered is None else _unpack(answered)
 
 
 def _digest(calls: Mapping[PartyId, Call]) -> bytes:

@@ -67,7 +67,7 @@ class _Lossless(FederatedEstimator):
         begin, notes = yield from self._begin(fed, view, box, rng)
         fitted = yield from horizontal.fit(
             view,
-            begin,
+            view.points(begin),
             m=self._m,
             tol=self.tol,
             max_rounds=self.max_rounds,
@@ -78,24 +78,24 @@ class _Lossless(FederatedEstimator):
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
         )
-        return replace(fitted, notes=(*notes, *fitted.notes)), view, None
+        return replace(fitted, start=begin, notes=(*notes, *fitted.notes)), view, None
 
     def _begin(
         self, fed: Federation, view: View, box: tuple[Floats, Floats] | None, rng: np.random.Generator
     ) -> Protocol[tuple[Floats, list[str]]]:
-        """The first centres, and what to say of them."""
+        """The first centres in original units, as they are recorded, and what to say of them."""
         if not isinstance(self.start, str):
-            return view.points(self._given(fed)), []
+            return self._given(fed), []
         if self.start == "party":
-            return (yield from start.party(view, self.n_clusters, fed.parties, rng)), []
+            return view.back((yield from start.party(view, self.n_clusters, fed.parties, rng))), []
         if self.start == "careful":
             centers, drawn = yield from start.careful(view, self.n_clusters, self.seed_, rng)
             told = (
                 f"Careful seeding found {self.n_clusters - drawn} candidates of five rows; {drawn} centres were drawn."
             )
-            return centers, [told] if drawn else []
+            return view.back(centers), [told] if drawn else []
         seen = None if box is None else (view.points(box[0]), view.points(box[1]))
-        return (yield from start.box(view, self.n_clusters, self.seed_, seen)), []
+        return view.back((yield from start.box(view, self.n_clusters, self.seed_, seen))), []
 
     def _over_columns(self, fed: Federation) -> Protocol[tuple[Fitted, View | None, Floats | None]]:
         given = None if isinstance(self.start, str) else self._given(fed)
@@ -143,7 +143,7 @@ class _Lossless(FederatedEstimator):
         if view is not None:
             self.origin_, self.spread_ = view.origin, view.spread
             self.cluster_centers_ = view.back(fitted.centers)
-            self.start_centers_ = view.back(fitted.start)
+            self.start_centers_ = fitted.start
             self._seen_centers = fitted.centers
             if all(holding.source.resident for holding in fed.holdings.values()) and fed.holdings:
                 blocks = [block for holding in fed.holdings.values() for block in holding.blocks(view)]

@@ -7,7 +7,6 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
 
 from fedclust.core.errors import DataError
 
@@ -34,28 +33,23 @@ class Ledger:
         self.entries: list[Entry] = []
         self._last: dict[str, Entry] = {}
         self._chain = START
-        self._file: TextIO | None = None
-        if folder is not None:
-            path = folder / "ledger.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._load(path)
-            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a")
+        self._path = None if folder is None else folder / "ledger.jsonl"
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._load(self._path)
 
     def write(self, entry: Entry) -> None:
         """Write an entry down before what it speaks of leaves."""
         self._add(entry)
-        if self._file is not None:
+        if self._path is not None:
             self._chain = _link(self._chain, entry)
-            self._file.write(json.dumps({**asdict(entry), "chain": self._chain}) + "\n")
-            self._file.flush()
+            # Opened for each line: a process may hold thousands of sites, but not thousands of files.
+            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+                file.write(json.dumps({**asdict(entry), "chain": self._chain}) + "\n")
 
     def last(self, run: str) -> Entry | None:
         """The latest entry of a run."""
         return self._last.get(run)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def _add(self, entry: Entry) -> None:
         self.entries.append(entry)

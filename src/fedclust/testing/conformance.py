@@ -1,0 +1,171 @@
+"""What every registered algorithm must do on every engine; a check takes a way to make estimators and federations.
+
+>>> sorted(CHECKS)[:2]
+['check_answers_are_pure', 'check_bytes_carried_are_bytes_in_the_ledger']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedclust.core.envelope import Sealed
+from fedclust.core.errors import QuorumLost
+from fedclust.core.protocol import HANDLERS
+from fedclust.core.types import Array, PartyId
+from fedclust.federation import Federation
+from fedclust.testing.engines import Faulty, Replay
+
+
+class Bench(Protocol):
+    """What a check works on: estimators by seed, and federations over the engine under test."""
+
+    def estimator(self, seed: int = 0) -> Any: ...
+    def federation(self, sites: Mapping[PartyId, Array], **options: Any) -> Federation: ...
+    @property
+    def folder(self) -> Path: ...
+
+
+def sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> dict[PartyId, Array]:
+    """Three separated groups of rows, dealt unevenly to parties."""
+    rng = np.random.default_rng(seed)
+    centers = np.arange(3)[:, None] * 8.0 + rng.normal(size=(3, width))
+    X = rng.normal(size=(rows, width)) + centers[rng.integers(3, size=rows)]
+    cuts = np.sort(rng.choice(np.arange(8, rows - 8), parties - 1, replace=False))
+    return {f"p{i}": part for i, part in enumerate(np.split(X, cuts))}
+
+
+def check_runs_and_says_where_the_centres_are(bench: Bench) -> None:
+    model = bench.estimator().fit(bench.federation(sites()))
+    assert np.isfinite(model.cluster_centers_).all()
+    assert model.n_rounds_ == len(model.history_)
+    assert not any(note.startswith("Not lossless") for note in model.notes_)
+
+
+def check_same_seed_same_bits(bench: Bench) -> None:
+    first, second = (bench.estimator(7).fit(bench.federation(sites())) for _ in range(2))
+    assert _same(first, second)
+
+
+def check_party_order_does_not_matter(bench: Bench) -> None:
+    parts = sites()
+    start = bench.estimator().fit(bench.federation(parts)).start_centers_
+    backwards = dict(reversed(parts.items()))
+    first, second = (bench.estimator().set_params(start=start).fit(bench.federation(p)) for p in (parts, backwards))
+    assert _same(first, second)
+
+
+def check_equals_the_pooled_run(bench: Bench) -> None:
+    parts = sites()
+    federated = bench.estimator().fit(bench.federation(parts))
+    pooled = bench.estimator().set_params(start=federated.start_centers_).fit(np.concatenate(list(parts.values())))
+    assert _same(federated, pooled)
+
+
+def check_one_row_sites_take_part(bench: Bench) -> None:
+    X = np.concatenate(list(sites().values()))
+    parts = {"many": X[2:], "one": X[:1], "two": X[1:2]}
+    model = bench.estimator().fit(bench.federation(parts))
+    assert np.isfinite(model.cluster_centers_).all()
+
+
+def check_bytes_carried_are_bytes_in_the_ledger(bench: Bench) -> None:
+    fed = bench.federation(sites())
+    bench.estimator().fit(fed)
+    carried = fed.carried()
+    assert carried == {party: own["bytes"] for party, own in fed.traffic().items()}
+    assert min(carried.values()) > 0
+
+
+def check_drop_outs_end_in_a_result_or_a_clear_refusal(bench: Bench) -> None:
+    for step in range(1, 8):
+        fed = bench.federation(sites())
+        fed.use(Faulty(fed.engine, lambda s, p, step=step: "silent" if (s, p) == (step, "p1") else None))  # type: ignore[misc]
+        model, lost = _outcome(bench, fed)
+        assert (lost is None) != (model is None)
+        assert lost is None or ("p1" in str(lost) and lost.missing == {"p1": "no-answer"})
+        assert model is None or np.isfinite(model.cluster_centers_).all()
+
+
+def check_late_and_foreign_answers_are_not_used(bench: Bench) -> None:
+    for fault in ("late", "foreign"):
+        fed = bench.federation(sites())
+        fed.use(Faulty(fed.engine, lambda s, p, fault=fault: fault if (s, p) == (4, "p2") else None))  # type: ignore[misc]
+        _, lost = _outcome(bench, fed)
+        assert lost is not None, f"a {fault} answer was used"
+        assert lost.missing == {"p2": "no-answer"}
+
+
+def check_a_recorded_run_replays_without_its_sites(bench: Bench) -> None:
+    with bench.federation(sites(), run=bench.folder) as fed:
+        live = bench.estimator().fit(fed)
+        run, parties = fed.run_id, fed.parties
+    with Replay(bench.folder / "journal", parties) as past:
+        again = bench.federation(sites())
+        again.use(past, run=run)
+        assert _same(live, bench.estimator().fit(again))
+
+
+def check_answers_are_pure(bench: Bench) -> None:
+    """The same call at a fresh desk gives the same answer, and the rows are untouched."""
+    parts = sites()
+    kept = {party: rows.copy() for party, rows in parts.items()}
+    calls: list[Any] = []
+    fed = bench.federation(parts)
+    fed.use(_Recorder(fed.engine, calls))
+    bench.estimator().fit(fed)
+    again = bench.federation(kept)
+    for step, replies in calls:
+        answers = again.engine.exchange(step, timeout=None, quorum=0)
+        assert {party: reply.packed for party, reply in answers.items() if isinstance(reply, Sealed)} == {
+            party: reply.packed for party, reply in replies.items()
+        }
+    assert all(np.array_equal(kept[party], rows) for party, rows in parts.items())
+
+
+def check_every_question_declares_what_it_discloses(bench: Bench) -> None:
+    calls: list[Any] = []
+    fed = bench.federation(sites())
+    fed.use(_Recorder(fed.engine, calls))
+    bench.estimator().fit(fed)
+    asked = {call.handler for step, _ in calls for call in step.values()}
+    assert asked
+    for name in asked:
+        for disclosure in HANDLERS[name].release.schema().values():
+            assert disclosure.why
+
+
+class _Recorder:
+    """Another engine, with everything that passes written down."""
+
+    def __init__(self, engine: Any, calls: list[Any]) -> None:
+        self.engine, self.calls, self.parties = engine, calls, engine.parties
+
+    def exchange(self, calls: Mapping[PartyId, Any], *, timeout: float | None, quorum: int) -> dict[PartyId, Any]:
+        replies: dict[PartyId, Any] = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        self.calls.append((calls, replies))
+        return replies
+
+
+def _outcome(bench: Bench, fed: Federation) -> tuple[Any, QuorumLost | None]:
+    try:
+        return bench.estimator().fit(fed), None
+    except QuorumLost as lost:
+        return None, lost
+
+
+def _same(a: Any, b: Any) -> bool:
+    return bool(
+        np.array_equal(a.cluster_centers_, b.cluster_centers_)
+        and a.objective_ == b.objective_
+        and a.n_rounds_ == b.n_rounds_
+        and a.history_ == b.history_
+    )
+
+
+CHECKS: dict[str, Callable[[Bench], None]] = {
+    name: check for name, check in globals().items() if name.startswith("check_")
+}
