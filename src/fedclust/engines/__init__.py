@@ -1,0 +1,1 @@
+"""What carries calls to sites and answers back; one file per way of travelling."""

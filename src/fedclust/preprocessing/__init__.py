@@ -1,0 +1,1 @@
+"""What must be agreed on columns that nobody pools, before clustering can begin."""

@@ -1,0 +1,1 @@
+"""How good a clustering is, from sums alone."""
