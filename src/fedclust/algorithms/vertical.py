@@ -77,13 +77,19 @@ def prepare(site: Site, ask: Prepare) -> Keep[Done]:
     return Keep(Done(), {name: array for name, array in memory.items() if array is not None})
 
 
-@handler(releases=bounds.Marks)
-def reach(site: Site, ask: Hello) -> bounds.Marks:  # noqa: ARG001
-    """A mark at the power of two above this party's share of any squared distance."""
+@dataclass(frozen=True)
+class Reach(Release):
+    marks: Exact = additive("how many columns reach each power of two, to agree on a unit")
+
+
+@handler(releases=Reach)
+def reach(site: Site, ask: Hello) -> Reach:  # noqa: ARG001
+    """A mark for each column at the power of two above its share of a squared distance, whoever holds it."""
     largest = _view(site).largest(site.largest)
     if "centers" in site.memory:
         largest = np.maximum(largest, np.abs(site.memory["centers"]).max(axis=0))
-    return bounds.Marks(bounds.mark(np.array([float((4.0 * largest**2).sum())])))
+    marks = bounds.marked(4.0 * largest**2)
+    return Reach(Exact.counts(marks.sum(axis=0)))
 
 
 @dataclass(frozen=True)
@@ -211,7 +217,7 @@ def agree(columns: Mapping[PartyId, Ints], how: Mapping[PartyId, Prepare]) -> Pr
             "the sites do not hold the same rows; give each the same ids (rows are matched by the id column)"
         )
     yield from each_to(prepare, how)
-    marks = (yield from total(reach, Hello())).marks.floats()[0]
+    marks = (yield from total(reach, Hello())).marks.floats()
     most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), bounds.LEAST))
     return Table(columns, next(iter(answers.values())).rows, power_above(most) - FINE)
 

@@ -28,7 +28,11 @@ class Journal:
         self._chain = hashlib.sha256(HEAD).digest()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
-        sound = self._load()
+        try:
+            sound = self._load()
+        except JournalError:
+            self._file.close()
+            raise
         self._file.truncate(sound)
         self._file.seek(sound)
         if not sound:

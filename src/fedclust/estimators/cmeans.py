@@ -63,8 +63,7 @@ class _Lossless(FederatedEstimator):
             view = yield from standardise.standardise(view)
         elif self.scale == "minmax" and box is not None:
             view = standardise.scaled(view, box[0], _positive(box[1] - box[0]))
-        rng = np.random.default_rng(self.seed_)
-        begin, notes = yield from self._begin(fed, view, box, rng)
+        begin, notes = yield from self._begin(fed, view, box)
         fitted = yield from horizontal.fit(
             view,
             view.points(begin),
@@ -72,7 +71,7 @@ class _Lossless(FederatedEstimator):
             tol=self.tol,
             max_rounds=self.max_rounds,
             parties=fed.parties,
-            rng=rng,
+            rng=np.random.default_rng((self.seed_, 2)),  # the same whatever the start drew
             participation=self.participation,
             quorum=self.quorum,
             singletons=self._hide_singletons,
@@ -81,11 +80,12 @@ class _Lossless(FederatedEstimator):
         return replace(fitted, start=begin, notes=(*notes, *fitted.notes)), view, None
 
     def _begin(
-        self, fed: Federation, view: View, box: tuple[Floats, Floats] | None, rng: np.random.Generator
+        self, fed: Federation, view: View, box: tuple[Floats, Floats] | None
     ) -> Protocol[tuple[Floats, list[str]]]:
         """The first centres in original units, as they are recorded, and what to say of them."""
         if not isinstance(self.start, str):
             return self._given(fed), []
+        rng = np.random.default_rng((self.seed_, 1))
         if self.start == "party":
             return view.back((yield from start.party(view, self.n_clusters, fed.parties, rng))), []
         if self.start == "careful":
@@ -253,7 +253,8 @@ class _Lossless(FederatedEstimator):
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if fed.split == "columns":
-            require(self.start != "party", "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
+            drawn = isinstance(self.start, str) and self.start == "party"
+            require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
             require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
 
 

@@ -15,7 +15,7 @@ from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats
+from fedclust.core.types import Floats, Ints
 
 LEAST, MOST = -64, 63
 
@@ -53,10 +53,10 @@ class Marks(Release):
 @handler(releases=Marks)
 def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
-    return Marks(mark(site.largest))
+    return Marks(Exact.counts(marked(site.largest)))
 
 
-def mark(values: Floats) -> Exact:
+def marked(values: Floats) -> Ints:
     """For each value a row of zeros with a one at its power of two."""
     marks = np.zeros((len(values), MOST - LEAST + 1), np.int64)
     for row, value in zip(marks, values, strict=True):
@@ -64,7 +64,7 @@ def mark(values: Floats) -> Exact:
         if exponent > MOST:
             raise OutOfBounds(f"a value exceeds 2^{MOST}; scale the columns")
         row[exponent - LEAST] = 1
-    return Exact.counts(marks)
+    return marks
 
 
 def agree(columns: int) -> Protocol[View]:

@@ -1,0 +1,91 @@
+"""The coordinator: quorum, absences, recovery, and refusal of answers that are not to this step."""
+
+import numpy as np
+import pytest
+
+from fedclust import Federation
+from fedclust.core.drive import Coordinator
+from fedclust.core.errors import JournalError, QuorumLost
+from fedclust.core.journal import Journal
+from fedclust.core.protocol import each, report, total
+from fedclust.preprocessing.bounds import Columns, count, magnitudes, rows
+from fedclust.testing import Faulty
+
+
+def engine(parties=4):
+    return Federation.local({f"p{i}": np.ones((i + 5, 2)) for i in range(parties)}).engine
+
+
+def silent(*parties):
+    return lambda _, party: "silent" if party in parties else None
+
+
+def test_a_total_adds_all_parties():
+    assert Coordinator(engine()).drive(count(2)) == 5 + 6 + 7 + 8
+
+
+def test_a_subset_is_asked_alone():
+    def script():
+        return (yield from total(rows, Columns(2), among=("p0", "p3")))
+
+    assert Coordinator(engine()).drive(script()).rows.integers() == [5 + 8]
+
+
+def test_one_silent_party_loses_a_full_quorum_and_is_named():
+    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)") as lost:
+        Coordinator(Faulty(engine(), silent("p1"))).drive(count(2))
+    assert lost.value.missing == {"p1": "no-answer"}
+
+
+@pytest.mark.parametrize(("quorum", "gone", "holds"), [(3, 1, True), (3, 2, False), (0.5, 2, True), (0.51, 2, False)])
+def test_a_smaller_quorum_goes_on_and_remembers_who_was_absent(quorum, gone, holds):
+    def script():
+        return (yield from total(rows, Columns(2), quorum=quorum))
+
+    absent = [f"p{i}" for i in range(gone)]
+    coordinator = Coordinator(Faulty(engine(), silent(*absent)))
+    if holds:
+        assert coordinator.drive(script()).rows.integers()[0] == sum(range(5 + gone, 9))
+        assert [a.party for a in coordinator.absences] == absent
+    else:
+        with pytest.raises(QuorumLost):
+            coordinator.drive(script())
+
+
+def test_an_algorithm_may_recover_from_a_lost_quorum():
+    def script():
+        try:
+            return (yield from total(rows, Columns(2)))
+        except QuorumLost as lost:
+            others = tuple(p for p in ("p0", "p1", "p2", "p3") if p not in lost.missing)
+            return (yield from total(rows, Columns(2), among=others))
+
+    assert Coordinator(Faulty(engine(), silent("p3"))).drive(script()).rows.integers() == [18]
+
+
+def test_the_site_refuses_its_own_answer_where_a_sum_was_declared():
+    def script():
+        return (yield from each(magnitudes, Columns(2)))
+
+    with pytest.raises(QuorumLost) as lost:
+        Coordinator(engine()).drive(script())
+    assert set(lost.value.missing.values()) == {"not-a-sum"}
+
+
+def test_reports_reach_whoever_watches():
+    seen = []
+
+    def script():
+        yield from report(round=1)
+        yield from report(round=2)
+
+    Coordinator(engine()).drive(script(), seen.append)
+    assert seen == [{"round": 1}, {"round": 2}]
+
+
+def test_another_script_cannot_go_on_from_a_journal(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    Coordinator(engine(), "r", journal).drive(count(2))
+    with pytest.raises(JournalError, match="step 1 differs"):
+        Coordinator(engine(), "r", journal).drive(count(3))
+    journal.close()

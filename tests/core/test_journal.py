@@ -1,0 +1,68 @@
+"""The journal: what was written is there, what was cut is dropped, what was altered is an error."""
+
+import pytest
+
+from fedclust.core.errors import JournalError
+from fedclust.core.journal import ANSWERED, ASKED, HEAD, Journal
+
+
+def written(path, steps=3):
+    journal = Journal(path)
+    for step in range(1, steps + 1):
+        journal.write(ASKED, step, b"question %d" % step)
+        journal.write(ANSWERED, step, b"answer %d" % step)
+    journal.close()
+    return path.read_bytes()
+
+
+def test_records_survive_reopening(tmp_path):
+    written(tmp_path / "journal")
+    journal = Journal(tmp_path / "journal")
+    assert journal.recall(ANSWERED, 2) == b"answer 2"
+    assert journal.recall(ASKED, 3) == b"question 3"
+    assert journal.recall(ANSWERED, 4) is None
+    assert journal.steps == 3
+    journal.close()
+
+
+def test_a_journal_cut_anywhere_keeps_its_whole_records_and_goes_on(tmp_path):
+    data = written(tmp_path / "whole")
+    path = tmp_path / "cut"
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        journal = Journal(path)
+        before = journal.steps
+        journal.write(ANSWERED, 9, b"later")
+        journal.close()
+        again = Journal(path)
+        assert again.recall(ANSWERED, 9) == b"later"
+        assert again.recall(ANSWERED, before) == (b"answer %d" % before if before else None)
+        again.close()
+
+
+def test_every_altered_byte_is_noticed(tmp_path):
+    data = bytearray(written(tmp_path / "whole", steps=1))
+    path = tmp_path / "altered"
+    for at in range(len(data)):
+        changed = data.copy()
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        try:
+            journal = Journal(path)
+        except JournalError:
+            continue
+        # A changed length that points past the end looks like a cut; then the record is gone, never wrong.
+        assert journal.recall(ANSWERED, 1) is None
+        journal.close()
+
+
+def test_another_file_is_not_a_journal(tmp_path):
+    (tmp_path / "journal").write_text("dear diary, this is a long text")
+    with pytest.raises(JournalError, match="not a journal"):
+        Journal(tmp_path / "journal")
+
+
+def test_only_the_owner_can_read_it(tmp_path):
+    written(tmp_path / "journal")
+    assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "journal").read_bytes().startswith(HEAD)

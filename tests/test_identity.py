@@ -1,0 +1,167 @@
+"""Lossless means the same bits: any partition, any order of parties, any backend, any number of threads, any wire."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import fedclust as fc
+from fedclust import kernels
+
+RUNS = 60
+LONG = 1000
+
+
+def table(rng, hard=None):
+    """Rows from a few groups, with whatever makes arithmetic hard."""
+    rows, width, groups = int(rng.integers(120, 400)), int(rng.integers(1, 7)), int(rng.integers(2, 6))
+    X = rng.normal(size=(rows, width)) + rng.normal(size=(groups, width))[rng.integers(groups, size=rows)] * 5
+    kind = hard or rng.choice(["plain", "offset", "scales", "ties", "on-centres", "float32"])
+    if kind == "offset":
+        X += 1e6
+    if kind == "scales":
+        X *= 10.0 ** rng.integers(-6, 7, size=width)
+    if kind == "ties":
+        X = np.round(X)
+    if kind == "float32":
+        X = X.astype(np.float32)
+    start = X[rng.choice(rows, groups, replace=False)].astype(float)
+    if kind != "on-centres":
+        start += rng.normal(size=start.shape) * 0.1 * (np.abs(start) + 1e-3)
+    return X, start
+
+
+def partition(rng, X, parties=None):
+    """Uneven parts of shuffled rows, each with at least one, in random order."""
+    count = parties or int(rng.integers(1, min(100, len(X)) + 1))
+    rows = rng.permutation(len(X))
+    cuts = np.sort(rng.choice(np.arange(1, len(X)), count - 1, replace=False))
+    names = rng.permutation(count)
+    return {f"p{n}": X[part] for n, part in zip(names, np.split(rows, cuts), strict=True)}
+
+
+def estimators(start, rng):
+    explicit = bool(rng.integers(2))
+    options = {"start": start if explicit else "box", "tol": float(rng.choice([1e-3, 1e-8])), "max_rounds": 12}
+    k = len(start)
+    return [fc.CMeans(k, **options), fc.FuzzyCMeans(k, **options), fc.FuzzyCMeans(k, m=1.7, **options)]
+
+
+def same(a, b, X):
+    assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
+    assert np.array_equal(a.start_centers_, b.start_centers_)
+    assert np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
+    assert a.history_ == b.history_
+    assert a.objective_ == b.objective_
+    assert a.n_rounds_ == b.n_rounds_
+    assert np.array_equal(a.predict(X), b.predict(X))
+    if isinstance(a, fc.FuzzyCMeans):
+        assert np.array_equal(a.memberships(X), b.memberships(X))
+
+
+@contextlib.contextmanager
+def threads(count):
+    before = kernels.threads()
+    kernels.set_threads(count)
+    try:
+        yield
+    finally:
+        kernels.set_threads(before)
+
+
+def check_rows(seed):
+    rng = np.random.default_rng(seed)
+    X, start = table(rng)
+    for estimator in estimators(start, rng):
+        pooled = estimator.fit(X)
+        fed = fc.Federation.local(partition(rng, X), wire=bool(rng.integers(2)))
+        with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(["c", "numpy"]))):
+            federated = clone(estimator).fit(fed)
+        same(federated, pooled, X)
+
+
+def check_columns(seed):
+    rng = np.random.default_rng(seed)
+    X, start = table(rng)
+    names = [f"c{i}" for i in range(X.shape[1])]
+    alone = fc.Federation.local({"all": X}, split="columns", columns={"all": names})
+    shuffled = rng.permutation(X.shape[1])
+    cuts = np.sort(rng.choice(np.arange(1, X.shape[1]), int(rng.integers(X.shape[1])), replace=False))
+    parts = {f"p{i}": held for i, held in enumerate(np.split(shuffled, cuts))}
+    for estimator in estimators(start, rng):
+        one = estimator.fit(alone)
+        fed = fc.Federation.local(
+            {party: X[:, held] for party, held in parts.items()},
+            split="columns",
+            columns={party: [names[i] for i in held] for party, held in parts.items()},
+            wire=bool(rng.integers(2)),
+        )
+        fed.columns = tuple(names)
+        with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(["c", "numpy"]))):
+            many = clone(estimator).fit(fed)
+        assert np.array_equal(one.cluster_centers_, many.cluster_centers_)
+        assert one.history_ == many.history_
+        assert one.objective_ == many.objective_
+        assert np.array_equal(one.labels_, many.labels_)
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_rows_at_any_parties_give_the_pooled_bits(seed):
+    check_rows(seed)
+
+
+@pytest.mark.parametrize("seed", range(RUNS // 2))
+def test_columns_at_any_parties_give_the_bits_of_one_site(seed):
+    check_columns(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
+def test_a_thousand_partitions_of_rows(seed):
+    check_rows(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
+def test_a_thousand_partitions_of_columns(seed):
+    check_columns(seed)
+
+
+@pytest.mark.parametrize("start", ["party", "careful"])
+@pytest.mark.parametrize("seed", range(5))
+def test_starts_drawn_by_parties_equal_the_pooled_run_from_the_recorded_start(start, seed):
+    rng = np.random.default_rng(seed)
+    X, centers = table(rng)
+    for kind in (fc.CMeans, fc.FuzzyCMeans):
+        federated = kind(len(centers), start=start, max_rounds=8, random_state=seed).fit(
+            fc.Federation.local(partition(rng, X, parties=6))
+        )
+        pooled = kind(len(centers), start=federated.start_centers_, max_rounds=8, random_state=seed).fit(X)
+        same(federated, pooled, X)
+
+
+@pytest.mark.parametrize("m", [1.1, 1.3])
+def test_a_far_centre_keeps_its_digits_and_its_bits(m):
+    rng = np.random.default_rng(3)
+    X = np.concatenate([rng.normal(size=(150, 3)), rng.normal(size=(150, 3)) + 20])
+    start = np.array([[0.0, 0, 0], [20.0, 20, 20], [4e3, 4e3, 4e3]])
+    pooled = fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(X)
+    parts = fc.Federation.local(partition(rng, X, parties=30), wire=True)
+    same(fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(parts), pooled, X)
+    # The far centre's weights are down to 1e-50 and less; its next place is still their exact weighted mean.
+    d2 = ((X[:, None].astype(np.longdouble) - start) ** 2).sum(axis=2)
+    w = 1 / ((d2[:, :, None] / d2[:, None, :]) ** np.longdouble(1 / (m - 1))).sum(axis=2) ** np.longdouble(m)
+    expected = (w.T @ X) / w.sum(axis=0)[:, None]
+    assert np.abs(pooled.cluster_centers_ / expected.astype(float) - 1).max() < 1e-12
+
+
+@pytest.mark.parametrize("kind", ["offset", "scales", "ties", "on-centres", "float32"])
+def test_hard_tables_one_by_one(kind):
+    rng = np.random.default_rng(11)
+    X, start = table(rng, kind)
+    options = {"n_clusters": len(start), "start": start, "max_rounds": 6}
+    made = [fc.CMeans(**options), *(fc.FuzzyCMeans(m=m, **options) for m in (2.0, 1.1, 1.3))]
+    for estimator in made:
+        pooled = clone(estimator).fit(X)
+        same(clone(estimator).fit(fc.Federation.local(partition(rng, X, parties=17), wire=True)), pooled, X)
