@@ -1,0 +1,113 @@
+"""How far a run has come: a bar on a terminal, now and then a line elsewhere, and never a guess dressed as a fact."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+EVERY = 2.0  # seconds between lines where there is no terminal
+BETWEEN = 0.1  # seconds between two drawings of the bar
+LOOK_BACK = 12  # rounds that an estimate rests on
+
+
+class Progress:
+    """Watches a run. `tol` None means that only `max_rounds` ends it."""
+
+    def __init__(self, *, tol: float | None, max_rounds: int, to: TextIO | None = None, silent: bool = False) -> None:
+        self.round = 0
+        self._tol, self._max = tol, max_rounds
+        self._to = sys.stderr if to is None else to
+        self.bar = self._to.isatty() and os.environ.get("TERM") != "dumb"
+        self.silent = silent
+        self._began = self._last = time.monotonic()
+        self._told = -math.inf
+        self._seen: deque[tuple[float, float]] = deque(maxlen=LOOK_BACK)  # (seconds, shift) of each round
+        self._words = ""
+
+    def __call__(self, facts: Mapping[str, Any]) -> None:
+        """Take in a round."""
+        now = time.monotonic()
+        self.round, shift = int(facts["round"]), float(facts["shift"])
+        self._seen.append((now - self._last, shift))
+        self._last = now
+        self._words = f"shift {shift:.2e}"
+        if now - self._told >= (BETWEEN if self.bar else EVERY):
+            self._tell(now)
+
+    def opening(self) -> None:
+        """Say that the sites' rows are being looked at."""
+        if self.bar and not self.silent:
+            self._draw("opening the sites")
+
+    def end(self) -> None:
+        """The last line; a bar is wiped, since a summary follows."""
+        if self.silent:
+            return
+        if self.bar:
+            self._draw("")
+        elif self.round and self._told < self._last:
+            self._tell(self._last)
+
+    def rounds_left(self) -> int | None:
+        """Rounds until the shift, which shrinks by a near constant factor, falls below tol; None: no telling."""
+        most = self._max - self.round
+        if self._tol is None:
+            return most
+        shifts = [shift for _, shift in self._seen]
+        if len(shifts) < 4 or min(shifts) <= 0 or self._tol <= 0:
+            return None
+        slope = _slope([math.log(shift) for shift in shifts])
+        if slope >= -1e-3:
+            return None
+        return min(most, max(1, math.ceil((math.log(self._tol) - math.log(shifts[-1])) / slope)))
+
+    def _tell(self, now: float) -> None:
+        if self.silent:
+            return
+        self._told = now
+        if not self.bar:
+            print(
+                f"round {self.round} of at most {self._max}, {self._words}, {_clock(now - self._began)}", file=self._to
+            )
+            self._to.flush()
+            return
+        left = self.rounds_left()
+        pace = sum(seconds for seconds, _ in self._seen) / len(self._seen)
+        if left is None:
+            until = f"at most {_clock(pace * (self._max - self.round))} left"
+        else:
+            until = f"about {_clock(pace * left)} left"
+        share = self.round / (self.round + (self._max - self.round if left is None else left))
+        head, tail = f"round {self.round}/{self._max} ", f" {self._words}  {_clock(now - self._began)}, {until}"
+        room = shutil.get_terminal_size().columns - len(head) - len(tail) - 1
+        self._draw(head + self._drawn(share, min(room, 30)) + tail)
+
+    def _drawn(self, share: float, width: int) -> str:
+        if width < 5:
+            return ""
+        full, empty = ("█", "░") if "utf" in (getattr(self._to, "encoding", "") or "").lower() else ("#", "-")
+        done = round(share * width)
+        return full * done + empty * (width - done)
+
+    def _draw(self, text: str) -> None:
+        print(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K", end="", file=self._to, flush=True)
+
+
+def _slope(values: list[float]) -> float:
+    """Least squares over equally spaced points."""
+    middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
+    return sum((i - middle) * (v - mean) for i, v in enumerate(values)) / sum(
+        (i - middle) ** 2 for i in range(len(values))
+    )
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(0, round(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

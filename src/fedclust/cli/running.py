@@ -1,0 +1,102 @@
+"""`fedclust run` and `fedclust resume`: a study carried out, however often it is interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from fedclust.runs import Run
+    from fedclust.study import Opened
+
+
+def add(verbs: Any) -> None:
+    run = verbs.add_parser("run", help="cluster the sites of a study", description=act_run.__doc__)
+    run.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME, the study's name)"
+    )
+    _common(run)
+    run.set_defaults(act=act_run)
+    resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
+    resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    _common(resume)
+    resume.set_defaults(act=act_resume)
+
+
+def _common(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
+
+
+def act_run(chosen: argparse.Namespace) -> int:
+    """Cluster the sites of a study, in this process. Ctrl-C is safe: 'fedclust resume' goes on to the same bits."""
+    from fedclust import runs
+    from fedclust.study import read_study
+
+    origin = runs.origin_of(chosen.study) or chosen.study.parent
+    study = read_study(chosen.study, folder=origin)
+    progress = watching(study, chosen)
+    progress.opening()
+    try:
+        run, ready = runs.begin(study, chosen.out or Path("runs") / study.name, origin=origin)
+    except BaseException:
+        progress.end()
+        raise
+    return finish(run, ready, progress, chosen, fresh=True)
+
+
+def act_resume(chosen: argparse.Namespace) -> int:
+    """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
+    from fedclust import load, runs
+
+    run = runs.Run.find(chosen.run)
+    if run.finished:
+        tell(run, load(run.model), chosen)
+        return 0
+    study = run.study()
+    progress = watching(study, chosen)
+    progress.opening()
+    try:
+        ready = runs.again(run)
+    except BaseException:
+        progress.end()
+        raise
+    return finish(run, ready, progress, chosen)
+
+
+def watching(study: Any, chosen: argparse.Namespace) -> Progress:
+    """A progress display that knows when the study's method stops."""
+    settings = study.estimator().get_params()
+    progress = Progress(tol=settings.get("tol"), max_rounds=settings["max_rounds"])
+    progress.silent = chosen.quiet or (chosen.json and not progress.bar)
+    return progress
+
+
+def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespace, *, fresh: bool = False) -> int:
+    """See a run through and tell what it found."""
+    from fedclust import runs
+
+    try:
+        model = runs.see_through(run, ready, progress, fresh=fresh)
+    except KeyboardInterrupt:
+        after = f"after round {progress.round}" if progress.round else "before the first round"
+        raise KeyboardInterrupt(f"stopped {after}; go on with: fedclust resume {run.folder}") from None
+    finally:
+        progress.end()
+    tell(run, model, chosen)
+    return 0
+
+
+def tell(run: Run, model: Any, chosen: argparse.Namespace) -> None:
+    """The result, on stdout."""
+    from fedclust.cli import telling
+
+    if chosen.json:
+        print(json.dumps(telling.document(run, model, run.metrics), allow_nan=False))
+    elif not chosen.quiet:
+        print(telling.summary(run, model, run.metrics))

@@ -1,0 +1,55 @@
+"""`fedclust site ...`: what a site does by itself, with rows that stay there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedclust.cli.export import apart
+from fedclust.core.errors import StudyError
+
+
+def add(verbs: Any) -> None:
+    site = verbs.add_parser("site", help="what a site does by itself: assign", description=__doc__)
+    acts = site.add_subparsers(title="verbs", metavar="VERB", required=True)
+    assign = acts.add_parser("assign", help="label rows with a model", description=act_assign.__doc__)
+    assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
+    assign.add_argument("--data", type=Path, required=True, metavar="FILE", help="rows, .csv or .parquet")
+    assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, .csv or .parquet")
+    assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
+    assign.set_defaults(act=act_assign)
+
+
+def act_assign(chosen: argparse.Namespace) -> int:
+    """Write the cluster of each row, and its memberships where the model is fuzzy. Nothing leaves this machine."""
+    from fedclust import load
+    from fedclust.site.sources import open_source, survey
+    from fedclust.study.writing import Table
+
+    if chosen.out.exists() and chosen.data.exists() and chosen.out.samefile(chosen.data):
+        raise StudyError("--out is the data file itself; write the labels to another")
+    table = Table(chosen.out)
+    model = load(chosen.model)
+    source = open_source(chosen.data, columns=model.columns_, id=chosen.id, site="here")
+    rows = survey(source).rows  # refuses gaps in words, before anything is written
+    with table:
+        for part in _labelled(model, source, chosen.id):
+            table.write(part)
+    print(f"{rows:,} rows labelled in {chosen.out}")
+    return 0
+
+
+def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
+    """Block by block: which row, its cluster, and how much it belongs to each."""
+    import numpy as np
+
+    names, at = source.ids(), 0
+    for block in source.blocks():
+        X, end = block.T, at + block.shape[1]
+        which = {"row": np.arange(at, end)} if names is None else {str(id): names[at:end]}
+        labels = {apart("cluster", [str(id)]): model.predict(X)}
+        degrees = model.memberships(X) if hasattr(model, "memberships") else np.empty((0, 0))
+        yield which | labels | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate(degrees.T)}
+        at = end

@@ -1,0 +1,264 @@
+"""A run folder: made in one move, held by one process at a time, and enough to go on from wherever the run stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fedclust
+from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError
+from fedclust.estimators import FederatedEstimator
+from fedclust.federation import Federation
+from fedclust.kernels import backend
+from fedclust.study import Opened, Study, opened, read_study
+from fedclust.study.writing import write_whole
+
+FORMAT, VERSION = "fedclust-run", 1
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model.json and metrics.json."""
+
+    folder: Path
+
+    @classmethod
+    def make(
+        cls,
+        folder: Path,
+        text: str,
+        *,
+        origin: Path,
+        digests: Mapping[str, str] | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> Run:
+        """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
+
+        `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
+        `files` are texts to put beside the study.
+        """
+        files = {"study.toml": text, **(files or {})}
+        about = {
+            "format": FORMAT,
+            "version": VERSION,
+            "fedclust": fedclust.__version__,
+            "kernels": backend(),
+            "started": now(),
+            "folder": str(origin),
+            "rows": dict(digests or {}),
+            "files": {name: _digest(content) for name, content in files.items()},
+        }
+        refuse_to_overwrite(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
+        draft.mkdir(mode=0o700)
+        try:
+            write_whole(draft / "origin.json", json.dumps(about, indent=1) + "\n")
+            write_whole(draft / "run", secrets.token_hex(8) + "\n")
+            for name, content in files.items():
+                (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
+                write_whole(draft / name, content)
+            draft.replace(folder)
+        except BaseException:
+            shutil.rmtree(draft, ignore_errors=True)
+            raise
+        return cls(folder)
+
+    @classmethod
+    def find(cls, folder: Path) -> Run:
+        """A run folder that is there."""
+        if not (folder / "origin.json").is_file():
+            why = "is not a run folder" if folder.exists() else "does not exist"
+            raise StudyError(f"{folder} {why}; name a folder that 'fedclust run' made, such as runs/NAME")
+        run = cls(folder)
+        if (run.origin.get("format"), run.origin.get("version")) != (FORMAT, VERSION):
+            raise StudyError(f"{folder} was made by another version of fedclust; resume it with that one")
+        return run
+
+    @classmethod
+    def clear(cls, folder: Path) -> None:
+        """Remove a self-contained run, unless someone edited what was put into it."""
+        if not (folder / "origin.json").is_file():
+            return
+        run = cls.find(folder)
+        if run.origin["folder"] != ".":
+            raise StudyError(f"{folder} holds another run; choose another folder with --out")
+        for name, digest in run.origin["files"].items():
+            path = folder / name
+            if path.is_file() and _digest(path.read_bytes().decode(errors="replace")) != digest:
+                raise StudyError(
+                    f"{path} was edited; to keep it, choose another folder with --out, else remove {folder}"
+                )
+        with run.held():
+            shutil.rmtree(folder)
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where and how the run began."""
+        return _document(self.folder / "origin.json")
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """How the run went; only a finished one has them."""
+        if not self.finished:
+            raise StudyError(f"{self.folder} is not finished; go on with: fedclust resume {self.folder}")
+        return _document(self.folder / "metrics.json")
+
+    @property
+    def finished(self) -> bool:
+        """The metrics are the last thing a run writes."""
+        return (self.folder / "metrics.json").is_file()
+
+    @property
+    def model(self) -> Path:
+        return self.folder / "model.json"
+
+    def study(self) -> Study:
+        """The study as it was when the run began."""
+        return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"])
+
+    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
+        write_whole(self.folder / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n")
+
+    def discard(self) -> None:
+        """Leave no trace of a run that could not begin."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with suppress(OSError):
+            self.folder.parent.rmdir()  # only where nothing else is in it
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes away: two that write one journal would spoil it."""
+        try:
+            import fcntl  # noqa: PLC0415 - absent on Windows, where nothing warns
+        except ImportError:
+            yield
+            return
+        with (self.folder / "run").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first") from None
+            yield
+
+
+def refuse_to_overwrite(folder: Path) -> None:
+    """A run never writes into what is there."""
+    if (folder / "origin.json").exists():
+        done = (folder / "metrics.json").exists()
+        advice = (
+            "choose another with --out"
+            if done
+            else f"go on with 'fedclust resume {folder}', or choose another with --out"
+        )
+        raise StudyError(f"{folder} already holds a {'finished' if done else 'stopped'} run; {advice}")
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise StudyError(f"{folder} already exists and is not a run; choose another folder with --out")
+
+
+def origin_of(study: Path) -> Path | None:
+    """Where the paths of a study start that is a run's copy; None for any other."""
+    if not (study.parent / "origin.json").is_file():
+        return None
+    run = Run.find(study.parent)
+    return run.folder / str(run.origin["folder"])
+
+
+def begin(study: Study, folder: Path, *, origin: Path) -> tuple[Run, Opened]:
+    """A new run folder, once nothing speaks against the study; `origin` is where its relative paths start."""
+    refuse_to_overwrite(folder)
+    ready = opened(study)
+    return Run.make(folder, study.text, origin=origin.resolve(), digests=ready.digests()), ready
+
+
+def again(run: Run) -> Opened:
+    """The study of a run that stopped, on the very rows it began with."""
+    ready = opened(run.study())
+    before = run.origin["rows"]
+    for party, digest in ready.digests().items():
+        if before.get(party, digest) != digest:
+            raise DataError(
+                f"the rows of site '{party}' have changed since {run.folder} began; "
+                "put them back as they were, or run the study anew in another folder"
+            )
+    return ready
+
+
+def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> FederatedEstimator:
+    """Go on from the journal to a model and its metrics; a `fresh` run that meets bad data at once leaves no folder."""
+    rounds = 0
+
+    def note(facts: Mapping[str, Any]) -> None:
+        nonlocal rounds
+        rounds += 1
+        if watch is not None:
+            watch(facts)
+
+    with run.held():
+        began = time.monotonic()
+        fed = ready.on_record(run.folder)
+        fed.watch = note
+        try:
+            model = ready.estimator.fit(fed)
+        except (StudyError, DataError, OutOfBounds):
+            if fresh and not rounds:
+                run.discard()
+            raise
+        finally:
+            fed.close()
+        model.save(run.model)
+        run.write_metrics(_metrics(run, ready.study, fed, model, time.monotonic() - began))
+    return model
+
+
+def _metrics(run: Run, study: Study, fed: Federation, model: Any, seconds: float) -> dict[str, Any]:
+    """How the run went, for other tools; nothing in it is about a row."""
+    origin = run.origin
+    return {
+        "format": "fedclust-metrics",
+        "version": 1,
+        "fedclust": fedclust.__version__,
+        "kernels": backend(),
+        "name": study.name,
+        "method": study.cluster.method,
+        "k": study.cluster.k,
+        "split": study.split,
+        "columns": list(fed.columns),
+        "rounds": model.n_rounds_,
+        "objective": model.objective_,
+        "shifts": [entry["shift"] for entry in model.history_],
+        "objectives": [entry["objective"] for entry in model.history_],
+        "started": origin["started"],
+        "finished": now(),
+        "seconds": round(seconds, 3),
+        "sites": fed.traffic(),
+        "notes": list(model.notes_),
+    }
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise StudyError(f"{path} is damaged; start the study anew in another folder")
+    return document

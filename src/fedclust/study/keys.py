@@ -1,0 +1,162 @@
+"""Every key a study file may hold, what each takes, and what to say to one that is not among them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.estimators import METHODS
+from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.site.policy import PROFILES
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of the file: what it takes, and what only a later version will."""
+
+    what: str
+    fits: Callable[[Any], bool]
+    later: Callable[[Any], bool] = lambda _: False
+    choices: tuple[str, ...] = ()
+    secret: bool = False  # a value that no message repeats
+
+
+def _choice(*choices: str, later: tuple[str, ...] = ()) -> Key:
+    shown = ("one of " if choices[1:] else "") + _quoted(choices)
+    return Key(shown, lambda value: value in choices, lambda value: value in later, choices)
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in words)
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return (_whole(value) or isinstance(value, float)) and abs(value) < inf
+
+
+def _list_of(value: Any, fits: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(fits, value))
+
+
+def _pair(value: Any) -> bool:
+    return _list_of(value, _number) and len(value) == 2 and value[0] <= value[1]
+
+
+def _bounding(value: Any) -> bool:
+    return _pair(value) or (isinstance(value, dict) and bool(value) and all(map(_pair, value.values())))
+
+
+def _points(value: Any) -> bool:
+    return _list_of(value, lambda row: _list_of(row, _number) and len(row) == len(value[0]))
+
+
+def _quorum(value: Any) -> bool:
+    return value == "all" or (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
+
+
+def _range(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\s*\d+\s*\.\.\s*\d+\s*", value) is not None
+
+
+def _name(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[^\s./\\][^/\\\n\0]*", value) is not None
+
+
+COUNT = Key("a whole number of at least 1", lambda value: _whole(value) and value >= 1)
+SEED = Key("a whole number from 0 to 4294967295", lambda value: _whole(value) and 0 <= value < 1 << 32)
+TABLE = Key("a table", lambda value: isinstance(value, dict))
+NAMES = Key(
+    'a list of column names, such as ["age", "thalach"]',
+    lambda value: _list_of(value, lambda name: isinstance(name, str) and bool(name)),
+)
+TOP = {
+    "name": Key("a short text without '/', such as 'heart'", _name),
+    "columns": NAMES,
+    "scale": _choice(*SCALES),
+    "missing": _choice("refuse", later=("drop", "partial")),
+    "split": _choice("rows", "columns"),
+    "id": Key("the name of a column", lambda value: isinstance(value, str) and bool(value)),
+    "bounds": Key("a pair [low, high] with low <= high, or a table of such pairs by column", _bounding),
+    "seed": SEED,
+    "cluster": TABLE,
+    "privacy": TABLE,
+    "sites": TABLE,
+}
+CLUSTER = {
+    "method": _choice(*METHODS),
+    "k": replace(COUNT, later=_range),
+    "m": Key("a number above 1", lambda value: _number(value) and value > 1),
+    "tol": Key("a number of at least 0, or 'none'", lambda value: value == "none" or (_number(value) and value >= 0)),
+    "max_rounds": COUNT,
+    "start": Key(
+        f"one of {_quoted(STARTS)}, or a list of centres, each a list of as many numbers",
+        lambda value: value in STARTS or _points(value),
+        choices=STARTS,
+    ),
+    "participation": Key("a number above 0 and at most 1", lambda value: _number(value) and 0 < value <= 1),
+    "quorum": Key("'all', a number of sites, or a share such as 0.8", _quorum, choices=("all",)),
+    "singletons": _choice("none", "paper"),
+    "small_sites": _choice("none", "paper"),
+    "seed": SEED,
+    "index": Key("left out", lambda _: False, later=lambda _: True),
+}
+PRIVACY = {"aggregation": _choice("plain", later=("secure", "blind"))}
+SITE = {
+    "source": Key(
+        'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
+        lambda value: isinstance(value, (str, dict)) and bool(value),
+        secret=True,
+    ),
+    "policy": _choice(*PROFILES),
+    "columns": NAMES,
+}
+PLACES = {"[sites.NAME]": SITE, "[privacy]": PRIVACY, "[cluster]": CLUSTER, "the top, before the first [table]": TOP}
+NEEDED = {
+    "name": 'a name; write name = "..." at the top',
+    "cluster": 'what to look for; add [cluster] with method = "fuzzy-c-means" and k = 3',
+    "sites": 'its sites; add [sites.NAME] with source = "FILE" for each',
+}
+
+
+def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> Mapping[str, Any]:
+    """The table itself, once each of its keys is known there and each value fits."""
+    for name, value in table.items():
+        if name not in known:
+            raise StudyError(_unknown(name, known, place))
+        key, at = known[name], name if place == "the study" else f"{name} in {place}"
+        shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
+        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} is not right"
+        if key.later(value):
+            raise StudyError(f"{told}, which is not in this version; {LATER.get(name, f'it must be {key.what}')}")
+        if not key.fits(value):
+            raise StudyError(f"{told}; it must be {key.what}{meant(value, key.choices)}")
+    return table
+
+
+LATER = {
+    "k": "choosing k over a range comes later: give one number, such as k = 3",
+    "index": "choosing k by an index comes later: leave it out and give k as one number",
+    "missing": "leave it out, and take rows with missing values out of the files",
+}
+
+
+def _unknown(name: str, known: Mapping[str, Key], place: str) -> str:
+    home = next((there for there, keys in PLACES.items() if name in keys), None)
+    if home is not None:
+        return f"'{name}' does not belong in {place}; move it to {home}"
+    return f"{place} has no key '{name}'{meant(name, known) or f'; it may hold {_quoted(known)}'}"
+
+
+def meant(word: Any, known: Iterable[str]) -> str:
+    """A closing question with the nearest known word, or nothing."""
+    close = difflib.get_close_matches(word.casefold(), list(known), n=1) if isinstance(word, str) else []
+    return f"; did you mean '{close[0]}'?" if close else ""

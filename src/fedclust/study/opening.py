@@ -1,0 +1,97 @@
+"""A study met by its rows: whatever can be refused is refused here, before a file is written or a message sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.errors import DataError, StudyError
+from fedclust.engines.local import LocalEngine
+from fedclust.estimators import FederatedEstimator
+from fedclust.federation import Federation
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.study.parts import Study
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A study whose sites are open, whose rows were looked at once, and whose method accepts them."""
+
+    study: Study
+    fed: Federation
+    estimator: FederatedEstimator
+
+    def digests(self) -> dict[str, str]:
+        """For each site a digest that changes when its rows do."""
+        return {site.name: _digest(self.fed.holdings[site.name], site.source) for site in self.study.sites}
+
+    def on_record(self, folder: Path) -> Federation:
+        """The same sites, with journal, ledgers and memories in a run folder."""
+        desks: Mapping[str, Desk] = getattr(self.fed.engine, "desks", {})
+        recorded = {
+            party: Desk(desk.holding, desk.gate.policy, seed=desk.seed, folder=folder / "sites" / party)
+            for party, desk in desks.items()
+        }
+        held = {party: desk.holding.source.columns for party, desk in desks.items()}
+        return Federation(
+            LocalEngine(recorded),
+            held,
+            columns=self.fed.columns,
+            split=self.fed.split,
+            run=folder,
+            seed=self.fed.seed,
+        )
+
+
+def opened(study: Study) -> Opened:
+    """Open the sites and look at every row once; bad rows and a study that does not suit them show here."""
+    fed = study.federation()
+    estimator = study.estimator(fed.columns)
+    estimator.protocol(fed).close()  # checks the parameters; no step is taken
+    start = study.cluster.options.get("start")
+    if isinstance(start, list) and len(start[0]) != len(fed.columns):
+        raise StudyError(
+            f"start in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
+            "give one number for each column"
+        )
+    rows = [holding.survey.rows for holding in fed.holdings.values()]
+    if study.id is not None and study.split == "rows":
+        for holding in fed.holdings.values():
+            holding.source.ids()  # refuses ids that repeat
+    in_all = sum(rows) if study.split == "rows" else min(rows)
+    if in_all < study.cluster.k:
+        raise DataError(
+            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.k}; ask for fewer clusters"
+        )
+    if study.cluster.options.get("quorum", "all") == "all":
+        _floors(fed)
+    return Opened(study, fed, estimator)
+
+
+def _floors(fed: Federation) -> None:
+    """A site that its own policy keeps out would stop a run that needs all."""
+    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
+    for party, desk in desks.items():
+        policy = desk.gate.policy
+        if desk.holding.survey.rows < policy.min_rows:
+            raise StudyError(
+                f"site '{party}' holds fewer than the {policy.min_rows} rows its policy '{policy.name}' asks for; "
+                "leave it out, or set quorum in [cluster]"
+            )
+
+
+def _digest(holding: Holding, source: Any) -> str:
+    """Of a file its bytes; of anything else the number of rows and each column's extremes, which is what is at hand."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    found = holding.survey
+    digest = hashlib.sha256(f"{found.rows} {holding.source.columns}".encode())
+    digest.update(np.concatenate([found.lo, found.hi]).tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,80 @@
+"""A study as its author meant it, and what it becomes: sites that are open, and a method that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from fedclust.core.errors import StudyError
+from fedclust.estimators import METHODS, FederatedEstimator
+from fedclust.federation import Federation
+from fedclust.study.keys import meant
+
+
+@dataclass(frozen=True)
+class Site:
+    """One party of a study that runs in this process: where its rows are, and what its policy lets happen to them."""
+
+    name: str
+    source: Path | str | Mapping[str, str]
+    policy: str = "none"
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What to look for. `options` holds what the study says beyond that, by the estimator's own names."""
+
+    method: str
+    k: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, validated. `text` is the file as its author wrote it."""
+
+    name: str
+    text: str
+    cluster: Cluster
+    sites: tuple[Site, ...]
+    columns: tuple[str, ...] | None = None
+    scale: str = "none"
+    split: Literal["rows", "columns"] = "rows"
+    id: str | None = None
+    bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
+    aggregation: str = "plain"
+    seed: int = 0
+
+    def federation(self, run: str | Path | None = None) -> Federation:
+        """The study's sites, opened in this process."""
+        own = {site.name: site.columns for site in self.sites if site.columns is not None}
+        return Federation.local(
+            {site.name: site.source for site in self.sites},
+            columns=own or self.columns,
+            split=self.split,
+            id=self.id,
+            aggregation=self.aggregation,
+            policy={site.name: site.policy for site in self.sites},
+            run=run,
+            seed=self.seed,
+        )
+
+    def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
+        """The study's method, ready to fit; `columns` are the sites' where the study names none."""
+        kind = METHODS[self.cluster.method]
+        return kind(n_clusters=self.cluster.k, scale=self.scale, bounds=self._bounds(columns), **self.cluster.options)
+
+    def _bounds(self, columns: Sequence[str] | None) -> list[tuple[float, float]] | tuple[float, float] | None:
+        if not isinstance(self.bounds, Mapping):
+            return self.bounds
+        names = tuple(self.bounds) if columns is None else tuple(columns)
+        for name in names:
+            if name not in self.bounds:
+                raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
+        for name in self.bounds:
+            if name not in names:
+                raise StudyError(f"[bounds] names '{name}', which is no column of the study{meant(name, names)}")
+        return [self.bounds[name] for name in names]

@@ -1,0 +1,105 @@
+"""From a file to a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.estimators import METHODS
+from fedclust.study import toml
+from fedclust.study.keys import CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked
+from fedclust.study.parts import Cluster, Site, Study
+
+
+def read_study(path: str | Path, *, folder: Path | None = None) -> Study:
+    """A study from its file; relative paths in it start at `folder`, by default the file's own."""
+    path = Path(path)
+    if path.is_dir():
+        raise StudyError(f"{path} is a folder; name the study file in it, such as {path / 'study.toml'}")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise StudyError(f"there is no study at {path}; check the path") from None
+    except UnicodeDecodeError:
+        raise StudyError(f"{path} is not UTF-8 text; a study is a TOML file") from None
+    return parse_study(text, folder=path.parent if folder is None else folder, path=path)
+
+
+def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> Study:
+    """A study from its text."""
+    top = checked(toml.tables(text, path), TOP, "the study")
+    for name, remedy in NEEDED.items():
+        if not top.get(name):
+            raise StudyError(f"the study lacks {remedy}")
+    split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
+    return Study(
+        name=top["name"],
+        text=text,
+        cluster=_cluster(top["cluster"], top.get("seed", 0)),
+        sites=tuple(_site(name, table, split, folder) for name, table in top["sites"].items()),
+        columns=tuple(top["columns"]) if "columns" in top else None,
+        scale=top.get("scale", "none"),
+        split=split,
+        id=top.get("id"),
+        bounds=_pairs(top.get("bounds")),
+        aggregation=privacy.get("aggregation", "plain"),
+        seed=top.get("seed", 0),
+    )
+
+
+def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
+    checked(table, CLUSTER, "[cluster]")
+    for name, such in (("method", '"fuzzy-c-means"'), ("k", "3")):
+        if name not in table:
+            raise StudyError(f"[cluster] lacks {name}; add a line such as {name} = {such}")
+    taken = METHODS[table["method"]]().get_params()
+    options: dict[str, Any] = {"random_state": seed}
+    for name, value in table.items():
+        if name == "seed":
+            options["random_state"] = value
+        elif name not in {"method", "k"}:
+            if name not in taken:
+                raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
+            options[name] = None if value == "none" else value
+    start = table.get("start")
+    if isinstance(start, list) and len(start) != table["k"]:
+        raise StudyError(
+            f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
+        )
+    return Cluster(table["method"], table["k"], options)
+
+
+def _site(name: str, table: Any, split: str, folder: Path) -> Site:
+    place = f"[sites.{name}]"
+    if not isinstance(table, dict):
+        raise StudyError(f'{name} in [sites] must be a table; write [sites.{name}] with source = "FILE" below it')
+    checked(table, SITE, place)
+    if "source" not in table:
+        raise StudyError(f'{place} lacks its source; add source = "FILE"')
+    if "columns" in table and split == "rows":
+        raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
+    columns = tuple(table["columns"]) if "columns" in table else None
+    return Site(name, _source(table["source"], folder, place), table.get("policy", "none"), columns)
+
+
+def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
+    """Where the rows are, with a path from where the study lies."""
+    if isinstance(given, str):
+        return given if "://" in given else folder / Path(given).expanduser()
+    for key, value in given.items():
+        if key not in {"sql", "database"} or not isinstance(value, str):
+            raise StudyError(
+                f'source of {place} holds {key!r}; it takes sql = "SELECT ..." and database = "...", both texts'
+            )
+    database = given.get("database")
+    if database is None or "://" in database or database == ":memory:":
+        return given
+    return {**given, "database": str(folder / Path(database).expanduser())}
+
+
+def _pairs(bounds: Any) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
+    if isinstance(bounds, dict):
+        return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+    return None if bounds is None else (float(bounds[0]), float(bounds[1]))
