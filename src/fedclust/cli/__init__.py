@@ -1,0 +1,1 @@
+"""The command line: one module per family of verbs, each imported when it is asked for."""

@@ -1,7 +1,7 @@
 """What every registered algorithm must do on every engine; a check takes a way to make estimators and federations.
 
 >>> sorted(CHECKS)[:2]
-['check_answers_are_pure', 'check_bytes_carried_are_bytes_in_the_ledger']
+['check_a_recorded_run_replays_without_its_sites', 'check_answers_are_pure']
 """
 
 from __future__ import annotations

@@ -1,0 +1,132 @@
+"""What the documentation says is so: its examples run, its tables match the code, its links lead somewhere."""
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedclust.core.protocol import HANDLERS
+from fedclust.estimators import METHODS
+from fedclust.study import keys, parse_study
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+    (ROOT / "docs").rglob("*.md")
+)
+EXTERNAL = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""")
+
+
+def called(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page, kind):
+    """The fenced blocks of one kind, in order."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def holding(kind):
+    return [pytest.param(page, id=called(page)) for page in PAGES if blocks(page, kind)]
+
+
+def command(*words, folder):
+    environment = {**os.environ, "NO_COLOR": "1"}
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False, env=environment)
+
+
+@pytest.mark.parametrize("page", holding("python"))
+def test_the_python_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path):
+    script = tmp_path / "example.py"
+    script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
+    done = command(sys.executable, "-W", "error", script.name, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(blocks(page, "text"))
+
+
+def test_the_library_example_is_short():
+    lines = [line for line in blocks(ROOT / "README.md", "python")[0].splitlines() if line]
+    assert len(lines) <= 15
+
+
+@pytest.mark.parametrize("page", holding("toml"))
+def test_studies_are_read_as_they_stand(page, tmp_path):
+    for text in blocks(page, "toml"):
+        assert parse_study(text, folder=tmp_path).sites
+
+
+def test_the_study_of_the_readme_runs(tmp_path):
+    (text,) = blocks(ROOT / "README.md", "toml")
+    study = tomllib.loads(text)
+    rng = np.random.default_rng(0)
+    for site in study["sites"].values():
+        rows = rng.normal(size=(60, len(study["columns"]))) + np.repeat([[0], [6], [12]], 20, axis=0)
+        np.savetxt(tmp_path / site["source"], rows, delimiter=",", header=",".join(study["columns"]), comments="")
+    (tmp_path / "study.toml").write_text(text)
+    (shell,) = [block for block in blocks(ROOT / "README.md", "sh") if "study.toml" in block]
+    for line in shell.splitlines():
+        program, *words = line.partition("#")[0].split()
+        done = command(Path(sys.executable).with_name(program), *words, folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs" / study["name"]).is_dir()
+
+
+def test_everything_that_may_leave_is_in_the_table():
+    page = (ROOT / "docs" / "what-leaves-a-site.md").read_text(encoding="utf-8")
+    written = set(re.findall(r"^\| `([\w.]+)` \| `(\w+)` \| (sum|shown) \| (.+) \|$", page, flags=re.MULTILINE))
+    silent = {
+        name
+        for line in re.findall(r"^\| (.+) \| none \|", page, flags=re.MULTILINE)
+        for name in re.findall(r"`([\w.]+)`", line)
+    }
+    kinds = {"sum": "sum", "each": "shown"}
+    declared = {
+        (name, field, kinds[disclosure.combine], disclosure.why)
+        for name, handler in HANDLERS.items()
+        for field, disclosure in handler.release.schema().items()
+        if handler.answer.__module__.startswith("fedclust.")
+    }
+    assert written == declared
+    assert silent == {name for name, handler in HANDLERS.items() if not handler.release.schema()}
+
+
+def test_every_key_of_a_study_is_documented():
+    page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+    for table in (keys.TOP, keys.CLUSTER, keys.PRIVACY, keys.SITE):
+        assert [name for name in table if f"\n| `{name}` |" not in page] == []
+
+
+def test_every_verb_is_documented():
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    helped = command(Path(sys.executable).with_name("fedclust"), "--help", folder=ROOT).stdout
+    verbs = re.findall(r"^    (\w+)  ", helped, flags=re.MULTILINE)
+    assert "demo" in verbs
+    assert [verb for verb in verbs if f"\nfedclust {verb} " not in page] == []
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_and_attribute_of_a_method_is_documented(method):
+    page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
+    estimator = METHODS[method]
+    named = [*estimator().get_params(), *(set(estimator.kept) - {"origin_", "spread_"})]
+    assert [name for name in named if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=called)
+def test_links_lead_to_files_that_exist(page):
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+def test_the_documentation_builds_and_needs_no_other_host(tmp_path):
+    pytest.importorskip("mkdocs")
+    done = command(sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", tmp_path, folder=ROOT)
+    assert done.returncode == 0, done.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) > len(list((ROOT / "docs").rglob("*.md")))  # and the page for what is not found
+    assert [page.name for page in pages if EXTERNAL.search(page.read_text(encoding="utf-8"))] == []
