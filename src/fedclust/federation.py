@@ -12,7 +12,7 @@ import numpy as np
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.errors import DataError, OutOfBounds, QuorumLost, StudyError
 from fedclust.core.journal import Journal
-from fedclust.core.protocol import Protocol
+from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.local import LocalEngine
 from fedclust.site.desk import Desk
@@ -108,8 +108,9 @@ class Federation:
     def run_id(self) -> str:
         return self._coordinator.run
 
-    def run(self, protocol: Protocol[T]) -> tuple[T, list[Absence]]:
+    def run(self, protocol: Protocol[T], *, quorum: Quorum = ALL) -> tuple[T, list[Absence]]:
         """Carry out a protocol; returns its result and who was absent meanwhile."""
+        self._coordinator.quorum = quorum
         for holding in self.holdings.values():
             _ = holding.survey  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)

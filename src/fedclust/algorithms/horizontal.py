@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Moved, Notes, Round, frobenius
-from fedclust.core.protocol import ALL, Protocol, Quorum, handler, report, total
+from fedclust.core.protocol import Protocol, handler, report, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -90,7 +90,6 @@ def fit(
     parties: Sequence[PartyId],
     rng: np.random.Generator,
     participation: float = 1.0,
-    quorum: Quorum = ALL,
     singletons: bool = False,
     small_sites: bool = False,
 ) -> Protocol[Fitted]:
@@ -99,7 +98,7 @@ def fit(
 
     def sweep(among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
         shifts = np.zeros(len(centers), np.int32)
-        return (yield from _moved(Centers(view, centers, m, shifts, singletons, small_sites), among, quorum))
+        return (yield from _moved(Centers(view, centers, m, shifts, singletons, small_sites), among))
 
     for number in range(1, max_rounds + 1):
         moved = yield from sweep(_some(parties, participation, rng))
@@ -117,15 +116,15 @@ def fit(
     return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes.sentences()))
 
 
-def _moved(ask: Centers, among: tuple[PartyId, ...] | None, quorum: Quorum) -> Protocol[Moved]:
+def _moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
     """The sums of one round; a cluster of tiny mass is asked for again until its digits are there."""
-    sums = yield from total(moments, ask, among=among, quorum=quorum)
+    sums = yield from total(moments, ask, among=among)
     mass, pull = sums.mass.floats(), sums.pull.floats()
     cells, abstained = sums.hidden.integers()
     shifts = ask.shifts
     while ask.m != 1 and (deeper := _deeper(mass, shifts)) is not None:
         shifts = deeper
-        finer = yield from total(moments, replace(ask, shifts=shifts), among=among, quorum=quorum)
+        finer = yield from total(moments, replace(ask, shifts=shifts), among=among)
         mass, pull = finer.mass.floats(), finer.pull.floats()
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = pull / mass[:, None]

@@ -15,7 +15,7 @@ from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import ANSWERED, ASKED, Journal
-from fedclust.core.protocol import Ask, Protocol, Quorum, Report
+from fedclust.core.protocol import ALL, Ask, Protocol, Quorum, Report
 from fedclust.core.types import PartyId
 
 T = TypeVar("T")
@@ -51,6 +51,7 @@ class Coordinator:
     run: str = "run"
     journal: Journal | None = None
     timeout: float | None = None
+    quorum: Quorum = ALL
     step: int = 0
     absences: list[Absence] = field(default_factory=list)
     received: dict[PartyId, int] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Coordinator:
         """One step: ask, check the quorum, combine."""
         self.step += 1
         calls = self._calls(ask)
-        need = _needed(ask.quorum, len(calls))
+        need = _needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
         replies = self._exchange(calls, need)
         sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
         missing = {

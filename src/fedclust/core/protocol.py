@@ -68,7 +68,7 @@ class Ask:
     message: Any = None
     messages: Mapping[PartyId, Any] | None = None
     among: tuple[PartyId, ...] | None = None
-    quorum: Quorum = ALL
+    quorum: Quorum | None = None  # None: as many as the run asks for
 
 
 @dataclass(frozen=True)
@@ -82,20 +82,22 @@ Protocol = Generator[Ask | Report, Any, T]
 
 
 def total(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum = ALL
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[R]:
     """The sum of the parties' answers; no single answer is needed."""
     return typing.cast("R", (yield Ask(who, "total", message, among=among, quorum=quorum)))
 
 
 def each(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum = ALL
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[dict[PartyId, R]]:
     """Every party's own answer."""
     return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", message, among=among, quorum=quorum)))
 
 
-def each_to(who: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum = ALL) -> Protocol[dict[PartyId, R]]:
+def each_to(
+    who: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum | None = None
+) -> Protocol[dict[PartyId, R]]:
     """Every party's answer to a message of its own."""
     return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", messages=messages, quorum=quorum)))
 

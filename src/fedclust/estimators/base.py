@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedclust.core.drive import Absence
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.protocol import Protocol
+from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
 from fedclust.federation import Federation
 
@@ -30,6 +30,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     random_state: int | None
     notes_: list[str]
+    columns_: tuple[str, ...]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""
@@ -39,7 +40,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(X.columns)
         self.columns_ = tuple(X.columns)
         self.seed_ = secrets.randbits(31) if self.random_state is None else int(self.random_state)
-        result, absences = X.run(self.protocol(X))
+        result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL))
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *self.notes_]
         return self
@@ -75,10 +76,12 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         model = cls(**{name: _rich(value) for name, value in document["parameters"].items()})
         for name, value in document["fitted"].items():
             setattr(model, name, _rich(value))
+        model.columns_ = tuple(model.columns_)
         return model
 
     def _fitted(self) -> Iterable[str]:
-        return (name for name in ("n_features_in_", "columns_", "seed_", "notes_", *self.kept) if hasattr(self, name))
+        names = ("n_features_in_", "feature_names_in_", "columns_", "seed_", "notes_", *self.kept)
+        return (name for name in names if hasattr(self, name))
 
     def _names(self, width: int) -> tuple[str, ...]:
         return tuple(getattr(self, "feature_names_in_", ())) or tuple(f"x{i}" for i in range(width))
@@ -115,6 +118,8 @@ def _absent(absences: Sequence[Absence]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return {"names": [str(name) for name in value]}
     if isinstance(value, np.ndarray):
         return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
     if isinstance(value, np.generic):
@@ -125,6 +130,8 @@ def _plain(value: Any) -> Any:
 def _rich(value: Any) -> Any:
     if isinstance(value, dict) and set(value) == {"array", "shape", "dtype"}:
         return _array(value)
+    if isinstance(value, dict) and set(value) == {"names"}:
+        return np.array(value["names"], object)
     return value
 
 

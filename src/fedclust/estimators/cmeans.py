@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from fedclust.algorithms import horizontal, start, vertical
 from fedclust.algorithms.model import Fitted
 from fedclust.core.errors import DataError
-from fedclust.core.protocol import Protocol, Quorum
+from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Array, Floats
 from fedclust.estimators.base import FederatedEstimator, columns_of, require
@@ -30,6 +30,7 @@ class _Lossless(FederatedEstimator):
 
     kept: ClassVar[tuple[str, ...]] = (
         "cluster_centers_",
+        "scaled_centers_",
         "start_centers_",
         "objective_",
         "n_rounds_",
@@ -73,7 +74,6 @@ class _Lossless(FederatedEstimator):
             parties=fed.parties,
             rng=np.random.default_rng((self.seed_, 2)),  # the same whatever the start drew
             participation=self.participation,
-            quorum=self.quorum,
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
         )
@@ -144,7 +144,7 @@ class _Lossless(FederatedEstimator):
             self.origin_, self.spread_ = view.origin, view.spread
             self.cluster_centers_ = view.back(fitted.centers)
             self.start_centers_ = fitted.start
-            self._seen_centers = fitted.centers
+            self.scaled_centers_ = fitted.centers
             if all(holding.source.resident for holding in fed.holdings.values()) and fed.holdings:
                 blocks = [block for holding in fed.holdings.values() for block in holding.blocks(view)]
                 self.labels_ = np.concatenate([self._labels(block) for block in blocks])
@@ -165,7 +165,7 @@ class _Lossless(FederatedEstimator):
             spread[places] = kept[party].get("spread", 1.0)
         plain = not any("origin" in own for own in kept.values())
         self.origin_, self.spread_ = (None, None) if plain else (origin, spread)
-        self._seen_centers = seen
+        self.scaled_centers_ = seen
         self.cluster_centers_ = self._view().back(seen)
 
     def predict(self, X: Any) -> NDArray[np.int32]:
@@ -205,20 +205,23 @@ class _Lossless(FederatedEstimator):
         return [view.of(block) for holding in fed.holdings.values() for block in holding.source.blocks()]
 
     def _labels(self, block: Array) -> NDArray[np.int32]:
-        return distances.labels(block, self._seen())[0]
+        return distances.labels(block, self.scaled_centers_)[0]
 
     def _rows(self, X: Any) -> Floats:
         check_is_fitted(self)
+        if hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
+            X = self._named(X)  # fitted on a federation, so its columns go by name
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         return self._view().points(rows)
 
+    def _named(self, frame: Any) -> Array:
+        absent = [name for name in self.columns_ if name not in frame.columns]
+        if absent:
+            raise DataError(f"the rows have no column '{absent[0]}', which the model was fitted with")
+        return np.column_stack([np.asarray(frame[name], np.float64) for name in self.columns_])
+
     def _view(self) -> View:
         return View(np.zeros(self.n_features_in_, np.int32), self.origin_, self.spread_)
-
-    def _seen(self) -> Floats:
-        if not hasattr(self, "_seen_centers"):
-            self._seen_centers = self._view().points(self.cluster_centers_)
-        return self._seen_centers
 
     def _given(self, fed: Federation) -> Floats:
         centers = np.asarray(self.start, np.float64)
@@ -249,12 +252,16 @@ class _Lossless(FederatedEstimator):
             f"start is '{self.start}'; choose one of {', '.join(STARTS)}, or give centres",
         )
         require(0 < self.participation <= 1, f"participation is {self.participation}; it must be above 0 and at most 1")
+        require(
+            _is_quorum(self.quorum), f"quorum is {self.quorum!r}; choose 'all', a number of parties, or a share above 0"
+        )
         require(self.scale in SCALES, f"scale is '{self.scale}'; choose one of {', '.join(SCALES)}")
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if fed.split == "columns":
             drawn = isinstance(self.start, str) and self.start == "party"
             require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
+            require(self.quorum == ALL, "a column split needs every party in every step; set quorum to 'all'")
             require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
 
 
@@ -371,8 +378,10 @@ class FuzzyCMeans(_Lossless):
         if isinstance(X, Federation):
             if X.split == "columns":
                 return fcm.memberships_from(self._squared(X), self._m).T
-            return np.concatenate([fcm.memberships(block, self._seen(), self._m).T for block in self._blocks(X)])
-        return fcm.memberships(columns_of(self._rows(X)), self._seen(), self._m).T
+            return np.concatenate(
+                [fcm.memberships(block, self.scaled_centers_, self._m).T for block in self._blocks(X)]
+            )
+        return fcm.memberships(columns_of(self._rows(X)), self.scaled_centers_, self._m).T
 
 
 def _positive(width: Floats) -> Floats:
@@ -381,6 +390,10 @@ def _positive(width: Floats) -> Floats:
 
 def _whole(value: Any) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_quorum(value: Any) -> bool:
+    return value == ALL if isinstance(value, str) else (_whole(value) and value >= 1) or 0 < value <= 1
 
 
 def _constant(fed: Federation) -> list[str]:

@@ -1,0 +1,123 @@
+"""Horizontal c-means by hand, and what it must admit."""
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.algorithms.horizontal import Centers, moments
+from fedclust.core.protocol import alone
+from fedclust.core.site import View
+from fedclust.preprocessing import standardise
+from fedclust.site.holding import Holding, Turn
+from fedclust.site.sources import open_source
+from fedclust.testing import Faulty
+
+
+def turn(X):
+    return Turn(Holding("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
+
+
+def ask(centers, m, exponents=(4,), **options):
+    centers = np.asarray(centers, float)
+    rules = {"singletons": False, "small_sites": False, **options}
+    return Centers(View(np.array(exponents, np.int32)), centers, m, np.zeros(len(centers), np.int32), **rules)
+
+
+def test_hard_sums_by_hand():
+    found = moments.answer(turn([[0], [1], [10]]), ask([[0.0], [8.0]], 1.0))
+    assert found.mass.floats().tolist() == [2, 1]
+    assert found.pull.floats().tolist() == [[1], [10]]
+    assert found.objective.floats() == 0 + 1 + 4
+
+
+def test_fuzzy_sums_by_hand():
+    # Row 1 lies at distances 1 and 3 of the centres: u = (9/10, 1/10). Row 4 lies on the second centre.
+    found = moments.answer(turn([[1], [4]]), ask([[0.0], [4.0]], 2.0))
+    assert found.mass.floats() == pytest.approx([0.81, 0.01 + 1], abs=1e-15)
+    assert found.pull.floats().ravel() == pytest.approx([0.81, 0.01 + 4], abs=1e-14)
+    assert found.objective.floats() == pytest.approx(0.81 * 1 + 0.01 * 9, abs=1e-13)
+
+
+def test_a_row_between_coincident_centres_is_shared_equally():
+    found = moments.answer(turn([[2]]), ask([[2.0], [2.0], [5.0]], 2.0))
+    assert found.mass.floats().tolist() == [0.25, 0.25, 0]
+
+
+def test_one_round_by_hand():
+    model = fc.CMeans(2, start=[[0.0], [9.0]], tol=None, max_rounds=1).fit([[0.0], [1.0], [10.0], [12.0]])
+    assert model.cluster_centers_.ravel().tolist() == [0.5, 11.0]
+    assert model.history_ == [{"round": 1, "shift": (0.5**2 + 2.0**2) ** 0.5, "objective": 0 + 1 + 1 + 9}]
+    assert model.objective_ == 0.25 + 0.25 + 1 + 1
+    assert model.cluster_sizes_.tolist() == [2, 2]
+
+
+def test_standardisation_by_hand():
+    site = turn([[1.0, 5.0], [3.0, 5.0]])
+    view = alone(standardise.standardise(View(np.array([2, 3], np.int32))), site)
+    assert view.origin.tolist() == [2, 5]
+    assert view.spread.tolist() == [1, 1]  # sd 1, and a constant column keeps 1
+    (block,) = site.blocks(view)
+    assert block.tolist() == [[-1, 1], [0, 0]]
+
+
+def test_a_large_offset_does_not_spoil_the_variance():
+    site = turn([[1e6 - 1], [1e6 + 1]])
+    assert alone(standardise.columns(View(np.array([20], np.int32))), site).sd.tolist() == [1.0]
+
+
+def test_an_empty_cluster_is_seeded_anew_and_said():
+    X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    model = fc.CMeans(3, start=[[0.5], [10.5], [500.0]]).fit(X)
+    assert np.isfinite(model.cluster_centers_).all()
+    assert any("empty" in note for note in model.notes_)
+    again = fc.CMeans(3, start=[[0.5], [10.5], [500.0]]).fit(X)
+    assert np.array_equal(model.cluster_centers_, again.cluster_centers_)
+
+
+def test_singletons_are_hidden_only_under_the_papers_rule_and_said():
+    sites = {"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0], [12.0], [0.5]])}
+    fed = fc.Federation.local(sites)
+    model = fc.CMeans(2, start=[[0.0], [10.0]], singletons="paper").fit(fed)
+    assert model.cluster_centers_.ravel().tolist() == [0.5, 11.5]  # neither 10 nor the second site's 0.5 counts
+    assert any("singleton rule hid" in note for note in model.notes_)
+
+
+def test_small_sites_abstain_only_under_the_papers_rule_and_said():
+    # N_m > C (F + 1) / F = 2 * 2: four rows are too few, five enough.
+    sites = {"small": np.array([[100.0]] * 4), "large": np.array([[0.0], [1.0], [2.0], [9.0], [10.0]])}
+    model = fc.FuzzyCMeans(2, start=[[0.0], [10.0]], small_sites="paper").fit(fc.Federation.local(sites))
+    assert model.cluster_centers_.max() < 11
+    assert any("1 sites were too small" in note for note in model.notes_)
+
+
+def test_partial_participation_says_how_far_it_is_from_all():
+    rng = np.random.default_rng(0)
+    fed = fc.Federation.local({f"p{i}": rng.normal(size=(30, 2)) + (i % 2) * 6 for i in range(10)})
+    model = fc.FuzzyCMeans(2, participation=0.4, max_rounds=10).fit(fed)
+    (note,) = [note for note in model.notes_ if "40% of the parties" in note]
+    assert "would move the centres by" in note
+
+
+def test_a_smaller_quorum_goes_on_without_a_party_and_says_so():
+    rng = np.random.default_rng(0)
+    fed = fc.Federation.local({f"p{i}": rng.normal(size=(30, 2)) + (i % 2) * 6 for i in range(4)})
+    fed.use(Faulty(fed.engine, lambda step, party: "silent" if step > 5 and party == "p3" else None))
+    model = fc.FuzzyCMeans(2, quorum=3, start="box").fit(fed)
+    assert any(note.startswith("Not lossless: p3 did not contribute") for note in model.notes_)
+
+
+def test_a_value_beyond_declared_bounds_is_refused_not_wrapped():
+    with pytest.raises(fc.FedclustError, match="exceeds its bound"):
+        fc.CMeans(2, bounds=(0, 1)).fit(fc.Federation.local({"a": np.array([[0.1], [0.2], [7.0]] * 4)}))
+
+
+def test_tol_none_never_stops_early():
+    X = np.array([[0.0], [1.0], [10.0], [11.0]])
+    assert fc.CMeans(2, start=[[0.0], [10.0]], tol=None, max_rounds=9).fit(X).n_rounds_ == 9
+
+
+def test_the_published_box_start_is_the_papers_own_stream():
+    model = fc.FuzzyCMeans(3, start="box", bounds=(0, 1), max_rounds=1, random_state=4).fit(
+        np.random.default_rng(0).random((50, 2))
+    )
+    assert np.array_equal(model.start_centers_, np.random.RandomState(4).rand(3, 2))

@@ -1,0 +1,122 @@
+"""Vertical c-means by hand, and its agreement with the horizontal one."""
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.algorithms import vertical
+from fedclust.testing import Faulty
+
+
+def columns(X, *groups, **options):
+    sites = {f"p{i}": X[:, list(group)] for i, group in enumerate(groups)}
+    names = {f"p{i}": [f"c{j}" for j in group] for i, group in enumerate(groups)}
+    return fc.Federation.local(sites, split="columns", columns=names, **options)
+
+
+def table(rows=90, width=4, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(rows, width)) + np.repeat(rng.normal(size=(3, width)) * 6, rows // 3, axis=0)
+
+
+def test_one_round_by_hand():
+    X = np.array([[0.0, 0.0], [0.0, 2.0], [8.0, 8.0]])
+    model = fc.CMeans(2, start=[[0.0, 0.0], [8.0, 6.0]], tol=None, max_rounds=1).fit(columns(X, [0], [1]))
+    assert model.cluster_centers_.tolist() == [[0, 1], [8, 8]]
+    assert model.labels_.tolist() == [0, 0, 1]
+    assert model.history_[0]["objective"] == 0 + 4 + 4
+    assert model.objective_ == 1 + 1 + 0
+
+
+@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+def test_it_agrees_with_rows(kind):
+    X = table()
+    start = X[[0, 40, 80]]
+    rows = kind(3, start=start, tol=None, max_rounds=10).fit(X)
+    split = kind(3, start=start, tol=None, max_rounds=10).fit(columns(X, [0, 2], [1], [3]))
+    order = [0, 2, 1, 3]
+    assert split.columns_ == ("c0", "c2", "c1", "c3")
+    # Starts are given in the order of the study's columns.
+    again = kind(3, start=start[:, order], tol=None, max_rounds=10).fit(columns(X, [0, 2], [1], [3]))
+    assert again.cluster_centers_ == pytest.approx(rows.cluster_centers_[:, order], abs=1e-12)
+    assert np.array_equal(again.labels_, rows.labels_)
+
+
+def test_careful_seeding_by_index_finds_the_groups():
+    X = table()
+    model = fc.CMeans(3, start="careful", random_state=1).fit(columns(X, [0, 1], [2, 3]))
+    assert sorted(np.bincount(model.labels_)) == [30, 30, 30]
+
+
+def test_standardised_columns_give_the_standardised_result():
+    X = table() * np.array([1.0, 1e3, 1e-3, 10.0])
+    rows = fc.FuzzyCMeans(3, start=X[[0, 40, 80]], scale="standardise").fit(X)
+    split = fc.FuzzyCMeans(3, start=X[[0, 40, 80]], scale="standardise").fit(columns(X, [0, 1], [2, 3]))
+    assert np.array_equal(rows.labels_, split.labels_)
+    assert split.cluster_centers_ == pytest.approx(rows.cluster_centers_, rel=1e-6)
+    assert np.array_equal(split.predict(X), rows.predict(X))
+
+
+def test_chunks_do_not_change_the_bits(monkeypatch):
+    X = table()
+    whole = fc.FuzzyCMeans(3, start="box").fit(columns(X, [0, 1], [2, 3]))
+    monkeypatch.setattr(vertical, "CHUNK", 50)
+    parts = fc.FuzzyCMeans(3, start="box").fit(columns(X, [0, 1], [2, 3]))
+    assert np.array_equal(whole.cluster_centers_, parts.cluster_centers_)
+    assert whole.history_ == parts.history_
+
+
+def test_rows_are_matched_by_id(tmp_path):
+    import pandas as pd
+
+    X, rng = table(), np.random.default_rng(1)
+    ids = np.array([f"n{i:03}" for i in range(len(X))])
+    one, two = rng.permutation(len(X)), rng.permutation(len(X))
+    left = pd.DataFrame({"id": ids[one], "a": X[one, 0], "b": X[one, 1]})
+    right = pd.DataFrame({"id": ids[two], "c": X[two, 2], "d": X[two, 3]})
+    fed = fc.Federation.local({"left": left, "right": right}, split="columns", id="id")
+    model = fc.CMeans(3, start=X[[0, 40, 80]]).fit(fed)
+    straight = fc.CMeans(3, start=X[[0, 40, 80]]).fit(columns(X, [0, 1], [2, 3]))
+    assert np.array_equal(model.labels_, straight.labels_)
+    assert np.array_equal(model.cluster_centers_, straight.cluster_centers_)
+
+
+def test_sites_that_hold_other_rows_are_told():
+    import pandas as pd
+
+    left = pd.DataFrame({"id": [1, 2, 3], "a": [1.0, 2.0, 3.0]})
+    right = pd.DataFrame({"id": [1, 2, 4], "b": [1.0, 2.0, 3.0]})
+    with pytest.raises(fc.DataError, match="do not hold the same rows"):
+        fc.CMeans(2).fit(fc.Federation.local({"left": left, "right": right}, split="columns", id="id"))
+
+
+def test_an_empty_cluster_is_put_on_a_far_row():
+    X = table()
+    start = np.vstack([X[[0, 40]], [[500.0] * 4]])
+    model = fc.CMeans(3, start=start).fit(columns(X, [0, 1], [2, 3]))
+    assert sorted(np.bincount(model.labels_)) == [30, 30, 30]
+    assert any("empty" in note for note in model.notes_)
+
+
+@pytest.mark.parametrize("m", [1.1, 1.3])
+def test_a_far_centre_keeps_its_digits(m):
+    X = table()
+    start = np.vstack([X[[0, 40]], [[900.0] * 4]])
+    model = fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(columns(X, [0, 1], [2, 3]))
+    rows = fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(X)
+    assert model.cluster_centers_ == pytest.approx(rows.cluster_centers_, rel=1e-12)
+
+
+def test_a_site_that_leaves_a_column_split_ends_the_run():
+    fed = columns(table(), [0, 1], [2, 3])
+    fed.use(Faulty(fed.engine, lambda step, party: "silent" if step > 6 and party == "p1" else None))
+    with pytest.raises(fc.QuorumLost, match="p1: no answer came in time"):
+        fc.CMeans(3, start="box").fit(fed)
+
+
+def test_prediction_over_columns_is_a_total_too():
+    X = table()
+    model = fc.FuzzyCMeans(3, start="box").fit(columns(X, [0, 1], [2, 3]))
+    fresh = table(seed=0)[::-1].copy()
+    assert np.array_equal(model.predict(columns(fresh, [0, 1], [2, 3])), model.predict(fresh))
+    assert model.memberships(columns(fresh, [0, 1], [2, 3])) == pytest.approx(model.memberships(fresh), abs=1e-12)

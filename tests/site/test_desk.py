@@ -1,0 +1,153 @@
+"""The desk never raises, says no by code, and answers a step once."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.protocol import HANDLERS, Keep, handler
+from fedclust.core.release import Done, Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site import Site
+from fedclust.preprocessing.bounds import Columns
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.sources import open_source
+
+SECRET = 987654321.125
+
+
+def desk(rows=20, policy=PROFILES["none"], **options):
+    source = open_source(np.full((rows, 2), SECRET), site="clinic")
+    return Desk(Holding("clinic", source), policy, **options)
+
+
+def call(name="bounds.rows", message=None, step=1, want="total", run="r"):
+    return Call(run, step, name, Columns(2) if message is None else message, want, ("clinic",))
+
+
+@dataclass(frozen=True)
+class Poke:
+    how: str
+
+
+@dataclass(frozen=True)
+class Count(Release):
+    count: Exact = additive("a count")
+
+
+@handler(releases=Count)
+def poke(site: Site, ask: Poke) -> Count:
+    if ask.how == "raise":
+        raise RuntimeError(f"the value is {SECRET}")
+    if ask.how == "wrong":
+        return Done()  # type: ignore[return-value]
+    return Count(Exact.counts(site.rows))
+
+
+@handler(releases=Done)
+def tally(site: Site, ask: Poke) -> Keep[Done]:
+    return Keep(Done(), {"count": np.asarray(site.memory.get("count", np.zeros(1))) + 1})
+
+
+def test_an_answer_is_sealed_and_written_down():
+    at = desk()
+    reply = at.answer(call())
+    assert isinstance(reply, Sealed)
+    assert reply.release.rows.integers() == [20]
+    (entry,) = at.gate.ledger.entries
+    assert (entry.handler, entry.want, entry.size) == ("bounds.rows", "total", reply.size)
+
+
+@pytest.mark.parametrize(("how", "code"), [("raise", "failed"), ("wrong", "failed")])
+def test_an_error_at_the_site_stays_there(how, code):
+    at = desk()
+    reply = at.answer(call("test_desk.poke", Poke(how)))
+    assert reply == Refusal("clinic", code)
+    assert at.gate.ledger.entries == []
+    assert at.trouble is not None
+
+
+@pytest.mark.parametrize(
+    ("policy", "rows", "want", "code"),
+    [
+        (PROFILES["nhs"], 9, "total", "too-few-rows"),
+        (PROFILES["nhs"], 10, "total", None),
+        (Policy("mine", handlers=frozenset({"bounds.magnitudes"})), 20, "total", "handler-not-allowed"),
+        (Policy("mine", handlers=frozenset({"bounds.rows"})), 20, "total", None),
+        (PROFILES["none"], 20, "each", "not-a-sum"),
+    ],
+)
+def test_the_policy_decides(policy, rows, want, code):
+    reply = desk(rows, policy).answer(call(want=want))
+    assert (reply.code if isinstance(reply, Refusal) else None) == code
+
+
+def test_bad_rows_are_refused_by_code_alone():
+    source = open_source(np.array([[1.0, np.nan]]), site="clinic")
+    assert Desk(Holding("clinic", source), PROFILES["none"]).answer(call()) == Refusal("clinic", "bad-data")
+
+
+def test_the_same_question_again_gets_the_same_answer_and_another_gets_none():
+    at = desk()
+    first = at.answer(call())
+    assert at.answer(call()) is first
+    assert at.answer(call("bounds.magnitudes")) == Refusal("clinic", "step-reused")
+    assert isinstance(at.answer(call(step=2)), Sealed)
+    assert at.answer(call(step=1)) == Refusal("clinic", "step-reused")
+    assert isinstance(at.answer(call(run="another")), Sealed)
+
+
+def test_memory_and_answer_survive_a_restart_together(tmp_path):
+    for step in (1, 2, 2, 3):  # the second step is asked twice, as after a crash
+        at = desk(folder=tmp_path)
+        assert isinstance(at.answer(call("test_desk.tally", Poke("on"), step, "each")), Sealed)
+        assert at.memory["r"]["count"].tolist() == [step]
+
+
+def test_a_crash_between_ledger_and_memory_repeats_the_step(tmp_path):
+    at = desk(folder=tmp_path)
+    at.answer(call("test_desk.tally", Poke("on"), 1, "each"))
+    state = (tmp_path / "state").read_bytes()
+    at.answer(call("test_desk.tally", Poke("on"), 2, "each"))
+    (tmp_path / "state").write_bytes(state)
+    again = desk(folder=tmp_path)
+    assert isinstance(again.answer(call("test_desk.tally", Poke("on"), 2, "each")), Sealed)
+    assert again.memory["r"]["count"].tolist() == [2]
+
+
+@given(st.binary(max_size=200))
+def test_noise_is_not_understood_and_does_not_raise(noise):
+    assert desk().answer_bytes(noise) == Refusal("clinic", "not-understood")
+
+
+def test_a_call_travels_as_bytes():
+    reply = desk().answer_bytes(call().packed)
+    assert isinstance(reply, Sealed)
+    assert Sealed.decode(reply.packed).release == reply.release
+
+
+def test_a_call_for_an_unknown_handler_is_not_understood():
+    data = replace(call(), handler="nobody.knows").packed
+    assert desk().answer_bytes(data) == Refusal("clinic", "not-understood")
+
+
+@given(st.sampled_from(sorted(HANDLERS)), st.sampled_from(["total", "each"]))
+def test_no_handler_gives_its_own_answer_for_a_field_declared_as_a_sum(name, want):
+    at = desk()
+    code = at.gate.admit(Call("r", 1, name, None, want, ("clinic",)), HANDLERS[name], 20)
+    declared = {d.combine for d in HANDLERS[name].release.schema().values()}
+    assert (code is None) == (declared <= {"sum" if want == "total" else "each"})
+
+
+def test_streams_follow_seed_party_and_step():
+    from fedclust.site.holding import Turn
+
+    holding = desk().holding
+    draw = lambda seed, step: Turn(holding, (seed, step), {}).rng.random()
+    assert draw(0, 1) == draw(0, 1)
+    assert len({draw(0, 1), draw(0, 2), draw(1, 1)}) == 3
