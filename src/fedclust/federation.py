@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedclust.site.policy import Policy, profile
 from fedclust.site.sources import Source, open_source, sorted_by_id
 
 T = TypeVar("T")
+NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
 Split = Literal["rows", "columns"]
 
 
@@ -167,8 +169,8 @@ def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
     if not sites:
         raise StudyError("a federation needs at least one site")
     for party in sites:
-        if not isinstance(party, str) or not party or "/" in party or party.startswith("."):
-            raise StudyError(f"{party!r} cannot name a site; use a short text without '/'")
+        if not isinstance(party, str) or not NAME.fullmatch(party):
+            raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
     if aggregation != "plain":

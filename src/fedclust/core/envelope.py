@@ -21,7 +21,7 @@ class Envelope:
     step: int
     handler: str
     want: str
-    cohort: tuple[str, ...]
+    cohort: str  # names, one a line: thousands of them are read at once
     body: bytes
 
 
@@ -39,7 +39,7 @@ class Call:
     @cached_property
     def packed(self) -> bytes:
         body = wire.encode(self.message)
-        return wire.encode(Envelope(self.run, self.step, self.handler, self.want, self.cohort, body))
+        return wire.encode(Envelope(self.run, self.step, self.handler, self.want, "\n".join(self.cohort), body))
 
     @cached_property
     def digest(self) -> bytes:
@@ -51,7 +51,7 @@ class Call:
         if e.want not in ("total", "each") or e.handler not in HANDLERS:
             raise WireError("a call for something this version does not know")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
-        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), e.cohort)
+        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), tuple(e.cohort.split("\n")))
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,14 @@ class Sealed:
 
     @cached_property
     def packed(self) -> bytes:
-        return wire.encode(
-            Envelope(self.run, self.step, self.handler, "sealed", (self.party,), wire.encode(self.release))
-        )
+        return wire.encode(Envelope(self.run, self.step, self.handler, "sealed", self.party, wire.encode(self.release)))
 
     @classmethod
     def decode(cls, data: bytes) -> Sealed:
         e = wire.decode(Envelope, data)
-        if e.want != "sealed" or e.handler not in HANDLERS or len(e.cohort) != 1:
+        if e.want != "sealed" or e.handler not in HANDLERS:
             raise WireError("an answer to something this version does not know")
-        return cls(e.cohort[0], e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
+        return cls(e.cohort, e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
 
     @cached_property
     def size(self) -> int:

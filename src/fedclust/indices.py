@@ -1,0 +1,1 @@
+"""Validation indices of a fitted model over a federation."""
