@@ -23,8 +23,8 @@ def act_bench(chosen: argparse.Namespace) -> int:
     if chosen.name not in known:
         from fedclust.study.keys import meant
 
-        hint = meant(chosen.name, known) or f"; choose one of: {', '.join(known) or 'none is installed'}"
-        raise StudyError(f"there is no benchmark '{chosen.name}'{hint}")
+        hint = meant(chosen.name, known) or (f"choose from {', '.join(known)}" if known else "this version has none")
+        raise StudyError(f"there is no benchmark '{chosen.name}'; {hint}")
     try:
         measure = importlib.import_module(f"fedclust.benchmarks.{chosen.name}")
         return int(measure.main(json=chosen.json))

@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from math import inf
+from sys import float_info
 from typing import Any
 
 from fedclust.core.errors import StudyError
@@ -40,7 +40,7 @@ def _whole(value: Any) -> bool:
 
 
 def _number(value: Any) -> bool:
-    return (_whole(value) or isinstance(value, float)) and abs(value) < inf
+    return (_whole(value) or isinstance(value, float)) and abs(value) <= float_info.max
 
 
 def _list_of(value: Any, fits: Callable[[Any], bool]) -> bool:
@@ -134,18 +134,18 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
             raise StudyError(_unknown(name, known, place))
         key, at = known[name], name if place == "the study" else f"{name} in {place}"
         shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
-        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} is not right"
+        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} does not fit"
         if key.later(value):
-            raise StudyError(f"{told}, which is not in this version; {LATER.get(name, f'it must be {key.what}')}")
+            raise StudyError(f"{told}: {LATER.get(name, f'that is not in this version; it must be {key.what}')}")
         if not key.fits(value):
-            raise StudyError(f"{told}; it must be {key.what}{meant(value, key.choices)}")
+            raise StudyError(f"{told}; {meant(value, key.choices) or f'it must be {key.what}'}")
     return table
 
 
 LATER = {
-    "k": "choosing k over a range comes later: give one number, such as k = 3",
-    "index": "choosing k by an index comes later: leave it out and give k as one number",
-    "missing": "leave it out, and take rows with missing values out of the files",
+    "k": "choosing k over a range is not in this version; give one number, such as k = 3",
+    "index": "choosing k by an index is not in this version; leave it out and give k as one number",
+    "missing": "that is not in this version; leave it out, and take rows with missing values out of the files",
 }
 
 
@@ -153,10 +153,10 @@ def _unknown(name: str, known: Mapping[str, Key], place: str) -> str:
     home = next((there for there, keys in PLACES.items() if name in keys), None)
     if home is not None:
         return f"'{name}' does not belong in {place}; move it to {home}"
-    return f"{place} has no key '{name}'{meant(name, known) or f'; it may hold {_quoted(known)}'}"
+    return f"{place} has no key '{name}'; {meant(name, known) or f'it may hold {_quoted(known)}'}"
 
 
 def meant(word: Any, known: Iterable[str]) -> str:
-    """A closing question with the nearest known word, or nothing."""
+    """A question with the nearest known word, or nothing."""
     close = difflib.get_close_matches(word.casefold(), list(known), n=1) if isinstance(word, str) else []
-    return f"; did you mean '{close[0]}'?" if close else ""
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -76,5 +76,5 @@ class Study:
                 raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
         for name in self.bounds:
             if name not in names:
-                raise StudyError(f"[bounds] names '{name}', which is no column of the study{meant(name, names)}")
+                raise StudyError(f"[bounds] names '{name}', which is no column; {meant(name, names) or 'leave it out'}")
         return [self.bounds[name] for name in names]

@@ -1,0 +1,125 @@
+"""A study file as objects: what it says, what it leaves out, and where its paths start."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.study import parse_study, read_study
+
+FULL = """
+name = "heart"
+columns = ["age", "bp"]
+scale = "minmax"
+missing = "refuse"
+split = "rows"
+id = "who"
+bounds = { bp = [0, 300], age = [0, 120] }
+seed = 3
+
+[cluster]
+method = "fuzzy-c-means"
+k = 4
+m = 1.7
+tol = "none"
+max_rounds = 12
+start = "box"
+participation = 0.5
+quorum = 0.8
+small_sites = "paper"
+seed = 9
+
+[privacy]
+aggregation = "plain"
+
+[sites.cleveland]
+source = "data/cleveland.csv"
+policy = "nhs"
+
+[sites."San Diego"]
+source = { sql = "SELECT * FROM t", database = "sd.duckdb" }
+"""
+SHORT = 'name = "x"\n[cluster]\nmethod = "c-means"\nk = 2\n[sites.a]\nsource = "a.csv"\n'
+
+
+def study(text=SHORT):
+    return parse_study(text, folder=Path("/home/me"))
+
+
+def test_every_key_reaches_the_estimator_and_the_sites():
+    full = study(FULL)
+    model = full.estimator(["age", "bp"])
+    assert isinstance(model, fc.FuzzyCMeans)
+    assert model.get_params() == {
+        "n_clusters": 4,
+        "m": 1.7,
+        "tol": None,
+        "max_rounds": 12,
+        "start": "box",
+        "participation": 0.5,
+        "quorum": 0.8,
+        "small_sites": "paper",
+        "random_state": 9,
+        "scale": "minmax",
+        "bounds": [(0.0, 120.0), (0.0, 300.0)],
+    }
+    assert (full.name, full.columns, full.id, full.seed, full.split) == ("heart", ("age", "bp"), "who", 3, "rows")
+    cleveland, san_diego = full.sites
+    assert (cleveland.name, cleveland.source, cleveland.policy) == (
+        "cleveland",
+        Path("/home/me/data/cleveland.csv"),
+        "nhs",
+    )
+    assert san_diego.name == "San Diego"
+    assert san_diego.source == {"sql": "SELECT * FROM t", "database": "/home/me/sd.duckdb"}
+
+
+def test_what_is_left_out_keeps_the_estimators_defaults():
+    assert study().estimator().get_params() == fc.CMeans(2).get_params()
+
+
+def test_the_studys_seed_is_the_methods_unless_it_has_its_own():
+    assert study(f"seed = 5\n{SHORT}").estimator().random_state == 5
+    assert study(f"seed = 5\n{SHORT}".replace("k = 2", "k = 2\nseed = 6")).estimator().random_state == 6
+
+
+def test_addresses_and_absolute_paths_stay_as_they_are():
+    assert study(SHORT.replace("a.csv", "/data/a.csv")).sites[0].source == Path("/data/a.csv")
+    sql = '{ sql = "SELECT 1", database = "postgresql://h/d" }'
+    assert study(SHORT.replace('"a.csv"', sql)).sites[0].source["database"] == "postgresql://h/d"
+
+
+def test_paths_start_where_the_study_lies(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.csv").write_text("u,v\n0,1\n4,5\n")
+    (tmp_path / "here" / "study.toml").write_text(SHORT)
+    monkeypatch.chdir(tmp_path)
+    fed = read_study("here/study.toml").federation()
+    assert (fed.parties, fed.columns) == (("a",), ("u", "v"))
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf" + SHORT.encode())
+    assert read_study(tmp_path / "study.toml").name == "x"
+
+
+def test_a_column_split_names_each_sites_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("who,u,rest\n1,0,9\n2,4,9\n")
+    (tmp_path / "b.csv").write_text("who,v\n2,5\n1,1\n")
+    text = SHORT.replace("[cluster]", 'split = "columns"\nid = "who"\n[cluster]').replace(
+        '"a.csv"', '"a.csv"\ncolumns = ["u"]'
+    )
+    fed = parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v"]\n', folder=tmp_path).federation()
+    assert fed.columns == ("u", "v")
+    assert [next(iter(h.source.blocks())).tolist() for h in fed.holdings.values()] == [[[0.0, 4.0]], [[1.0, 5.0]]]
+
+
+def test_explicit_centres_are_given_row_by_row():
+    model = study(SHORT.replace("k = 2", "k = 2\nstart = [[1, 2], [3, 4.5]]")).estimator()
+    assert np.asarray(model.start).tolist() == [[1.0, 2.0], [3.0, 4.5]]
+
+
+def test_numbers_too_large_for_a_float_are_refused():
+    with pytest.raises(fc.StudyError, match="a number of at least 0"):
+        study(SHORT.replace("k = 2", f"k = 2\ntol = {10**400}"))
