@@ -25,7 +25,7 @@ demo: $(VENV)/.base ## cluster the embedded demo study
 
 test: check postgres ## check, then all tests but the long ones
 	@echo "tests"
-	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadscope $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadscope -rs $(TESTS)
 
 check: $(VENV)/.dev ## format, lint, types, import contracts
 	@echo "format"

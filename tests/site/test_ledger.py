@@ -25,7 +25,7 @@ def test_an_altered_line_is_noticed(tmp_path):
     ledger.write(entry(2))
     path = tmp_path / "ledger.jsonl"
     path.write_text(path.read_text().replace('"size": 101', '"size": 1'))
-    with pytest.raises(DataError, match="line 1 .* was altered"):
+    with pytest.raises(DataError, match=r"line 1 .* was altered"):
         Ledger(tmp_path)
 
 
