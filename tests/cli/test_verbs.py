@@ -1,0 +1,258 @@
+"""What each verb does when all is well."""
+
+import json
+import stat
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from cli_user import csv, rows
+
+import fedclust as fc
+from fedclust.cli import demo
+from fedclust.cli.main import main
+
+
+@pytest.fixture
+def ran(user):
+    assert user("run", "study.toml", "--quiet") == (0, "", "")
+    return user
+
+
+def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
+    code = "import sys; from fedclust.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
+    took, loaded = [], ""
+    for _ in range(3):
+        began = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        took.append(time.perf_counter() - began)
+        loaded = done.stderr.split()
+    assert not {"numpy", "sklearn", "pyarrow", "duckdb"} & set(loaded)
+    assert min(took) < 0.5
+    assert "resume" in done.stdout
+
+
+def test_version(user):
+    assert user("--version") == (0, f"fedclust {fc.__version__}\n", "")
+
+
+def test_no_verb_shows_the_help(user):
+    code, out, err = user()
+    assert (code, err) == (0, "")
+    assert out.startswith("usage: fedclust")
+
+
+def test_only_finished_verbs_are_offered(user):
+    _, out, _ = user("--help")
+    assert not {"report", "audit", "coordinate", "reproduce", "dashboard", "serve"} & set(out.split())
+
+
+def test_run_tells_what_was_found(user):
+    code, out, err = user("run", "study.toml")
+    assert code == 0
+    assert out.startswith("heart: 3 clusters by fuzzy-c-means in ")
+    assert "cluster" in out
+    assert "Lossless" in out
+    assert "cleveland" in out
+    assert "fedclust export runs/heart --to csv" in out
+    assert err.splitlines()[-1].startswith("round ")
+
+
+def test_run_gives_what_the_library_gives(ran):
+    model = fc.load("runs/heart/model.json")
+    sites = {name: pa.csv.read_csv(f"{name}.csv").select(["age", "bp"]) for name in ("cleveland", "hungary")}
+    arrays = {name: np.column_stack([table[c].to_numpy() for c in ("age", "bp")]) for name, table in sites.items()}
+    same = fc.FuzzyCMeans(3).fit(fc.Federation.local(arrays))
+    assert model.cluster_centers_.tobytes() == same.cluster_centers_.tobytes()
+    assert tuple(model.columns_) == ("age", "bp")
+
+
+def test_json_is_one_document_and_nothing_else(user):
+    code, out, err = user("run", "study.toml", "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["k"], len(found["centers"]), found["columns"]) == (3, 3, ["age", "bp"])
+    assert found["sites"]["hungary"]["bytes"] > 0
+    assert found["centers"] == fc.load(found["model"]).cluster_centers_.tolist()
+
+
+def test_resume_of_a_finished_run_tells_it_again(ran):
+    code, out, err = ran("resume", "runs/heart", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["run"] == "runs/heart"
+
+
+def test_a_runs_copy_of_the_study_can_be_run_again(ran):
+    code, out, _ = ran("run", "runs/heart/study.toml", "--out", "again", "--json")
+    assert code == 0
+    assert json.loads(out)["centers"] == fc.load("runs/heart/model.json").cluster_centers_.tolist()
+
+
+def test_a_taken_folder_is_refused_with_the_way_out(ran):
+    code, out, err = ran("run", "study.toml")
+    assert (code, out) == (2, "")
+    assert "runs/heart already holds a finished run; choose another with --out" in err
+
+
+def test_columns_split_runs(user):
+    X = rows(5)
+    user.write("cleveland.csv", csv(["who", "age"], np.c_[np.arange(40), X[:, 0]]))
+    user.write("hungary.csv", csv(["who", "bp"], np.c_[np.arange(40), X[:, 1]][::-1]))
+    user.study(('columns = ["age", "bp"]', 'split = "columns"\nid = "who"'))
+    code, out, _ = user("run", "study.toml", "--json")
+    assert code == 0
+    centers = fc.load("runs/heart/model.json").cluster_centers_
+    assert json.loads(out)["centers"] == centers.tolist()
+    assert sorted(centers[:, 0].round()) == pytest.approx([0, 6, 12], abs=1)
+
+
+def test_export_to_csv_keeps_every_bit(ran):
+    code, out, _ = ran("export", "runs/heart", "--to", "csv")
+    assert code == 0
+    assert out.split() == ["runs/heart/export/centers.csv", "runs/heart/export/rounds.csv"]
+    model = fc.load("runs/heart/model.json")
+    centers = pa.csv.read_csv("runs/heart/export/centers.csv")
+    assert centers.column_names == ["cluster", "weight", "age", "bp"]
+    assert centers["age"].to_pylist() == model.cluster_centers_[:, 0].tolist()
+    curve = pa.csv.read_csv("runs/heart/export/rounds.csv")
+    assert curve["shift"].to_pylist() == [entry["shift"] for entry in model.history_]
+
+
+def test_export_to_json(ran):
+    code, out, _ = ran("export", "runs/heart", "--to", "json", "--out", "elsewhere")
+    assert code == 0
+    assert json.loads((ran.folder / out.strip()).read_text())["rounds"] > 1
+
+
+def test_export_of_an_unfinished_run_says_how_to_finish_it(ran):
+    (ran.folder / "runs/heart/metrics.json").unlink()
+    code, _, err = ran("export", "runs/heart", "--to", "csv")
+    assert code == 2
+    assert "go on with: fedclust resume runs/heart" in err
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_assign_writes_labels_and_memberships_at_the_site(ran, kind):
+    table = pa.csv.read_csv("hungary.csv")
+    code, out, _ = ran("site", "assign", "runs/heart/model.json", "--data", "hungary.csv", "--out", f"labels.{kind}")
+    assert (code, out) == (0, f"40 rows labelled in labels.{kind}\n")
+    labels = pa.csv.read_csv("labels.csv") if kind == "csv" else pa.parquet.read_table("labels.parquet")
+    model = fc.load("runs/heart/model.json")
+    X = np.column_stack([table[c].to_numpy() for c in ("age", "bp")])
+    assert labels.column_names == ["row", "cluster", "membership_0", "membership_1", "membership_2"]
+    assert labels["cluster"].to_pylist() == model.predict(X).tolist()
+    assert labels["membership_1"].to_pylist() == model.memberships(X)[:, 1].tolist()
+    assert stat.S_IMODE((ran.folder / f"labels.{kind}").stat().st_mode) == 0o600
+
+
+def test_assign_takes_columns_by_name_and_copies_ids(ran):
+    X = rows(6, 20_000)  # more than one block
+    table = {"who": [f"p{i}" for i in range(len(X))], "bp": X[:, 1], "age": X[:, 0]}
+    pa.parquet.write_table(pa.table(table), "new.parquet")
+    arguments = ["--data", "new.parquet", "--out", "labels.parquet", "--id", "who"]
+    assert ran("site", "assign", "runs/heart/model.json", *arguments)[0] == 0
+    labels = pa.parquet.read_table("labels.parquet")
+    assert labels["who"].to_pylist() == table["who"]
+    assert labels["cluster"].to_pylist() == fc.load("runs/heart/model.json").predict(X).tolist()
+
+
+def test_assign_leaves_nothing_when_the_rows_are_bad(ran):
+    ran.write("new.csv", "age,bp\n1,2\n,3\n")
+    ran.write("labels.csv", "as it was")
+    code, out, err = ran("site", "assign", "runs/heart/model.json", "--data", "new.csv", "--out", "labels.csv")
+    assert (code, out) == (2, "")
+    assert "column 'age'" in err
+    assert (ran.folder / "labels.csv").read_text() == "as it was"
+    assert not [path for path in ran.folder.iterdir() if path.name.startswith(".labels")]
+
+
+def test_hard_models_have_labels_only(user):
+    user.study(("fuzzy-c-means", "c-means"))
+    user("run", "study.toml", "--quiet")
+    user("site", "assign", "runs/heart/model.json", "--data", "hungary.csv", "--out", "labels.csv")
+    assert pa.csv.read_csv("labels.csv").column_names == ["row", "cluster"]
+    user("export", "runs/heart", "--to", "csv")
+    assert sum(pa.csv.read_csv("runs/heart/export/centers.csv")["size"].to_pylist()) == 80
+
+
+def test_demo_finds_the_five_and_equals_the_pooled_run(user):
+    code, out, _ = user("demo")
+    assert code == 0
+    assert "5 of the 5 groups" in out
+    assert "120 of the 120 customers" in out
+    assert "north 2, central 2, south 2 of 5" in out
+    assert "same bits as pooled: yes" in out
+    assert user("demo")[0] == 0, "twice"
+    assert user("run", "runs/demo/study.toml", "--out", "runs/mine", "--quiet") == (0, "", "")
+    centers = [fc.load(f"runs/{name}/model.json").cluster_centers_.tobytes() for name in ("demo", "mine")]
+    assert centers[0] == centers[1]
+
+
+def test_demo_never_overwrites_an_edited_study(user):
+    user("demo")
+    study = user.folder / "runs/demo/study.toml"
+    study.write_text(study.read_text().replace("k = 5", "k = 4"))
+    code, _, err = user("demo")
+    assert code == 2
+    assert "study.toml was edited" in err
+    assert user("demo", "--out", "runs/heart-demo")[0] == 0
+
+
+def test_demo_never_overwrites_another_run(ran):
+    code, _, err = ran("demo", "--out", "runs/heart")
+    assert code == 2
+    assert "holds another run" in err
+
+
+def test_the_demos_claim_is_computed(monkeypatch):
+    parties, _ = fc.datasets.motivational(0)
+    model = fc.FuzzyCMeans(5, max_rounds=3).fit(fc.Federation.local(parties))
+    assert demo._pooled(model, parties).endswith("same bits as pooled: yes")
+    model.cluster_centers_ = np.nextafter(model.cluster_centers_, 9)
+    assert demo._pooled(model, parties).endswith("same bits as pooled: NO")
+
+
+def test_an_unexpected_error_is_a_sentence_without_its_text(user, monkeypatch):
+    def broken(*_, **__):
+        raise ZeroDivisionError("patient 4711")
+
+    monkeypatch.setattr("fedclust.runs.begin", broken)
+    code, out, err = user("run", "study.toml")
+    assert (code, out) == (1, "")
+    assert err.startswith("fedclust: this is a bug in fedclust: ZeroDivisionError at cli/running.py:")
+    assert err.count("\n") == 1
+    assert "4711" not in err
+    monkeypatch.setenv("FEDCLUST_DEBUG", "1")
+    assert "Traceback" in user("run", "study.toml")[2]
+
+
+def test_what_the_system_refuses_is_a_sentence(user):
+    user.write("runs", "a file where a folder should be")
+    code, out, err = user("run", "study.toml")
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "runs" in err
+
+
+def test_a_reader_that_leaves_is_no_error(user):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fedclust.cli.main", "run", "study.toml"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    err = process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 141
+    assert "Traceback" not in err
+    assert "Exception" not in err
+
+
+def test_main_returns_rather_than_exits():
+    assert main(["--version"]) == 0
