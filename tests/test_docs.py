@@ -18,6 +18,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
+STRICT = ("-W", "error", "-W", "default:compiled kernels are missing:RuntimeWarning")
 EXTERNAL = re.compile(r"""<(?:script|link|img)[^>]*(?:src|href)=["'](?:https?:)?//""")
 
 
@@ -43,7 +44,7 @@ def command(*words, folder):
 def test_the_python_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path):
     script = tmp_path / "example.py"
     script.write_text("\n".join(blocks(page, "python")), encoding="utf-8")
-    done = command(sys.executable, "-W", "error", script.name, folder=tmp_path)
+    done = command(sys.executable, *STRICT, script.name, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "".join(blocks(page, "text"))
 
