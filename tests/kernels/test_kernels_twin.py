@@ -40,6 +40,7 @@ tables = st.fixed_dictionaries(
         "coincident": st.booleans(),
         "whole": st.booleans(),
         "far": st.booleans(),
+        "own_units": st.booleans(),
     }
 )
 
@@ -74,8 +75,8 @@ def test_sweeps_agree(t):
     def compute():
         found = []
         for rule in ("hard", "fuzzy"):
-            mass_unit = np.arange(t["C"]) % 3 - 51
-            s = Sums.zeros(mass_unit, np.full(centers.shape, unit) + np.arange(t["C"])[:, None] % 2, objective_unit)
+            own = np.arange(t["C"]) % 3 * t["own_units"]
+            s = Sums.zeros(own - 51, np.full(centers.shape, unit) + own[:, None], objective_unit)
             if rule == "hard":
                 cmeans.accumulate(s, block, centers)
             else:

@@ -13,7 +13,11 @@
 #define LANES 4
 #include "_tiles.h"
 
-static int supported(void) { return __builtin_cpu_supports("avx2"); }
+static int supported(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2");
+}
 
 const arithmetic fedclust_avx2 = {"avx2", supported, sweep, rows, exact, totals, elementary};
 #if defined(__clang__)

@@ -13,7 +13,11 @@
 #define LANES 8
 #include "_tiles.h"
 
-static int supported(void) { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq"); }
+static int supported(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq");
+}
 
 const arithmetic fedclust_avx512 = {"avx512", supported, sweep, rows, exact, totals, elementary};
 #if defined(__clang__)

@@ -1,5 +1,6 @@
 /* The arithmetic for whatever the compiler was told to aim at. */
-#if defined(__GNUC__) && defined(__AVX512F__) && defined(__AVX512DQ__)
+#if defined(LANES)
+#elif defined(__GNUC__) && defined(__AVX512F__) && defined(__AVX512DQ__)
 #define LANES 8
 #elif defined(__GNUC__) && defined(__AVX2__)
 #define LANES 4

@@ -15,6 +15,13 @@
 #define AHEAD(address) ((void)0)
 #endif
 
+#define ABREAST (LANES >= 8 ? 4 : 2) /* vectors that take each step together: one alone would wait for its own results */
+#define EACH for (int j = 0; j < ABREAST; j++)
+
+#if LANES == 8 && defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #if LANES > 1
 typedef double reals __attribute__((vector_size(8 * LANES)));
 typedef uint64_t words __attribute__((vector_size(8 * LANES)));
@@ -22,8 +29,6 @@ INLINE reals splat(double x) { return x - (reals){0}; }
 INLINE words splat_word(uint64_t x) { return x + (words){0}; }
 INLINE words bits(reals x) { return (words)x; }
 INLINE reals from_bits(words b) { return (reals)b; }
-INLINE words equal(reals a, reals b) { return (words)(a == b); }
-INLINE words below(reals a, reals b) { return (words)(a < b); }
 #else
 typedef double reals;
 typedef uint64_t words;
@@ -31,13 +36,43 @@ INLINE reals splat(double x) { return x; }
 INLINE words splat_word(uint64_t x) { return x; }
 INLINE words bits(reals x) { words b; memcpy(&b, &x, 8); return b; }
 INLINE reals from_bits(words b) { reals x; memcpy(&x, &b, 8); return x; }
-INLINE words equal(reals a, reals b) { return a == b ? ~(words)0 : 0; }
-INLINE words below(reals a, reals b) { return a < b ? ~(words)0 : 0; }
+#endif
+
+#if LANES == 8 && defined(__AVX512F__)
+INLINE reals if_equal(reals a, reals b, reals yes, reals no)
+{
+    return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_EQ_OQ), no, yes);
+}
+INLINE reals if_below(reals a, reals b, reals yes, reals no)
+{
+    return _mm512_mask_blend_pd(_mm512_cmp_pd_mask(a, b, _CMP_LT_OQ), no, yes);
+}
+INLINE reals lesser(reals a, reals b) { return _mm512_min_pd(a, b); }
+#elif LANES > 1
+INLINE reals pick(words mask, reals yes, reals no) { return from_bits((bits(yes) & mask) | (bits(no) & ~mask)); }
+INLINE reals if_equal(reals a, reals b, reals yes, reals no) { return pick((words)(a == b), yes, no); }
+INLINE reals if_below(reals a, reals b, reals yes, reals no) { return pick((words)(a < b), yes, no); }
+INLINE reals lesser(reals a, reals b) { return if_below(a, b, a, b); }
+#else
+INLINE reals if_equal(reals a, reals b, reals yes, reals no) { return a == b ? yes : no; }
+INLINE reals if_below(reals a, reals b, reals yes, reals no) { return a < b ? yes : no; }
+INLINE reals lesser(reals a, reals b) { return a < b ? a : b; }
 #endif
 
 INLINE reals load(const double *p) { reals x; memcpy(&x, p, sizeof x); return x; }
 INLINE void store(double *p, reals x) { memcpy(p, &x, sizeof x); }
-INLINE reals pick(words mask, reals yes, reals no) { return from_bits((bits(yes) & mask) | (bits(no) & ~mask)); }
+
+#if LANES == 8
+#if defined(__clang__) || __GNUC__ >= 12
+#define LANES_OF(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define LANES_OF(a, b, ...) __builtin_shuffle(a, b, (words){__VA_ARGS__})
+#endif
+INLINE words evens(words a, words b) { return LANES_OF(a, b, 0, 8, 2, 10, 4, 12, 6, 14); }
+INLINE words odds(words a, words b) { return LANES_OF(a, b, 1, 9, 3, 11, 5, 13, 7, 15); }
+INLINE words even_pairs(words a, words b) { return LANES_OF(a, b, 0, 1, 4, 5, 8, 9, 12, 13); }
+INLINE words odd_pairs(words a, words b) { return LANES_OF(a, b, 2, 3, 6, 7, 10, 11, 14, 15); }
+#endif
 
 INLINE uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }
 INLINE double double_of(uint64_t b) { double x; memcpy(&x, &b, 8); return x; }

@@ -6,16 +6,22 @@
 
 static const arithmetic *chosen = &fedclust_base;
 
-static const arithmetic *best_supported(void)
-{
+/* Best first. */
+static const arithmetic *const compiled[] = {
 #ifdef FEDCLUST_CLONES
-    const arithmetic *const clones[] = {&fedclust_avx512, &fedclust_avx2};
-    __builtin_cpu_init();
-    for (int i = 0; i < 2; i++)
-        if (clones[i]->supported())
-            return clones[i];
+    &fedclust_avx512, &fedclust_avx2,
 #endif
-    return &fedclust_base;
+    &fedclust_base,
+};
+#define COMPILED ((int)(sizeof compiled / sizeof *compiled))
+
+/* The named arithmetic, or the best one if name is NULL; NULL where this processor has none. */
+static const arithmetic *find(const char *name)
+{
+    for (int i = 0; i < COMPILED; i++)
+        if ((!name || strcmp(name, compiled[i]->name) == 0) && compiled[i]->supported())
+            return compiled[i];
+    return NULL;
 }
 
 /* The buffers a call holds; released together. */
@@ -437,10 +443,25 @@ static PyObject *py_elementary(PyObject *self, PyObject *const *args, Py_ssize_t
     return finish(&h, 0);
 }
 
+/* Which arithmetic to use from now on; returns the one in use. All give the same bits: this is for tests. */
+static PyObject *py_choose(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+{
+    if (expect(nargs, 1))
+        return NULL;
+    const char *name = PyUnicode_AsUTF8(args[0]);
+    if (!name)
+        return NULL;
+    const arithmetic *named = find(name);
+    if (!named)
+        return PyErr_Format(PyExc_ValueError, "%s: not compiled in, or not supported by this processor", name);
+    chosen = named;
+    return PyUnicode_FromString(chosen->name);
+}
+
 #define ENTRY(name) {#name, (PyCFunction)(void (*)(void))py_##name, METH_FASTCALL, NULL}
 static PyMethodDef methods[] = {
     ENTRY(sweep), ENTRY(plain), ENTRY(weighted), ENTRY(squared), ENTRY(nearest), ENTRY(memberships), ENTRY(weights),
-    ENTRY(exact), ENTRY(totals), ENTRY(elementary), {NULL, NULL, 0, NULL},
+    ENTRY(exact), ENTRY(totals), ENTRY(elementary), ENTRY(choose), {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef module = {
@@ -449,11 +470,6 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__sweeps(void)
 {
-    PyObject *m = PyModule_Create(&module);
-    chosen = best_supported();
-    if (m && PyModule_AddStringConstant(m, "instructions", chosen->name)) {
-        Py_DECREF(m);
-        return NULL;
-    }
-    return m;
+    chosen = find(NULL);
+    return PyModule_Create(&module);
 }

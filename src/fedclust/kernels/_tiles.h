@@ -3,7 +3,6 @@
 #include "_lanes.h"
 #include "_elementary.h"
 
-#define ABREAST (LANES >= 8 ? 4 : 2)         /* vectors of rows whose distances grow together in registers */
 #define STEP (LANES * ABREAST)
 #define GROUP 5                              /* centres that share one load of a column */
 #define PENDING 2048                         /* rows whose integers, at most 2^51 each, fit 64 bits together */
@@ -11,11 +10,10 @@
 static int64_t up_to_step(int64_t n) { return (n + STEP - 1) / STEP * STEP; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Rows of a tile: small tables stay in the first cache, wide ones in the second, next to the tile that follows. */
+/* Rows of a tile: what is read again and again stays in the second cache, next to the tile that follows. */
 static int64_t tile_rows(int64_t F, int64_t C, int64_t most)
 {
-    int64_t T = F + 1 + 2 * C <= 20 ? 256 : F <= 384 ? 128 : 64;
-    return smaller(T, most > 0 ? up_to_step(most) : STEP);
+    return smaller(F + 2 * C <= 160 ? 256 : 128, most > 0 ? up_to_step(most) : STEP);
 }
 
 static int64_t longest(const columns *blocks, int64_t count)
@@ -65,27 +63,46 @@ static void load_tile(double *x, int64_t T, const columns *block, int64_t F, int
     }
 }
 
-/* d2 of STEP rows to `centers` centres: features are added in their order, rows lie side by side. */
-INLINE void distance_group(const double *x, int64_t T, const double *v, int64_t F, double *d2, const int centers)
+/* The columns of a tile: column f begins at x + f * apart. */
+typedef struct {
+    const double *x;
+    int64_t apart;
+} tile;
+
+/* A block's own memory where its rows fill whole vectors, else a padded copy in `spare`. */
+static tile tile_of(const columns *block, int64_t F, int64_t row, int64_t n, double *spare, int64_t T)
+{
+    tile t = {spare, T};
+    if (block->size == 8 && n % STEP == 0 && block->stride % 8 == 0) {
+        t.x = (const double *)(block->data + row * 8);
+        t.apart = block->stride / 8;
+    } else {
+        load_tile(spare, T, block, F, row, n);
+    }
+    return t;
+}
+
+/* d2 of STEP rows to a few centres: features are added in their order, rows lie side by side. */
+INLINE void distance_group(tile t, const double *v, int64_t F, double *d2, int64_t T, const int centers)
 {
     reals sum[GROUP][ABREAST];
     for (int i = 0; i < centers; i++)
-        for (int j = 0; j < ABREAST; j++)
+        EACH
             sum[i][j] = splat(0.0);
     for (int64_t f = 0; f < F; f++) {
         reals xs[ABREAST];
-        for (int j = 0; j < ABREAST; j++)
-            xs[j] = load(x + f * T + j * LANES);
+        EACH
+            xs[j] = load(t.x + f * t.apart + j * LANES);
         for (int i = 0; i < centers; i++) {
             reals at = splat(v[i * F + f]);
-            for (int j = 0; j < ABREAST; j++) {
-                reals t = xs[j] - at;
-                sum[i][j] = sum[i][j] + t * t;
+            EACH {
+                reals away = xs[j] - at;
+                sum[i][j] = sum[i][j] + away * away;
             }
         }
     }
     for (int i = 0; i < centers; i++)
-        for (int j = 0; j < ABREAST; j++)
+        EACH
             store(d2 + i * T + j * LANES, sum[i][j]);
 }
 
@@ -96,19 +113,19 @@ INLINE int64_t group_start(int64_t C, int64_t g)
     return g * (C / groups) + smaller(g, C % groups);
 }
 
-static void distances(const double *x, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F, double *d2)
+static void distances(tile t, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F, double *d2)
 {
-    for (int64_t r = 0; r < padded; r += STEP)
+    for (int64_t r = 0; r < padded; r += STEP, t.x += STEP)
         for (int64_t g = 0, c = 0; c < C; g++) {
             int64_t end = group_start(C, g + 1);
             const double *at = v + c * F;
             double *to = d2 + c * T + r;
             switch (end - c) {
-            case 5: distance_group(x + r, T, at, F, to, 5); break;
-            case 4: distance_group(x + r, T, at, F, to, 4); break;
-            case 3: distance_group(x + r, T, at, F, to, 3); break;
-            case 2: distance_group(x + r, T, at, F, to, 2); break;
-            default: distance_group(x + r, T, at, F, to, 1);
+            case 5: distance_group(t, at, F, to, T, 5); break;
+            case 4: distance_group(t, at, F, to, T, 4); break;
+            case 3: distance_group(t, at, F, to, T, 3); break;
+            case 2: distance_group(t, at, F, to, T, 2); break;
+            default: distance_group(t, at, F, to, T, 1);
             }
             c = end;
         }
@@ -118,13 +135,11 @@ static void distances(const double *x, int64_t T, int64_t padded, const double *
 static void nearest(const double *d2, int64_t T, int64_t padded, int64_t C, double *least, uint64_t *label)
 {
     for (int64_t r = 0; r < padded; r += LANES) {
-        reals best = load(d2 + r);
-        words index = splat_word(0);
+        reals best = load(d2 + r), index = from_bits(splat_word(0));
         for (int64_t c = 1; c < C; c++) {
             reals d = load(d2 + c * T + r);
-            words closer = below(d, best);
-            best = pick(closer, d, best);
-            index = (splat_word((uint64_t)c) & closer) | (index & ~closer);
+            index = if_below(d, best, from_bits(splat_word((uint64_t)c)), index);
+            best = lesser(d, best);
         }
         store(least + r, best);
         memcpy(label + r, &index, sizeof index);
@@ -139,39 +154,48 @@ static void hard_weights(const uint64_t *label, int64_t T, int64_t padded, int64
             w[c * T + r] = label[r] == (uint64_t)c ? 1.0 : 0.0;
 }
 
-/* r = dmin / d2, w = r^(1/(m-1)), S = sum w; memberships u = w / S, or weights u^m = (w r) S^-m and their objective. */
+/* r = dmin / d2, w = r^(1/(m-1)), S = sum w; memberships u = w / S, or weights u^m = (w r) S^-m and their objective.
+ * STEP rows at once. */
 INLINE void fuzzy_rows(const double *d2, int64_t T, int64_t padded, int64_t C, double m, double *w, double *objective,
                        const int two, const int memberships)
 {
     const power_of root = power_to(two ? 1.0 : 1.0 / (m - 1.0)), scale = power_to(-m);
-    const reals one = splat(1.0);
-    for (int64_t r = 0; r < padded; r += LANES) {
-        reals least = load(d2 + r);
-        for (int64_t c = 1; c < C; c++) {
-            reals d = load(d2 + c * T + r);
-            least = pick(below(d, least), d, least);
-        }
-        reals S = splat(0.0);
+    for (int64_t r = 0; r < padded; r += LANES * ABREAST) {
+        reals least[ABREAST], S[ABREAST], s[ABREAST], J[ABREAST];
+        EACH least[j] = load(d2 + r + j * LANES);
+        for (int64_t c = 1; c < C; c++)
+            EACH least[j] = lesser(load(d2 + c * T + r + j * LANES), least[j]);
+        EACH S[j] = splat(0.0);
         for (int64_t c = 0; c < C; c++) {
-            reals d = load(d2 + c * T + r);
-            reals ratio = pick(equal(d, least), one, least / d);
-            reals u = two ? ratio : power(ratio, root);
-            S = S + u;
-            store(w + c * T + r, memberships ? u : u * ratio);
+            reals ratio[ABREAST], u[ABREAST];
+            EACH {
+                reals d = load(d2 + c * T + r + j * LANES);
+                ratio[j] = if_equal(d, least[j], splat(1.0), least[j] / d);
+            }
+            if (two)
+                EACH u[j] = ratio[j];
+            else
+                power(ratio, root, u);
+            EACH S[j] = S[j] + u[j];
+            EACH store(w + c * T + r + j * LANES, memberships ? u[j] : u[j] * ratio[j]);
         }
         if (memberships) {
             for (int64_t c = 0; c < C; c++)
-                store(w + c * T + r, load(w + c * T + r) / S);
+                EACH store(w + c * T + r + j * LANES, load(w + c * T + r + j * LANES) / S[j]);
             continue;
         }
-        reals s = two ? one / (S * S) : power(S, scale);
-        reals J = splat(0.0);
-        for (int64_t c = 0; c < C; c++) {
-            reals um = load(w + c * T + r) * s;
-            J = J + um * load(d2 + c * T + r);
-            store(w + c * T + r, um);
-        }
-        store(objective + r, J);
+        if (two)
+            EACH s[j] = splat(1.0) / (S[j] * S[j]);
+        else
+            power(S, scale, s);
+        EACH J[j] = splat(0.0);
+        for (int64_t c = 0; c < C; c++)
+            EACH {
+                reals um = load(w + c * T + r + j * LANES) * s[j];
+                J[j] = J[j] + um * load(d2 + c * T + r + j * LANES);
+                store(w + c * T + r + j * LANES, um);
+            }
+        EACH store(objective + r + j * LANES, J[j]);
     }
 }
 
@@ -200,19 +224,47 @@ INLINE words add_term(words sum, reals term, reals M, const int plain)
     return plain ? bits(from_bits(sum) + term) : sum + bits(term + M);
 }
 
+INLINE uint64_t joined(uint64_t a, uint64_t b, const int plain)
+{
+    return plain ? bits_of(double_of(a) + double_of(b)) : a + b;
+}
+
+INLINE words join(words a, words b, const int plain)
+{
+    return plain ? bits(from_bits(a) + from_bits(b)) : a + b;
+}
+
 INLINE void add_lanes(uint64_t *to, words sum, const int plain)
 {
     uint64_t lane[LANES];
     memcpy(lane, &sum, sizeof sum);
-    if (plain) {
-        double total = double_of(*to);
-        for (int i = 0; i < LANES; i++)
-            total += double_of(lane[i]);
-        *to = bits_of(total);
-    } else {
-        for (int i = 0; i < LANES; i++)
-            *to += lane[i];
+    for (int i = 0; i < LANES; i++)
+        *to = joined(*to, lane[i], plain);
+}
+
+/* Two sums of each of some centres join their totals, which lie side by side. */
+INLINE void add_pairs(uint64_t *to, words sums[GROUP][2], const int centers, const int plain)
+{
+#if LANES == 8
+    words pair[GROUP + 3];
+    for (int i = 0; i < centers; i++)
+        pair[i] = join(evens(sums[i][0], sums[i][1]), odds(sums[i][0], sums[i][1]), plain);
+    for (int i = centers; i < (centers + 3) / 4 * 4; i++)
+        pair[i] = pair[centers - 1];
+    for (int i = 0; i < centers; i += 4) {
+        words ab = join(even_pairs(pair[i], pair[i + 1]), odd_pairs(pair[i], pair[i + 1]), plain);
+        words cd = join(even_pairs(pair[i + 2], pair[i + 3]), odd_pairs(pair[i + 2], pair[i + 3]), plain);
+        words all = join(even_pairs(ab, cd), odd_pairs(ab, cd), plain), before = splat_word(0);
+        const size_t size = (size_t)(centers - i < 4 ? centers - i : 4) * 16;
+        memcpy(&before, to + 2 * i, size);
+        all = join(all, before, plain);
+        memcpy(to + 2 * i, &all, size);
     }
+#else
+    for (int i = 0; i < centers; i++)
+        for (int j = 0; j < 2; j++)
+            add_lanes(to + 2 * i + j, sums[i][j], plain);
+#endif
 }
 
 /* limbs += the signed 64-bit integer n. */
@@ -229,21 +281,33 @@ typedef struct {
     int size;
 } upcoming;
 
-/* sum[c][f] += w[c] . x[f] over the tile for a few centres and one or two columns. */
-INLINE void pull_group(const double *x, const double *w, int64_t T, int64_t padded, const double *M, uint64_t *sum,
-                       int64_t width, upcoming next, const int centers, const int features, const int plain)
+/* How the rounding constants of the pull lie in memory: one row for each centre, or (apart = 0) one for all. */
+typedef struct {
+    const double *M;
+    int64_t apart;
+} rounding;
+
+/* Sums of a group of centres lie together, for two columns at a time: here begins the pair with column f. */
+INLINE int64_t pair_at(int64_t first, int64_t centers, int64_t F, int64_t f)
+{
+    return first * (F + F % 2) + f / 2 * 2 * centers;
+}
+
+/* sum[c][f] += w[c] . x[f] over the tile for a few centres and two columns, or one. */
+INLINE void pull_group(tile t, const double *w, int64_t T, int64_t padded, rounding to, uint64_t *sum, upcoming next,
+                       const int centers, const int features, const int plain)
 {
     words total[GROUP][2];
     reals round[GROUP][2];
     for (int i = 0; i < centers; i++)
-        for (int j = 0; j < features; j++) {
+        for (int j = 0; j < 2; j++) {
             total[i][j] = splat_word(0);
-            round[i][j] = splat(M[i * width + j]);
+            round[i][j] = splat(to.M[i * to.apart + (j < features ? j : 0)]);
         }
     for (int64_t r = 0; r < padded; r += LANES) {
         reals xs[2];
         for (int j = 0; j < features; j++) {
-            xs[j] = load(x + j * T + r);
+            xs[j] = load(t.x + j * t.apart + r);
             if (next.data)
                 AHEAD(next.data + j * next.stride + r * next.size);
         }
@@ -253,105 +317,206 @@ INLINE void pull_group(const double *x, const double *w, int64_t T, int64_t padd
                 total[i][j] = add_term(total[i][j], u * xs[j], round[i][j], plain);
         }
     }
-    for (int i = 0; i < centers; i++)
-        for (int j = 0; j < features; j++)
-            add_lanes(sum + i * width + j, total[i][j], plain);
+    add_pairs(sum, total, centers, plain);
 }
 
-INLINE void pull_columns(const double *x, const double *w, int64_t T, int64_t padded, int64_t width, const double *M,
-                         uint64_t *sum, upcoming next, const int centers, const int plain)
+INLINE void pull_columns(tile t, const double *w, int64_t T, int64_t padded, int64_t F, rounding to, uint64_t *sum,
+                         upcoming next, const int centers, const int plain)
 {
-    int64_t f = 0;
-    for (; f + 2 <= width; f += 2) {
-        pull_group(x + f * T, w, T, padded, M + f, sum + f, width, next, centers, 2, plain);
+    for (int64_t f = 0; f < F; f += 2) {
+        if (f + 1 < F)
+            pull_group(t, w, T, padded, to, sum, next, centers, 2, plain);
+        else
+            pull_group(t, w, T, padded, to, sum, next, centers, 1, plain);
+        sum += 2 * centers;
+        to.M += 2;
+        t.x += 2 * t.apart;
         if (next.data)
             next.data += 2 * next.stride;
     }
-    if (f < width) {
-        next.data = NULL;
-        pull_group(x + f * T, w, T, padded, M + f, sum + f, width, next, centers, 1, plain);
-    }
 }
 
-INLINE void pull(const double *x, const double *w, int64_t T, int64_t padded, int64_t C, int64_t width, const double *M,
-                 uint64_t *sum, upcoming next, const int plain)
+INLINE void pull(tile t, const double *w, int64_t T, int64_t padded, int64_t C, int64_t F, rounding to, uint64_t *sum,
+                 upcoming next, const int plain)
 {
     for (int64_t g = 0, c = 0; c < C; g++) {
-        int64_t end = group_start(C, g + 1);
-        const double *of = w + c * T, *at = M + c * width;
-        uint64_t *to = sum + c * width;
+        const int64_t end = group_start(C, g + 1);
+        const double *of = w + c * T;
+        const rounding at = {to.M + c * to.apart, to.apart};
+        uint64_t *here = sum + pair_at(c, end - c, F, 0);
         switch (end - c) {
-        case 5: pull_columns(x, of, T, padded, width, at, to, next, 5, plain); break;
-        case 4: pull_columns(x, of, T, padded, width, at, to, next, 4, plain); break;
-        case 3: pull_columns(x, of, T, padded, width, at, to, next, 3, plain); break;
-        case 2: pull_columns(x, of, T, padded, width, at, to, next, 2, plain); break;
-        default: pull_columns(x, of, T, padded, width, at, to, next, 1, plain);
+        case 5: pull_columns(t, of, T, padded, F, at, here, next, 5, plain); break;
+        case 4: pull_columns(t, of, T, padded, F, at, here, next, 4, plain); break;
+        case 3: pull_columns(t, of, T, padded, F, at, here, next, 3, plain); break;
+        case 2: pull_columns(t, of, T, padded, F, at, here, next, 2, plain); break;
+        default: pull_columns(t, of, T, padded, F, at, here, next, 1, plain);
         }
         next.data = NULL;
         c = end;
     }
 }
 
-/* Everything one sweep needs between tiles. A column of ones after the last makes the mass a pull like the others. */
+/* sum += each value of a tile's row. */
+INLINE void add_up(const double *x, int64_t padded, double M, uint64_t *sum, const int plain)
+{
+    words a = splat_word(0), b = splat_word(0);
+    for (int64_t r = 0; r < padded; r += 2 * LANES) {
+        a = add_term(a, load(x + r), splat(M), plain);
+        b = add_term(b, load(x + r + LANES), splat(M), plain);
+    }
+    add_lanes(sum, join(a, b, plain), plain);
+}
+
+#define ACROSS 8 /* columns that are turned into rows together */
+
+/* Eight rows of eight columns, turned: out[i] holds row i. */
+INLINE void turn(const uint64_t in[ACROSS][8], uint64_t out[8][ACROSS])
+{
+#if LANES == 8
+    words x[8], y[8];
+    memcpy(x, in, sizeof x);
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = evens(x[i], x[i + 1]);
+        y[i + 1] = odds(x[i], x[i + 1]);
+    }
+    for (int odd = 0; odd < 2; odd++) {
+        words a = even_pairs(y[odd], y[2 + odd]), b = even_pairs(y[4 + odd], y[6 + odd]);
+        words c = odd_pairs(y[odd], y[2 + odd]), d = odd_pairs(y[4 + odd], y[6 + odd]);
+        x[odd] = even_pairs(a, b);
+        x[4 + odd] = odd_pairs(a, b);
+        x[2 + odd] = even_pairs(c, d);
+        x[6 + odd] = odd_pairs(c, d);
+    }
+    memcpy(out, x, sizeof x);
+#else
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < ACROSS; j++)
+            out[i][j] = in[j][i];
+#endif
+}
+
+/* sum[label of r][f] += x[f][r]: eight columns become rows, and each row joins its cluster's sums in one stroke.
+ * Columns past the last count as zeros, and reach at most ACROSS sums too far. */
+INLINE void pull_rows(tile t, const uint64_t *label, int64_t n, int64_t F, const double *M, uint64_t *sum,
+                      upcoming next, const int plain)
+{
+    for (int64_t f = 0; f < F; f += ACROSS) {
+        const int64_t across = smaller(ACROSS, F - f);
+        const double *x = t.x + f * t.apart;
+        for (int64_t r = 0; r < n; r += 8) {
+            uint64_t column[ACROSS][8] = {{0}}, row[8][ACROSS];
+            for (int64_t j = 0; j < across; j++) {
+                for (int i = 0; i < 8; i += LANES) {
+                    reals term = load(x + j * t.apart + r + i);
+                    words b = plain ? bits(term) : bits(term + splat(M[f + j]));
+                    memcpy(&column[j][i], &b, sizeof b);
+                }
+                if (next.data)
+                    AHEAD(next.data + (f + j) * next.stride + r * next.size);
+            }
+            turn((const uint64_t(*)[8])column, row);
+            for (int64_t i = 0; i < smaller(8, n - r); i++) {
+                uint64_t *to = sum + label[r + i] * (uint64_t)F + f;
+                for (int j = 0; j < ACROSS; j += LANES) {
+                    words a, b;
+                    memcpy(&a, to + j, sizeof a);
+                    memcpy(&b, &row[i][j], sizeof b);
+                    a = join(a, b, plain);
+                    memcpy(to + j, &a, sizeof a);
+                }
+            }
+        }
+    }
+}
+
+/* Everything one sweep needs between tiles. */
 typedef struct {
-    int64_t T, width, pending;
-    double *x, *d2, *w, *objective, *M;
-    uint64_t *label, *sum, objective_sum;
-    double objective_M;
+    int64_t T, pending;
+    int by_rows; /* hard, with one unit a column: rows join their cluster's sums without passing by weights */
+    rounding pull_M;
+    double *spare, *d2, *w, *objective, *mass_M, objective_M;
+    uint64_t *label, *count, *pull, *mass, objective_sum;
     arena memory;
 } sweep_state;
 
+static int same_in_each_cluster(const int32_t *unit, int64_t C, int64_t F)
+{
+    for (int64_t i = F; i < C * F; i++)
+        if (unit[i] != unit[i - F])
+            return 0;
+    return 1;
+}
+
 static int sweep_open(sweep_state *s, const sweep_job *job)
 {
-    int64_t C = job->C, F = job->F;
-    int64_t T = tile_rows(F, C, longest(job->blocks, job->count)), width = F + 1;
-    if (!arena_open(&s->memory, (size_t)(T * (width + 2 * C + 2) + 2 * C * width), 7))
+    const int64_t C = job->C, F = job->F, T = tile_rows(F, C, longest(job->blocks, job->count));
+    const int shared = job->plain || same_in_each_cluster(job->pull_unit, C, F);
+    const int64_t constants = shared ? F : C * F, sums = C * (F + 1) + ACROSS;
+    if (!arena_open(&s->memory, (size_t)(T * (F + 2 * C + 2) + constants + sums + 3 * C), 10))
         return -1;
     s->T = T;
-    s->width = width;
     s->pending = 0;
-    s->x = take(&s->memory, T * width);
+    s->spare = take(&s->memory, T * F);
     s->d2 = take(&s->memory, T * C);
     s->w = take(&s->memory, T * C);
     s->objective = take(&s->memory, T);
     s->label = take(&s->memory, T);
-    s->M = take(&s->memory, C * width);
-    s->sum = take(&s->memory, C * width);
-    for (int64_t i = 0; i < C * width; i++)
-        s->sum[i] = 0;
+    s->count = take(&s->memory, C);
+    s->mass_M = take(&s->memory, C);
+    s->mass = take(&s->memory, C);
+    s->pull = take(&s->memory, sums);
+    double *M = take(&s->memory, constants);
+    memset(s->count, 0, (size_t)C * 8);
+    memset(s->mass, 0, (size_t)C * 8);
+    memset(s->pull, 0, (size_t)sums * 8);
     s->objective_sum = 0;
-    for (int64_t r = 0; r < T; r++)
-        s->x[F * T + r] = 1.0;
-    for (int64_t c = 0; c < C; c++) {
-        for (int64_t f = 0; f < F; f++)
-            s->M[c * width + f] = job->plain ? 0.0 : magic(job->pull_unit[c * F + f]);
-        s->M[c * width + F] = job->plain ? 0.0 : magic(job->mass_unit[c]);
-    }
+    for (int64_t i = 0; i < constants; i++)
+        M[i] = job->plain ? 0.0 : magic(job->pull_unit[i]);
+    s->pull_M.M = M;
+    s->pull_M.apart = shared ? 0 : F;
+    for (int64_t c = 0; c < C; c++)
+        s->mass_M[c] = job->plain ? 0.0 : magic(job->mass_unit[c]);
     s->objective_M = job->plain ? 0.0 : magic(job->objective_unit);
+    s->by_rows = job->rule == HARD && shared && C * F > 4 * ACROSS * ((F + ACROSS - 1) / ACROSS);
     return 0;
 }
 
-static void deliver(void *to, int64_t at, uint64_t *sum, double M, uint64_t rows, int plain)
+static void deliver(void *to, int64_t at, uint64_t *sum, double M, uint64_t terms, int plain)
 {
     if (plain)
         ((double *)to)[at] += double_of(*sum);
     else
-        ring_add((uint64_t *)to + 2 * at, *sum - rows * bits_of(M));
+        ring_add((uint64_t *)to + 2 * at, *sum - terms * bits_of(M));
     *sum = 0;
+}
+
+/* Whole numbers of rows were counted: their mass is that many ones. */
+static void count_mass(sweep_state *s, const sweep_job *job)
+{
+    for (int64_t c = 0; c < job->C; c++)
+        s->mass[c] = job->plain ? bits_of((double)s->count[c]) : s->count[c] * bits_of(1.0 + s->mass_M[c]);
 }
 
 static void sweep_flush(sweep_state *s, const sweep_job *job)
 {
-    uint64_t rows = (uint64_t)s->pending;
-    for (int64_t c = 0; c < job->C; c++) {
-        uint64_t *sum = s->sum + c * s->width;
-        const double *M = s->M + c * s->width;
-        for (int64_t f = 0; f < job->F; f++)
-            deliver(job->pull, c * job->F + f, sum + f, M[f], rows, job->plain);
-        deliver(job->mass, c, sum + job->F, M[job->F], rows, job->plain);
+    const int64_t C = job->C, F = job->F;
+    if (s->by_rows)
+        count_mass(s, job);
+    for (int64_t g = 0, first = 0; first < C; g++) {
+        const int64_t end = group_start(C, g + 1);
+        for (int64_t c = first; c < end; c++) {
+            const uint64_t terms = s->by_rows ? s->count[c] : (uint64_t)s->pending;
+            for (int64_t f = 0; f < F; f++) {
+                const int64_t at = s->by_rows ? c * F + f : pair_at(first, end - first, F, f) + 2 * (c - first) + f % 2;
+                deliver(job->pull, c * F + f, s->pull + at, s->pull_M.M[c * s->pull_M.apart + f], terms, job->plain);
+            }
+            deliver(job->mass, c, s->mass + c, s->mass_M[c], terms, job->plain);
+            s->count[c] = 0;
+        }
+        first = end;
     }
     if (job->objective)
-        deliver(job->objective, 0, &s->objective_sum, s->objective_M, rows, job->plain);
+        deliver(job->objective, 0, &s->objective_sum, s->objective_M, (uint64_t)s->pending, job->plain);
     s->pending = 0;
 }
 
@@ -366,33 +531,46 @@ static upcoming tile_after(const sweep_job *job, int64_t b, int64_t row)
     return next;
 }
 
-INLINE void sweep_tile(sweep_state *s, const sweep_job *job, int64_t b, int64_t row, int64_t n, const int plain)
+/* Weights of a tile's rows, zero for the padding, and each row's part of the objective. */
+static void weigh(sweep_state *s, const sweep_job *job, tile t, int64_t b, int64_t row, int64_t n)
 {
     const int64_t T = s->T, padded = up_to_step(n);
-    load_tile(s->x, T, job->blocks + b, job->F, row, n);
     if (job->rule == GIVEN) {
         load_tile(s->w, T, job->weights + b, job->C, row, n);
-        for (int64_t r = 0; r < padded; r++)
-            s->objective[r] = 0.0;
+        memset(s->objective, 0, (size_t)padded * 8);
+        return;
+    }
+    distances(t, T, padded, job->centers, job->C, job->F, s->d2);
+    if (job->rule == FUZZY) {
+        fuzzy_weights(s->d2, T, padded, job->C, job->m, s->w, s->objective);
     } else {
-        distances(s->x, T, padded, job->centers, job->C, job->F, s->d2);
-        if (job->rule == HARD) {
-            nearest(s->d2, T, padded, job->C, s->objective, s->label);
+        nearest(s->d2, T, padded, job->C, s->objective, s->label);
+        if (!s->by_rows)
             hard_weights(s->label, T, padded, job->C, s->w);
-        } else {
-            fuzzy_weights(s->d2, T, padded, job->C, job->m, s->w, s->objective);
-        }
     }
     for (int64_t r = n; r < padded; r++) {
         s->objective[r] = 0.0;
         for (int64_t c = 0; c < job->C; c++)
             s->w[c * T + r] = 0.0;
     }
-    pull(s->x, s->w, T, padded, job->C, s->width, s->M, s->sum, tile_after(job, b, row + T), plain);
-    words total = splat_word(0);
-    for (int64_t r = 0; r < padded; r += LANES)
-        total = add_term(total, load(s->objective + r), splat(s->objective_M), plain);
-    add_lanes(&s->objective_sum, total, plain);
+}
+
+INLINE void sweep_tile(sweep_state *s, const sweep_job *job, int64_t b, int64_t row, int64_t n, const int plain)
+{
+    const int64_t T = s->T, padded = up_to_step(n);
+    const tile t = tile_of(job->blocks + b, job->F, row, n, s->spare, T);
+    const upcoming next = tile_after(job, b, row + T);
+    weigh(s, job, t, b, row, n);
+    if (s->by_rows) {
+        for (int64_t r = 0; r < n; r++)
+            s->count[s->label[r]]++;
+        pull_rows(t, s->label, n, job->F, s->pull_M.M, s->pull, next, plain);
+    } else {
+        for (int64_t c = 0; c < job->C; c++)
+            add_up(s->w + c * T, padded, s->mass_M[c], s->mass + c, plain);
+        pull(t, s->w, T, padded, job->C, job->F, s->pull_M, s->pull, next, plain);
+    }
+    add_up(s->objective, padded, s->objective_M, &s->objective_sum, plain);
     s->pending += padded;
 }
 
@@ -428,8 +606,7 @@ static int rows(const rows_job *job)
     for (int64_t row = 0; row < all; row += T) {
         const int64_t n = smaller(T, all - row), padded = up_to_step(n);
         if (job->centers) {
-            load_tile(x, T, &job->block, F, row, n);
-            distances(x, T, padded, job->centers, C, F, d2);
+            distances(tile_of(&job->block, F, row, n, x, T), T, padded, job->centers, C, F, d2);
         } else {
             load_tile(d2, T, &job->block, C, row, n);
         }
@@ -468,7 +645,7 @@ static int exact(const exact_job *job)
     double *x = take(&memory, T * F);
     for (int64_t row = 0; row < all; row += T) {
         const int64_t n = smaller(T, all - row), padded = up_to_step(n);
-        load_tile(x, T, &job->block, F, row, n);
+        const tile t = tile_of(&job->block, F, row, n, x, T);
         for (int64_t c = 0; c < C; c++)
             for (int64_t r = 0; r < padded; r += LANES) {
                 uint64_t limbs[LANES][2] = {{0}};
@@ -477,11 +654,11 @@ static int exact(const exact_job *job)
                     const uint64_t terms = (uint64_t)(end - f);
                     words high = splat_word(0), low = splat_word(0);
                     for (; f < end; f++) {
-                        reals t = load(x + f * T + r) - splat(job->centers[c * F + f]);
-                        t = t * t;
-                        reals up = t + splat(coarse);
+                        reals term = load(t.x + f * t.apart + r) - splat(job->centers[c * F + f]);
+                        term = term * term;
+                        reals up = term + splat(coarse);
                         high = high + bits(up);
-                        low = low + bits((t - (up - splat(coarse))) + splat(fine));
+                        low = low + bits((term - (up - splat(coarse))) + splat(fine));
                     }
                     uint64_t h[LANES], l[LANES];
                     memcpy(h, &high, sizeof high);
@@ -512,13 +689,13 @@ static int totals(const columns *block, int64_t count, const int32_t *unit, uint
             const int64_t n = smaller(PENDING, block->rows - row), padded = up_to_step(n);
             load_tile(x, PENDING, &one, 1, row, n);
             words sum[ABREAST];
-            for (int j = 0; j < ABREAST; j++)
+            EACH
                 sum[j] = splat_word(0);
             for (int64_t r = 0; r < padded; r += STEP)
-                for (int j = 0; j < ABREAST; j++)
+                EACH
                     sum[j] = sum[j] + bits(load(x + r + j * LANES) + splat(M));
             uint64_t total = 0;
-            for (int j = 0; j < ABREAST; j++)
+            EACH
                 add_lanes(&total, sum[j], 0);
             ring_add(out + 2 * k, total - (uint64_t)padded * bits_of(M));
         }

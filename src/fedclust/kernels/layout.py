@@ -7,11 +7,11 @@ import numpy as np
 from fedclust.core.types import Array
 
 TILE = 64
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 19
 
 
 def block_rows(features: int) -> int:
-    """Rows of a block of about a megabyte, a multiple of the tile."""
+    """Rows of a block of about half a megabyte, a multiple of the tile."""
     rows = BLOCK_BYTES // (8 * max(features, 1))
     return min(max(rows // TILE * TILE, TILE), 65536)
 

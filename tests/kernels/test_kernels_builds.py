@@ -1,0 +1,66 @@
+"""Every way to compile the kernels gives the twin's bits: several instruction sets, and no vectors at all."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedclust import kernels
+from fedclust.kernels import Sums, _backend, cmeans, distances, elementary, fcm, sums
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(folder, **environment):
+    """The extension module compiled into a folder of its own."""
+    command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "--build-lib", folder, "--build-temp", folder]
+    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
+    (path,) = Path(folder).glob("fedclust/kernels/_sweeps*")
+    spec = importlib.util.spec_from_file_location("_sweeps", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def answers():
+    found = []
+    rng = np.random.default_rng(0)
+    for n, F, C, m in [(1, 1, 1, 2.0), (70, 3, 2, 1.7), (300, 16, 10, 2.0), (301, 17, 13, 1.3), (90, 130, 7, 3.0)]:
+        block, centers = rng.normal(size=(F, n)) * 10.0 ** rng.integers(-4, 4, (F, 1)), rng.normal(size=(C, F))
+        centers[0] = block[:, 0]
+        for x in (block, block.astype(np.float32)):
+            d2 = distances.squared(x, centers)
+            found += [d2, fcm.memberships(x, centers, m), fcm.weights(d2, m), *distances.labels(x, centers)]
+            found += [distances.exact(x, centers, -60), sums.exact(x, -30)]
+            for unit in (np.full((C, F), -30), np.arange(C)[:, None] % 2 - np.full((C, F), 30)):
+                hard, fuzzy = (Sums.zeros(np.full(C, -51), unit, -20) for _ in range(2))
+                cmeans.accumulate(hard, x, centers)
+                fcm.accumulate(fuzzy, x, centers, m)
+                found += [hard.mass, hard.pull, hard.objective, fuzzy.mass, fuzzy.pull, fuzzy.objective]
+    x = 10.0 ** rng.uniform(-320, 300, 999)
+    found += [elementary.power(x, p) for p in (0.3, 10.0, -1.7)]
+    found += [elementary.log(x), elementary.log2(x), elementary.exp(np.log(x)), elementary.exp2(np.log2(x))]
+    return [a.tobytes() for a in found]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("environment", [{"FEDCLUST_PORTABLE": "1"}, {"CFLAGS": "-DLANES=1"}, {"CFLAGS": "-DLANES=2"}])
+def test_every_build_gives_the_same_bits(tmp_path, monkeypatch, environment):
+    module = build(str(tmp_path), **environment)
+    monkeypatch.setitem(_backend.available, "c", module)
+    with kernels.using("numpy"):
+        expected = answers()
+    tried = []
+    for name in ("avx512", "avx2", "base"):
+        try:
+            module.choose(name)
+        except ValueError:
+            continue
+        tried.append(name)
+        with kernels.using("c"):
+            assert answers() == expected, name
+    assert "base" in tried
