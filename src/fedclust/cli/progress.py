@@ -34,7 +34,8 @@ class Progress:
         """Take in a round."""
         now = time.monotonic()
         self.round, shift = int(facts["round"]), float(facts["shift"])
-        self._seen.append((now - self._last, shift))
+        # What comes before the first round, opening and start, says nothing about the next ones.
+        self._seen.append((now - self._last if self.round > 1 else math.nan, shift))
         self._last = now
         self._words = f"shift {shift:.2e}"
         if now - self._told >= (BETWEEN if self.bar else EVERY):
@@ -77,14 +78,16 @@ class Progress:
             )
             self._to.flush()
             return
-        left = self.rounds_left()
-        pace = sum(seconds for seconds, _ in self._seen) / len(self._seen)
-        if left is None:
-            until = f"at most {_clock(pace * (self._max - self.round))} left"
+        left, paces = self.rounds_left(), [seconds for seconds, _ in self._seen if seconds >= 0]
+        pace = sum(paces) / len(paces) if paces else math.nan
+        if not paces:
+            until = ""
+        elif left is None:
+            until = f", at most {_clock(pace * (self._max - self.round))} left"
         else:
-            until = f"about {_clock(pace * left)} left"
+            until = f", about {_clock(pace * left)} left"
         share = self.round / (self.round + (self._max - self.round if left is None else left))
-        head, tail = f"round {self.round}/{self._max} ", f" {self._words}  {_clock(now - self._began)}, {until}"
+        head, tail = f"round {self.round}/{self._max} ", f" {self._words}  {_clock(now - self._began)}{until}"
         room = shutil.get_terminal_size().columns - len(head) - len(tail) - 1
         self._draw(head + self._drawn(share, min(room, 30)) + tail)
 
