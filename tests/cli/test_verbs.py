@@ -185,7 +185,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert code == 0
     assert "5 of the 5 groups" in out
     assert "120 of the 120 customers" in out
-    assert "north 2, central 2, south 2 of 5" in out
+    assert "north 2, central 2, south 2 of 5; the small group is seen by 0 of 3" in out
     assert "same bits as pooled: yes" in out
     assert user("demo")[0] == 0, "twice"
     assert user("run", "runs/demo/study.toml", "--out", "runs/mine", "--quiet") == (0, "", "")

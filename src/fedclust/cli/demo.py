@@ -58,7 +58,7 @@ def act_demo(chosen: argparse.Namespace) -> int:
     model = load(run.model)
     print()
     print(_found(model, rows, small, truth.centers))
-    print(_alone(rows, small, truth.centers))
+    print(_alone(rows, truth.centers))
     print(_pooled(model, rows))
     print(f"\nThe study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
     return 0
@@ -89,18 +89,16 @@ def _found(model: Any, rows: Mapping[str, Any], small: Mapping[str, Any], center
     )
 
 
-def _alone(rows: Mapping[str, Any], small: Mapping[str, Any], centers: Any) -> str:
+def _alone(rows: Mapping[str, Any], centers: Any) -> str:
     """What each company finds with two clusters, as many as its own rows suggest (paper 2, Table 1)."""
     from fedclust import FuzzyCMeans
 
-    lines = []
-    for company, own in rows.items():
-        alone = FuzzyCMeans(2, random_state=0).fit(own)
-        lines.append(f"{company} {_seen(alone, centers)}")
-    hidden = ", ".join(str(int(own.sum())) for own in small.values())
+    models = {company: FuzzyCMeans(2, random_state=0).fit(own) for company, own in rows.items()}
+    lines = ", ".join(f"{company} {_seen(model, centers)}" for company, model in models.items())
+    small = sum(_seen(model, centers[-1:]) for model in models.values())
     return (
-        f"Alone, each with the two clusters its own rows suggest: {', '.join(lines)} of {len(centers)}; "
-        f"its {hidden} customers of the small group vanish in the large ones."
+        f"Alone, each with the two clusters its own rows suggest: {lines} of {len(centers)}; "
+        f"the small group is seen by {small} of {len(models)}."
     )
 
 

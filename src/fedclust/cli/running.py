@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.progress import Progress
+from fedclust.core.errors import FedclustError
 
 if TYPE_CHECKING:
     from fedclust.runs import Run
@@ -84,12 +85,19 @@ def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespa
     try:
         model = runs.see_through(run, ready, progress, fresh=fresh)
     except KeyboardInterrupt:
-        after = f"after round {progress.round}" if progress.round else "before the first round"
-        raise KeyboardInterrupt(f"stopped {after}; go on with: fedclust resume {run.folder}") from None
+        raise KeyboardInterrupt(f"{_stopped(progress)}; go on with: fedclust resume {run.folder}") from None
+    except FedclustError as error:
+        if run.folder.exists():
+            error.args = (f"{error} ({_stopped(progress)}; once mended: fedclust resume {run.folder})",)
+        raise
     finally:
         progress.end()
     tell(run, model, chosen)
     return 0
+
+
+def _stopped(progress: Progress) -> str:
+    return f"stopped after round {progress.round}" if progress.round else "stopped before the first round"
 
 
 def tell(run: Run, model: Any, chosen: argparse.Namespace) -> None:
