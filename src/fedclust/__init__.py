@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedclust import datasets
+    from fedclust import agreement, datasets, indices
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
     from fedclust.estimators import CMeans, FuzzyCMeans, load
     from fedclust.federation import Federation
@@ -21,7 +21,9 @@ __all__ = [
     "QuorumLost",
     "RunFailed",
     "StudyError",
+    "agreement",
     "datasets",
+    "indices",
     "load",
 ]
 
@@ -36,8 +38,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the command line answers before scikit-learn is loaded."""
-    if name == "datasets":
-        return importlib.import_module("fedclust.datasets")
+    if name in ("agreement", "datasets", "indices"):
+        return importlib.import_module(f"fedclust.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'fedclust' has no attribute '{name}'")

@@ -1,0 +1,223 @@
+"""How good a clustering is, from sums over all rows: one sweep around the centres, one around the means of labels.
+
+No party's row count, label or distance is needed, so each index equals that of the pooled rows, bit for bit. What the
+paper calls an intermediate server is one `total`.
+
+Papers: Stallmann and Wilbik, "On a framework for federated cluster analysis" (fuzzy Davies-Bouldin); Davies and
+Bouldin; Xie and Beni; Calinski and Harabasz; Bezdek (coefficient, entropy); Hruschka et al. (simplified silhouette).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedclust.algorithms import horizontal
+from fedclust.core import ring
+from fedclust.core.errors import StudyError
+from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site import Site, View
+from fedclust.core.types import Array, Floats, Ints
+from fedclust.kernels import distances, sums
+from fedclust.validation import formulas
+from fedclust.validation.terms import DEEP, PARTS, Terms, deep
+
+BEST: dict[str, Literal["min", "max"]] = {
+    "fuzzy-davies-bouldin": "min",
+    "davies-bouldin": "min",
+    "xie-beni": "min",
+    "calinski-harabasz": "max",
+    "simplified-silhouette": "max",
+    "partition-coefficient": "max",
+    "partition-entropy": "min",
+}
+AROUND = {  # what an index adds up around the centres
+    "fuzzy-davies-bouldin": ("members", "distances"),
+    "xie-beni": ("compactness",),
+    "simplified-silhouette": ("silhouette",),
+    "partition-coefficient": ("squares",),
+    "partition-entropy": ("entropy",),
+}
+CRISP = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
+
+
+@dataclass(frozen=True)
+class Around:
+    """Where the centres are, and which sums over the rows around them are wanted."""
+
+    view: View
+    centers: Floats
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Sums over all rows; those that were not asked for are empty."""
+
+    rows: Exact = additive("the number of rows in all")
+    members: Exact = additive("the memberships of each cluster")
+    distances: Exact = additive("the distances of all rows to each centre, to the power q")
+    compactness: Exact = additive("the weighted squared distances to the centres")
+    silhouette: Exact = additive("the simplified silhouettes")
+    squares: Exact = additive("the squared memberships")
+    entropy: Exact = additive("the memberships times their logarithms")
+
+
+@handler(releases=Sums)
+def around(site: Site, ask: Around) -> Sums:
+    """One sweep over the rows."""
+    found = ask.terms.none(len(ask.centers))
+    for block in site.blocks(ask.view):
+        for part, limbs in ask.terms.of(distances.squared(block, ask.centers)).items():
+            sums.add(found[part], limbs)
+    return Sums(Exact.counts(site.rows), **ask.terms.exact(found))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows take the label of the nearest centre; how far are they from their label's mean?"""
+
+    view: View
+    centers: Floats
+    means: Floats
+    reach: int
+
+
+@dataclass(frozen=True)
+class Scatter(Release):
+    distances: Exact = additive("the distances of each label's rows to their mean")
+    squares: Exact = additive("the squared distances of all rows to their label's mean")
+
+
+@handler(releases=Scatter)
+def scatter(site: Site, ask: Labelled) -> Scatter:
+    """One sweep over the rows and their labels."""
+    found = no_scatter(len(ask.centers), ask.reach)
+    for block in site.blocks(ask.view):
+        labels = distances.labels(block, ask.centers)[0].astype(np.int64)
+        d2 = np.take_along_axis(distances.squared(block, ask.means), labels[None, :], axis=0)[0]
+        found = Scatter.total([found, scattered(d2, labels, len(ask.centers), ask.reach)])
+    return found
+
+
+def scattered(d2: Floats, labels: Ints, clusters: int, reach: int) -> Scatter:
+    """The sums of rows at squared distances d2 <= 2^reach of their label's mean."""
+    zero = no_scatter(clusters, reach)
+    own = np.where(labels == np.arange(clusters)[:, None], np.sqrt(d2), 0.0)
+    limbs = deep(own, int(zero.distances.unit)), deep(d2[None, :], int(zero.squares.unit))
+    return Scatter(Exact(limbs[0], zero.distances.unit), Exact(limbs[1], zero.squares.unit))
+
+
+def no_scatter(clusters: int, reach: int) -> Scatter:
+    """The sums of no rows."""
+    units = np.asarray(-(-reach // 2) + 1 - DEEP, np.int32), np.asarray(reach - DEEP, np.int32)
+    counts = (clusters, 1)
+    return Scatter(*(Exact(np.zeros((n, 2), np.uint64), unit) for n, unit in zip(counts, units, strict=True)))
+
+
+def scores(
+    view: View, centers: Floats, m: float, names: Iterable[str], *, p: float = 2.0, q: float = 1.0
+) -> Protocol[dict[str, float]]:
+    """The named indices of centres in a view, at fuzziness m (1: hard): one total, two more for those of labels."""
+    names = checked(names, len(centers), p, q)
+    found: dict[str, float] = {}
+    if parts := parts_of(names):
+        terms = Terms(m, q, _reach(view, centers), parts)
+        sums_of_all = yield from total(around, Around(view, centers, terms))
+        between = formulas.powers_between(centers, centers, p), formulas.powers_between(centers, centers)
+        found |= from_sums(names, sums_of_all, between, p=p, q=q)
+    if any(name in CRISP for name in names):
+        found |= yield from _crisp(view, centers, names)
+    return {name: found[name] for name in names}
+
+
+def _crisp(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict[str, float]]:
+    """Indices of labels: their means first, then distances to them. A label without rows is left out."""
+    ask = horizontal.Centers(view, centers, 1.0, np.zeros(len(centers), np.int32), singletons=False, small_sites=False)
+    groups = yield from total(horizontal.moments, ask)
+    sizes, pull = groups.mass.floats(), groups.pull
+    used = used_labels(sizes)
+    means = np.where(sizes[:, None] > 0, pull.floats() / np.maximum(sizes, 1.0)[:, None], centers)
+    every = ring.total([Exact(limbs, unit) for limbs, unit in zip(pull.limbs, pull.unit, strict=True)])
+    mean = every.floats() / sizes.sum()
+    spread = yield from total(scatter, Labelled(view, centers, means, _reach(view, means)))
+    means = means[used]
+    between = formulas.powers_between(means, means), formulas.powers_between(means, mean[None, :])[:, 0]
+    return from_scatter(names, spread, sizes, between)
+
+
+def from_sums(
+    names: Iterable[str], found: Sums, between: tuple[Floats, Floats], *, p: float, q: float
+) -> dict[str, float]:
+    """Indices around the centres; `between` them are sums of p-th powers and of squares."""
+    rows = found.rows.integers()[0]
+
+    def mean(part: Exact) -> float:
+        return float(part.floats()[0]) / rows
+
+    def fuzzy() -> float:
+        spread = formulas.fuzzy_spread(found.members.floats(), found.distances.floats(), rows, q)
+        return formulas.similarity(spread, formulas.root(between[0], p))
+
+    made: dict[str, Callable[[], float]] = {
+        "fuzzy-davies-bouldin": fuzzy,
+        "xie-beni": lambda: formulas.xie_beni(float(found.compactness.floats()[0]), rows, between[1]),
+        "simplified-silhouette": lambda: mean(found.silhouette),
+        "partition-coefficient": lambda: mean(found.squares),
+        "partition-entropy": lambda: mean(found.entropy),
+    }
+    return {name: made[name]() for name in names if name in made}
+
+
+def from_scatter(
+    names: Iterable[str], spread: Scatter, sizes: Floats, between: tuple[Floats, Floats]
+) -> dict[str, float]:
+    """Indices of labels with rows; `between` are squared distances of their means to each other and to the mean."""
+    used = sizes > 0
+    made: dict[str, Callable[[], float]] = {
+        "davies-bouldin": lambda: formulas.similarity(
+            spread.distances.floats()[used] / sizes[used], np.sqrt(between[0])
+        ),
+        "calinski-harabasz": lambda: formulas.calinski_harabasz(
+            sizes[used], between[1], float(spread.squares.floats()[0])
+        ),
+    }
+    return {name: made[name]() for name in names if name in made}
+
+
+def used_labels(sizes: Floats) -> Array:
+    """Which labels have rows; an index needs two of them."""
+    if (sizes > 0).sum() < 2:
+        raise StudyError("an index of labels needs at least two clusters with rows; ask for more clusters")
+    return sizes > 0
+
+
+def parts_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The sums that these indices need, each once."""
+    wanted = {part for name in names for part in AROUND.get(name, ())}
+    return tuple(part for part in PARTS if part in wanted)
+
+
+def checked(names: Iterable[str], clusters: int, p: float, q: float) -> tuple[str, ...]:
+    """The names, if they are indices and the question makes sense."""
+    names = tuple(names)
+    for name in names:
+        if name not in BEST:
+            raise StudyError(f"there is no index '{name}'; choose one of {', '.join(BEST)}")
+    if clusters < 2:
+        raise StudyError("an index needs at least two clusters")
+    if not (1 <= p <= 8 and 1 <= q <= 8):
+        raise StudyError(f"p is {p} and q is {q}; each must lie between 1 and 8")
+    return names
+
+
+def _reach(view: View, centers: Floats) -> int:
+    """An exponent above any squared distance between a row and a centre, roundings included."""
+    far = zip(view.exponents.tolist(), np.abs(centers).max(axis=0).tolist(), strict=True)
+    return power_above(math.fsum((2.0**e + v) ** 2 for e, v in far)) + 1
