@@ -65,9 +65,14 @@ class _Lossless(FederatedEstimator):
         elif self.scale == "minmax" and box is not None:
             view = standardise.scaled(view, box[0], _positive(box[1] - box[0]))
         begin, notes = yield from self._begin(fed, view, box)
-        fitted = yield from horizontal.fit(
+        fitted = yield from self._iterate(fed, view, view.points(begin))
+        return replace(fitted, start=begin, notes=(*notes, *fitted.notes)), view, None
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+        """Move the centres over a row split."""
+        return horizontal.fit(
             view,
-            view.points(begin),
+            centers,
             m=self._m,
             tol=self.tol,
             max_rounds=self.max_rounds,
@@ -77,7 +82,6 @@ class _Lossless(FederatedEstimator):
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
         )
-        return replace(fitted, start=begin, notes=(*notes, *fitted.notes)), view, None
 
     def _begin(
         self, fed: Federation, view: View, box: tuple[Floats, Floats] | None
