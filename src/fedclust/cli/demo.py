@@ -12,7 +12,9 @@ from typing import Any
 
 COMPANIES = ("north", "central", "south")
 COLUMNS = ("spend", "visits")
-DRAW = 4  # one start finds all five groups in this draw; in some others it takes several starts
+# Chosen: of draws 0 to 5 with start seeds 0 to 11, all twelve starts found the five groups in draws 1, 3 and 4, eight
+# in draw 5, one in draw 0 and none in draw 2.
+DRAW = 4
 NEAR = 0.15  # the large groups' standard deviation is 0.2
 STUDY = """\
 # Paper 2's motivational example. Change what you like and run it again:
@@ -60,7 +62,8 @@ def act_demo(chosen: argparse.Namespace) -> int:
     print(_found(model, rows, small, truth.centers))
     print(_alone(rows, truth.centers))
     print(_pooled(model, rows))
-    print(f"\nThe study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
+    print("\nThese rows were drawn so that one start finds all five; on others it may end in a poorer optimum.")
+    print(f"The study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
     return 0
 
 
@@ -97,7 +100,7 @@ def _alone(rows: Mapping[str, Any], centers: Any) -> str:
     lines = ", ".join(f"{company} {_seen(model, centers)}" for company, model in models.items())
     small = sum(_seen(model, centers[-1:]) for model in models.values())
     return (
-        f"Alone, each with the two clusters its own rows suggest: {lines} of {len(centers)}; "
+        f"Alone, each with the two clusters its own rows suggest (paper 2, Table 1): {lines} of {len(centers)}; "
         f"the small group is seen by {small} of {len(models)}."
     )
 
