@@ -15,6 +15,7 @@ class Disclosure:
 
     combine: Literal["sum", "each"]
     why: str = ""
+    cells: bool = False  # counts of rows, of which the gate hides small ones
 
 
 def additive(why: str = "") -> Any:
@@ -25,6 +26,14 @@ def additive(why: str = "") -> Any:
 def shown(why: str) -> Any:
     """A field the coordinator sees party by party, and why it must."""
     return dataclasses.field(metadata={"disclosure": Disclosure("each", why)})
+
+
+def counted(why: str) -> Any:
+    """Counts of rows that the coordinator sees party by party; the gate puts `HIDDEN` where a count is too small."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, cells=True)})
+
+
+HIDDEN = -1
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fedclust.core.envelope import Call, Sealed
@@ -30,7 +31,14 @@ class Gate:
         """What travels. The ledger has it before the engine does."""
         if type(release) is not handler.release:
             raise TypeError(f"{handler.name} declared {handler.release.__name__}")
-        sealed = Sealed(self.party, call.run, call.step, call.handler, release)
+        sealed = Sealed(self.party, call.run, call.step, call.handler, self._covered(release))
         entry = Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), sealed.size)
         self.ledger.write(entry)
         return sealed
+
+    def _covered(self, release: Release) -> Release:
+        """The release with small counts of rows hidden."""
+        cells = [name for name, disclosure in release.schema().items() if disclosure.cells]
+        if not cells or not self.policy.min_rows:
+            return release
+        return replace(release, **{n: guards.hide_small(getattr(release, n), self.policy.min_rows) for n in cells})

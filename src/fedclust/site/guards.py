@@ -6,8 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fedclust.core.envelope import Call
 from fedclust.core.protocol import Handler
+from fedclust.core.release import HIDDEN
+from fedclust.core.types import Ints
 from fedclust.site.policy import Policy
 
 
@@ -40,6 +44,21 @@ def sums_only(q: Question) -> str | None:
     """A field declared additive never leaves as one party's own, and one that is shown cannot be summed away."""
     combine = "sum" if q.call.want == "total" else "each"
     return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
+
+
+def hide_small(counts: Ints, floor: int) -> Ints:
+    """Counts with every one from 1 to floor - 1 hidden.
+
+    A single hidden count would follow from the total, so the smallest of the others is hidden with it.
+
+    >>> hide_small(np.array([20, 3, 9]), 5).tolist()
+    [20, -1, -1]
+    """
+    hidden = (counts > 0) & (counts < floor)
+    if hidden.sum() == 1 and counts.size > 1:
+        others = np.where(hidden | (counts == 0), np.iinfo(np.int64).max, counts)
+        hidden = hidden | (np.arange(counts.size).reshape(counts.shape) == others.argmin())
+    return np.where(hidden, HIDDEN, counts)
 
 
 ENTRY: tuple[Guard, ...] = (allowed, enough_rows, sums_only)

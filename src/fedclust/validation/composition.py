@@ -1,0 +1,41 @@
+"""How the rows of each site spread over the clusters, as far as each site's policy lets it be known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.protocol import Protocol, each, handler
+from fedclust.core.release import Release, counted
+from fedclust.core.site import Site, View
+from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.kernels import distances
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Count rows by their nearest centre."""
+
+    view: View
+    centers: Floats
+
+
+@dataclass(frozen=True)
+class Composition(Release):
+    rows: Ints = counted("how many rows of this site are nearest to each centre")
+
+
+@handler(releases=Composition)
+def composition(site: Site, ask: Nearest) -> Composition:
+    """Rows of this site by nearest centre."""
+    counts = np.zeros(len(ask.centers), np.int64)
+    for block in site.blocks(ask.view):
+        counts += np.bincount(distances.labels(block, ask.centers)[0], minlength=len(counts))
+    return Composition(counts)
+
+
+def compositions(view: View, centers: Floats) -> Protocol[dict[PartyId, Ints]]:
+    """Each party's counts; `HIDDEN` where its policy hides one."""
+    answers = yield from each(composition, Nearest(view, centers))
+    return {party: answer.rows for party, answer in answers.items()}
