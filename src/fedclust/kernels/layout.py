@@ -19,8 +19,8 @@ def block_rows(features: int) -> int:
 def pack(X: Array) -> list[Array]:
     """The rows of X (n, F) as blocks (F, rows); float32 stays float32.
 
-    >>> [block.shape for block in pack(np.zeros((100_000, 2)))]
-    [(2, 65536), (2, 34464)]
+    >>> [block.shape for block in pack(np.zeros((50_000, 2)))]
+    [(2, 32768), (2, 17232)]
     """
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     step = block_rows(X.shape[1])
