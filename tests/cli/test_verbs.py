@@ -1,10 +1,10 @@
 """What each verb does when all is well."""
 
 import json
+import resource
 import stat
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pyarrow as pa
@@ -24,16 +24,14 @@ def ran(user):
     return user
 
 
-def test_help_is_quick_and_loads_nothing_heavy(tmp_path):
+def test_help_is_quick_and_loads_nothing_heavy():
     code = "import sys; from fedclust.cli.main import main; main(['--help']); print(*sys.modules, file=sys.stderr)"
-    took, loaded = [], ""
-    while len(took) < 5 and not any(seconds < 0.5 for seconds in took):  # a busy machine gets another try
-        began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        took.append(time.perf_counter() - began)
-        loaded = done.stderr.split()
-    assert not {"numpy", "sklearn", "pyarrow", "duckdb"} & set(loaded)
-    assert min(took) < 0.5
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert not {"numpy", "sklearn", "pyarrow", "duckdb"} & set(done.stderr.split())
+    # Processor time: on an idle machine that is how long it takes, and a busy one cannot spoil it.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
     assert "resume" in done.stdout
 
 
