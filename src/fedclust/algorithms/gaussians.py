@@ -89,7 +89,7 @@ def moments(site: Site, ask: Sweep) -> Moments:
     logs = np.zeros((len(ask.mixtures), 2, 2), np.uint64)  # coarse and fine
     entropies = np.zeros((len(ask.mixtures), 2), np.uint64)
     for block in site.blocks(ask.view):
-        x = _within(np.asarray(block, np.float64), ask.reach)
+        x = within(np.asarray(block, np.float64), ask.reach)
         white = whiten(x, ask.root) if ask.root is not None else x
         norm = np.concatenate([x, distances.squared(x, np.zeros((1, len(x))))])
         square = np.concatenate([x, x * x]) if any(map(_by_column, ask.mixtures)) else norm
@@ -170,7 +170,8 @@ def _in_order(terms: Floats) -> Floats:
     return out
 
 
-def _within(x: Floats, reach: Units) -> Floats:
+def within(x: Floats, reach: Units) -> Floats:
+    """The block itself, if it keeps to the bounds that its sums need."""
     if x.size and (np.abs(x).max(axis=1) > np.ldexp(1.0, reach)).any():
         raise OutOfBounds("a row lies beyond the bound that was agreed; the rows must not change during a run")
     return x
@@ -226,6 +227,6 @@ def scatter(site: Site, ask: Sweep) -> Products:
     unit = (ask.reach[:, None] + ask.reach[None, :] - BITS).astype(np.int32)
     sums = Sums.zeros((ask.reach - BITS).astype(np.int32), unit, 0)
     for block in site.blocks(ask.view):
-        x = _within(np.asarray(block, np.float64), ask.reach)
+        x = within(np.asarray(block, np.float64), ask.reach)
         exact.weighted(sums, x, x)
     return Products(Exact(sums.pull, unit))

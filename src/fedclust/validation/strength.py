@@ -1,0 +1,116 @@
+"""Whether clusters come back: contingency tables of two partitions of the same rows, counted where the rows are.
+
+Prediction strength (Tibshirani and Walther 2005) of K clusters: halve the rows, cluster either half, and see how many
+pairs of rows that one half puts together the other half's centres put together as well, in the worst cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms.gaussians import Gaussians, scores, whiten
+from fedclust.algorithms.mixture import Frame, nearest
+from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site import Site, View
+from fedclust.core.types import Array, Floats, Ints
+from fedclust.validation.select_centers import ALL, grow, half
+
+HALVINGS = 2
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A way to label rows: the likeliest component, or the nearest centre."""
+
+    by: Gaussians
+    root: Floats | None = None
+
+    def labels(self, x: Floats) -> Ints:
+        """The label of each row of a block of columns."""
+        return np.asarray(scores(self.by, x if self.root is None else whiten(x, self.root)).argmax(axis=0), np.int64)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two partitions of the same part of the rows."""
+
+    part: int
+    one: Partition
+    other: Partition
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of partitions to compare."""
+
+    view: View
+    seed: int
+    pairs: tuple[Pair, ...]
+
+
+@dataclass(frozen=True)
+class Tables(Release):
+    counts: Exact = additive("how many rows two partitions put into each pair of clusters")
+
+
+@handler(releases=Tables)
+def tables(site: Site, ask: Pairs) -> Tables:
+    """One contingency table after the other."""
+    counts = [np.zeros((len(pair.one.by.means), len(pair.other.by.means)), np.int64) for pair in ask.pairs]
+    for block in site.blocks(ask.view):
+        x = np.asarray(block, np.float64)
+        for pair, table in zip(ask.pairs, counts, strict=True):
+            part = half(x, pair.part, ask.seed)
+            np.add.at(table, (pair.one.labels(part), pair.other.labels(part)), 1)
+    return Tables(Exact.counts(np.concatenate([table.ravel() for table in counts])))
+
+
+def compare(view: View, pairs: Sequence[Pair], *, seed: int = 0) -> Protocol[list[Ints]]:
+    """The contingency table of each pair, over all parties."""
+    sums = yield from total(tables, Pairs(view, seed, tuple(pairs)))
+    counts = np.array(sums.counts.integers(), np.int64)
+    shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in pairs]
+    cuts = np.cumsum([a * b for a, b in shapes])[:-1]
+    return [part.reshape(shape) for part, shape in zip(np.split(counts, cuts), shapes, strict=True)]
+
+
+def prediction_strength(of: Frame, k: int, *, seed: int) -> Protocol[float]:
+    """The mean over a few halvings, and over which half predicts."""
+    parts = range(1, 2 * HALVINGS + 1)
+    grown = yield from grow(of, k, parts=parts, seed=seed)
+    own = {runs[0].part: Partition(nearest(runs[-1].centers)) for runs in grown}
+    # The halves of one halving are parts 1 and 2, 3 and 4, ...
+    pairs = [Pair(part, own[part], own[part + 1 if part % 2 else part - 1]) for part in parts]
+    found = yield from compare(of.view, pairs, seed=seed)
+    return float(np.mean([strength(table) for table in found]))
+
+
+def strength(table: Array) -> float:
+    """The least share of pairs of rows of a cluster (a row of the table) that share a column, too."""
+    sizes = table.sum(axis=1)
+    kept = (table * (table - 1)).sum(axis=1)
+    return min((float(a) / float(n * (n - 1)) for a, n in zip(kept, sizes, strict=True) if n > 1), default=0.0)
+
+
+def adjusted_rand(table: Array) -> float:
+    """Pairs on which two partitions agree, 0 by chance and 1 at best (Hubert and Arabie 1985)."""
+    n = int(table.sum())
+    pairs, rows, columns = (_pairs(part) for part in (table, table.sum(axis=1), table.sum(axis=0)))
+    every = n * (n - 1) // 2
+    expected = rows * columns / every if every else 0.0
+    most = (rows + columns) / 2
+    return 1.0 if most == expected else float((pairs - expected) / (most - expected))
+
+
+def _pairs(counts: Array) -> int:
+    return sum(int(c) * (int(c) - 1) // 2 for c in np.ravel(counts))
+
+
+def over_all(one: Partition, other: Partition) -> Pair:
+    """Two partitions of all rows."""
+    return Pair(ALL, one, other)
