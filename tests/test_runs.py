@@ -238,7 +238,6 @@ def test_data_lost_on_the_way_leave_the_rounds_that_were_done(failed):
     assert (failed.folder / "journal").stat().st_size > 1000
 
 
-@pytest.mark.xfail(reason="the journal keeps the refusal that stopped the run, and repeats it", strict=False)
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_site_that_was_mended_is_asked_again(failed, study, tmp_path):
     run, ready = begun(study, tmp_path / "whole")

@@ -106,13 +106,19 @@ class Coordinator:
         """The replies of this step, from the journal if they are there, else from the parties."""
         if self.journal is None:
             return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
-        if (known := recorded(self.journal, self.step, calls)) is not None:
+        known = recorded(self.journal, self.step, calls)
+        if known is not None and not self._to_be_mended(known, need):
             return known
         if self.journal.recall(ASKED, self.step) is None:
             self.journal.write(ASKED, self.step, _digest(calls))
         replies = self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
         self.journal.write(ANSWERED, self.step, _pack(replies))
         return replies
+
+    def _to_be_mended(self, known: Mapping[PartyId, Reply], need: int) -> bool:
+        """Whether the run ended here for want of answers: then a resumed run asks again."""
+        answered = sum(isinstance(reply, Sealed) for reply in known.values())
+        return answered < need and self.journal is not None and self.journal.last == self.step
 
     def _valid(self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
         """Replies to this very step from parties that were asked; late and foreign ones are dropped."""

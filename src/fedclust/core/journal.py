@@ -44,6 +44,11 @@ class Journal:
         """The last step whose answers are recorded."""
         return max((step for kind, step in self._places if kind == ANSWERED), default=0)
 
+    @property
+    def last(self) -> int:
+        """The last step that was asked."""
+        return max((step for _, step in self._places), default=0)
+
     def recall(self, kind: bytes, step: int) -> bytes | None:
         """The payload recorded for a step, or None."""
         if (kind, step) not in self._places:

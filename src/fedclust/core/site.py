@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedclust.core.types import Array, Floats, PartyId, Units
+from fedclust.core.types import Array, Floats, Ints, PartyId, Units
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,14 @@ class View:
     """How the study looks at the columns: x' = (x - origin) / spread, and |x'| <= 2**exponent.
 
     One subtraction and one division; without origin the columns are seen as they are. The exponents make sums exact.
+    `missing` says what happens to rows with gaps: "refuse" them all, "drop" those rows, or "partial": gaps stay NaN,
+    and only rows without any value are left out.
     """
 
     exponents: Units
     origin: Floats | None = None
     spread: Floats | None = None
+    missing: str = "refuse"
 
     def of(self, block: Array) -> Array:
         """A block of columns, seen through the view."""
@@ -52,7 +55,7 @@ class View:
 
     def same(self, other: View | None) -> bool:
         """Whether both show the same numbers."""
-        if other is None:
+        if other is None or self.missing != other.missing:
             return False
         if self.origin is None or other.origin is None:
             return self.origin is other.origin
@@ -67,7 +70,19 @@ class Site(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
     @property
+    def declared(self) -> Mapping[str, bytes]:
+        """A fingerprint of what the party says each of its columns is."""
+
+    @property
     def rows(self) -> int: ...
+    @property
+    def left_out(self) -> int:
+        """How many rows the study's way with gaps leaves out; `rows` does not count them."""
+
+    @property
+    def gaps(self) -> Ints:
+        """How many values each column lacks."""
+
     @property
     def largest(self) -> Floats: ...
     @property
