@@ -137,3 +137,32 @@ def test_exponentials_agree(function, low, high):
 def test_logarithms_agree(function):
     x = np.concatenate([10.0 ** np.random.default_rng(2).uniform(-323, 308, 5000), [0.0, 1.0, 5e-324]])
     assert same_bits(*both(lambda: [getattr(elementary, function)(x)]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    F=st.integers(1, 30),
+    C=st.integers(16, 60),
+    whole=st.booleans(),
+    nudge=st.sampled_from([0.0, 1e-16, 1e-15, 1e-13, 1e-8]),
+    offset=st.sampled_from([0.0, 1.0, 1e6]),
+    scale=st.sampled_from([1.0, 1e-165, 1e-150, 1e160]),
+)
+def test_the_nearest_of_many_centres_is_the_same_however_close_the_next(seed, F, C, whole, nudge, offset, scale):
+    rng = np.random.default_rng(seed)
+    block, centers = rng.normal(size=(F, 200)), rng.normal(size=(C, F))
+    if whole:
+        block, centers = np.rint(block), np.rint(centers)
+    half = C // 2
+    centers[half : 2 * half] = centers[:half] + nudge * rng.normal(size=(half, F))
+    block[:, :50] = (centers[rng.integers(C, size=50)] + centers[rng.integers(C, size=50)]).T / 2  # on the border
+    block, centers = (block + offset) * scale, (centers + offset) * scale
+    unit = int(np.frexp(np.abs(block).max() + scale)[1]) - 51
+
+    def compute():
+        s = Sums.zeros(np.full(C, -51), np.full((C, F), unit), 0 if scale <= 1.0 else 900)
+        cmeans.accumulate(s, block, centers)
+        return [*distances.labels(block, centers), s.mass, s.pull]
+
+    assert same_bits(*both(compute))

@@ -59,6 +59,26 @@ INLINE reals if_below(reals a, reals b, reals yes, reals no) { return a < b ? ye
 INLINE reals lesser(reals a, reals b) { return a < b ? a : b; }
 #endif
 
+#if LANES == 8 && defined(__AVX512F__)
+/* Nearly x y + z: fused, so not for anything that shows. */
+INLINE reals about(reals x, reals y, reals z) { return _mm512_fmadd_pd(x, y, z); }
+INLINE reals gathered(const double *p, const uint64_t *at)
+{
+    return _mm512_i64gather_pd(_mm512_loadu_si512(at), p, 8);
+}
+#else
+INLINE reals about(reals x, reals y, reals z) { return x * y + z; }
+INLINE reals gathered(const double *p, const uint64_t *at)
+{
+    double lane[LANES];
+    reals x;
+    for (int i = 0; i < LANES; i++)
+        lane[i] = p[at[i]];
+    memcpy(&x, lane, sizeof x);
+    return x;
+}
+#endif
+
 INLINE reals load(const double *p) { reals x; memcpy(&x, p, sizeof x); return x; }
 INLINE void store(double *p, reals x) { memcpy(p, &x, sizeof x); }
 
