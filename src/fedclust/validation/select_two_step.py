@@ -61,7 +61,7 @@ class Choice:
 
 
 def separation(of: Evaluated) -> float:
-    """The least |m_i - m_j| / sqrt((v_i + v_j) / 2), v a component's mean squared radius per column; an empty one: 0."""
+    """The least |m_i - m_j| / sqrt((v_i + v_j) / 2), v a mean squared radius per column; 0 with an empty component."""
     means, v = of.mixture.means, of.radii
     if (of.mass < TINY).any():
         return 0.0

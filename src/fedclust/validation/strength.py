@@ -97,20 +97,6 @@ def strength(table: Array) -> float:
     return min((float(a) / float(n * (n - 1)) for a, n in zip(kept, sizes, strict=True) if n > 1), default=0.0)
 
 
-def adjusted_rand(table: Array) -> float:
-    """Pairs on which two partitions agree, 0 by chance and 1 at best (Hubert and Arabie 1985)."""
-    n = int(table.sum())
-    pairs, rows, columns = (_pairs(part) for part in (table, table.sum(axis=1), table.sum(axis=0)))
-    every = n * (n - 1) // 2
-    expected = rows * columns / every if every else 0.0
-    most = (rows + columns) / 2
-    return 1.0 if most == expected else float((pairs - expected) / (most - expected))
-
-
-def _pairs(counts: Array) -> int:
-    return sum(int(c) * (int(c) - 1) // 2 for c in np.ravel(counts))
-
-
 def over_all(one: Partition, other: Partition) -> Pair:
     """Two partitions of all rows."""
     return Pair(ALL, one, other)
