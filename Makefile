@@ -40,7 +40,8 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 bench: $(VENV)/.bench ## ratios of speed against peers, in one run
 	@$(BIN)/fedclust bench sweep
 
-docs: $(VENV)/.dev ## build the documentation into site-docs/
+docs: $(VENV)/.dev ## renew its tables from the code, then build the documentation into site-docs/
+	@$(BIN)/python docs/tables.py
 	@$(BIN)/mkdocs build --quiet --strict
 	@echo "documentation in site-docs/index.html"
 
