@@ -1,1 +1,303 @@
-"""Choosing the number of clusters."""
+"""How many clusters: look, choose, say how sure.
+
+The default compares Gaussian mixtures by sums alone (`validation.select_two_step`) and can find that there is no
+structure; `criterion="index"` is paper 2's: the estimator fitted for each K, a validation index of each fit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import clone
+
+from fedclust import agreement, indices
+from fedclust.algorithms import mixture
+from fedclust.core.errors import StudyError
+from fedclust.core.protocol import ALL, Protocol
+from fedclust.core.site import View
+from fedclust.core.types import Floats
+from fedclust.engines.local import LocalEngine
+from fedclust.estimators.base import FederatedEstimator
+from fedclust.estimators.mixture import GaussianMixture
+from fedclust.federation import Federation, box_of
+from fedclust.preprocessing import bounds, schema, standardise
+from fedclust.validation import select_notes, select_range, select_two_step
+from fedclust.validation.select_two_step import Choice
+from fedclust.validation.strength import Partition, compare, over_all
+
+T = TypeVar("T")
+CRITERIA = ("two-step", "index")
+RULES = ("min", "elbow")
+INDEX = "fuzzy-davies-bouldin"
+DEFAULT = range(2, 9)  # where no site can look for clusters on its own
+AT_LEAST = 8  # the two-step looks at least this far
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen K, the estimator fitted with it, and the evidence.
+
+    `scores` has a dict per candidate, the chosen one marked; `stability` is the mean ARI between the partitions of
+    restarts (or with one site left out); `range` is what was looked at; `notes` says what a reader must know.
+    """
+
+    k: int
+    model: Any
+    scores: list[dict[str, Any]]
+    range: tuple[int, int]
+    criterion: str
+    stability: float | None
+    notes: list[str]
+
+
+def select_k(
+    estimator: FederatedEstimator,
+    fed: Any,
+    ks: Iterable[int] | None = None,
+    *,
+    index: str | None = None,
+    rule: str | None = None,
+    restarts: int = 5,
+    criterion: str | None = None,
+    stability: str | None = "restarts",
+) -> Selection:
+    """Choose the number of clusters and fit the estimator with it.
+
+    Parameters
+    ----------
+    estimator : what to fit; its seed, scale and way with gaps hold for the choice, too.
+    fed : a federation, or rows.
+    ks : candidates; None looks where the sites' own findings lead, and further if the choice falls on the edge.
+    index, rule : a validation index by name, and "min" (its best value) or "elbow"; naming one means criterion "index".
+    restarts : fits of the estimator for a K, of which the best objective counts.
+    criterion : "two-step" (default; row splits) or "index" (paper 2).
+    stability : "restarts", "sites" (leave one out; sites of this process only) or None.
+
+    Examples
+    --------
+    >>> import fedclust as fc
+    >>> parties, _ = fc.datasets.motivational()
+    >>> found = fc.select_k(fc.FuzzyCMeans(), fc.Federation.local(parties))
+    >>> found.k, found.model.n_clusters
+    (5, 5)
+    """
+    if not isinstance(fed, Federation):
+        fed = Federation.local({"here": fed})
+    candidates = None if ks is None else sorted({int(k) for k in ks})
+    named = index is not None or rule is not None or fed.split == "columns"
+    criterion = criterion or ("index" if named else "two-step")
+    index, rule = index or INDEX, rule or "min"
+    _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
+    seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
+    fits = _Fits(estimator, fed, seed, restarts)
+    if criterion == "two-step":
+        found, models = _two_step(fits, candidates)
+    else:
+        found, models = _by_index(fits, candidates, index, rule)
+    if stability is None:
+        return found
+    return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
+
+
+@dataclass
+class _Fits:
+    """The estimator at any K, from as many starts as asked."""
+
+    estimator: FederatedEstimator
+    fed: Federation
+    seed: int
+    restarts: int
+
+    def run(self, protocol: Protocol[T]) -> T:
+        """A protocol under the estimator's terms."""
+        return self.fed.run(
+            protocol,
+            quorum=getattr(self.estimator, "quorum", ALL),
+            missing=self.estimator._missing,  # noqa: SLF001
+        )[0]
+
+    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Any]:
+        """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
+
+        A later start must be better by more than rounding to come before an earlier one.
+        """
+        given = start is not None and "start" in self.estimator.get_params()
+        models = []
+        for number in range(self.restarts):
+            model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
+            if given and number == 0:
+                model.set_params(start=start)
+            models.append(model.fit(self.fed if fed is None else fed))
+        least = min(model.objective_ for model in models)
+        best = next(m for m in models if m.objective_ <= least + 1e-7 * abs(least))
+        return [best, *(m for m in models if m is not best)]
+
+
+def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
+    frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
+    while True:
+        choice: Choice = fits.run(select_two_step.choose(frame, high, ks=ks, seed=fits.seed))
+        further = select_range.wider(high, frame.rows)
+        if ks is not None or choice.k < high or further == high:
+            break
+        notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
+        high = further
+    k, told = select_notes.within(choice, ks)
+    notes += [*told, *select_notes.of_mixtures(choice, k, high, given=ks is not None)]
+    models = fits.at(k, start=frame.view.back(choice.centers[k - 1].centers))
+    best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.dropped, s.icl))
+    rows = [select_notes.row(s, chosen=s is best) for s in choice.scores]
+    return Selection(k, models[0], rows, (low, high), "two-step", None, notes), models
+
+
+def _look(
+    estimator: Any, fed: Federation, ks: Sequence[int] | None
+) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
+    """The columns as the estimator sees them, centred, and the range of K."""
+    view = yield from _view(estimator, fed)
+    width = len(fed.columns)
+    rows = yield from bounds.count(width, view.missing)
+    frame = yield from mixture.frame(view, full=width * (width + 1) // 2 <= rows)
+    notes = [] if frame.root is not None else ["Full covariances have more numbers than there are rows: EEE left out."]
+    if ks is not None:
+        return frame, (ks[0], ks[-1]), notes
+    counts = yield from select_range.local_counts(view)
+    high = select_range.thumb(counts, rows)[1]
+    return frame, (1, max(high, min(AT_LEAST, rows // select_range.ROWS), 1)), notes
+
+
+def _view(estimator: Any, fed: Federation) -> Protocol[View]:
+    """The columns as the estimator would see them."""
+    width, missing, box = len(fed.columns), estimator._missing, box_of(estimator.bounds, len(fed.columns))  # noqa: SLF001
+    if fed.declared:
+        yield from schema.agree(fed.declared, missing)
+    view = (yield from bounds.agree(width, missing)) if box is None else bounds.declared(*box, missing)
+    if estimator.scale == "standardise":
+        return (yield from standardise.standardise(view))
+    if estimator.scale == "minmax" and box is not None:
+        return standardise.scaled(view, box[0], np.where(box[1] > box[0], box[1] - box[0], 1.0))
+    return view
+
+
+def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Any]]:
+    """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
+    (low, high), rows, notes = _index_range(fits, ks)
+    sign = 1.0 if indices.BEST[index] == "min" else -1.0
+    models: dict[int, list[Any]] = {}
+    values: dict[int, float] = {}
+    asked = list(range(low, high + 1)) if ks is None else [k for k in ks if k > 1]
+    while True:
+        for k in (k for k in asked if k not in models):
+            models[k] = fits.at(k)
+            values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
+        k = (
+            min(asked, key=lambda n: values[n])
+            if rule == "min"
+            else select_range.elbow(asked, [values[n] for n in asked])
+        )
+        further = select_range.wider(high, rows)
+        if ks is not None or k < high or further == high:
+            break
+        notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
+        high = further
+        asked = list(range(low, high + 1))
+    notes += select_notes.of_index(values, k, given=ks is not None, elbow=rule == "elbow")
+    table = [
+        {"k": n, "index": index, "value": sign * values[n], "objective": models[n][0].objective_, "chosen": n == k}
+        for n in asked
+    ]
+    return Selection(k, models[k][0], table, (low, high), "index", None, notes), models[k]
+
+
+def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
+    """The range of K and the number of rows, which is needed to widen it."""
+    if ks is not None:
+        return (max(ks[0], 2), ks[-1]), 0, ["An index needs two clusters: K = 1 left out."] if ks[0] < 2 else []
+    if fits.fed.split == "columns" or fits.estimator._missing == "partial":  # noqa: SLF001
+        why = "columns are split" if fits.fed.split == "columns" else "rows have gaps"
+        notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT[-1]}."]
+        return (DEFAULT[0], DEFAULT[-1]), 0, notes
+
+    def script() -> Protocol[tuple[list[int], int]]:
+        view = yield from _view(fits.estimator, fits.fed)
+        counts = yield from select_range.local_counts(view)
+        return counts, (yield from bounds.count(len(fits.fed.columns), view.missing))
+
+    counts, rows = fits.run(script())
+    low, high = select_range.thumb(counts, rows)
+    return (max(low, 2), max(high, 2)), rows, []
+
+
+def _between(fits: _Fits, models: Sequence[Any]) -> float | None:
+    """The mean agreement of the restarts' partitions, two by two."""
+    if len(models) < 2:
+        return None
+    if fits.fed.split == "columns":
+        return float(np.mean([agreement.ari(a.labels_, b.labels_) for a, b in combinations(models, 2)]))
+    return _agreement(fits, list(combinations(models, 2)))
+
+
+def _without_each(fits: _Fits, models: Sequence[Any]) -> float | None:
+    """The mean agreement of the partition with those found when one site is left out."""
+    if not fits.fed.holdings or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
+        raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
+    rest = []
+    for party in fits.fed.parties:
+        desks = {p: d for p, d in fits.fed.engine.desks.items() if p != party}  # type: ignore[attr-defined]
+        held = dict.fromkeys(desks, fits.fed.columns)
+        some = Federation(
+            LocalEngine(desks), held, columns=fits.fed.columns, seed=fits.fed.seed, schema=fits.fed.schema
+        )
+        rest.append(fits.at(models[0].n_clusters, fed=some)[0])
+    return _agreement(fits, [(models[0], other) for other in rest])
+
+
+def _agreement(fits: _Fits, pairs: Sequence[tuple[Any, Any]]) -> float:
+    """The mean ARI of pairs of models over all rows, from counts."""
+
+    def script() -> Protocol[float]:
+        view, _ = yield from indices.view_of(pairs[0][0], fits.fed)
+        tables = yield from compare(view, [over_all(_partition(a, view), _partition(b, view)) for a, b in pairs])
+        return float(np.mean([agreement.ari(table) for table in tables]))
+
+    return fits.run(script())
+
+
+def _partition(model: Any, view: View) -> Partition:
+    """How a model labels rows, in a view that need not be its own."""
+    if isinstance(model, GaussianMixture):
+        return Partition(*model.evaluator(view))
+    return Partition(mixture.nearest(view.points(model.cluster_centers_)))
+
+
+def _check(  # noqa: PLR0917
+    estimator: Any,
+    fed: Federation,
+    ks: Sequence[int] | None,
+    index: str,
+    rule: str,
+    restarts: int,
+    criterion: str,
+    stability: str | None,
+) -> None:
+    def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
+        if not condition:
+            raise StudyError(sentence)
+
+    require(criterion in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}")
+    require(rule in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}")
+    require(index in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}")
+    require(restarts >= 1, f"restarts is {restarts}; it must be at least 1")
+    require(stability in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None")
+    require(ks is None or (bool(ks) and ks[0] >= 1), "ks must be whole numbers of at least 1")
+    require(criterion != "index" or ks is None or ks[-1] >= 2, "an index needs two clusters; ask for K of at least 2")
+    require(
+        criterion == "index" or fed.split == "rows", "the two-step needs whole rows; use criterion='index' for columns"
+    )
+    gapped = criterion == "two-step" and estimator._missing == "partial"  # noqa: SLF001
+    require(not gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'")

@@ -96,7 +96,7 @@ class GaussianMixture(_Lossless):
         self.random_state = random_state
 
     @property
-    def n_clusters(self) -> int:  # type: ignore[override]
+    def n_clusters(self) -> int:
         """The number of components, as the other estimators call it."""
         return self.n_components
 
@@ -108,7 +108,7 @@ class GaussianMixture(_Lossless):
         """Set parameters; `n_clusters` stands for `n_components`."""
         if "n_clusters" in params:
             params["n_components"] = params.pop("n_clusters")
-        return super().set_params(**params)
+        return super().set_params(**params)  # type: ignore[no-any-return]
 
     def _check(self, fed: Federation) -> None:
         require(
@@ -176,7 +176,7 @@ class GaussianMixture(_Lossless):
         return np.concatenate([t for t, _ in found], axis=1), np.concatenate([gap for _, gap in found])
 
     def _scored(self, block: Array) -> tuple[Floats, NDArray[np.bool_]]:
-        g, root = self._evaluator()
+        g, root = self.evaluator()
         x = np.asarray(block, np.float64)
         gap: NDArray[np.bool_] = np.asarray(np.isnan(x).any(axis=0))
         x = np.where(gap, 0.0, x)
@@ -186,13 +186,19 @@ class GaussianMixture(_Lossless):
         t, gap = self._scored(block)
         return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
 
-    def _evaluator(self) -> tuple[Gaussians, Floats | None]:
+    def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
+        """What scores rows seen through the model's own view, or another, and the root to whiten them with for EEE."""
         family: Family = next(f for f in FAMILIES if f == self.family)
-        columns = self.scaled_centers_.shape[1]
-        variance = (
-            self.variances_ if family == "EEE" else self.variances_.reshape(-1, columns if family == "VVI" else 1)
-        )
-        fitted = Mixture(family, self.weights_, self.scaled_centers_, variance)
+        means, variance, columns = self.scaled_centers_, self.variances_, self.scaled_centers_.shape[1]
+        if family != "EEE":
+            variance = variance.reshape(-1, columns if family == "VVI" else 1)
+        if view is not None:
+            means = view.points(self.cluster_centers_)
+            ratio = np.asarray(self.spread_, np.float64) / (1.0 if view.spread is None else view.spread)
+            if np.any(ratio != 1):
+                family, variance = ("EEE", variance) if family == "EEE" else ("VVI", variance + np.zeros_like(means))
+                variance = variance * (np.outer(ratio, ratio) if family == "EEE" else ratio**2)
+        fitted = Mixture(family, self.weights_, means, variance)
         if family == "EEE":
             return mixture.of_covariance(fitted)
         nowhere = View(np.zeros(columns, np.int32))

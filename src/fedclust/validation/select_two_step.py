@@ -84,10 +84,10 @@ def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Score]]:
     ]
 
 
-def choose(of: Frame, most: int, *, seed: int = 0) -> Protocol[Choice]:
-    """Look at K = 1, ..., most."""
+def choose(of: Frame, most: int, *, ks: Sequence[int] | None = None, seed: int = 0) -> Protocol[Choice]:
+    """Look at K = 1, ..., most, or at 1 and some of the others."""
     ((*grown,),) = yield from grow(of, most, seed=seed)
-    scores = yield from evaluate(of, [one.centers for one in grown])
+    scores = yield from evaluate(of, [one.centers for one in grown if ks is None or len(one.centers) in {1, *ks}])
     k_icl, k_bic = least(scores, "icl"), least(scores, "bic")
     if k_icl > 1 or k_bic == 1:
         return Choice(k_icl, k_icl, k_bic, None, tuple(scores), tuple(grown))

@@ -1,0 +1,70 @@
+"""What must be said of a choice of K: no structure, overlap, rivals, edges, flat curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fedclust.validation.select_two_step import STRONG, Choice, Score
+
+CLOSE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
+LEVEL = 0.01  # of an index: less is level
+FLAT = 0.05
+
+
+def within(choice: Choice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
+    """The choice among the candidates; one cluster need not be among them."""
+    if ks is None or choice.k in ks:
+        return choice.k, []
+    k = min((s for s in choice.scores if s.k in ks), key=lambda s: (s.dropped, s.icl)).k
+    return k, [f"No structure found: nothing speaks for any of the K asked for; {k} is the least bad of them."]
+
+
+def of_mixtures(choice: Choice, k: int, high: int, *, given: bool) -> list[str]:
+    """What to say of the two-step's choice."""
+    notes = []
+    strong = "" if choice.strength is None else f"prediction strength {choice.strength:.2f}"
+    if choice.why == "none" and k == 1:
+        why = f" (BIC would say {choice.k_bic}, but {strong} is below {STRONG})" if strong else ""
+        notes.append(f"No structure found: one cluster describes the rows best{why}.")
+    if choice.why == "bic" and k == choice.k:
+        notes.append(f"Overlapping clusters: ICL says 1, BIC says {k}, and they come back in halves ({strong}).")
+    if choice.why == "icl":
+        notes += _rivals(choice.scores, k)
+    if given and k == high:
+        notes.append(f"The choice is the largest K asked for; ask for more than {high} to see whether it holds.")
+    return notes
+
+
+def _rivals(scores: Sequence[Score], k: int) -> list[str]:
+    best = {
+        n: min((s.icl for s in scores if s.k == n and not s.dropped), default=np.inf) for n in {s.k for s in scores}
+    }
+    near = sorted(n for n, value in best.items() if n != k and value - best[k] < CLOSE)
+    return [f"Nearly level with {k} by ICL: {', '.join(map(str, near))}."] if near else []
+
+
+def row(s: Score, *, chosen: bool) -> dict[str, Any]:
+    """A line of the table of scores."""
+    kept = {"k": s.k, "family": s.family, "log_likelihood": s.log, "bic": s.bic, "icl": s.icl}
+    return {**kept, "separation": s.separation, "dropped": s.dropped, "chosen": chosen}
+
+
+def of_index(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -> list[str]:
+    """What to say of a choice by an index; of `values` the smaller is the better."""
+    finite = {n: v for n, v in values.items() if np.isfinite(v)}
+    notes = [
+        f"The index is infinite at K = {', '.join(map(str, sorted(set(values) - set(finite))))}: centres coincide."
+    ]
+    notes = notes if len(finite) < len(values) else []
+    size = max((abs(v) for v in finite.values()), default=0.0)
+    if len(finite) > 1 and max(finite.values()) - min(finite.values()) < FLAT * size:
+        notes.append("The curve is flat: the index hardly depends on K, so the choice means little.")
+    near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= LEVEL * size)
+    if near and not elbow:
+        notes.append(f"Nearly level with {k}: {', '.join(map(str, near))}.")
+    if given and k == max(values):
+        notes.append(f"The choice is the largest K asked for; ask for more than {k} to see whether it holds.")
+    return notes
