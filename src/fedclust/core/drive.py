@@ -6,6 +6,7 @@ A step is atomic: either enough parties answered and the algorithm goes on, or i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -81,6 +82,8 @@ class Coordinator:
         calls = self._calls(ask)
         need = _needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
         replies = self._exchange(calls, need)
+        if ask.want == "total":
+            replies = alike(replies)
         sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
         missing = {
             party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
@@ -90,7 +93,9 @@ class Coordinator:
         self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
         if len(sealed) < need:
             raise QuorumLost(_lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
-        return ask.who.release.total(list(sealed.values())) if ask.want == "total" else sealed
+        if ask.want == "total":
+            return ask.who.release.total(list(sealed.values())), tuple(sealed)
+        return sealed
 
     def _calls(self, ask: Ask) -> dict[PartyId, Call]:
         def call(message: Any, cohort: tuple[PartyId, ...]) -> Call:
@@ -127,7 +132,8 @@ class Coordinator:
             reply = replies.get(party)
             if isinstance(reply, Refusal):
                 kept[party] = reply
-            elif isinstance(reply, Sealed) and (reply.run, reply.step, reply.handler) == (
+            elif isinstance(reply, Sealed) and (reply.party, reply.run, reply.step, reply.handler) == (
+                party,
                 self.run,
                 self.step,
                 calls[party].handler,
@@ -145,6 +151,16 @@ def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapp
     return None if answered is None else _unpack(answered)
 
 
+def alike(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    """Replies that can be added: one in other shapes or units than most becomes a refusal under its party's name."""
+    forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, Sealed)}
+    if len(set(forms.values())) <= 1:
+        return replies
+    usual, _ = Counter(forms.values()).most_common(1)[0]
+    odd = {party for party, form in forms.items() if form != usual}
+    return {party: Refusal(party, "odd-answer") if party in odd else reply for party, reply in replies.items()}
+
+
 def _digest(calls: Mapping[PartyId, Call]) -> bytes:
     first = next(iter(calls.values()), None)
     if first is not None and all(call is first for call in calls.values()):
@@ -155,7 +171,8 @@ def _digest(calls: Mapping[PartyId, Call]) -> bytes:
 def _needed(quorum: Quorum, asked: int) -> int:
     if quorum == "all":
         return asked
-    return math.ceil(quorum * asked) if isinstance(quorum, float) else min(int(quorum), asked)
+    # Rounded first: .07 * 100 is 7.000000000000001.
+    return math.ceil(round(quorum * asked, 9)) if isinstance(quorum, float) else min(int(quorum), asked)
 
 
 def _lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:

@@ -98,5 +98,6 @@ REMEDIES = {
     "step-reused": "it had answered another question under this step",
     "not-understood": "the question was not understood; both sides must run the same version of fedclust",
     "failed": "an error at the site; its own log says which",
+    "odd-answer": "its answer had another shape or unit than the others'; all must run the same version of fedclust",
     "no-answer": "no answer came in time",
 }

@@ -9,14 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 from fedclust.core.errors import JournalError
 
+try:
+    import fcntl
+except ImportError:  # Windows has no such lock
+    fcntl = None  # type: ignore[assignment]
+
 HEAD = b"fedclust journal 1\n"
 ASKED, ANSWERED = b"?", b"!"
-_FRAME = struct.Struct("<cQI")
+_FRAME = struct.Struct("<cQII")  # kind, step, length of the payload, checksum of these three
 
 
 class Journal:
@@ -29,15 +35,11 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         try:
-            sound = self._load()
+            self._lock()
+            self._sound = self._load()
         except JournalError:
             self._file.close()
             raise
-        self._file.truncate(sound)
-        self._file.seek(sound)
-        if not sound:
-            self._file.write(HEAD)
-        self._flush()
 
     @property
     def steps(self) -> int:
@@ -58,11 +60,17 @@ class Journal:
 
     def write(self, kind: bytes, step: int, payload: bytes) -> None:
         """Append a record and wait until the disk has it."""
-        frame = _FRAME.pack(kind, step, len(payload))
-        self._places[kind, step] = (self._file.tell() + len(frame), len(payload))
-        self._chain = hashlib.sha256(self._chain + frame + payload).digest()
-        self._file.write(frame + payload + self._chain)
+        start = self._sound or len(HEAD)
+        frame = _FRAME.pack(kind, step, len(payload), _check(kind, step, len(payload)))
+        chain = hashlib.sha256(self._chain + frame + payload).digest()
+        # What a crash left half-written goes only now that something sound takes its place.
+        self._file.seek(self._sound)
+        self._file.truncate()
+        self._file.write((b"" if self._sound else HEAD) + frame + payload + chain)
         self._flush()
+        self._chain = chain
+        self._places[kind, step] = (start + len(frame), len(payload))
+        self._sound = start + len(frame) + len(payload) + len(chain)
 
     def close(self) -> None:
         self._file.close()
@@ -70,6 +78,16 @@ class Journal:
     def _flush(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+
+    def _lock(self) -> None:
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise JournalError(
+                f"another process works with {self.path}; wait for it, or choose another folder"
+            ) from None
 
     def _load(self) -> int:
         """Index what is there and return the length of its sound part."""
@@ -80,7 +98,11 @@ class Journal:
             raise JournalError(f"{self.path} is not a journal of this version; start a new run in another folder")
         sound = len(HEAD)
         while len(frame := self._file.read(_FRAME.size)) == _FRAME.size:
-            kind, step, length = _FRAME.unpack(frame)
+            kind, step, length, check = _FRAME.unpack(frame)
+            if check != _check(kind, step, length):
+                raise JournalError(
+                    f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
+                )
             payload, chain = self._file.read(length), self._file.read(len(self._chain))
             if len(chain) < len(self._chain):
                 break
@@ -92,3 +114,8 @@ class Journal:
             self._chain = chain
             sound = self._file.tell()
         return sound
+
+
+def _check(kind: bytes, step: int, length: int) -> int:
+    """A damaged length must not look like a record cut short."""
+    return zlib.crc32(struct.pack("<cQI", kind, step, length))

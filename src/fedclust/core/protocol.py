@@ -81,11 +81,19 @@ class Report:
 Protocol = Generator[Ask | Report, Any, T]
 
 
+def heard(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+) -> Protocol[tuple[R, tuple[PartyId, ...]]]:
+    """The sum of the parties' answers, and who is in it: a question that builds on it must go to the same ones."""
+    answer = yield Ask(who, "total", message, among=among, quorum=quorum)
+    return typing.cast("tuple[R, tuple[PartyId, ...]]", answer)
+
+
 def total(
     who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[R]:
     """The sum of the parties' answers; no single answer is needed."""
-    return typing.cast("R", (yield Ask(who, "total", message, among=among, quorum=quorum)))
+    return (yield from heard(who, message, among=among, quorum=quorum))[0]
 
 
 def each(
@@ -117,4 +125,6 @@ def alone(protocol: Protocol[T], site: Site) -> T:
             return stop.value  # type: ignore[no-any-return]
         answer = None
         if isinstance(effect, Ask):
-            answer = effect.who.release.total([effect.who.answer(site, effect.message)])
+            if effect.want != "total":
+                raise TypeError("only totals can be asked of oneself")
+            answer = effect.who.release.total([effect.who.answer(site, effect.message)]), (site.party,)

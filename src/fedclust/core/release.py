@@ -47,6 +47,10 @@ class Release:
             known = _SCHEMAS[cls] = {f.name: f.metadata["disclosure"] for f in dataclasses.fields(cls)}
         return known
 
+    def form(self) -> tuple[object, ...]:
+        """Shapes and units of the additive fields; answers of one form can be added."""
+        return tuple(getattr(self, name).form for name in self.schema())
+
     @classmethod
     def total(cls, parts: list[Any]) -> Any:
         """The answer of all parties together."""

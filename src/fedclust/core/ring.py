@@ -39,6 +39,10 @@ class Exact:
     def shape(self) -> tuple[int, ...]:
         return self.limbs.shape[:-1]
 
+    @property
+    def form(self) -> tuple[tuple[int, ...], bytes]:
+        return self.limbs.shape, self.unit.tobytes()
+
     @classmethod
     def of(cls, values: object, *, unit: int | Units) -> Exact:
         """Numbers rounded once, half to even, to multiples of 2**unit."""

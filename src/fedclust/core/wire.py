@@ -207,7 +207,10 @@ def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
     data = reader.bytes(math.prod(shape) * dtype.itemsize)
     if dtype.kind == "b" and data.nbytes and max(data) > 1:
         raise WireError("a truth value that is neither true nor false")
-    array = np.frombuffer(data, dtype).reshape(shape)
+    try:
+        array = np.frombuffer(data, dtype).reshape(shape)
+    except ValueError:  # no bytes, and dimensions whose product no array can have
+        raise WireError("an array of a shape it cannot have") from None
     if dtype.kind == "f" and not np.isfinite(array).all():
         raise WireError("an array holds a value that is not finite")
     return array if array.flags.aligned else array.copy()
@@ -254,7 +257,7 @@ def _take_exact(reader: Reader) -> Exact:
     limbs, unit = _LIMBS.take(reader), _UNITS.take(reader)
     if limbs.ndim == 0 or limbs.shape[-1] != 2 or unit.shape not in ((), limbs.shape[:-1]):
         raise WireError("an exact number of a shape it cannot have")
-    if unit.size and int(np.abs(unit).max()) > 2000:
+    if unit.size and (int(unit.min()) < -2000 or int(unit.max()) > 2000):
         raise WireError("an exact number of a unit it cannot have")
     return Exact(limbs, unit)
 

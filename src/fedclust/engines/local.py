@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import WireError
 from fedclust.core.types import PartyId
 from fedclust.site.desk import Desk
 
@@ -27,4 +28,7 @@ class LocalEngine:
 
     def _by_wire(self, desk: Desk, call: Call) -> Reply:
         reply = desk.answer_bytes(call.packed)
-        return Sealed.decode(reply.packed) if isinstance(reply, Sealed) else reply
+        try:
+            return Sealed.decode(reply.packed) if isinstance(reply, Sealed) else reply
+        except WireError:
+            return Refusal(desk.party, "odd-answer")

@@ -29,7 +29,8 @@ class Entry:
 class Ledger:
     """Entries in memory, and in a file that survives the process where a folder is given."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, *, durable: bool = True) -> None:
+        self._durable = durable
         self.entries: list[Entry] = []
         self._last: dict[str, Entry] = {}
         self._chain = START
@@ -40,16 +41,29 @@ class Ledger:
 
     def write(self, entry: Entry) -> None:
         """Write an entry down before what it speaks of leaves."""
-        self._add(entry)
         if self._path is not None:
-            self._chain = _link(self._chain, entry)
-            # Opened for each line: a process may hold thousands of sites, but not thousands of files.
-            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
-                file.write(json.dumps({**asdict(entry), "chain": self._chain}) + "\n")
+            chain = _link(self._chain, entry)
+            self._append(self._path, json.dumps({**asdict(entry), "chain": chain}) + "\n")
+            self._chain = chain
+        self._add(entry)
 
     def last(self, run: str) -> Entry | None:
         """The latest entry of a run."""
         return self._last.get(run)
+
+    def _append(self, path: Path, line: str) -> None:
+        """Add a line, wholly or not at all; a durable ledger waits until the disk has it."""
+        # Opened for each line: a process may hold thousands of sites, but not thousands of files.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "r+") as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                file.write(line)
+                file.flush()
+                if self._durable:
+                    os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before)
+                raise
 
     def _add(self, entry: Entry) -> None:
         self.entries.append(entry)
@@ -62,9 +76,14 @@ class Ledger:
         lines = path.read_text().split("\n")
         whole = lines[:-1]
         for number, line in enumerate(whole, 1):
-            record = json.loads(line)
-            chain = record.pop("chain")
-            entry = Entry(**record)
+            try:
+                record = json.loads(line)
+                chain = record.pop("chain")
+                entry = Entry(**record)
+            except (ValueError, KeyError, TypeError):
+                raise DataError(
+                    f"line {number} of {path} was altered; the ledger must be as the site wrote it"
+                ) from None
             if _link(self._chain, entry) != chain:
                 raise DataError(f"line {number} of {path} was altered; the ledger must be as the site wrote it")
             self._chain = chain
