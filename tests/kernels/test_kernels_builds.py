@@ -29,7 +29,14 @@ def build(folder, **environment):
 def answers():
     found = []
     rng = np.random.default_rng(0)
-    for n, F, C, m in [(1, 1, 1, 2.0), (70, 3, 2, 1.7), (300, 16, 10, 2.0), (301, 17, 13, 1.3), (90, 130, 7, 3.0)]:
+    for n, F, C, m in [
+        (1, 1, 1, 2.0),
+        (70, 3, 2, 1.7),
+        (300, 16, 10, 2.0),
+        (301, 17, 13, 1.3),
+        (90, 130, 7, 3.0),
+        (200, 9, 20, 2.5),
+    ]:
         block, centers = rng.normal(size=(F, n)) * 10.0 ** rng.integers(-4, 4, (F, 1)), rng.normal(size=(C, F))
         centers[0] = block[:, 0]
         for x in (block, block.astype(np.float32)):
