@@ -77,6 +77,14 @@ def test_spread_is_the_covariance_of_the_nearest_rows():
         np.testing.assert_allclose(spread.covariances[cluster], np.cov(own.T, bias=True), atol=1e-9)
 
 
+def test_digits_survive_far_from_zero():
+    plane, spread = looked(X)
+    there, shifted = looked(X + 2.0**34)  # which costs the rows themselves some digits
+    np.testing.assert_allclose(there.axes, plane.axes, atol=1e-4)
+    np.testing.assert_allclose(there.variances, plane.variances, rtol=1e-4)
+    assert shifted.counts.sum() == spread.counts.sum()
+
+
 def test_gaps_count_as_the_mean_of_their_column():
     gapped = X[:, :3].copy()
     gapped[RNG.random(gapped.shape) < 0.2] = np.nan

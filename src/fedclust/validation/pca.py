@@ -39,6 +39,7 @@ class Plane:
     mean: Floats
     axes: Floats
     variances: Floats
+    reach: Floats  # no row deviates from the mean by more
 
     @property
     def shares(self) -> tuple[float, ...]:
@@ -85,11 +86,18 @@ def products(site: Site, ask: Deviations) -> Products:
     return Products(Exact.counts(site.rows), Exact(found, ask.unit))
 
 
-def plane(view: View, found: Columns) -> Protocol[Plane]:
-    """The two directions of most variance in a view, from one total; `found` are the columns' means and deviations."""
+def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plane]:
+    """The two directions of most variance in a view, from one total.
+
+    `found` are the columns' means and deviations; `everyone` says that no party is absent there or here.
+    """
     columns = widest(found.sd)
     mean = found.mean[columns]
     reach = np.ldexp(1.0, view.exponents[columns]) + np.abs(mean)
+    if everyone:
+        # No deviation exceeds the root of the sum of their squares, which far from 0 is much nearer than the bounds.
+        nearer = 1.001 * found.sd[columns] * np.sqrt(found.counts[columns]) + np.ldexp(np.abs(mean), -44)
+        reach = np.where(nearer > 0, np.minimum(reach, nearer), reach)
     one, other = np.triu_indices(len(columns))
     unit = np.array([power_above(a) - BITS for a in reach[one] * reach[other]], np.int32)
     answer = yield from total(products, Deviations(view, columns, mean, unit))
@@ -99,7 +107,7 @@ def plane(view: View, found: Columns) -> Protocol[Plane]:
     variances, vectors = eigen(covariance)
     axes = np.zeros((AXES, len(columns)))
     axes[: len(vectors)] = vectors[:AXES]
-    return Plane(columns, mean, axes, variances)
+    return Plane(columns, mean, axes, variances, reach)
 
 
 def widest(sd: Floats) -> Ints:
@@ -170,7 +178,7 @@ class Spread:
 def spread(view: View, centers: Floats, seen: Plane) -> Protocol[Spread]:
     """The centres in the plane with their rows' mean and covariance there, from one total."""
     places = seen.places(np.ascontiguousarray(centers.T)).T
-    far = np.abs(seen.axes) * (np.ldexp(1.0, view.exponents[seen.columns]) + np.abs(seen.mean))
+    far = np.abs(seen.axes) * seen.reach
     reach = power_above(float((far.sum(axis=1) + np.abs(places).max(axis=0)).max()) or 1.0) + 1
     answer = yield from total(around, Around(view, centers, seen, np.ascontiguousarray(places), reach))
     counts = np.array(answer.counts.integers(), np.int64)
