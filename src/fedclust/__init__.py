@@ -8,30 +8,48 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedclust import agreement, datasets, indices
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
-    from fedclust.estimators import CMeans, FuzzyCMeans, load
+    from fedclust.estimators import (
+        AveragedFuzzyCMeans,
+        CMeans,
+        FuzzyCMeans,
+        GaussianMixture,
+        GradientFuzzyCMeans,
+        load,
+    )
     from fedclust.federation import Federation
+    from fedclust.selection import Selection, select_k
 
 __version__ = "0.1.0"
 __all__ = [
+    "AveragedFuzzyCMeans",
     "CMeans",
     "DataError",
     "FedclustError",
     "Federation",
     "FuzzyCMeans",
+    "GaussianMixture",
+    "GradientFuzzyCMeans",
     "QuorumLost",
     "RunFailed",
+    "Selection",
     "StudyError",
     "agreement",
     "datasets",
     "indices",
     "load",
+    "select_k",
 ]
 
 _HOMES = {
+    "AveragedFuzzyCMeans": "fedclust.estimators",
     "CMeans": "fedclust.estimators",
     "FuzzyCMeans": "fedclust.estimators",
+    "GaussianMixture": "fedclust.estimators",
+    "GradientFuzzyCMeans": "fedclust.estimators",
     "load": "fedclust.estimators",
     "Federation": "fedclust.federation",
+    "Selection": "fedclust.selection",
+    "select_k": "fedclust.selection",
     **dict.fromkeys(("DataError", "FedclustError", "QuorumLost", "RunFailed", "StudyError"), "fedclust.core.errors"),
 }
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from fedclust.core.journal import Journal
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.local import LocalEngine
+from fedclust.preprocessing.declaring import Columns, Wanted, declarations, is_schema, joint_schema, one_schema
+from fedclust.preprocessing.schema import Column, Schema, encoded_names
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
@@ -45,10 +47,12 @@ class Federation:
         run: str | Path | None = None,
         seed: int = 0,
         timeout: float | None = None,
+        schema: Schema | None = None,
     ) -> None:
         self.engine = engine
         self.split = split
         self.columns = columns
+        self.schema = {name: Column() for name in columns} if schema is None else dict(schema)
         self.seed = seed
         self.folder = None if run is None else Path(run)
         self.watch: Watch | None = None
@@ -61,7 +65,7 @@ class Federation:
         cls,
         sites: Mapping[PartyId, Any],
         *,
-        columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None = None,
+        columns: Columns = None,
         split: Split = "rows",
         id: str | None = None,  # noqa: A002 the study's word
         aggregation: str = "plain",
@@ -72,24 +76,37 @@ class Federation:
     ) -> Federation:
         """All sites in this process: arrays, DataFrames, paths or queries by site name.
 
+        `columns` lists the columns to use, or maps each to a `Column` that says what it is; `{site: columns}` where
+        sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
         `split="columns"` matches rows by the column `id`, or by position where none is named. `run` is a folder for the
         journal. `wire` sends every message as bytes, as between machines.
         """
         _check(sites, split, aggregation)
-        sources = {party: _open(spec, party, columns, split, id) for party, spec in sites.items()}
+        wanted = declarations(columns, tuple(sites), split)
+        sources = {party: _open(spec, party, wanted[party], split, id) for party, spec in sites.items()}
         held = {party: source.columns for party, source in sources.items()}
+        schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
+        schema = one_schema(schemas) if split == "rows" else None
         names = _same_columns(held) if split == "rows" else _all_columns(held, columns)
         folder = None if run is None else Path(run)
         desks = {
             party: Desk(
-                Holding(party, source),
+                Holding(party, source, schemas[party]),
                 profile(policy if isinstance(policy, (str, Policy)) else policy.get(party, "none")),
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
             )
             for party, source in sources.items()
         }
-        return cls(LocalEngine(desks, wire=wire), held, columns=names, split=split, run=run, seed=seed)
+        return cls(
+            LocalEngine(desks, wire=wire),
+            held,
+            columns=names,
+            split=split,
+            run=run,
+            seed=seed,
+            schema=joint_schema(schemas, names) if schema is None else schema,
+        )
 
     @property
     def parties(self) -> tuple[PartyId, ...]:
@@ -107,14 +124,22 @@ class Federation:
         return {p: np.array([self.columns.index(name) for name in own], np.int64) for p, own in self._held.items()}
 
     @property
+    def declared(self) -> dict[PartyId, Schema]:
+        """What the study declares of each party's columns; nothing where all are plain numbers."""
+        if all(column == Column() for column in self.schema.values()):
+            return {}
+        own = {p: set(names) for p, names in self._held.items()}
+        return {p: {n: c for n, c in self.schema.items() if own[p].issuperset(c.names(n))} for p in self.parties}
+
+    @property
     def run_id(self) -> str:
         return self._coordinator.run
 
-    def run(self, protocol: Protocol[T], *, quorum: Quorum = ALL) -> tuple[T, list[Absence]]:
-        """Carry out a protocol; returns its result and who was absent meanwhile."""
+    def run(self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse") -> tuple[T, list[Absence]]:
+        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
         self._coordinator.quorum = quorum
         for holding in self.holdings.values():
-            _ = holding.survey  # bad rows show here, in words, not as a site's refusal
+            holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
         try:
             result = self._coordinator.drive(protocol, self.watch)
@@ -177,17 +202,11 @@ def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
         raise StudyError(f"aggregation '{aggregation}' is not in this version; choose 'plain'")
 
 
-def _open(
-    spec: Any,
-    party: PartyId,
-    columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None,
-    split: Split,
-    id: str | None,  # noqa: A002
-) -> Source:
-    wanted = columns.get(party) if isinstance(columns, Mapping) else columns if split == "rows" else None
-    if wanted is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
-        wanted = [f"{party}.x{i}" for i in range(spec.shape[1])]  # every site would call its first column x0
-    source = open_source(spec, columns=wanted, id=id, site=party)
+def _open(spec: Any, party: PartyId, wanted: Wanted, split: Split, id: str | None) -> Source:  # noqa: A002
+    names = wanted.names
+    if names is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
+        names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # every site would call its first column x0
+    source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema)
     return sorted_by_id(source) if split == "columns" and id is not None else source
 
 
@@ -203,9 +222,7 @@ def _same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
     return names
 
 
-def _all_columns(
-    held: Mapping[PartyId, tuple[str, ...]], columns: Sequence[str] | Mapping[PartyId, Sequence[str]] | None
-) -> tuple[str, ...]:
+def _all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: Columns) -> tuple[str, ...]:
     owners: dict[str, PartyId] = {}
     for party, own in held.items():
         for name in own:
@@ -214,6 +231,8 @@ def _all_columns(
                     f"sites '{owners[name]}' and '{party}' both hold column '{name}'; name each column once"
                 )
             owners[name] = party
+    if is_schema(columns):
+        columns = encoded_names(cast("Schema", columns))
     if columns is None or isinstance(columns, Mapping):
         return tuple(owners)
     if set(columns) != set(owners):

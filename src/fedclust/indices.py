@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedclust.algorithms import vertical
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol
+from fedclust.core.site import View
 from fedclust.core.types import Floats
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds, standardise
@@ -97,13 +98,21 @@ def _one(name: str, model: Any, fed: Any, **powers: float) -> float:
 
 
 def _over_rows(model: Any, fed: Federation, names: tuple[str, ...], p: float, q: float) -> Protocol[dict[str, float]]:
+    view, centers = yield from view_of(model, fed)
+    return (yield from indices.scores(view, centers, model._m, names, p=p, q=q))  # noqa: SLF001
+
+
+def view_of(model: Any, fed: Federation) -> Protocol[tuple[View, Floats]]:
+    """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
     order = _order(model, fed)
-    box = box_of(model.bounds, len(order))
-    view = (yield from bounds.agree(len(order))) if box is None else bounds.declared(box[0][order], box[1][order])
+    box, missing = box_of(model.bounds, len(order)), model.missing
+    if box is None:
+        view = yield from bounds.agree(len(order), missing)
+    else:
+        view = bounds.declared(box[0][order], box[1][order], missing)
     if model.origin_ is not None:
         view = standardise.scaled(view, model.origin_[order], model.spread_[order])
-    centers = np.ascontiguousarray(model.scaled_centers_[:, order])
-    return (yield from indices.scores(view, centers, model._m, names, p=p, q=q))  # noqa: SLF001
+    return view, np.ascontiguousarray(model.scaled_centers_[:, order])
 
 
 def _over_columns(

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import fedclust
+from fedclust.analysis import describe
 from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError
-from fedclust.estimators import FederatedEstimator
 from fedclust.federation import Federation
 from fedclust.kernels import backend
+from fedclust.selection import Selection, select_k
 from fedclust.study import Opened, Study, opened, read_study
 from fedclust.study.writing import write_whole
 
@@ -28,7 +29,7 @@ Watch = Callable[[Mapping[str, Any]], None]
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model.json and metrics.json."""
+    """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model, analysis and metrics.json."""
 
     folder: Path
 
@@ -115,6 +116,12 @@ class Run:
         return _document(self.folder / "metrics.json")
 
     @property
+    def analysis(self) -> dict[str, Any] | None:
+        """The finished run described; None where an older version wrote none."""
+        path = self.folder / "analysis.json"
+        return _document(path) if path.is_file() else None
+
+    @property
     def finished(self) -> bool:
         """The metrics are the last thing a run writes."""
         return (self.folder / "metrics.json").is_file()
@@ -127,8 +134,8 @@ class Run:
         """The study as it was when the run began."""
         return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"])
 
-    def write_metrics(self, metrics: Mapping[str, Any]) -> None:
-        write_whole(self.folder / "metrics.json", json.dumps(metrics, indent=1, allow_nan=False) + "\n")
+    def write(self, name: str, document: Mapping[str, Any]) -> None:
+        write_whole(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     def discard(self) -> None:
         """Leave no trace of a run that could not begin."""
@@ -194,8 +201,11 @@ def again(run: Run) -> Opened:
     return ready
 
 
-def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> FederatedEstimator:
-    """Go on from the journal to a model and its metrics; a `fresh` run that meets bad data at once leaves no folder."""
+def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> Any:
+    """Go on from the journal to a model, its description and the run's metrics.
+
+    A `fresh` run that meets bad data at once leaves no folder.
+    """
     rounds = 0
 
     def note(facts: Mapping[str, Any]) -> None:
@@ -209,19 +219,34 @@ def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: b
         fed = ready.on_record(run.folder)
         fed.watch = note
         try:
-            model = ready.estimator.fit(fed)
+            model, selection = _fitted(ready, fed)
+            model.save(run.model)
+            described = describe(model, fed, selection)
         except (StudyError, DataError, OutOfBounds):
             if fresh and not rounds:
                 run.discard()
             raise
         finally:
             fed.close()
-        model.save(run.model)
-        run.write_metrics(_metrics(run, ready.study, fed, model, time.monotonic() - began))
+        run.write("analysis.json", described)
+        run.write(
+            "metrics.json", _metrics(run, ready.study, fed, model, time.monotonic() - began, notes=described["notes"])
+        )
     return model
 
 
-def _metrics(run: Run, study: Study, fed: Federation, model: Any, seconds: float) -> dict[str, Any]:
+def _fitted(ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
+    """The study's method fitted to its sites, with as many clusters as the study says, or as many as are found."""
+    choice = ready.study.cluster.choice
+    if choice is None:
+        return ready.estimator.fit(fed), None
+    found = select_k(ready.estimator, fed, choice.ks, **choice.how)
+    return found.model, found
+
+
+def _metrics(
+    run: Run, study: Study, fed: Federation, model: Any, seconds: float, *, notes: list[str]
+) -> dict[str, Any]:
     """How the run went, for other tools; nothing in it is about a row."""
     origin = run.origin
     return {
@@ -231,7 +256,7 @@ def _metrics(run: Run, study: Study, fed: Federation, model: Any, seconds: float
         "kernels": backend(),
         "name": study.name,
         "method": study.cluster.method,
-        "k": study.cluster.k,
+        "k": model.n_clusters,
         "split": study.split,
         "columns": list(fed.columns),
         "rounds": model.n_rounds_,
@@ -242,7 +267,7 @@ def _metrics(run: Run, study: Study, fed: Federation, model: Any, seconds: float
         "finished": now(),
         "seconds": round(seconds, 3),
         "sites": fed.traffic(),
-        "notes": list(model.notes_),
+        "notes": notes,
     }
 
 

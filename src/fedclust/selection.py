@@ -141,7 +141,7 @@ class _Fits:
 def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
     while True:
-        choice: Choice = fits.run(select_two_step.choose(frame, high, ks=ks, seed=fits.seed))
+        choice: Choice = fits.run(select_two_step.choose(replace(frame, seed=fits.seed), high, ks=ks))
         further = select_range.wider(high, frame.rows)
         if ks is not None or choice.k < high or further == high:
             break

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import Centers, moments
+from fedclust.algorithms.horizontal import moments, question
 from fedclust.core.protocol import alone
 from fedclust.core.site import View
 from fedclust.preprocessing import standardise
@@ -17,10 +17,8 @@ def turn(X):
     return Turn(Holding("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
 
 
-def ask(centers, m, exponents=(4,), **options):
-    centers = np.asarray(centers, float)
-    rules = {"singletons": False, "small_sites": False, **options}
-    return Centers(View(np.array(exponents, np.int32)), centers, m, np.zeros(len(centers), np.int32), **rules)
+def ask(centers, m, exponents=(4,)):
+    return question(View(np.array(exponents, np.int32)), np.asarray(centers, float), m)
 
 
 def test_hard_sums_by_hand():

@@ -22,7 +22,7 @@ from fedclust.core.protocol import handler
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, limbs_of, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, Units
+from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import distances, elementary
 from fedclust.kernels import sums as exact
 from fedclust.kernels.sums import Sums
@@ -30,6 +30,7 @@ from fedclust.preprocessing import bounds
 
 BITS = 51  # a term is rounded to 2^-51 of its bound
 FINE = 40  # and a log density, whose bound lies far off, to 2^-91
+ALL = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
 ENTROPY = 4 - BITS  # -sum_k r log r <= log K < 16
 
 
@@ -48,6 +49,7 @@ class Gaussians:
     axes: Floats
     gains: Floats
     unit: int  # of the log density of a row
+    part: int = 0  # of the rows; see `half`
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Sweep:
     view: View
     reach: Units
     root: Floats | None
+    seed: int
     mixtures: tuple[Gaussians, ...]
 
     def width(self, of: Gaussians) -> int:
@@ -89,15 +92,19 @@ def moments(site: Site, ask: Sweep) -> Moments:
     logs = np.zeros((len(ask.mixtures), 2, 2), np.uint64)  # coarse and fine
     entropies = np.zeros((len(ask.mixtures), 2), np.uint64)
     for block in site.blocks(ask.view):
-        x = within(np.asarray(block, np.float64), ask.reach)
-        white = whiten(x, ask.root) if ask.root is not None else x
-        norm = np.concatenate([x, distances.squared(x, np.zeros((1, len(x))))])
-        square = np.concatenate([x, x * x]) if any(map(_by_column, ask.mixtures)) else norm
-        for j, g in enumerate(ask.mixtures):
-            r, log, entropy = _responsibilities(scores(g, white if g.family == "EEE" else x), hard=_nearest(g))
-            exact.weighted(sums[j], square if _by_column(g) else norm, r)
-            exact.add(logs[j], _coarse_and_fine(log, g.unit))
-            exact.add(entropies[j], exact.exact(entropy[None], ENTROPY)[0])
+        whole = within(np.asarray(block, np.float64), ask.reach)
+        for part in sorted({g.part for g in ask.mixtures}):
+            x = half(whole, part, ask.seed)
+            white = whiten(x, ask.root) if ask.root is not None else x
+            norm = np.concatenate([x, distances.squared(x, np.zeros((1, len(x))))])
+            square = np.concatenate([x, x * x]) if any(map(_by_column, ask.mixtures)) else norm
+            for j, g in enumerate(ask.mixtures):
+                if g.part == part:
+                    t = scores(g, white if g.family == "EEE" else x)
+                    r, log, entropy = _responsibilities(t, hard=_nearest(g))
+                    exact.weighted(sums[j], square if _by_column(g) else norm, r)
+                    exact.add(logs[j], _coarse_and_fine(log, g.unit))
+                    exact.add(entropies[j], exact.exact(entropy[None], ENTROPY)[0])
     return Moments(
         Exact(np.concatenate([s.mass for s in sums]), np.concatenate([mass for mass, _ in units])),
         Exact(
@@ -198,6 +205,28 @@ def _nearest(g: Gaussians) -> bool:
 
 def _by_column(g: Gaussians) -> bool:
     return g.family in ("VVI", "nearest")
+
+
+def half(x: Floats, part: int, seed: int) -> Floats:
+    """The rows of a block that are in a part, which a row's own bits and the seed decide, not who holds it.
+
+    Halvings differ in the bit of the row's hash that they look at; rows that are equal stay together.
+    """
+    if part == ALL:
+        return x
+    hashed = np.full(x.shape[1], seed, np.uint64)
+    for column in x + 0.0:  # -0 is 0
+        hashed = _mixed(hashed ^ np.ascontiguousarray(column).view(np.uint64))
+    halving, side = divmod(part - 1, 2)
+    return np.ascontiguousarray(x[:, ((hashed >> np.uint64(halving)) & np.uint64(1)) == side])
+
+
+def _mixed(h: Limbs) -> Limbs:
+    """The finaliser of SplitMix64: every bit of the result depends on every bit of h."""
+    h = h + np.uint64(0x9E3779B97F4A7C15)
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(h ^ (h >> np.uint64(31)), np.uint64)
 
 
 @dataclass(frozen=True)

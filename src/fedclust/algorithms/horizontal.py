@@ -13,24 +13,25 @@ vertically partitioned data"; the same, "Federated fuzzy c-means".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Moved, Notes, Round, frobenius
-from fedclust.core.protocol import Protocol, handler, report, total
+from fedclust.core.protocol import Protocol, handler, heard, report
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, PartyId, Units
-from fedclust.kernels import cmeans, fcm
+from fedclust.core.types import Array, Floats, PartyId, Units
+from fedclust.kernels import cmeans, distances, fcm
+from fedclust.kernels import sums as exact
 from fedclust.kernels.sums import Sums
 
 BITS = 51  # a term is rounded to 2^-51 of its bound
 TINY = 2.0**-8  # a cluster of less mass is asked for again, at a finer unit
-DEEPEST = 900  # no finer unit: below, a cluster is empty
+DEEPEST = 780  # no finer unit, for floats have none: below, a cluster is empty
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Centers:
     centers: Floats
     m: float
     shifts: Units
+    reach: int  # a row's share of the objective is at most 2^reach
     singletons: bool
     small_sites: bool
 
@@ -49,9 +51,22 @@ class Centers:
         """The units of mass, pull and objective, from bounds on a single row's term."""
         mass = (-BITS - self.shifts).astype(np.int32)
         pull = (self.view.exponents[None, :] - BITS - self.shifts[:, None]).astype(np.int32)
-        far = zip(self.view.exponents.tolist(), np.abs(self.centers).max(axis=0).tolist(), strict=True)
-        reach = power_above(math.fsum((2.0**e + v) ** 2 for e, v in far))
-        return mass, pull, np.asarray(reach - BITS, np.int32)
+        return mass, pull, np.asarray(self.reach - BITS, np.int32)
+
+
+def question(view: View, centers: Floats, m: float) -> Centers:
+    """The sums at some centres, at the usual units and by none of the papers' rules."""
+    shifts = np.zeros(len(centers), np.int32)
+    return Centers(view, centers, m, shifts, farthest(view, centers), singletons=False, small_sites=False)
+
+
+def farthest(view: View, centers: Floats) -> int:
+    """The power of two above any squared distance of a row to a centre."""
+    far = zip(view.exponents.tolist(), np.abs(centers).max(axis=0).tolist(), strict=True)
+    return power_above(math.fsum((2.0**e + v) ** 2 for e, v in far))
+
+
+Sweep = Callable[[Centers, tuple[PartyId, ...] | None], Protocol[Moved]]
 
 
 @dataclass(frozen=True)
@@ -71,12 +86,14 @@ def moments(site: Site, ask: Centers) -> Moments:
     if ask.small_sites and site.rows * n_columns <= n_clusters * (n_columns + 1):
         return _moments(sums, ask, Exact.counts((0, 1)))
     blocks = site.blocks(ask.view)
+    if ask.singletons and not isinstance(blocks, list):
+        blocks = list(blocks)  # the rule looks twice
     for some in [blocks] if isinstance(blocks, list) else blocks:
         if ask.m == 1:
             cmeans.accumulate(sums, some, ask.centers)
         else:
             fcm.accumulate(sums, some, ask.centers, ask.m)
-    cells = _hide_singletons(sums) if ask.singletons else 0
+    cells = _hide_singletons(sums, blocks, ask) if ask.singletons else 0
     return _moments(sums, ask, Exact.counts((cells, 0)) if cells else NOTHING)
 
 
@@ -92,19 +109,28 @@ def fit(
     participation: float = 1.0,
     singletons: bool = False,
     small_sites: bool = False,
+    moved_by: Sweep | None = None,
 ) -> Protocol[Fitted]:
-    """Move the centres until they move by less than `tol`, or for `max_rounds` rounds."""
+    """Move the centres until they move by less than `tol`, or for `max_rounds` rounds.
+
+    `moved_by` is another way to ask for the sums of one round, as rows with gaps need.
+    """
     centers, history, notes = start, list[Round](), Notes()
+    likely: int | None = None  # the objective never rises, so its last value bounds what a row can add to the next
 
     def sweep(among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-        shifts = np.zeros(len(centers), np.int32)
-        return (yield from _moved(Centers(view, centers, m, shifts, singletons, small_sites), among))
+        ask = replace(question(view, centers, m), singletons=singletons, small_sites=small_sites)
+        if likely is not None:
+            ask = replace(ask, reach=min(ask.reach, likely))
+        return (yield from (moved_by or one_round)(ask, among))
 
     for number in range(1, max_rounds + 1):
         moved = yield from sweep(_some(parties, participation, rng))
         notes.suppressed(number, moved)
         target = _reseed(moved, centers, rng, notes, number)
         shift = frobenius(target - centers)
+        steady = participation >= 1 and target is moved.centers and moved.whole
+        likely = power_above(moved.objective) + 1 if steady and moved.objective > 0 else None
         centers = target
         history.append(Round(number, shift, moved.objective))
         yield from report(round=number, shift=shift, objective=moved.objective)
@@ -116,22 +142,37 @@ def fit(
     return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes.sentences()))
 
 
-def _moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-    """The sums of one round; a cluster of tiny mass is asked for again until its digits are there."""
-    sums = yield from total(moments, ask, among=among)
-    mass, pull = sums.mass.floats(), sums.pull.floats()
+def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+    """The sums of one round; what shows too few digits is asked for again, of the same parties, at a finer unit."""
+    asked = among
+    sums, among = yield from heard(moments, ask, among=among)
     cells, abstained = sums.hidden.integers()
-    shifts = ask.shifts
-    while ask.m != 1 and (deeper := _deeper(mass, shifts)) is not None:
-        shifts = deeper
-        finer = yield from total(moments, replace(ask, shifts=shifts), among=among)
-        mass, pull = finer.mass.floats(), finer.pull.floats()
+    for _ in range(DEEPEST // BITS):
+        mass, pull, objective = sums.mass.floats(), sums.pull.floats(), float(sums.objective.floats())
+        shifts = None if ask.m == 1 else deeper(mass, ask.shifts)
+        reach = nearer(objective, ask)
+        if shifts is None and reach is None:
+            break
+        ask = replace(ask, shifts=ask.shifts if shifts is None else shifts, reach=ask.reach if reach is None else reach)
+        sums, among = yield from heard(moments, ask, among=among)
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = pull / mass[:, None]
-    return Moved(centers, mass, float(sums.objective.floats()), cells, abstained)
+    return Moved(centers, mass, objective, cells, abstained, whole=asked is None)
 
 
-def _deeper(mass: Floats, shifts: Units) -> Units | None:
+def nearer(objective: float, ask: Centers) -> int | None:
+    """A closer bound on a row's share of an objective that shows too few digits, or None.
+
+    The objective is at least each share of it. Rows differ from a centre by no less than their own last digit, so
+    2^-104 of the farthest square is as fine as it need be.
+    """
+    least = farthest(ask.view, ask.centers) - 2 * (BITS + 1)
+    if objective >= 2.0 ** (ask.reach - 8) or ask.reach <= least:
+        return None
+    return max(power_above(objective) if objective > 0 else ask.reach - BITS + 1, least)
+
+
+def deeper(mass: Floats, shifts: Units) -> Units | None:
     """Finer units for the clusters whose mass shows too few digits at the present ones, or None."""
     relative = np.ldexp(mass, shifts)
     again = (relative < TINY) & (shifts < DEEPEST)
@@ -163,11 +204,14 @@ def _some(parties: Sequence[PartyId], participation: float, rng: np.random.Gener
     return tuple(parties[i] for i in sorted(rng.choice(len(parties), count, replace=False)))
 
 
-def _hide_singletons(sums: Sums) -> int:
-    """The paper's rule: a cluster with one row of this site sends nothing. Returns how many cells were hidden."""
+def _hide_singletons(sums: Sums, blocks: Iterable[Array], ask: Centers) -> int:
+    """The paper's rule: a cluster with one row of this site sends nothing of it. Returns how many cells were hidden."""
     lone = Exact(sums.mass, sums.mass_unit).floats() == 1
     sums.mass[lone] = 0
     sums.pull[lone] = 0
+    for block in blocks if lone.any() else ():
+        labels, d2 = distances.labels(block, ask.centers)
+        exact.add(sums.objective, exact.exact(-d2[lone[labels]][None, :], sums.objective_unit)[0])
     return int(lone.sum())
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedclust.algorithms.gaussians import BITS, Centred, Gaussians, Sweep, moments, reach, scatter
+from fedclust.algorithms.gaussians import ALL, BITS, Centred, Gaussians, Sweep, moments, reach, scatter
 from fedclust.algorithms.model import Round, frobenius
 from fedclust.core.protocol import Protocol, report, total
 from fedclust.core.ring import power_above
@@ -41,6 +41,7 @@ class Frame:
     rows: int
     variance: Floats  # of each column
     root: Floats | None = None  # lower triangular, root root^T = the total covariance; for EEE only
+    seed: int = 0  # decides how rows are halved
 
     @property
     def typical(self) -> float:
@@ -98,27 +99,38 @@ def frame(view: View, *, full: bool) -> Protocol[Frame]:
     out = Frame(seen, tight, rows, found.sd**2)
     if not full:
         return out
-    sums = yield from total(scatter, Sweep(seen, tight, None, ()))
+    sums = yield from total(scatter, Sweep(seen, tight, None, 0, ()))
     covariance = sums.products.floats() / rows
     out = replace(out, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
     return replace(out, root=_root(covariance, out))
 
 
-def start(of: Frame, families: Sequence[Family], centers: Sequence[Floats]) -> Protocol[list[list[Mixture]]]:
-    """For each set of centres, each family's mixture if every row belongs to its nearest centre."""
-    found = yield from sweep(of, [nearest(points) for points in centers])
+def start(
+    of: Frame, families: Sequence[Family], centers: Sequence[Floats], *, parts: Sequence[int] | None = None
+) -> Protocol[list[list[Mixture]]]:
+    """For each set of centres, each family's mixture if every row (of a part) belongs to its nearest centre."""
+    parts = parts or [ALL] * len(centers)
+    found = yield from sweep(of, [nearest(points, part) for points, part in zip(centers, parts, strict=True)])
     return [
         [step(family, of, sums, points) for family in families] for sums, points in zip(found, centers, strict=True)
     ]
 
 
-def climb(of: Frame, mixtures: Sequence[Mixture], *, tol: float | None, max_rounds: int) -> Protocol[list[Evaluated]]:
+def climb(
+    of: Frame,
+    mixtures: Sequence[Mixture],
+    *,
+    tol: float | None,
+    max_rounds: int,
+    parts: Sequence[int] | None = None,
+) -> Protocol[list[Evaluated]]:
     """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_rounds`."""
+    parts = parts or [ALL] * len(mixtures)
     now, histories = list(mixtures), [list[Round]() for _ in mixtures]
     last: list[Evaluated | None] = [None] * len(mixtures)
     active = list(range(len(mixtures)))
     for number in range(1, max_rounds + 2):
-        sums = yield from sweep(of, [gaussians(now[j], of) for j in active])
+        sums = yield from sweep(of, [replace(gaussians(now[j], of), part=parts[j]) for j in active])
         going: list[int] = []
         for j, found in zip(active, sums, strict=True):
             before, last[j] = last[j], _evaluated(now[j], found)
@@ -140,7 +152,8 @@ def climb(of: Frame, mixtures: Sequence[Mixture], *, tol: float | None, max_roun
 
 def sweep(of: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[Found]]:
     """The sums of several mixtures."""
-    ask = Sweep(of.view, of.reach, of.root if any(g.family == "EEE" for g in mixtures) else None, tuple(mixtures))
+    root = of.root if any(g.family == "EEE" for g in mixtures) else None
+    ask = Sweep(of.view, of.reach, root, of.seed, tuple(mixtures))
     sums = yield from total(moments, ask)
     mass, pull, logs, entropies = (field.floats() for field in (sums.mass, sums.pull, sums.log, sums.entropy))
     found, at, at_pull = list[Found](), 0, 0
@@ -158,7 +171,8 @@ def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
     thick = found.mass >= TINY
     mass = np.where(thick, found.mass, 1.0)
     means = np.where(thick[:, None], found.pull / mass[:, None], before)
-    weights = found.mass / of.rows
+    rows = math.fsum(found.mass.tolist())
+    weights = found.mass / rows
     if family == "EEE":
         return Mixture(family, weights, means, _covariance(of, weights, means))
     deviations = _deviations(found, means)
@@ -169,7 +183,7 @@ def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
     if family == "VII":
         variance = np.where(thick, deviations.sum(axis=1) / (columns * mass), of.typical)[:, None]
     else:
-        variance = np.array([[math.fsum(deviations.ravel().tolist()) / (columns * of.rows)]])
+        variance = np.array([[math.fsum(deviations.ravel().tolist()) / (columns * rows)]])
     return Mixture(family, weights, means, np.maximum(variance, FLOOR * of.typical))
 
 
@@ -185,10 +199,10 @@ def gaussians(m: Mixture, of: Frame) -> Gaussians:
     return Gaussians(m.family, offset, m.means, m.variance, *_no_axes(columns), unit=_unit(offset, far))
 
 
-def nearest(points: Floats) -> Gaussians:
-    """Not a mixture: every row belongs to its nearest point."""
+def nearest(points: Floats, part: int = ALL) -> Gaussians:
+    """Not a mixture: every row (of a part) belongs to its nearest point."""
     k, columns = points.shape
-    return Gaussians("nearest", np.zeros(k), points, np.ones((1, 1)), *_no_axes(columns), unit=0)
+    return Gaussians("nearest", np.zeros(k), points, np.ones((1, 1)), *_no_axes(columns), unit=0, part=part)
 
 
 def of_covariance(m: Mixture) -> tuple[Gaussians, Floats]:

@@ -28,6 +28,7 @@ class Moved:
     objective: float
     hidden: int
     abstained: int
+    whole: bool = False  # whether every party was asked
 
 
 @dataclass(frozen=True)

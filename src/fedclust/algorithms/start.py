@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, each_to, handler
 from fedclust.core.release import Release, shown
 from fedclust.core.site import Site, View
@@ -28,6 +29,7 @@ class Wish:
 
     view: View
     count: int
+    seed: int
 
 
 @dataclass(frozen=True)
@@ -47,27 +49,36 @@ def box(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None)
 
 @handler(releases=Candidates)
 def draw(site: Site, ask: Wish) -> Candidates:
-    """Points drawn in this party's mean +- 2 sd; never a row."""
-    rows = _rows(site, ask.view)
+    """Points drawn in this party's mean +- 2 sd, never a row; a party with too few rows draws none."""
+    rows = rows_of(site, ask.view)
+    if len(rows) < NEIGHBOURS:
+        return Candidates(np.empty((0, rows.shape[1])))
     mean, sd = rows.mean(axis=0), rows.std(axis=0)
-    return Candidates(mean + 2 * sd * site.rng.uniform(-1, 1, (ask.count, rows.shape[1])))
+    # Of a column that is constant here the draw must not show the value.
+    sd = np.where(sd > 0, sd, np.ldexp(1.0, ask.view.exponents - 6))
+    return Candidates(mean + 2 * sd * site.stream(ask.seed).uniform(-1, 1, (ask.count, rows.shape[1])))
 
 
-def party(view: View, count: int, parties: tuple[PartyId, ...], rng: np.random.Generator) -> Protocol[Floats]:
-    """Centres drawn by one party, chosen at random."""
-    chosen = parties[int(rng.integers(len(parties)))]
-    answers = yield from each_to(draw, {chosen: Wish(view, count)})
-    return answers[chosen].points
+def party(
+    view: View, count: int, parties: tuple[PartyId, ...], seed: int, rng: np.random.Generator
+) -> Protocol[Floats]:
+    """Centres drawn by one party, chosen at random among those with rows enough."""
+    for i in rng.permutation(len(parties)):
+        answers = yield from each_to(draw, {parties[i]: Wish(view, count, seed)})
+        if len(answers[parties[i]].points):
+            return answers[parties[i]].points
+    raise DataError(f"no site has the {NEIGHBOURS} rows that drawing a start takes; use start 'box'")
 
 
 @handler(releases=Candidates)
 def seeds(site: Site, ask: Wish) -> Candidates:
     """k-means++ on this party's rows, each choice smoothed; a party with too few rows sends none."""
-    rows = _rows(site, ask.view, sample=site.rng)
+    rng = site.stream(ask.seed)
+    rows = rows_of(site, ask.view, sample=rng)
     if len(rows) < NEIGHBOURS:
         return Candidates(np.empty((0, rows.shape[1])))
-    chosen = plus_plus(rows, min(ask.count, len(rows)), site.rng)
-    return Candidates(np.stack([_smoothed(rows, rows[i]) for i in chosen]))
+    picked = plus_plus(rows, min(ask.count, len(rows)), rng)
+    return Candidates(np.stack([_smoothed(rows, rows[i]) for i in picked]))
 
 
 def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
@@ -75,8 +86,15 @@ def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Prot
 
     Also returns how many were drawn.
     """
-    answers = yield from each(seeds, Wish(view, count))
+    answers = yield from each(seeds, Wish(view, count, seed))
     candidates = np.concatenate([answer.points for answer in answers.values()])
+    return (yield from chosen(view, candidates, count, seed, rng))
+
+
+def chosen(
+    view: View, candidates: Floats, count: int, seed: int, rng: np.random.Generator
+) -> Protocol[tuple[Floats, int]]:
+    """Centres among candidates, drawn where there are too few; also how many were drawn."""
     if len(candidates) < count:
         drawn = yield from box(view, count - len(candidates), seed, None)
         return np.concatenate([candidates, drawn]), len(drawn)
@@ -85,19 +103,19 @@ def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Prot
 
 def plus_plus(rows: Floats, count: int, rng: np.random.Generator, tries: int = 3) -> list[int]:
     """Indices by D^2 sampling (Arthur and Vassilvitskii), the best of a few tries for each."""
-    chosen = [int(rng.integers(len(rows)))]
-    nearest = _squared(rows, rows[chosen[0]])
-    while len(chosen) < count:
+    picked = [int(rng.integers(len(rows)))]
+    nearest = _squared(rows, rows[picked[0]])
+    while len(picked) < count:
         mass = np.cumsum(nearest)
         if mass[-1] <= 0:
-            chosen.append(int(rng.integers(len(rows))))
+            picked.append(int(rng.integers(len(rows))))
             continue
         picks = np.minimum(np.searchsorted(mass, rng.random(tries) * mass[-1], side="right"), len(rows) - 1)
         left = [np.minimum(nearest, _squared(rows, rows[i])) for i in picks]
         best = int(np.argmin([d.sum() for d in left]))
-        chosen.append(int(picks[best]))
+        picked.append(int(picks[best]))
         nearest = left[best]
-    return chosen
+    return picked
 
 
 def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 50) -> tuple[float, Floats]:
@@ -115,7 +133,7 @@ def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 5
     return float(d2.sum()), centers
 
 
-def _rows(site: Site, view: View, sample: np.random.Generator | None = None, most: int = 20_000) -> Floats:
+def rows_of(site: Site, view: View, sample: np.random.Generator | None = None, most: int = 20_000) -> Floats:
     """The party's rows in memory; of a large holding a random sample of whole rows."""
     keep = None if sample is None or site.rows <= most else np.sort(sample.choice(site.rows, most, replace=False))
     parts: list[Array] = []

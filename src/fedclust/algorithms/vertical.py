@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from fedclust.preprocessing import bounds, standardise
 from fedclust.preprocessing.standardise import BITS
 
 FINE = 102  # a squared difference is rounded to 2^-102 of its bound: near rows keep their digits
+SQUARES = 260  # squares of what bounds allow
 CHUNK = 1 << 19  # numbers of a matrix that travel at once
 
 
@@ -78,6 +78,13 @@ def prepare(site: Site, ask: Prepare) -> Keep[Done]:
 
 
 @dataclass(frozen=True)
+class Slice(Release):
+    centers: Floats = shown("this party's slice of the centres; never asked for between organisations")
+    origin: Floats | None = shown("how this party centred its columns")
+    spread: Floats | None = shown("how this party scaled its columns")
+
+
+@dataclass(frozen=True)
 class Reach(Release):
     marks: Exact = additive("how many columns reach each power of two, to agree on a unit")
 
@@ -88,7 +95,7 @@ def reach(site: Site, ask: Hello) -> Reach:  # noqa: ARG001
     largest = _view(site).largest(site.largest)
     if "centers" in site.memory:
         largest = np.maximum(largest, np.abs(site.memory["centers"]).max(axis=0))
-    marks = bounds.marked(4.0 * largest**2)
+    marks = bounds.marked(4.0 * largest**2, least=-SQUARES, most=SQUARES)
     return Reach(Exact.counts(marks.sum(axis=0)))
 
 
@@ -163,6 +170,12 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
     return Keep(Done(), {**_kept(site), "centers": _moved(site, sums, ask.reseed)})
 
 
+@handler(releases=Slice)
+def reveal(site: Site, ask: Hello) -> Slice:  # noqa: ARG001
+    """This party's slice of the centres in original units, for a federation within one process."""
+    return Slice(_view(site).back(np.asarray(site.memory["centers"])), *_scale(site))
+
+
 @dataclass(frozen=True)
 class Table:
     """What the coordinator knows of the joint table: who holds which columns, the rows, the unit of distances."""
@@ -171,25 +184,38 @@ class Table:
     rows: int
     unit: int
 
-    def slices(self, points: Floats) -> dict[PartyId, Floats]:
-        """Each party's columns of some points."""
-        return slices(self.columns, points)
+
+@dataclass(frozen=True)
+class Settled:
+    """The end of a run over columns: the run's account, the last squared distances, slices if they were shown."""
+
+    fitted: Fitted
+    d2: Floats
+    start: Mapping[PartyId, Slice] | None
+    end: Mapping[PartyId, Slice] | None
 
 
 def fit(
     table: Table,
-    start: Literal["given", "box", "careful"],
     *,
     n_clusters: int,
     m: float,
     tol: float | None,
     max_rounds: int,
     seed: int,
-    box: tuple[Floats, Floats] | None = None,
-) -> Protocol[tuple[Fitted, Floats]]:
-    """Alternate distances and weights until distances change by less than `tol`; also returns the last squared ones."""
+    careful: bool = False,
+    show: bool = False,
+) -> Protocol[Settled]:
+    """Alternate distances and weights until the distances change by less than `tol`.
+
+    The centres are in place, or `careful` seeding puts them on rows. `show` asks the parties for their slices, before
+    and after; only a federation within one process may.
+    """
     rng = np.random.default_rng(seed)
-    yield from _begin(table, start, n_clusters, rng, box, seed=seed)
+    if careful:
+        chosen = yield from _plus_plus(table, n_clusters, rng)
+        yield from each(place, Place(rows=chosen))
+    begun = (yield from each(reveal, Hello())) if show else None
     history, notes = list[Round](), Notes()
     before = yield from squared(table, n_clusters)
     for number in range(1, max_rounds + 1):
@@ -206,20 +232,40 @@ def fit(
     weights = _weights(before, m)
     mass = np.array([_sum(w) for w in weights])
     nowhere = np.empty((n_clusters, 0))  # no one holds whole centres
-    return Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences())), before
+    fitted = Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences()))
+    return Settled(fitted, before, begun, (yield from each(reveal, Hello())) if show else None)
 
 
-def agree(columns: Mapping[PartyId, Ints], how: Mapping[PartyId, Prepare]) -> Protocol[Table]:
-    """The joint table: the same rows at every party, and a unit in which no squared distance leaves the ring."""
+def agree(
+    columns: Mapping[PartyId, Ints],
+    how: Mapping[PartyId, Prepare],
+    places: Mapping[PartyId, Place] | None = None,
+) -> Protocol[Table]:
+    """The joint table: the same rows at every party, centres in place, and a unit that holds every distance to them."""
     answers = yield from each(roll, Hello())
     if len({(a.rows, a.key) for a in answers.values()}) > 1:
         raise DataError(
             "the sites do not hold the same rows; give each the same ids (rows are matched by the id column)"
         )
     yield from each_to(prepare, how)
+    if places is not None:
+        yield from each_to(place, places)
     marks = (yield from total(reach, Hello())).marks.floats()
-    most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), bounds.LEAST))
+    most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), -SQUARES))
     return Table(columns, next(iter(answers.values())).rows, power_above(most) - FINE)
+
+
+def box_places(
+    columns: Mapping[PartyId, Ints], n_clusters: int, box: tuple[Floats, Floats] | None, seed: int
+) -> dict[PartyId, Place]:
+    """Each party's slice of centres drawn between bounds, or in its own mean +- 2 sd."""
+    width = sum(map(len, columns.values()))
+    uniforms = np.random.RandomState(seed).rand(n_clusters, width)  # the papers' own stream
+    places = {party: Place(uniforms=part) for party, part in slices(columns, uniforms).items()}
+    if box is not None:
+        low, high = (slices(columns, side[None, :]) for side in box)
+        places = {p: replace(a, low=low[p][0], high=high[p][0]) for p, a in places.items()}
+    return places
 
 
 def squared(table: Table, n_clusters: int) -> Protocol[Floats]:
@@ -233,29 +279,6 @@ def squared(table: Table, n_clusters: int) -> Protocol[Floats]:
 def slices(columns: Mapping[PartyId, Ints], points: Floats) -> dict[PartyId, Floats]:
     """Each party's columns of some points."""
     return {party: np.ascontiguousarray(points[:, held]) for party, held in columns.items()}
-
-
-def _begin(
-    table: Table,
-    start: str,
-    n_clusters: int,
-    rng: np.random.Generator,
-    box: tuple[Floats, Floats] | None,
-    *,
-    seed: int,
-) -> Protocol[None]:
-    """Each party gets its slice of the first centres, unless they were given."""
-    if start == "careful":
-        chosen = yield from _plus_plus(table, n_clusters, rng)
-        yield from each(place, Place(rows=chosen))
-    if start == "box":
-        width = sum(map(len, table.columns.values()))
-        uniforms = np.random.RandomState(seed).rand(n_clusters, width)  # the papers' own stream
-        places = {party: Place(uniforms=part) for party, part in table.slices(uniforms).items()}
-        if box is not None:
-            low, high = (table.slices(side[None, :]) for side in box)
-            places = {p: replace(a, low=low[p][0], high=high[p][0]) for p, a in places.items()}
-        yield from each_to(place, places)
 
 
 def _plus_plus(table: Table, n_clusters: int, rng: np.random.Generator) -> Protocol[Ints]:
@@ -315,6 +338,11 @@ def _sum(values: Floats) -> float:
 
 def _kept(site: Site) -> dict[str, Array]:
     return {name: site.memory[name] for name in ("origin", "spread") if name in site.memory}
+
+
+def _scale(site: Site) -> tuple[Floats | None, Floats | None]:
+    view = _view(site)
+    return view.origin, view.spread
 
 
 def _raw(site: Site) -> View:

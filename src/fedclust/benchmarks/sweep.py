@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import Centers
+from fedclust.algorithms.horizontal import question
 from fedclust.benchmarks import _timing
 from fedclust.core.site import View
 from fedclust.core.types import Floats
@@ -135,9 +135,7 @@ def _exact_over_plain() -> dict[str, Any]:
             for part in np.array_split(rng.normal(size=(rows, width)), max(1, rows * width // 2**17))
         ]
         centers = rng.normal(size=(k, width))
-        ask = Centers(
-            View(np.full(width, 4, np.int32)), centers, 2.0, np.zeros(k, np.int32), singletons=False, small_sites=False
-        )
+        ask = question(View(np.full(width, 4, np.int32)), centers, 2.0)
         mass, pull, objective = ask.units
 
         def fuzzy(

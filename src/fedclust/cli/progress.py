@@ -17,10 +17,20 @@ LOOK_BACK = 12  # rounds that an estimate rests on
 
 
 class Progress:
-    """Watches a run. `tol` None means that only `max_rounds` ends it."""
+    """Watches a run. `tol` None means that only `max_rounds` ends it; `choosing` means that many fits come in a row."""
 
-    def __init__(self, *, tol: float | None, max_rounds: int, to: TextIO | None = None, silent: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        tol: float | None,
+        max_rounds: int,
+        choosing: bool = False,
+        to: TextIO | None = None,
+        silent: bool = False,
+    ) -> None:
         self.round = 0
+        self.fit = 1
+        self.choosing = choosing
         self._tol, self._max = tol, max_rounds
         self._to = sys.stderr if to is None else to
         self.bar = self._to.isatty() and os.environ.get("TERM") != "dumb"
@@ -33,6 +43,9 @@ class Progress:
     def __call__(self, facts: Mapping[str, Any]) -> None:
         """Take in a round."""
         now = time.monotonic()
+        if int(facts["round"]) <= self.round:
+            self.fit += 1
+            self._seen.clear()
         self.round, shift = int(facts["round"]), float(facts["shift"])
         # What comes before the first round, opening and start, says nothing about the next ones.
         self._seen.append((now - self._last if self.round > 1 else math.nan, shift))
@@ -40,6 +53,11 @@ class Progress:
         self._words = f"shift {shift:.2e}"
         if now - self._told >= (BETWEEN if self.bar else EVERY):
             self._tell(now)
+
+    @property
+    def place(self) -> str:
+        """How far it has come, in words."""
+        return f"round {self.round} of fit {self.fit}" if self.choosing else f"round {self.round}"
 
     def opening(self) -> None:
         """Say that the sites' rows are being looked at."""
@@ -72,11 +90,17 @@ class Progress:
         if self.silent:
             return
         self._told = now
+        if self.choosing:
+            # How many fits there will be, nobody knows: no bar, no estimate.
+            head = f"choosing k: fit {self.fit}, round {self.round}, {self._words}, {_clock(now - self._began)}"
+        else:
+            head = f"round {self.round} of at most {self._max}, {self._words}, {_clock(now - self._began)}"
         if not self.bar:
-            print(
-                f"round {self.round} of at most {self._max}, {self._words}, {_clock(now - self._began)}", file=self._to
-            )
+            print(head, file=self._to)
             self._to.flush()
+            return
+        if self.choosing:
+            self._draw(head)
             return
         left, paces = self.rounds_left(), [seconds for seconds, _ in self._seen if seconds >= 0]
         pace = sum(paces) / len(paces) if paces else math.nan

@@ -73,7 +73,8 @@ def act_resume(chosen: argparse.Namespace) -> int:
 def watching(study: Any, chosen: argparse.Namespace) -> Progress:
     """A progress display that knows when the study's method stops."""
     settings = study.estimator().get_params()
-    progress = Progress(tol=settings.get("tol"), max_rounds=settings["max_rounds"])
+    choosing = study.cluster.choice is not None
+    progress = Progress(tol=settings.get("tol"), max_rounds=settings["max_rounds"], choosing=choosing)
     progress.silent = chosen.quiet or (chosen.json and not progress.bar)
     return progress
 
@@ -97,7 +98,7 @@ def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespa
 
 
 def _stopped(progress: Progress) -> str:
-    return f"stopped after round {progress.round}" if progress.round else "stopped before the first round"
+    return f"stopped after {progress.place}" if progress.round else "stopped before the first round"
 
 
 def tell(run: Run, model: Any, chosen: argparse.Namespace) -> None:

@@ -1,9 +1,11 @@
-"""A result in plain words: clusters in the units of the data, what must be admitted, and what left each site."""
+"""A result in plain words: how many clusters and why, centres in original units, what must be admitted, what left."""
 
 from __future__ import annotations
 
+import math
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.runs import Run
@@ -13,12 +15,15 @@ def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
     """What a finished run found, for a reader at a terminal."""
     rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
     head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
+    found = run.analysis or {}
     following = f"""Written to {run.folder}. Next:
+  fedclust report {run.folder}
   fedclust export {run.folder} --to csv
   fedclust site assign {run.model} --data FILE --out labels.csv"""
     parts = [
         f"{head}, objective {metrics['objective']:.6g}",
-        centers(model, metrics["columns"]),
+        *([choice(found["selection"])] if found.get("selection") else []),
+        centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         notes(metrics["notes"]),
         traffic(metrics["sites"]),
         following,
@@ -26,13 +31,43 @@ def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def centers(model: Any, columns: Sequence[str]) -> str:
-    """Centres in original units, one line each; columns beyond the terminal's width are only counted."""
-    # Of a fuzzy cluster the sum of u^m is known, which is no number of rows.
-    head = ["cluster", "weight" if hasattr(model, "m") else "size", *columns]
+def choice(found: Mapping[str, Any], width: int = 24) -> str:
+    """The curve of K as bars, the chosen one marked, and the sentence why."""
+    utf = "utf" in (getattr(sys.stdout, "encoding", "") or "").lower()
+    points = [(point["k"], float(point["value"])) for point in found["curve"]]
+    finite = [value for _, value in points if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    shown = [f"{value:,.0f}" if high >= 1e3 else f"{value:.4g}" for _, value in points]
+    room = max(map(len, shown))
     lines = [
-        [str(i), f"{size:.6g}", *(f"{value:.5g}" for value in center)]
-        for i, (size, center) in enumerate(zip(model.cluster_sizes_, model.cluster_centers_, strict=True))
+        f"  K = {k:<3} {text.rjust(room)}  {_bar(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
+        for (k, value), text in zip(points, shown, strict=True)
+    ]
+    better = "lower" if found["best"] == "min" else "higher"
+    stable = float(found["stability"]) if found["stability"] is not None else None
+    told = [] if stable is None else [f"Restarts agree to {stable:.2f} (1: the same partition each time)."]
+    return "\n".join([f"How many clusters, by {found['name']} ({better} is better):", *lines, found["why"], *told])
+
+
+def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
+    """From nothing at the least value to the whole width at the largest."""
+    if not math.isfinite(value):
+        return ""
+    eighths = round((value - low) / (high - low) * width * 8) if high > low else 0
+    if not utf:
+        return "#" * (eighths // 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def centers(model: Any, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+    """Centres in original units, one line each; columns beyond the terminal's width are only counted.
+
+    `rows` are the numbers of rows nearest to each; without them a fuzzy cluster has a weight, the sum of u^m.
+    """
+    head = ["cluster", "rows" if rows else "weight" if hasattr(model, "m") else "size", *columns]
+    lines = [
+        [str(i), f"{size:,}" if rows else f"{size:.6g}", *(f"{value:.5g}" for value in center)]
+        for i, (size, center) in enumerate(zip(rows or model.cluster_sizes_, model.cluster_centers_, strict=True))
     ]
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     room, shown = shutil.get_terminal_size().columns, len(head)
@@ -67,8 +102,12 @@ def traffic(sites: dict[str, dict[str, int]], most: int = 12) -> str:
 
 def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
     """The same for programs."""
+    found = run.analysis or {}
     return {
         **metrics,
+        "rows": (found.get("sizes") or {}).get("rows"),
+        "indices": found.get("indices"),
+        "selection": found.get("selection"),
         "run": str(run.folder),
         "model": str(run.model),
         "centers": model.cluster_centers_.tolist(),

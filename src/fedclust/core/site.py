@@ -89,6 +89,9 @@ class Site(Protocol):
     def rng(self) -> np.random.Generator: ...
     @property
     def memory(self) -> Mapping[str, Array]: ...
+    def stream(self, seed: int) -> np.random.Generator:
+        """The stream that a seed of the study and the party determine, in whatever step."""
+
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns: a list where they are in memory, else one block at a time."""
 

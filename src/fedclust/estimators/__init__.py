@@ -6,12 +6,26 @@ from typing import Any
 from fedclust.core.errors import DataError
 from fedclust.estimators.base import FederatedEstimator, read_model
 from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
+from fedclust.estimators.mixture import GaussianMixture
+from fedclust.estimators.variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 
-__all__ = ["METHODS", "CMeans", "FederatedEstimator", "FuzzyCMeans", "load"]
+__all__ = [
+    "METHODS",
+    "AveragedFuzzyCMeans",
+    "CMeans",
+    "FederatedEstimator",
+    "FuzzyCMeans",
+    "GaussianMixture",
+    "GradientFuzzyCMeans",
+    "load",
+]
 
 METHODS: dict[str, type[FederatedEstimator]] = {
     "c-means": CMeans,
     "fuzzy-c-means": FuzzyCMeans,
+    "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
+    "gradient-fuzzy-c-means": GradientFuzzyCMeans,
+    "gaussian-mixture": GaussianMixture,
 }
 
 

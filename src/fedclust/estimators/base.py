@@ -20,6 +20,8 @@ from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
 from fedclust.federation import Federation
+from fedclust.preprocessing.missing import MISSING
+from fedclust.preprocessing.schema import Column, plain_schema, schema_from
 
 FORMAT, VERSION = "fedclust-model", 1
 
@@ -31,19 +33,34 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     random_state: int | None
     notes_: list[str]
     columns_: tuple[str, ...]
+    schema_: dict[str, dict[str, Any]]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""
         if not isinstance(X, Federation):
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1)
+            gaps = True if self._missing == "refuse" else "allow-nan"
+            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1, ensure_all_finite=gaps)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
-        self.n_features_in_ = len(X.columns)
+        self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
+        self.schema_ = plain_schema(X.schema)
         self.seed_ = secrets.randbits(31) if self.random_state is None else int(self.random_state)
-        result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL))
+        result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL), missing=self._missing)
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *self.notes_]
         return self
+
+    @property
+    def _missing(self) -> str:
+        """What happens to rows with gaps, for methods that know more than to refuse them."""
+        found = getattr(self, "missing", "refuse")
+        require(found in MISSING, f"missing is {found!r}; choose one of {', '.join(MISSING)}")
+        return str(found)
+
+    @property
+    def _schema(self) -> dict[str, Column]:
+        """What the columns were declared to be; models of older versions know plain numbers only."""
+        return schema_from(getattr(self, "schema_", None) or {name: {} for name in self.columns_})
 
     @abstractmethod
     def protocol(self, fed: Federation) -> Protocol[Any]:
@@ -80,7 +97,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return model
 
     def _fitted(self) -> Iterable[str]:
-        names = ("n_features_in_", "feature_names_in_", "columns_", "seed_", "notes_", *self.kept)
+        names = ("n_features_in_", "feature_names_in_", "columns_", "schema_", "seed_", "notes_", *self.kept)
         return (name for name in names if hasattr(self, name))
 
     def _names(self, width: int) -> tuple[str, ...]:

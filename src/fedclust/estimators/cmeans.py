@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fedclust.algorithms import horizontal, start, vertical
+from fedclust.algorithms import horizontal, partial, start, vertical
 from fedclust.algorithms.model import Fitted
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.site import View
-from fedclust.core.types import Array, Floats
-from fedclust.estimators.base import FederatedEstimator, columns_of, require
+from fedclust.core.types import Floats, PartyId
+from fedclust.estimators.assigning import Assigning, FuzzyAssigning
+from fedclust.estimators.base import require
 from fedclust.federation import Federation, box_of
-from fedclust.kernels import cmeans, distances, fcm
+from fedclust.kernels import cmeans
 from fedclust.preprocessing import bounds as limits
-from fedclust.preprocessing import standardise
+from fedclust.preprocessing import schema, standardise
+from fedclust.preprocessing.missing import told
 
 STARTS = ("box", "party", "careful")
 SCALES = ("none", "minmax", "standardise")
 
 
-class _Lossless(FederatedEstimator):
+class _Lossless(Assigning):
     """What both share; `_m` is the fuzziness, 1 for hard c-means."""
 
     kept: ClassVar[tuple[str, ...]] = (
@@ -45,6 +46,7 @@ class _Lossless(FederatedEstimator):
     tol: float | None
     max_rounds: int
     scale: str
+    missing: str
     bounds: Any
     participation: float
     quorum: Quorum
@@ -52,21 +54,24 @@ class _Lossless(FederatedEstimator):
     _m: float
     _hide_singletons: bool = False
 
-    def protocol(self, fed: Federation) -> Protocol[tuple[Fitted, View | None, Floats | None]]:
+    def protocol(self, fed: Federation) -> Protocol[tuple[Fitted, View] | vertical.Settled]:
         self._check(fed)
         return self._over_rows(fed) if fed.split == "rows" else self._over_columns(fed)
 
-    def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View | None, Floats | None]]:
-        box = box_of(self.bounds, len(fed.columns))
-        self._enough((yield from limits.count(len(fed.columns))))
-        view = (yield from limits.agree(len(fed.columns))) if box is None else limits.declared(*box)
+    def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View]]:
+        width, missing, box = len(fed.columns), self._missing, box_of(self.bounds, len(fed.columns))
+        if fed.declared:
+            yield from schema.agree(fed.declared, missing)
+        self._enough((yield from limits.count(width, missing)))
+        gaps = yield from told(fed.columns, missing)
+        view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
         if self.scale == "standardise":
             view = yield from standardise.standardise(view)
         elif self.scale == "minmax" and box is not None:
             view = standardise.scaled(view, box[0], _positive(box[1] - box[0]))
         begin, notes = yield from self._begin(fed, view, box)
         fitted = yield from self._iterate(fed, view, view.points(begin))
-        return replace(fitted, start=begin, notes=(*notes, *fitted.notes)), view, None
+        return replace(fitted, start=begin, notes=(*gaps, *notes, *fitted.notes)), view
 
     def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         """Move the centres over a row split."""
@@ -81,6 +86,7 @@ class _Lossless(FederatedEstimator):
             participation=self.participation,
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
+            moved_by=partial.moved if view.missing == "partial" else None,
         )
 
     def _begin(
@@ -91,9 +97,10 @@ class _Lossless(FederatedEstimator):
             return self._given(fed), []
         rng = np.random.default_rng((self.seed_, 1))
         if self.start == "party":
-            return view.back((yield from start.party(view, self.n_clusters, fed.parties, rng))), []
+            return view.back((yield from start.party(view, self.n_clusters, fed.parties, self.seed_, rng))), []
         if self.start == "careful":
-            centers, drawn = yield from start.careful(view, self.n_clusters, self.seed_, rng)
+            seeding = partial.careful if view.missing == "partial" else start.careful
+            centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             told = (
                 f"Careful seeding found {self.n_clusters - drawn} candidates of five rows; {drawn} centres were drawn."
             )
@@ -101,22 +108,27 @@ class _Lossless(FederatedEstimator):
         seen = None if box is None else (view.points(box[0]), view.points(box[1]))
         return view.back((yield from start.box(view, self.n_clusters, self.seed_, seen))), []
 
-    def _over_columns(self, fed: Federation) -> Protocol[tuple[Fitted, View | None, Floats | None]]:
+    def _over_columns(self, fed: Federation) -> Protocol[vertical.Settled]:
         given = None if isinstance(self.start, str) else self._given(fed)
+        if fed.declared:
+            yield from schema.agree(fed.declared)
         how, box = self._views(fed, given)
-        table = yield from vertical.agree(fed.places, how)
+        drawn = given is None and self.start == "box"
+        places = vertical.box_places(fed.places, self.n_clusters, box, self.seed_) if drawn else None
+        table = yield from vertical.agree(fed.places, how, places)
         self._enough(table.rows)
-        fitted, d2 = yield from vertical.fit(
-            table,
-            "given" if given is not None else "careful" if self.start == "careful" else "box",
-            n_clusters=self.n_clusters,
-            m=self._m,
-            tol=self.tol,
-            max_rounds=self.max_rounds,
-            seed=self.seed_,
-            box=box,
+        return (
+            yield from vertical.fit(
+                table,
+                n_clusters=self.n_clusters,
+                m=self._m,
+                tol=self.tol,
+                max_rounds=self.max_rounds,
+                seed=self.seed_,
+                careful=given is None and not drawn,
+                show=bool(fed.holdings),
+            )
         )
-        return fitted, None, d2
 
     def _views(
         self, fed: Federation, centers: Floats | None
@@ -133,99 +145,42 @@ class _Lossless(FederatedEstimator):
         how = {p: vertical.Prepare(standardise=standard, centers=own.get(p)) for p in fed.parties}
         return how, None if standard else box
 
-    def _keep(self, fed: Federation, result: tuple[Fitted, View | None, Floats | None]) -> None:
-        fitted, view, d2 = result
+    def _keep(self, fed: Federation, result: tuple[Fitted, View] | vertical.Settled) -> None:
+        fitted = result.fitted if isinstance(result, vertical.Settled) else result[0]
         self.objective_ = fitted.objective
         self.n_rounds_ = len(fitted.history)
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": r.objective} for r in fitted.history]
         self.cluster_sizes_ = fitted.mass
-        self.notes_ = [*fitted.notes, *_constant(fed)]
+        self.notes_ = [*fitted.notes, *_constant(fed, self._missing)]
         if self.tol is not None and fitted.history and not fitted.history[-1].shift < self.tol:
             self.notes_.append(
                 f"Stopped after {self.max_rounds} rounds, before the centres moved by less than {self.tol:g}."
             )
-        if view is not None:
+        if isinstance(result, vertical.Settled):
+            self.labels_ = cmeans.labels_from(result.d2).astype(np.int32)
+            self._assemble(fed, result)
+        else:
+            view = result[1]
             self.origin_, self.spread_ = view.origin, view.spread
             self.cluster_centers_ = view.back(fitted.centers)
             self.start_centers_ = fitted.start
             self.scaled_centers_ = fitted.centers
             if all(holding.source.resident for holding in fed.holdings.values()) and fed.holdings:
-                blocks = [block for holding in fed.holdings.values() for block in holding.blocks(view)]
-                self.labels_ = np.concatenate([self._labels(block) for block in blocks])
-        elif d2 is not None:
-            self.labels_ = cmeans.labels_from(d2).astype(np.int32)
-            self._assemble(fed)
+                whole = view.missing == "refuse"
+                blocks = [held.blocks(view) if whole else self._looked_at(held) for held in fed.holdings.values()]
+                self.labels_ = np.concatenate([self._labels(block) for own in blocks for block in own])
 
-    def _assemble(self, fed: Federation) -> None:
-        """Put the slices of a column split together, which only one process can."""
-        kept = fed.memory()
-        if not kept:
+    def _assemble(self, fed: Federation, settled: vertical.Settled) -> None:
+        """Put the slices of a column split together, where the parties showed them."""
+        if settled.start is None or settled.end is None:
             return
-        width = len(fed.columns)
-        seen, origin, spread = np.empty((self.n_clusters, width)), np.zeros(width), np.ones(width)
-        for party, places in fed.places.items():
-            seen[:, places] = kept[party]["centers"]
-            origin[places] = kept[party].get("origin", 0.0)
-            spread[places] = kept[party].get("spread", 1.0)
-        plain = not any("origin" in own for own in kept.values())
-        self.origin_, self.spread_ = (None, None) if plain else (origin, spread)
-        self.scaled_centers_ = seen
-        self.cluster_centers_ = self._view().back(seen)
-
-    def predict(self, X: Any) -> NDArray[np.int32]:
-        """The nearest centre of each row; for a federation, of its rows in the order of its parties."""
-        if isinstance(X, Federation):
-            return self._predict_federation(X)
-        return self._labels(columns_of(self._rows(X)))
-
-    def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
-        if fed.split == "columns":
-            return cmeans.labels_from(self._squared(fed)).astype(np.int32)
-        return np.concatenate([self._labels(block) for block in self._blocks(fed)])
-
-    def _squared(self, fed: Federation) -> Floats:
-        """Squared distances over a column split, asked for as totals."""
-        check_is_fitted(self)
-        centers = vertical.slices(fed.places, self.cluster_centers_)
-        origin = None if self.origin_ is None else vertical.slices(fed.places, self.origin_[None, :])
-        spread = None if self.spread_ is None else vertical.slices(fed.places, self.spread_[None, :])
-        how = {
-            p: vertical.Prepare(
-                origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
-            )
-            for p in fed.parties
-        }
-
-        def script() -> Protocol[Floats]:
-            table = yield from vertical.agree(fed.places, how)
-            return (yield from vertical.squared(table, self.n_clusters))
-
-        return fed.run(script())[0]
-
-    def _blocks(self, fed: Federation) -> list[Array]:
-        if not fed.holdings:
-            raise DataError("labels stay at the sites; run 'fedclust site assign' there")
-        view = self._view()
-        return [view.of(block) for holding in fed.holdings.values() for block in holding.source.blocks()]
-
-    def _labels(self, block: Array) -> NDArray[np.int32]:
-        return distances.labels(block, self.scaled_centers_)[0]
-
-    def _rows(self, X: Any) -> Floats:
-        check_is_fitted(self)
-        if hasattr(X, "columns") and not hasattr(self, "feature_names_in_"):
-            X = self._named(X)  # fitted on a federation, so its columns go by name
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
-        return self._view().points(rows)
-
-    def _named(self, frame: Any) -> Array:
-        absent = [name for name in self.columns_ if name not in frame.columns]
-        if absent:
-            raise DataError(f"the rows have no column '{absent[0]}', which the model was fitted with")
-        return np.column_stack([np.asarray(frame[name], np.float64) for name in self.columns_])
-
-    def _view(self) -> View:
-        return View(np.zeros(self.n_features_in_, np.int32), self.origin_, self.spread_)
+        self.start_centers_ = _joined(fed, {p: own.centers for p, own in settled.start.items()})
+        self.cluster_centers_ = _joined(fed, {p: own.centers for p, own in settled.end.items()})
+        origin = {p: own.origin[None, :] for p, own in settled.end.items() if own.origin is not None}
+        spread = {p: own.spread[None, :] for p, own in settled.end.items() if own.spread is not None}
+        self.origin_ = _joined(fed, origin)[0] if origin else None
+        self.spread_ = _joined(fed, spread)[0] if spread else None
+        self.scaled_centers_ = self._view().points(self.cluster_centers_)
 
     def _given(self, fed: Federation) -> Floats:
         centers = np.asarray(self.start, np.float64)
@@ -262,7 +217,13 @@ class _Lossless(FederatedEstimator):
         require(self.scale in SCALES, f"scale is '{self.scale}'; choose one of {', '.join(SCALES)}")
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
+        if self._missing == "partial":
+            drawn = isinstance(self.start, str) and self.start == "party"
+            require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' with missing 'partial'")
+            paper = self.small_sites == "paper" or self._hide_singletons
+            require(not paper, "the papers' rules are for whole rows; leave them out with missing 'partial'")
         if fed.split == "columns":
+            require(self._missing == "refuse", "a column split needs every value; set missing to 'refuse'")
             drawn = isinstance(self.start, str) and self.start == "party"
             require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
             require(self.quorum == ALL, "a column split needs every party in every step; set quorum to 'all'")
@@ -278,6 +239,7 @@ class CMeans(_Lossless):
     start : "box", "party", "careful", or centres.
     tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
     scale : "none", "standardise", or "minmax" with public `bounds` (a pair, or a pair per column).
+    missing : "refuse" gaps, "drop" rows that have any, or "partial": distances over the values a row has.
     participation : share of the parties asked in each round.
     quorum : "all", or the number or share of parties that must answer.
     singletons : "paper" hides a site's cluster of one row, which costs exactness and leaks; see the threat model.
@@ -300,6 +262,7 @@ class CMeans(_Lossless):
         tol: float | None = 1e-6,
         max_rounds: int = 100,
         scale: str = "none",
+        missing: str = "refuse",
         bounds: Any = None,
         participation: float = 1.0,
         quorum: Quorum = "all",
@@ -312,6 +275,7 @@ class CMeans(_Lossless):
         self.tol = tol
         self.max_rounds = max_rounds
         self.scale = scale
+        self.missing = missing
         self.bounds = bounds
         self.participation = participation
         self.quorum = quorum
@@ -327,7 +291,7 @@ class CMeans(_Lossless):
         return self.singletons == "paper"
 
 
-class FuzzyCMeans(_Lossless):
+class FuzzyCMeans(FuzzyAssigning, _Lossless):
     """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
 
     Parameters are those of `CMeans`, and m.
@@ -351,6 +315,7 @@ class FuzzyCMeans(_Lossless):
         tol: float | None = 1e-6,
         max_rounds: int = 100,
         scale: str = "none",
+        missing: str = "refuse",
         bounds: Any = None,
         participation: float = 1.0,
         quorum: Quorum = "all",
@@ -363,6 +328,7 @@ class FuzzyCMeans(_Lossless):
         self.tol = tol
         self.max_rounds = max_rounds
         self.scale = scale
+        self.missing = missing
         self.bounds = bounds
         self.participation = participation
         self.quorum = quorum
@@ -377,15 +343,13 @@ class FuzzyCMeans(_Lossless):
         )
         return float(self.m)
 
-    def memberships(self, X: Any) -> Floats:
-        """The degree to which each row belongs to each cluster, rows by clusters."""
-        if isinstance(X, Federation):
-            if X.split == "columns":
-                return fcm.memberships_from(self._squared(X), self._m).T
-            return np.concatenate(
-                [fcm.memberships(block, self.scaled_centers_, self._m).T for block in self._blocks(X)]
-            )
-        return fcm.memberships(columns_of(self._rows(X)), self.scaled_centers_, self._m).T
+
+def _joined(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:
+    """Slices of points side by side, in the order of the study's columns."""
+    whole = np.empty((len(next(iter(parts.values()))), len(fed.columns)))
+    for party, places in fed.places.items():
+        whole[:, places] = parts[party]
+    return whole
 
 
 def _positive(width: Floats) -> Floats:
@@ -400,9 +364,9 @@ def _is_quorum(value: Any) -> bool:
     return value == ALL if isinstance(value, str) else (_whole(value) and value >= 1) or 0 < value <= 1
 
 
-def _constant(fed: Federation) -> list[str]:
+def _constant(fed: Federation, missing: str) -> list[str]:
     """Columns that hold one value everywhere, as far as this process can see."""
-    surveys = [(h.source.columns, h.survey) for h in fed.holdings.values()]
+    surveys = [(h.source.columns, h.under(missing)) for h in fed.holdings.values()]
     names = {name for own, _ in surveys for name in own}
     for own, found in surveys:
         names -= {name for name in own if name not in found.constant}

@@ -150,7 +150,7 @@ class GaussianMixture(_Lossless):
         self.entropy_ = found.entropy
         self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
         self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
-        super()._keep(fed, (fitted, frame.view, None))
+        super()._keep(fed, (fitted, frame.view))
         # What the base says about centres that still moved is not this method's stop.
         self.notes_ = [note for note in self.notes_ if "before the centres moved" not in note]
         self.objective_ = -self.log_likelihood_

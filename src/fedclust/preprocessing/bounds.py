@@ -17,14 +17,15 @@ from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats, Ints
 
-LEAST, MOST = -64, 63
+LEAST, MOST = -128, 127
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How many columns the study has."""
+    """How many columns the study has, and what it does about gaps."""
 
     count: int
+    missing: str = "refuse"
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,9 @@ def rows(site: Site, ask: Columns) -> Rows:
     return Rows(Exact.counts(site.rows))
 
 
-def count(columns: int) -> Protocol[int]:
-    """The number of rows of all parties together."""
-    return (yield from total(rows, Columns(columns))).rows.integers()[0]
+def count(columns: int, missing: str = "refuse") -> Protocol[int]:
+    """The number of rows of all parties together that take part."""
+    return (yield from total(rows, Columns(columns, missing))).rows.integers()[0]
 
 
 @dataclass(frozen=True)
@@ -56,24 +57,25 @@ def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
     return Marks(Exact.counts(marked(site.largest)))
 
 
-def marked(values: Floats) -> Ints:
+def marked(values: Floats, *, least: int = LEAST, most: int = MOST) -> Ints:
     """For each value a row of zeros with a one at its power of two."""
-    marks = np.zeros((len(values), MOST - LEAST + 1), np.int64)
+    marks = np.zeros((len(values), most - least + 1), np.int64)
     for row, value in zip(marks, values, strict=True):
-        exponent = max(power_above(value), LEAST) if value else LEAST
-        if exponent > MOST:
+        exponent = max(power_above(value), least) if value else least
+        if exponent > most or not np.isfinite(value):
             raise OutOfBounds(f"a value exceeds 2^{MOST}; scale the columns")
-        row[exponent - LEAST] = 1
+        row[exponent - least] = 1
     return marks
 
 
-def agree(columns: int) -> Protocol[View]:
+def agree(columns: int, missing: str = "refuse") -> Protocol[View]:
     """The view of raw columns under bounds that every party keeps."""
-    marks = (yield from total(magnitudes, Columns(columns))).marks.floats() > 0
+    marks = (yield from total(magnitudes, Columns(columns, missing))).marks.floats() > 0
     highest = marks.shape[1] - 1 - np.argmax(marks[:, ::-1], axis=1)
-    return View((highest + LEAST).astype(np.int32))
+    return View((highest + LEAST).astype(np.int32), missing=missing)
 
 
-def declared(low: Floats, high: Floats) -> View:
+def declared(low: Floats, high: Floats, missing: str = "refuse") -> View:
     """The view of raw columns under public bounds."""
-    return View(np.array([power_above(max(abs(a), abs(b))) for a, b in zip(low, high, strict=True)], np.int32))
+    exponents = [power_above(max(abs(a), abs(b))) for a, b in zip(low, high, strict=True)]
+    return View(np.array(exponents, np.int32), missing=missing)

@@ -5,18 +5,19 @@ One pass over sums of squares is wrong at large offsets; the second total is of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.protocol import Protocol, handler, heard
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, Limbs, Units
+from fedclust.core.types import Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import sums
 
 BITS = 51
+CONSTANT = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
 
 
 @dataclass(frozen=True)
@@ -30,20 +31,23 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Spread(Release):
-    rows: Exact = additive("the number of rows in all")
+    counts: Exact = additive("how many values each column has")
     sums: Exact = additive("a sum per column")
 
 
 @handler(releases=Spread)
 def spread(site: Site, ask: Deviation) -> Spread:
-    """Row count, and the sum of x or of (x - mean)^2, per column."""
+    """How many values a column has, and the sum of x or of (x - mean)^2 over them."""
     found: list[Exact] = []
+    counts = np.zeros(len(site.columns), np.int64)
     for block in site.blocks(ask.view):
         values = np.asarray(block, np.float64)
         if ask.mean is not None:
             values = (values - ask.mean[:, None]) ** 2
-        found.append(Exact(sums.exact(values, ask.unit), ask.unit))
-    return Spread(Exact.counts(site.rows), sum_of(found, ask.unit))
+        gap = np.isnan(values)
+        counts += gap.shape[1] - gap.sum(axis=1)
+        found.append(Exact(sums.exact(np.where(gap, 0.0, values), ask.unit), ask.unit))
+    return Spread(Exact.counts(counts), sum_of(found, ask.unit))
 
 
 def sum_of(parts: list[Exact], unit: Units) -> Exact:
@@ -57,23 +61,40 @@ def sum_of(parts: list[Exact], unit: Units) -> Exact:
 
 @dataclass(frozen=True)
 class Columns:
-    """Exact statistics of the columns over all parties (population variance)."""
+    """Exact statistics of the columns over all parties (population variance), of the values that are there."""
 
-    rows: int
+    counts: Ints
     mean: Floats
     sd: Floats
 
 
 def columns(view: View) -> Protocol[Columns]:
-    """Row count, mean and standard deviation of each column."""
+    """Number of values, mean and standard deviation of each column; a column must have some value somewhere."""
     unit = (view.exponents - BITS).astype(np.int32)
-    first = yield from total(spread, Deviation(view, None, unit))
-    rows = first.rows.integers()[0]
-    mean = first.sums.floats() / rows
+    first, parties = yield from heard(spread, Deviation(view, None, unit))
+    counts = np.array(first.counts.integers(), np.int64)
+    mean = first.sums.floats() / counts
     bound = [power_above((np.ldexp(1.0, e) + abs(m)) ** 2) for e, m in zip(view.exponents, mean, strict=True)]
-    unit = (np.array(bound) - BITS).astype(np.int32)
-    second = yield from total(spread, Deviation(view, mean, unit))
-    return Columns(rows, mean, np.sqrt(second.sums.floats() / rows))
+    squares, counts = yield from _squares(view, mean, np.array(bound), parties)
+    sd = np.sqrt(squares / counts)
+    return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT, sd, 0.0))
+
+
+def _squares(view: View, mean: Floats, bound: Ints, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
+    """Sums of squared deviations, asked for again at a finer unit while they show too few digits.
+
+    At a large offset they are far below what bounds them. A sum of squares is at least each of its terms, so it bounds
+    them in turn; two steps reach the last digit that the rows themselves can have.
+    """
+    for _ in range(3):
+        found, parties = yield from heard(spread, Deviation(view, mean, (bound - BITS).astype(np.int32)), among=parties)
+        squares = found.sums.floats()
+        few = squares < np.ldexp(1.0, bound - 8)
+        if not few.any():
+            break
+        closer = np.where(squares > 0, np.frexp(squares)[1], bound - BITS + 1)
+        bound = np.where(few, np.minimum(closer, bound), bound)
+    return squares, np.array(found.counts.integers(), np.int64)
 
 
 def standardise(view: View) -> Protocol[View]:
@@ -84,7 +105,6 @@ def standardise(view: View) -> Protocol[View]:
 
 def scaled(view: View, origin: Floats, spread: Floats) -> View:
     """A view with origin and spread, bounded by what bounds the raw columns."""
-    seen = View(view.exponents, origin, spread)
+    seen = replace(view, origin=origin, spread=spread)
     largest = seen.largest(np.ldexp(1.0, view.exponents))
-    exponents = np.array([power_above(value) for value in largest], np.int32)
-    return View(exponents, origin, spread)
+    return replace(seen, exponents=np.array([power_above(value) for value in largest], np.int32))

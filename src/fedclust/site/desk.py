@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +13,11 @@ from fedclust.core.errors import DataError, OutOfBounds, WireError
 from fedclust.core.protocol import HANDLERS, Keep
 from fedclust.core.types import Array, PartyId
 from fedclust.site.gate import Gate
-from fedclust.site.holding import Holding, Turn
+from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import Policy
+
+WRITE = os.O_WRONLY | os.O_CREAT
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,11 @@ class State:
 class Desk:
     """A party's desk: rows, policy, ledger and memory behind one verb."""
 
-    def __init__(self, holding: Holding, policy: Policy, *, seed: int = 0, folder: Path | None = None) -> None:
+    def __init__(
+        self, holding: Holding, policy: Policy, *, seed: int = 0, folder: Path | None = None, durable: bool = True
+    ) -> None:
         self.holding = holding
-        self.gate = Gate(holding.party, policy, Ledger(folder))
+        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable))
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
@@ -48,6 +53,7 @@ class Desk:
 
     def answer(self, call: Call) -> Sealed | Refusal:
         """The answer to a call, or a code."""
+        self.trouble = None
         try:
             return self._answer(call)
         except DataError as error:
@@ -63,7 +69,7 @@ class Desk:
         """The same for a call as bytes carry it."""
         try:
             call = Call.decode(data)
-        except WireError as error:
+        except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
             return self._refuse("not-understood", error)
         return self.answer(call)
 
@@ -71,9 +77,10 @@ class Desk:
         if (again := self._answered(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
-        if code := self.gate.admit(call, handler, self.holding.survey.rows):
+        missing = missing_in(call.message)
+        if code := self.gate.admit(call, handler, self.holding.under(missing).rows):
             return Refusal(self.party, code)
-        turn = Turn(self.holding, (self.seed, call.step), self.memory.get(call.run, {}))
+        turn = Turn(self.holding, (self.seed, call.step), self.memory.get(call.run, {}), missing)
         answer = handler.answer(turn, call.message)
         release = answer.release if isinstance(answer, Keep) else answer
         sealed = self.gate.seal(call, handler, release)
@@ -84,29 +91,34 @@ class Desk:
 
     def _answered(self, call: Call) -> Sealed | Refusal | None:
         """A step is answered once: the same question again gets the same answer, another one gets none."""
-        last = self.gate.ledger.last(call.run)
-        if last is None or call.step > last.step:
-            return None
-        if call.step < last.step or call.digest.hex() != last.call:
-            return Refusal(self.party, "step-reused")
         if self._last and self._last[:3] == (call.run, call.step, call.digest):
             return self._last[3]
-        return None
+        last = self.gate.ledger.last(call.run)
+        passed = self._last[1] if self._last and self._last[0] == call.run else 0
+        if call.step <= passed:
+            return Refusal(self.party, "step-reused")
+        if last is None or call.step > last.step or (call.step == last.step and call.digest.hex() == last.call):
+            return None
+        return Refusal(self.party, "step-reused")
 
     def _refuse(self, code: str, error: Exception) -> Refusal:
         self.trouble = error
+        if self._path:
+            path = self._path.with_name("trouble.log")
+            with contextlib.suppress(OSError), os.fdopen(os.open(path, WRITE | os.O_APPEND, 0o600), "a") as file:
+                file.write(f"{code}: {type(error).__name__}: {error}\n")
         return Refusal(self.party, code)
 
     def _remember(self, call: Call, sealed: Sealed, memory: dict[str, Array]) -> None:
-        self.memory[call.run] = memory
         if self._path:
             state = State(call.run, call.step, call.digest, sealed.packed, memory)
             draft = self._path.with_suffix(".new")
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(os.open(draft, WRITE | os.O_TRUNC, 0o600), "wb") as file:
                 file.write(wire.encode(state))
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(self._path)
+        self.memory[call.run] = memory
 
     def _restore(self, path: Path) -> None:
         state = wire.decode(State, path.read_bytes())

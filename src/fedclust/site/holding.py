@@ -3,45 +3,64 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
-from fedclust.core.errors import OutOfBounds
+from fedclust.core.errors import DataError, OutOfBounds
 from fedclust.core.site import View
-from fedclust.core.types import Array, Floats, PartyId
-from fedclust.site.sources import Source, Survey, survey
+from fedclust.core.types import Array, Floats, Ints, PartyId
+from fedclust.preprocessing.missing import MISSING
+from fedclust.preprocessing.schema import Schema
+from fedclust.site.sources import Source, Survey, survey, taking_part
 
 
 class Holding:
-    """Rows under a party's name, surveyed once; of rows in memory the last view is kept."""
+    """Rows under a party's name, surveyed once for each way with gaps; of rows in memory the last view is kept.
 
-    def __init__(self, party: PartyId, source: Source) -> None:
+    `schema` is what the party declares its columns to be.
+    """
+
+    def __init__(self, party: PartyId, source: Source, schema: Schema | None = None) -> None:
         self.party = party
         self.source = source
+        self.schema = dict(schema or {})
+        self._surveys: dict[str, Survey] = {}
         self._admitted: View | None = None
         self._view: View | None = None
         self._seen: list[Array] | None = None
 
-    @cached_property
+    @property
     def survey(self) -> Survey:
-        return survey(self.source)
+        """The facts of rows that may have no gaps."""
+        return self.under("refuse")
+
+    def under(self, missing: str) -> Survey:
+        """The facts of the rows that take part under a way with gaps; refuses rows that cannot."""
+        if missing not in MISSING:
+            raise DataError(f"{self.party} was asked to treat gaps in a way it does not know; update fedclust")
+        if missing not in self._surveys:
+            self._surveys[missing] = survey(self.source, missing)
+        return self._surveys[missing]
 
     @cached_property
-    def largest(self) -> Floats:
-        return self.survey.largest
+    def declared(self) -> dict[str, bytes]:
+        return {name: column.fingerprint() for name, column in self.schema.items()}
 
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns, as the study looks at them; a column beyond its bound is refused."""
-        if view is not self._admitted and not view.admits(self.largest):
+        if view is not self._admitted and not view.admits(self.under(view.missing).largest):
             raise OutOfBounds(f"a column of {self.party} exceeds its bound; scale the columns or declare wider bounds")
         self._admitted = view
         if not self.source.resident:
-            return (view.of(block) for block in self.source.blocks())
+            return self._looked_at(view)
         if self._seen is None or not view.same(self._view):
-            self._view, self._seen = view, [view.of(block) for block in self.source.blocks()]
+            self._view, self._seen = view, list(self._looked_at(view))
         return self._seen
+
+    def _looked_at(self, view: View) -> Iterator[Array]:
+        return (view.of(taking_part(block, view.missing)) for block in self.source.blocks())
 
     @cached_property
     def row_key(self) -> bytes:
@@ -53,11 +72,20 @@ class Holding:
         return digest.digest()
 
 
+def missing_in(message: object) -> str:
+    """The way with gaps that a question asks for, in its own words or in its view; else there must be none."""
+    asked = getattr(message, "missing", None) or getattr(getattr(message, "view", None), "missing", None)
+    return str(asked or "refuse")
+
+
 class Turn:
     """One step at one site: what `core.site.Site` promises to a handler."""
 
-    def __init__(self, holding: Holding, stream: tuple[int, int], memory: Mapping[str, Array]) -> None:
+    def __init__(
+        self, holding: Holding, stream: tuple[int, int], memory: Mapping[str, Array], missing: str = "refuse"
+    ) -> None:
         self._holding = holding
+        self._missing = missing
         self._stream = stream
         self.memory = memory
 
@@ -70,18 +98,37 @@ class Turn:
         return self._holding.source.columns
 
     @property
+    def declared(self) -> Mapping[str, bytes]:
+        return self._holding.declared
+
+    @property
     def rows(self) -> int:
-        return self._holding.survey.rows
+        return self._holding.under(self._missing).rows
+
+    @property
+    def left_out(self) -> int:
+        return self._holding.under(self._missing).left_out
+
+    @property
+    def gaps(self) -> Ints:
+        return self._holding.under(self._missing).gaps
 
     @property
     def largest(self) -> Floats:
-        return self._holding.largest
+        return self._holding.under(self._missing).largest
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """The stream that (study seed, step, party) determines."""
-        name = int.from_bytes(hashlib.sha256(self.party.encode()).digest()[:8], "little")
-        return np.random.default_rng((*self._stream, name))
+        return np.random.default_rng((*self._stream, self._name))
+
+    def stream(self, seed: int) -> np.random.Generator:
+        """The stream that (seed, party) determines, in whatever step."""
+        return np.random.default_rng((seed, self._name))
+
+    @property
+    def _name(self) -> int:
+        return int.from_bytes(hashlib.sha256(self.party.encode()).digest()[:8], "little")
 
     def blocks(self, view: View) -> Iterable[Array]:
         return self._holding.blocks(view)

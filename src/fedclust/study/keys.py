@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from sys import float_info
 from typing import Any
 
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.selection import CRITERIA, RULES
 from fedclust.site.policy import PROFILES
+from fedclust.validation.indices import BEST
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,15 @@ def _quorum(value: Any) -> bool:
     return value == "all" or (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
-def _range(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"\s*\d+\s*\.\.\s*\d+\s*", value) is not None
+def k_range(value: Any) -> tuple[int, int] | None:
+    """The ends of a range such as "2..8", or None."""
+    found = re.fullmatch(r"\s*(\d{1,6})\s*\.\.\s*(\d{1,6})\s*", value) if isinstance(value, str) else None
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _clusters(value: Any) -> bool:
+    ends = k_range(value)
+    return COUNT.fits(value) or value == "auto" or (ends is not None and 1 <= ends[0] < ends[1])
 
 
 def _name(value: Any) -> bool:
@@ -91,9 +100,10 @@ TOP = {
     "privacy": TABLE,
     "sites": TABLE,
 }
+CHOOSING = ("criterion", "index", "rule", "restarts")  # how k is found where it is not given
 CLUSTER = {
     "method": _choice(*METHODS),
-    "k": replace(COUNT, later=_range),
+    "k": Key("a whole number of at least 1, a range such as '2..8', or 'auto'", _clusters),
     "m": Key("a number above 1", lambda value: _number(value) and value > 1),
     "tol": Key("a number of at least 0, or 'none'", lambda value: value == "none" or (_number(value) and value >= 0)),
     "max_rounds": COUNT,
@@ -107,7 +117,10 @@ CLUSTER = {
     "singletons": _choice("none", "paper"),
     "small_sites": _choice("none", "paper"),
     "seed": SEED,
-    "index": Key("left out", lambda _: False, later=lambda _: True),
+    "criterion": _choice(*CRITERIA),
+    "index": _choice(*BEST),
+    "rule": _choice(*RULES),
+    "restarts": COUNT,
 }
 PRIVACY = {"aggregation": _choice("plain", later=("secure", "blind"))}
 SITE = {
@@ -143,8 +156,6 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
 
 
 LATER = {
-    "k": "choosing k over a range is not in this version; give one number, such as k = 3",
-    "index": "choosing k by an index is not in this version; leave it out and give k as one number",
     "missing": "that is not in this version; leave it out, and take rows with missing values out of the files",
 }
 

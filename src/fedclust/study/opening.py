@@ -65,9 +65,9 @@ def opened(study: Study) -> Opened:
         for holding in fed.holdings.values():
             holding.source.ids()  # refuses ids that repeat
     in_all = sum(rows) if study.split == "rows" else min(rows)
-    if in_all < study.cluster.k:
+    if in_all < study.cluster.most:
         raise DataError(
-            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.k}; ask for fewer clusters"
+            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
         )
     if study.cluster.options.get("quorum", "all") == "all":
         _floors(fed)

@@ -24,12 +24,29 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """Where to look for k, None: where the sites' own findings lead; `how` is what `select_k` takes by these names."""
+
+    ks: tuple[int, ...] | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Cluster:
-    """What to look for. `options` holds what the study says beyond that, by the estimator's own names."""
+    """What to look for: `k` clusters, or as many as `choice` finds.
+
+    `options` holds what the study says beyond that, by the estimator's own names.
+    """
 
     method: str
-    k: int
+    k: int | None
     options: Mapping[str, Any] = field(default_factory=dict)
+    choice: Choice | None = None
+
+    @property
+    def most(self) -> int:
+        """The largest number of clusters that is certain to be tried."""
+        return self.choice.ks[-1] if self.choice and self.choice.ks else self.k or 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +82,9 @@ class Study:
     def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
         """The study's method, ready to fit; `columns` are the sites' where the study names none."""
         kind = METHODS[self.cluster.method]
-        return kind(n_clusters=self.cluster.k, scale=self.scale, bounds=self._bounds(columns), **self.cluster.options)
+        ready = kind(scale=self.scale, bounds=self._bounds(columns), **self.cluster.options)
+        ready.set_params(n_clusters=self.cluster.most)
+        return ready
 
     def _bounds(self, columns: Sequence[str] | None) -> list[tuple[float, float]] | tuple[float, float] | None:
         if not isinstance(self.bounds, Mapping):

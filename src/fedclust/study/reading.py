@@ -9,8 +9,8 @@ from typing import Any
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.study import toml
-from fedclust.study.keys import CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked
-from fedclust.study.parts import Cluster, Site, Study
+from fedclust.study.keys import CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
+from fedclust.study.parts import Choice, Cluster, Site, Study
 
 
 def read_study(path: str | Path, *, folder: Path | None = None) -> Study:
@@ -59,16 +59,31 @@ def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
     for name, value in table.items():
         if name == "seed":
             options["random_state"] = value
-        elif name not in {"method", "k"}:
+        elif name not in {"method", "k", *CHOOSING}:
             if name not in taken:
                 raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
             options[name] = None if value == "none" else value
-    start = table.get("start")
+    start, choice = table.get("start"), _choice(table)
+    if isinstance(start, list) and choice is not None:
+        raise StudyError("start in [cluster] gives centres where k is to be chosen; give k as their number")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
             f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
         )
-    return Cluster(table["method"], table["k"], options)
+    return Cluster(table["method"], None if choice else table["k"], options, choice)
+
+
+def _choice(table: Mapping[str, Any]) -> Choice | None:
+    """How k is to be chosen; None where it is a number."""
+    how = {name: table[name] for name in CHOOSING if name in table}
+    if isinstance(table["k"], int):
+        for name in how:
+            raise StudyError(f"{name} in [cluster] says how to choose k, which is {table['k']}; give a range as k")
+        return None
+    if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
+        raise StudyError("criterion 'two-step' takes no index and no rule; leave them out, or the criterion")
+    ends = k_range(table["k"])
+    return Choice(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 
 
 def _site(name: str, table: Any, split: str, folder: Path) -> Site:

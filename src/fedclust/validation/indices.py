@@ -24,7 +24,7 @@ from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.kernels import distances, sums
+from fedclust.kernels import distances, partial, sums
 from fedclust.validation import formulas
 from fedclust.validation.terms import DEEP, PARTS, Terms, deep
 
@@ -73,8 +73,9 @@ class Sums(Release):
 def around(site: Site, ask: Around) -> Sums:
     """One sweep over the rows."""
     found = ask.terms.none(len(ask.centers))
+    squared = partial.squared if ask.view.missing == "partial" else distances.squared
     for block in site.blocks(ask.view):
-        for part, limbs in ask.terms.of(distances.squared(block, ask.centers)).items():
+        for part, limbs in ask.terms.of(squared(block, ask.centers)).items():
             sums.add(found[part], limbs)
     return Sums(Exact.counts(site.rows), **ask.terms.exact(found))
 
@@ -139,7 +140,9 @@ def scores(
 
 def _crisp(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict[str, float]]:
     """Indices of labels: their means first, then distances to them. A label without rows is left out."""
-    ask = horizontal.Centers(view, centers, 1.0, np.zeros(len(centers), np.int32), singletons=False, small_sites=False)
+    if view.missing == "partial":
+        raise StudyError(f"{' and '.join(CRISP)} need whole rows; choose another index, or drop rows with gaps")
+    ask = horizontal.question(view, centers, 1.0)
     groups = yield from total(horizontal.moments, ask)
     sizes, pull = groups.mass.floats(), groups.pull
     used = used_labels(sizes)
@@ -218,6 +221,7 @@ def checked(names: Iterable[str], clusters: int, p: float, q: float) -> tuple[st
 
 
 def _reach(view: View, centers: Floats) -> int:
-    """An exponent above any squared distance between a row and a centre, roundings included."""
-    far = zip(view.exponents.tolist(), np.abs(centers).max(axis=0).tolist(), strict=True)
-    return power_above(math.fsum((2.0**e + v) ** 2 for e, v in far)) + 1
+    """An exponent above any squared distance between a row and a centre, roundings and filled gaps included."""
+    far = (np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)) ** 2
+    most = len(far) * float(far.max()) if view.missing == "partial" else math.fsum(far.tolist())
+    return power_above(most) + 1

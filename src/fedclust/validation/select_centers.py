@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedclust.algorithms.gaussians import BITS, within
+from fedclust.algorithms.gaussians import ALL, BITS, half, within
 from fedclust.algorithms.mixture import Frame
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
@@ -32,7 +32,6 @@ from fedclust.kernels.sums import Sums
 TRIES = 3  # of the places for a new centre, how many c-means starts from
 ROUNDS = 40
 LEVEL = 1e-5  # c-means stops when a round lowers the objective by less than this share
-ALL = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
 
 
 @dataclass(frozen=True)
@@ -120,28 +119,6 @@ def gains(site: Site, ask: Lots) -> Gains:
     return Gains(Exact(np.concatenate(found), np.repeat(units, [len(lot.places) for lot in ask.lots])))
 
 
-def half(x: Floats, part: int, seed: int) -> Floats:
-    """The rows of a block that are in a part, which a row's own bits and the seed decide, not who holds it.
-
-    Halvings differ in the bit of the row's hash that they look at; rows that are equal stay together.
-    """
-    if part == ALL:
-        return x
-    hashed = np.full(x.shape[1], seed, np.uint64)
-    for column in x + 0.0:  # -0 is 0
-        hashed = _mixed(hashed ^ np.ascontiguousarray(column).view(np.uint64))
-    halving, side = divmod(part - 1, 2)
-    return np.ascontiguousarray(x[:, ((hashed >> np.uint64(halving)) & np.uint64(1)) == side])
-
-
-def _mixed(h: Limbs) -> Limbs:
-    """The finaliser of SplitMix64: every bit of the result depends on every bit of h."""
-    h = h + np.uint64(0x9E3779B97F4A7C15)
-    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(h ^ (h >> np.uint64(31)), np.uint64)
-
-
 T = TypeVar("T")
 
 
@@ -164,33 +141,33 @@ class Grown:
     objective: float
 
 
-def grow(of: Frame, most: int, *, parts: Sequence[int] = (ALL,), seed: int = 0) -> Protocol[list[list[Grown]]]:
+def grow(of: Frame, most: int, *, parts: Sequence[int] = (ALL,)) -> Protocol[list[list[Grown]]]:
     """For each part, the centres for K = 1, 2, ..., most."""
     width = len(of.reach)
-    found = yield from _settle(of, [Lot(part, np.zeros((1, width)), np.empty((0, width))) for part in parts], seed)
+    found = yield from _settle(of, [Lot(part, np.zeros((1, width)), np.empty((0, width))) for part in parts])
     grown = [[one] for one in found]
     for _ in range(1, most):
         last = [runs[-1] for runs in grown]
-        lots = yield from _starts(of, last, seed)
-        found = yield from _settle(of, lots, seed)
+        lots = yield from _starts(of, last)
+        found = yield from _settle(of, lots)
         for runs in grown:
             runs.append(min((one for one in found if one.part == runs[0].part), key=lambda one: one.objective))
     for k in range(most - 1, 1, -1):
         lots = [Lot(runs[k].part, _joined(runs[k]), np.empty((0, width))) for runs in grown]
-        for runs, one in zip(grown, (yield from _settle(of, lots, seed)), strict=True):
+        for runs, one in zip(grown, (yield from _settle(of, lots)), strict=True):
             if one.objective < runs[k - 1].objective:
                 runs[k - 1] = one
     return grown
 
 
-def _settle(of: Frame, lots: Sequence[Lot], seed: int) -> Protocol[list[Grown]]:
+def _settle(of: Frame, lots: Sequence[Lot]) -> Protocol[list[Grown]]:
     """c-means from each lot's centres; a centre without rows stays where it is."""
     now = list(lots)
     found: list[Grown | None] = [None] * len(now)
     active = list(range(len(now)))
     for _ in range(ROUNDS):
         asked = [now[j] for j in active]
-        sums = yield from total(move, Lots(of.view, of.reach, seed, tuple(asked)))
+        sums = yield from total(move, Lots(of.view, of.reach, of.seed, tuple(asked)))
         mass, pull, objectives = sums.mass.floats(), sums.pull.floats(), sums.objective.floats().tolist()
         cuts = np.cumsum([len(lot.centers) for lot in asked])[:-1]
         going: list[int] = []
@@ -210,16 +187,16 @@ def _settle(of: Frame, lots: Sequence[Lot], seed: int) -> Protocol[list[Grown]]:
     return [one for one in found if one is not None]
 
 
-def _starts(of: Frame, last: Sequence[Grown], seed: int) -> Protocol[list[Lot]]:
+def _starts(of: Frame, last: Sequence[Grown]) -> Protocol[list[Lot]]:
     """For each part a few sets of one centre more, at the places that gain most."""
     lots = [Lot(one.part, one.centers, np.empty((0, len(of.reach)))) for one in last]
-    squares = (yield from total(widths, Lots(of.view, of.reach, seed, tuple(lots)))).squares.floats()
+    squares = (yield from total(widths, Lots(of.view, of.reach, of.seed, tuple(lots)))).squares.floats()
     cuts = np.cumsum([len(one.centers) for one in last])[:-1]
     lots = [
         replace(lot, places=_places(one, own))
         for lot, one, own in zip(lots, last, np.split(squares, cuts), strict=True)
     ]
-    found = (yield from total(gains, Lots(of.view, of.reach, seed, tuple(lots)))).gains.floats()
+    found = (yield from total(gains, Lots(of.view, of.reach, of.seed, tuple(lots)))).gains.floats()
     out = []
     for lot, own in zip(lots, np.split(found, np.cumsum([len(lot.places) for lot in lots])[:-1]), strict=True):
         best = np.argsort(-own, kind="stable")[:TRIES]

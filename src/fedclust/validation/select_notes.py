@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.validation.select_two_step import STRONG, Choice, Score
+from fedclust.validation.select_two_step import Choice, Score
 
 CLOSE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
 LEVEL = 0.01  # of an index: less is level
@@ -26,12 +26,18 @@ def of_mixtures(choice: Choice, k: int, high: int, *, given: bool) -> list[str]:
     """What to say of the two-step's choice."""
     notes = []
     strong = "" if choice.strength is None else f"prediction strength {choice.strength:.2f}"
-    if choice.why == "none" and k == 1:
-        why = f" (BIC would say {choice.k_bic}, but {strong} is below {STRONG})" if strong else ""
+    if choice.k == 1 and k == 1:
+        rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
+        why = f" (mixtures would say {rival}, but such clusters do not come back in halves: {strong})" if strong else ""
         notes.append(f"No structure found: one cluster describes the rows best{why}.")
+    if choice.why == "halves" and k == choice.k:
+        notes.append(
+            f"The rows are no Gaussians: ICL says {choice.k_icl}, but those do not come back in halves ({strong}); "
+            f"{k} is the largest number of clusters that do."
+        )
     if choice.why == "bic" and k == choice.k:
         notes.append(f"Overlapping clusters: ICL says 1, BIC says {k}, and they come back in halves ({strong}).")
-    if choice.why == "icl":
+    if choice.why == "icl" and k == choice.k:
         notes += _rivals(choice.scores, k)
     if given and k == high:
         notes.append(f"The choice is the largest K asked for; ask for more than {high} to see whether it holds.")

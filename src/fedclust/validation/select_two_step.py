@@ -1,9 +1,14 @@
-"""How many clusters the rows have, and whether any: mixtures compared by ICL, then by BIC where a second look agrees.
+"""How many clusters the rows have, and whether any: mixtures compared by ICL, and a second look at halves of the rows.
 
 For K = 1, 2, ... and each family of covariance, EM climbs from the centres of c-means, all together. A mixture of which
 two components lie in one place (nearer than SEPARATE standard deviations) describes a heavy tail, not two clusters, and
-is dropped. Of the others, K_I has the least ICL and K_B the least BIC. K_I > 1 is the answer; else K_B > 1 if its
-clusters come back in halves of the rows (prediction strength at least STRONG); else there is no structure: K = 1.
+is dropped. Of the others, K_I has the least ICL and K_B the least BIC.
+
+1. K_I > 1 is the answer if that mixture's components come back in halves of the rows (prediction strength at least
+   RETURNS). If not, they are pieces of groups that are no Gaussians, and the answer is the largest K up to K_I whose
+   c-means clusters do come back (at least STABLE).
+2. K_I = 1, but K_B > 1: clusters overlap; K_B is the answer if its c-means clusters come back (at least STRONG).
+3. Else there is no structure: K = 1.
 """
 
 from __future__ import annotations
@@ -19,11 +24,13 @@ from fedclust.algorithms.mixture import FAMILIES, TINY, Evaluated, Family, Frame
 from fedclust.core.protocol import Protocol
 from fedclust.core.types import Floats
 from fedclust.validation.select_centers import Grown, grow
-from fedclust.validation.strength import prediction_strength
+from fedclust.validation.strength import halves
 
 ROUNDS = 25
 LEVEL = 1e-6  # EM stops when a round adds less to the mean log-likelihood
 SEPARATE = 0.75
+RETURNS = 0.5
+STABLE = 0.75
 STRONG = 0.7
 
 
@@ -45,19 +52,18 @@ class Score:
 
 @dataclass(frozen=True)
 class Choice:
-    """The number of clusters, why, and c-means centres for each K that was looked at."""
+    """The number of clusters, and c-means centres for each K that was looked at.
+
+    `why` is the step that decided: "icl", "halves", "bic" or "none"; `strength` the prediction strength it turned on.
+    """
 
     k: int
+    why: str
     k_icl: int
     k_bic: int
     strength: float | None
     scores: tuple[Score, ...]
     centers: tuple[Grown, ...]
-
-    @property
-    def why(self) -> str:
-        """Which step decided: icl, bic or none."""
-        return "icl" if self.k_icl > 1 else "bic" if self.k > 1 else "none"
 
 
 def separation(of: Evaluated) -> float:
@@ -84,18 +90,29 @@ def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Score]]:
     ]
 
 
-def choose(of: Frame, most: int, *, ks: Sequence[int] | None = None, seed: int = 0) -> Protocol[Choice]:
+def choose(of: Frame, most: int, *, ks: Sequence[int] | None = None) -> Protocol[Choice]:
     """Look at K = 1, ..., most, or at 1 and some of the others."""
-    ((*grown,),) = yield from grow(of, most, seed=seed)
-    scores = yield from evaluate(of, [one.centers for one in grown if ks is None or len(one.centers) in {1, *ks}])
-    k_icl, k_bic = least(scores, "icl"), least(scores, "bic")
-    if k_icl > 1 or k_bic == 1:
-        return Choice(k_icl, k_icl, k_bic, None, tuple(scores), tuple(grown))
-    strong = yield from prediction_strength(of, k_bic, seed=seed)
-    return Choice(k_bic if strong >= STRONG else 1, k_icl, k_bic, strong, tuple(scores), tuple(grown))
+    ((*grown,),) = yield from grow(of, most)
+    some = range(1, most + 1) if ks is None else sorted({1, *ks})
+    scores = yield from evaluate(of, [grown[k - 1].centers for k in some])
+    best, k_bic = least(scores, "icl"), least(scores, "bic").k
+    k, why, strong = 1, "none", None
+    if best.k > 1:
+        halved = yield from halves(of, best.k)
+        strong = yield from halved.strength_of_mixture(best.k, best.family, tol=LEVEL, max_rounds=ROUNDS)
+        k, why = best.k, "icl"
+        if strong < RETURNS:
+            fewer = [n for n in some if 1 < n <= best.k]
+            strengths = yield from halved.strengths(fewer)
+            k, why = max((n for n, s in zip(fewer, strengths, strict=True) if s >= STABLE), default=1), "halves"
+    elif k_bic > 1:
+        halved = yield from halves(of, k_bic)
+        (strong,) = yield from halved.strengths([k_bic])
+        k, why = (k_bic, "bic") if strong >= STRONG else (1, "none")
+    return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, tuple(scores), tuple(grown))
 
 
-def least(scores: Sequence[Score], criterion: str) -> int:
-    """The K of the least criterion among mixtures that were not dropped; the smallest of equals."""
+def least(scores: Sequence[Score], criterion: str) -> Score:
+    """The least by a criterion among mixtures that were not dropped; of equals the one with fewer components."""
     kept = [s for s in scores if not s.dropped]
-    return min(kept, key=lambda s: (getattr(s, criterion), s.k)).k
+    return min(kept, key=lambda s: (getattr(s, criterion), s.k))

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.gaussians import Gaussians, scores, whiten
-from fedclust.algorithms.mixture import Frame, nearest
+from fedclust.algorithms.gaussians import ALL, Gaussians, half, scores, whiten
+from fedclust.algorithms.mixture import Family, Frame, climb, gaussians, nearest, start
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.validation.select_centers import ALL, grow, half
+from fedclust.validation.select_centers import Grown, grow
 
 HALVINGS = 2
 
@@ -79,15 +79,38 @@ def compare(view: View, pairs: Sequence[Pair], *, seed: int = 0) -> Protocol[lis
     return [part.reshape(shape) for part, shape in zip(np.split(counts, cuts), shapes, strict=True)]
 
 
-def prediction_strength(of: Frame, k: int, *, seed: int) -> Protocol[float]:
-    """The mean over a few halvings, and over which half predicts."""
-    parts = range(1, 2 * HALVINGS + 1)
-    grown = yield from grow(of, k, parts=parts, seed=seed)
-    own = {runs[0].part: Partition(nearest(runs[-1].centers)) for runs in grown}
-    # The halves of one halving are parts 1 and 2, 3 and 4, ...
-    pairs = [Pair(part, own[part], own[part + 1 if part % 2 else part - 1]) for part in parts]
-    found = yield from compare(of.view, pairs, seed=seed)
-    return float(np.mean([strength(table) for table in found]))
+def halves(of: Frame, most: int) -> Protocol[Halves]:
+    """Centres of c-means on every half of a few halvings."""
+    return Halves(of, (yield from grow(of, most, parts=range(1, 2 * HALVINGS + 1))))
+
+
+@dataclass(frozen=True)
+class Halves:
+    """Clusters of every half, for K = 1, 2, ...; parts 1 and 2, 3 and 4, ... are the halves of one halving."""
+
+    of: Frame
+    grown: list[list[Grown]]
+
+    def strengths(self, ks: Sequence[int]) -> Protocol[list[float]]:
+        """Prediction strength of c-means for some K: the mean over halvings, and over which half predicts."""
+        ways = [[Partition(nearest(runs[k - 1].centers)) for runs in self.grown] for k in ks]
+        return (yield from self._strengths(ways))
+
+    def strength_of_mixture(self, k: int, family: Family, *, tol: float, max_rounds: int) -> Protocol[float]:
+        """The same for the components of a mixture, which EM finds in every half."""
+        parts = [runs[0].part for runs in self.grown]
+        starts = yield from start(self.of, [family], [runs[k - 1].centers for runs in self.grown], parts=parts)
+        found = yield from climb(self.of, [first for (first,) in starts], tol=tol, max_rounds=max_rounds, parts=parts)
+        root = self.of.root if family == "EEE" else None
+        ways = [[Partition(gaussians(e.mixture, self.of), root) for e in found]]
+        return (yield from self._strengths(ways))[0]
+
+    def _strengths(self, ways: Sequence[Sequence[Partition]]) -> Protocol[list[float]]:
+        parts = [runs[0].part for runs in self.grown]
+        pairs = [Pair(part, own[i], own[i ^ 1]) for own in ways for i, part in enumerate(parts)]
+        found = yield from compare(self.of.view, pairs, seed=self.of.seed)
+        each = [found[at : at + len(parts)] for at in range(0, len(found), len(parts))]
+        return [float(np.mean([strength(table) for table in tables])) for tables in each]
 
 
 def strength(table: Array) -> float:

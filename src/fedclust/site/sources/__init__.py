@@ -2,6 +2,6 @@
 
 from fedclust.site.sources.base import Block, Packed, Source
 from fedclust.site.sources.opening import open_source
-from fedclust.site.sources.surveying import Survey, sorted_by_id, survey
+from fedclust.site.sources.surveying import Survey, sorted_by_id, survey, taking_part
 
-__all__ = ["Block", "Packed", "Source", "Survey", "open_source", "sorted_by_id", "survey"]
+__all__ = ["Block", "Packed", "Source", "Survey", "open_source", "sorted_by_id", "survey", "taking_part"]

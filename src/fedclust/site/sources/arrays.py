@@ -8,15 +8,24 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources.base import RESIDENT_BYTES, Ids, Packed, choose, distinct, rows_per_block
+from fedclust.preprocessing.encode import encoded, stranger
+from fedclust.preprocessing.schema import Column, Schema, encoded_names
+from fedclust.site.sources.base import RESIDENT_BYTES, Ids, Packed, choose, distinct, regroup, rows_per_block
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 EXACT = 2**53  # beyond it float64 skips integers
 
 
-def from_array(array: npt.ArrayLike, *, columns: Sequence[str] | None, id: str | None, site: str) -> Packed:  # noqa: A002
+def from_array(
+    array: npt.ArrayLike,
+    *,
+    columns: Sequence[str] | None,
+    id: str | None,  # noqa: A002
+    site: str,
+    schema: Schema,
+) -> Packed:
     """Copy an (n, F) array into blocks.
 
     It is copied even where its layout would allow a view: what a site answers must not change when the caller later
@@ -29,10 +38,16 @@ def from_array(array: npt.ArrayLike, *, columns: Sequence[str] | None, id: str |
     at = [names.index(name) for name in chosen]
     _refuse_wide_integers(X, names, at, site)
     dtype = np.float32 if X.dtype == np.float32 else np.float64
-    rows = rows_per_block(len(at), RESIDENT_BYTES)
-    held = tuple(_block(X[start : start + rows], at, dtype) for start in range(0, len(X), rows))
+    declared = {name: schema.get(name, Column()) for name in chosen}
+    shown = encoded_names(declared)
+    rows = rows_per_block(len(shown), RESIDENT_BYTES)
+    if all(column.plain for column in declared.values()):
+        held = tuple(_block(X[start : start + rows], at, dtype) for start in range(0, len(X), rows))
+    else:
+        pieces = _encoded(X, dict(zip(at, declared.items(), strict=True)), site)
+        held = tuple(regroup([pieces], width=len(shown), rows=rows, dtype=np.float64))
     ids = None if id is None else distinct([_as_ids(X[:, names.index(id)], id, site)], id=id, site=site)
-    return Packed(site, chosen, held, ids)
+    return Packed(site, shown, held, ids)
 
 
 def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
@@ -51,6 +66,20 @@ def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
             f"the array of site '{site}' has dtype {X.dtype.name}; give numbers, or a frame with named columns"
         )
     return X
+
+
+def _encoded(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], site: str) -> list[npt.NDArray[Any]]:
+    out: list[npt.NDArray[Any]] = []
+    for i, (name, column) in at.items():
+        if column.text:
+            raise DataError(
+                f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
+            )
+        values, strange = encoded(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
+        if strange:
+            raise stranger(name, site, strange, column)
+        out += values
+    return out
 
 
 def _names(width: int, columns: Sequence[str] | None, site: str) -> tuple[str, ...]:

@@ -8,14 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
 
 from fedclust.core.errors import DataError
+from fedclust.core.types import Array, Ints
+from fedclust.preprocessing.encode import encoded, from_ranks
+from fedclust.preprocessing.schema import Column
 from fedclust.site.sources.arrays import EXACT, wide
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from fedclust.site.sources.base import Ids
+
+NUMBER = Column()
+MARKS = (*pa.csv.ConvertOptions().null_values, "?")  # texts that mean a gap; the last is the UCI repository's
 
 
 @contextmanager
@@ -27,11 +35,21 @@ def saying(sentence: str) -> Iterator[None]:
         raise DataError(sentence) from None
 
 
-def check_type(kind: pa.DataType, name: str, site: str) -> None:
-    """Refuse a column that is not made of numbers before a row of it is read."""
+def check_type(kind: pa.DataType, name: str, site: str, declared: Column = NUMBER) -> None:
+    """Refuse a column that is not made of what it is declared to be before a row of it is read."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if declared.text:
+        if _is_text(plain) or pa.types.is_null(plain):
+            return
+        raise DataError(
+            f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
+        )
     if _is_number(plain):
         return
+    if declared.levels and _is_text(plain):
+        raise DataError(
+            f"column '{name}' of site '{site}' holds text, but its declared levels are numbers; make both alike"
+        )
     what = "text" if _is_text(plain) else f"values of type {plain}"
     raise DataError(f"column '{name}' of site '{site}' holds {what}; encode it as numbers or leave it out of `columns`")
 
@@ -64,6 +82,26 @@ def numbers(column: pa.Array, name: str, site: str, dtype: npt.DTypeLike) -> npt
     if integral and np.abs(values).max(initial=0, where=~np.isnan(values)) > EXACT:
         raise DataError(wide(name, site))
     return values
+
+
+def measured(column: pa.Array, name: str, site: str, declared: Column, dtype: npt.DTypeLike) -> tuple[list[Array], int]:
+    """The columns that a column becomes by its declaration, and how many of its values are no declared level."""
+    if not declared.text:
+        values = numbers(column, name, site, dtype)
+        return ([values], 0) if declared.plain else encoded(values, declared)
+    check_type(column.type, name, site, declared)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    texts = column.cast(pa.string())
+    at = _positions(texts, declared.levels)
+    gap = ~(_positions(texts, [*(set(MARKS) - set(declared.levels)), *declared.missing_values]) < 0)
+    gap |= texts.is_null().to_numpy(zero_copy_only=False)
+    return from_ranks(at, declared), int(((at < 0) & ~gap).sum())
+
+
+def _positions(texts: pa.Array, words: Sequence[str | float]) -> Ints:
+    found = pa.compute.index_in(texts, value_set=pa.array(words, pa.string()))
+    return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
 def labels(column: pa.Array, name: str, site: str) -> Ids:

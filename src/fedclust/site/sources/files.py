@@ -11,11 +11,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources.arrow import saying
+from fedclust.site.sources.arrow import MARKS, saying
 from fedclust.site.sources.base import BATCH_BYTES, rows_per_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
 PARQUET_BUFFER = 1 << 16  # without a buffer Arrow loads a row group's whole column: 1.3 GB for 1e7 x 16 in one group
@@ -50,8 +50,8 @@ class ParquetFeed:
 class CsvFeed:
     """A CSV file with a header. Types are fixed beforehand, so that no late row can change a column's type."""
 
-    def __init__(self, path: Path, site: str, id: str | None) -> None:  # noqa: A002
-        self._path, self._site, self._id = path, site, id
+    def __init__(self, path: Path, site: str, texts: Collection[str]) -> None:
+        self._path, self._site, self._texts = path, site, texts
         self.names = self._header()
 
     def _header(self) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ class CsvFeed:
         return tuple(names)
 
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
-        return [pa.string() if name == self._id else pa.float64() for name in columns]
+        return [pa.string() if name in self._texts else pa.float64() for name in columns]
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         ragged: list[tuple[int, int]] = []
@@ -91,7 +91,7 @@ class CsvFeed:
         convert = pa.csv.ConvertOptions(
             include_columns=list(columns),
             column_types=dict(zip(columns, self.types(columns), strict=True)),
-            null_values=[*pa.csv.ConvertOptions().null_values, "?"],  # the UCI repository's mark
+            null_values=MARKS,
         )
         read = pa.csv.ReadOptions(block_size=CSV_BUFFER, use_threads=False)
         return pa.csv.open_csv(self._path, read_options=read, parse_options=parse, convert_options=convert)

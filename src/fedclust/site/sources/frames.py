@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
+from fedclust.preprocessing.schema import Schema
 from fedclust.site.sources.base import RESIDENT_BYTES, Packed
 from fedclust.site.sources.streamed import Streamed
 
@@ -22,10 +23,17 @@ def _has_index(thing: object) -> bool:
     return hasattr(thing, "iloc") and hasattr(thing, "columns")
 
 
-def from_frame(frame: Any, *, columns: Sequence[str] | None, id: str | None, site: str) -> Packed:  # noqa: A002
+def from_frame(
+    frame: Any,
+    *,
+    columns: Sequence[str] | None,
+    id: str | None,  # noqa: A002
+    site: str,
+    schema: Schema,
+) -> Packed:
     """Copy a pandas, polars or pyarrow table into blocks."""
     feed = IndexedFrame(frame, site) if _has_index(frame) else ArrowFrame(frame)
-    pass_ = Streamed(feed, columns=columns, id=id, site=site, budget=RESIDENT_BYTES)
+    pass_ = Streamed(feed, columns=columns, id=id, site=site, schema=schema, budget=RESIDENT_BYTES)
     return Packed(site, pass_.columns, tuple(pass_.blocks()), pass_.ids())
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedclust.core.errors import DataError
+from fedclust.preprocessing.schema import Schema
 from fedclust.site.sources.arrays import from_array
 
 if TYPE_CHECKING:
@@ -22,13 +23,15 @@ def open_source(
     columns: Sequence[str] | None = None,
     id: str | None = None,  # noqa: A002 - the study's own word
     site: str = "here",
+    schema: Schema | None = None,
 ) -> Source:
     """Open an array, a frame, a .csv or .parquet path, or {"sql": ..., "database": ...} as rows of `site`.
 
     `columns` selects and orders (an array's columns are x0, x1, ... unless it names all of them); `id` names the column
     that tells rows apart and is no data. The database is a DuckDB or SQLite file, a postgresql:// address, or None for
     SQL over local files. SQL without ORDER BY has no order: row splits do not mind, since their sums are exact in any
-    order, but column splits need `id`, by which the result is then ordered.
+    order, but column splits need `id`, by which the result is then ordered. `schema` says what columns are; those it
+    does not name are numbers.
 
     >>> source = open_source(np.array([[1.0, 2.0], [3.0, 4.0]]), columns=["age", "weight"])
     >>> next(source.blocks())
@@ -37,30 +40,32 @@ def open_source(
     """
     if isinstance(columns, str):
         columns = [columns]
+    schema = schema or {}
     if isinstance(spec, (np.ndarray, list, tuple)):
-        return from_array(spec, columns=columns, id=id, site=site)
+        return from_array(spec, columns=columns, id=id, site=site, schema=schema)
     # Arrow takes longer to import than all of fedclust, and arrays need none of it.
     from fedclust.site.sources.frames import from_frame, is_frame  # noqa: PLC0415
     from fedclust.site.sources.streamed import Streamed  # noqa: PLC0415
 
     if is_frame(spec):
-        return from_frame(spec, columns=columns, id=id, site=site)
-    return Streamed(_feed(spec, id, site), columns=columns, id=id, site=site)
+        return from_frame(spec, columns=columns, id=id, site=site, schema=schema)
+    texts = {name for name, column in schema.items() if column.text} | ({id} if id is not None else set())
+    return Streamed(_feed(spec, id, site, texts), columns=columns, id=id, site=site, schema=schema)
 
 
-def _feed(spec: Any, id: str | None, site: str) -> Feed:  # noqa: A002
+def _feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002
     if isinstance(spec, Mapping):
         from fedclust.site.sources.databases import query  # noqa: PLC0415
 
         return query(spec, id=id, site=site)
     if isinstance(spec, (str, Path)):
-        return _file(str(spec), id, site)
+        return _file(str(spec), site, texts)
     raise DataError(
         f"the source of site '{site}' is a {type(spec).__name__}; give an array, a frame, a path or a table with `sql`"
     )
 
 
-def _file(name: str, id: str | None, site: str) -> Feed:  # noqa: A002
+def _file(name: str, site: str, texts: set[str]) -> Feed:
     from fedclust.site.sources.files import CsvFeed, ParquetFeed  # noqa: PLC0415
 
     if "://" in name:
@@ -76,4 +81,4 @@ def _file(name: str, id: str | None, site: str) -> Feed:  # noqa: A002
         raise DataError(f"the source of site '{site}' is a folder; read its files with `sql`, FROM 'folder/*{kind}'")
     if not path.is_file():
         raise DataError(f"the source of site '{site}' does not exist: {path}; check the path")
-    return CsvFeed(path, site, id) if kind == ".csv" else ParquetFeed(path, site)
+    return CsvFeed(path, site, texts) if kind == ".csv" else ParquetFeed(path, site)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources.arrow import check_type, labels, numbers
+from fedclust.preprocessing.encode import stranger
+from fedclust.preprocessing.schema import Schema, encoded_names
+from fedclust.site.sources.arrow import NUMBER, check_type, labels, measured
 from fedclust.site.sources.base import STREAMED_BYTES, Block, Ids, choose, distinct, regroup, rows_per_block
 
 if TYPE_CHECKING:
@@ -39,15 +42,19 @@ class Streamed:
         columns: Sequence[str] | None,
         id: str | None,  # noqa: A002
         site: str,
+        schema: Schema | None = None,
         budget: int = STREAMED_BYTES,
     ) -> None:
         self.site = site
-        self.columns = choose(feed.names, columns=columns, id=id, site=site)
-        types = feed.types(self.columns)
-        for name, kind in zip(self.columns, types, strict=True):
-            check_type(kind, name, site)
+        chosen = choose(feed.names, columns=columns, id=id, site=site)
+        self._declared = {name: (schema or {}).get(name, NUMBER) for name in chosen}
+        self.columns = encoded_names(self._declared)
+        types = feed.types(chosen)
+        for (name, column), kind in zip(self._declared.items(), types, strict=True):
+            check_type(kind, name, site, column)
         self._feed, self._id = feed, id
-        self._dtype = np.float32 if all(pa.types.is_float32(kind) for kind in types) else np.float64
+        narrow = all(map(pa.types.is_float32, types)) and not any(c.levels for c in self._declared.values())
+        self._dtype = np.float32 if narrow else np.float64
         self._rows_per_block = rows_per_block(len(self.columns), budget)
         self._rows: int | None = None
 
@@ -70,11 +77,18 @@ class Streamed:
         return ids
 
     def _pieces(self) -> Iterator[list[Any]]:
-        for batch in self._feed.batches(self.columns):
-            yield [
-                numbers(column, name, self.site, self._dtype)
-                for name, column in zip(self.columns, batch.columns, strict=True)
-            ]
+        strangers: Counter[str] = Counter()
+        for batch in self._feed.batches(tuple(self._declared)):
+            piece: list[Any] = []
+            for (name, declared), column in zip(self._declared.items(), batch.columns, strict=True):
+                values, strange = measured(column, name, self.site, declared, self._dtype)
+                strangers[name] += strange
+                piece += values
+            yield piece
+        # Only a whole pass can count them; whoever read it gets this in place of the last block.
+        for name, count in strangers.items():
+            if count:
+                raise stranger(name, self.site, count, self._declared[name])
 
     def _same_as_before(self, rows: int) -> None:
         # Rounds add up passes over the same rows; a table that grows meanwhile would give centres of no data set.

@@ -19,37 +19,52 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """Facts about a site's rows that stay at the site; each array has one entry a column."""
+    """Facts about the rows that take part, which stay at the site; each array has one entry a column."""
 
     rows: int
     lo: Floats
     hi: Floats
     constant: tuple[str, ...]
+    left_out: int  # rows that do not take part
+    gaps: npt.NDArray[np.int64]  # values that are missing, rows left out included
 
     @property
     def largest(self) -> Floats:
-        """The greatest |x|, which decides the exponent of exact sums."""
-        return np.maximum(np.abs(self.lo), np.abs(self.hi))
+        """The greatest |x|, which decides the exponent of exact sums; 0 where a column has no value."""
+        return np.where(self.lo <= self.hi, np.maximum(np.abs(self.lo), np.abs(self.hi)), 0.0)
 
 
-def survey(source: Source) -> Survey:
-    """Pass over the rows once, and refuse missing or infinite values, or no rows at all."""
-    width, rows = len(source.columns), 0
+def survey(source: Source, missing: str = "refuse") -> Survey:
+    """Pass over the rows once, and refuse infinite values, no rows at all, and missing values unless they may be."""
+    width, rows, kept = len(source.columns), 0, 0
     lo, hi = np.full(width, np.inf), np.full(width, -np.inf)
-    missing, infinite = np.zeros(width, np.int64), np.zeros(width, np.int64)
+    gaps, infinite = np.zeros(width, np.int64), np.zeros(width, np.int64)
     for block in source.blocks():
         rows += block.shape[1]
         low, high = block.min(axis=1), block.max(axis=1)
+        used = block
         # A NaN or an infinity shows in the extremes: complete blocks need no look at each value.
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
-            missing += np.isnan(block).sum(axis=1)
+            gaps += np.isnan(block).sum(axis=1)
             infinite += np.isinf(block).sum(axis=1)
-        lo, hi = np.minimum(lo, low), np.maximum(hi, high)
+            used = taking_part(block, missing)
+            low, high = np.fmin.reduce(used, axis=1, initial=np.inf), np.fmax.reduce(used, axis=1, initial=-np.inf)
+        kept += used.shape[1]
+        lo, hi = np.fmin(lo, low), np.fmax(hi, high)
     if rows == 0:
         raise DataError(f"site '{source.site}' has no rows; give it data or leave it out")
-    _refuse_gaps(source, missing, infinite)
+    _refuse_gaps(source, gaps if missing == "refuse" else np.zeros_like(gaps), infinite)
     constant = tuple(name for name, same in zip(source.columns, lo == hi, strict=True) if same)
-    return Survey(rows, lo, hi, constant)
+    return Survey(kept, lo, hi, constant, rows - kept, gaps)
+
+
+def taking_part(block: Block, missing: str) -> Block:
+    """The rows of a block that a study works on: all, the complete ones, or those with any value."""
+    if missing == "refuse":
+        return block
+    gap = np.isnan(block)
+    out = gap.any(axis=0) if missing == "drop" else gap.all(axis=0)
+    return np.ascontiguousarray(block[:, ~out]) if out.any() else block
 
 
 def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.NDArray[np.int64]) -> None:

@@ -1,0 +1,94 @@
+"""Fuzzy c-means within one party: from the server's centres to where the party's own rows pull them.
+
+Methods that average what parties found alone share it. Sums are exact, so a party's answer does not depend on how its
+rows are stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedclust.algorithms.horizontal import farthest, one_round, question
+from fedclust.algorithms.model import Fitted, Moved, Round
+from fedclust.core.protocol import Protocol, alone, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site import Site, View
+from fedclust.core.types import Floats
+from fedclust.kernels import fcm, sums
+
+BITS = 51
+DIGITS = 80  # bits of a party's objective below the bound on one row's share
+MOST = 300  # local rounds after which a party answers with what it has
+
+
+def moved(site: Site, view: View, centers: Floats, m: float) -> Moved:
+    """One round on this party's rows; a centre that no row pulls stays."""
+    found = alone(one_round(question(view, centers, m), None), site)
+    return replace(found, centers=np.where(found.mass[:, None] > 0, found.centers, centers))
+
+
+def settled(site: Site, view: View, centers: Floats, m: float, tol: float) -> tuple[Floats, Floats]:
+    """Rounds until memberships change by less than `tol` in the Frobenius norm: centres, and sum u of each."""
+    u = list(_memberships(site, view, centers, m))
+    for _ in range(MOST):
+        centers = moved(site, view, centers, m).centers
+        before, u = u, list(_memberships(site, view, centers, m))
+        if _change(before, u, len(centers)) < tol:
+            break
+    return centers, _sum(u, len(centers))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the centres are."""
+
+    view: View
+    centers: Floats
+    m: float
+
+
+@dataclass(frozen=True)
+class Cost(Release):
+    objective: Exact = additive("the weighted squared distances to the centres")
+
+
+@handler(releases=Cost)
+def cost(site: Site, ask: Places) -> Cost:
+    """The objective at given centres."""
+    found = alone(one_round(question(ask.view, ask.centers, ask.m), None), site)
+    return Cost(Exact.of(found.objective, unit=farthest(ask.view, ask.centers) - DIGITS))
+
+
+def objective(view: View, centers: Floats, m: float) -> Protocol[float]:
+    """The objective of all rows at given centres."""
+    return float((yield from total(cost, Places(view, centers, m))).objective.floats())
+
+
+def finished(
+    view: View, centers: Floats, m: float, *, start: Floats, history: list[Round], notes: list[str]
+) -> Protocol[Fitted]:
+    """The run's result, with its objective and sizes over all rows."""
+    closing = yield from one_round(question(view, centers, m), None)
+    return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes))
+
+
+def _memberships(site: Site, view: View, centers: Floats, m: float) -> Iterator[Floats]:
+    return (fcm.memberships(block, centers, m) for block in site.blocks(view))
+
+
+def _change(before: list[Floats], after: list[Floats], clusters: int) -> float:
+    squares = [(b - a) ** 2 for b, a in zip(before, after, strict=True)]
+    return math.sqrt(math.fsum(_sum(squares, clusters).tolist()))
+
+
+def _sum(parts: list[Floats], clusters: int) -> Floats:
+    """The exact sum over rows of numbers of at most 1, for each cluster."""
+    limbs = np.zeros((clusters, 2), np.uint64)
+    for part in parts:
+        sums.add(limbs, sums.exact(part, -BITS))
+    return Exact(limbs, np.asarray(-BITS, np.int32)).floats()

@@ -1,0 +1,42 @@
+"""Counts that stay hidden beside totals: one gap in a line of which the total is known is no gap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedclust.core.types import PartyId
+
+Cells = list[int | None]
+
+
+def covered(found: Mapping[PartyId, Sequence[int | None]]) -> dict[PartyId, Cells]:
+    """Each site's counts by cluster, None where hidden, and more of them hidden until none follows from a total.
+
+    The sites hide small counts themselves, each so that its own total does not tell them. A cluster's total over all
+    sites is known, too: where one site alone hides its count, another's is hidden with it, a small one if may be.
+
+    >>> covered({"a": [None, None, 30], "b": [9, 40, 20], "c": [50, 8, 10]})
+    {'a': [None, None, 30], 'b': [None, None, 20], 'c': [50, 8, 10]}
+    """
+    table = {party: list(own) for party, own in found.items()}
+    clusters = range(max((len(own) for own in table.values()), default=0))
+    lines = [[(party, c) for party in table] for c in clusters] + [[(party, c) for c in clusters] for party in table]
+    changed = True
+    while changed:
+        changed = False
+        for line in lines:
+            known = [place for place in line if table[place[0]][place[1]] is not None]
+            shown = [place for place in known if table[place[0]][place[1]]] or known  # zeros only where nothing else is
+            if shown and sum(table[party][c] is None for party, c in line) == 1:
+                party, c = min(shown, key=lambda place: _cost(table, lines, place))
+                table[party][c] = None
+                changed = True
+    return table
+
+
+def _cost(
+    table: Mapping[PartyId, Cells], lines: Sequence[Sequence[tuple[PartyId, int]]], place: tuple[PartyId, int]
+) -> tuple[int, int]:
+    """How many lines through a place would be left with one gap, and the count itself."""
+    gaps = (sum(table[party][c] is None for party, c in line) for line in lines if place in line)
+    return sum(not gap for gap in gaps), table[place[0]][place[1]] or 0

@@ -1,0 +1,266 @@
+"""A fitted model described so that others can judge it: plain numbers and words, nothing that is about one row.
+
+What needs the sites is asked through their gates; a part that cannot be had says why instead. The same run gives the
+same description, resumed or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust import indices
+from fedclust.analysis.choosing import chosen
+from fedclust.analysis.covering import covered
+from fedclust.analysis.leaving import left
+from fedclust.core.envelope import REMEDIES
+from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.core.protocol import ALL, Protocol
+from fedclust.core.release import HIDDEN
+from fedclust.core.site import View
+from fedclust.core.types import Floats, Ints
+from fedclust.estimators import METHODS
+from fedclust.federation import Federation, box_of
+from fedclust.preprocessing import bounds, standardise
+from fedclust.validation import composition, pca
+from fedclust.validation import indices as index_sums
+
+FORMAT, VERSION = "fedclust-analysis", 1
+ALONE = "site"  # what an array is called when it is a federation by itself
+
+
+def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
+    """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
+
+    Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
+    `{"absent": why}`.
+
+    >>> import numpy as np, fedclust as fc
+    >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
+    >>> found = describe(fc.CMeans(2, start=[[0.0], [10.0]]).fit(fed), fed)
+    >>> found["sizes"]["rows"], found["composition"]["sites"]["a"], found["profiles"]["centers"]
+    ([2, 2], [2, 1], [[0.5], [10.5]])
+    """
+    check_is_fitted(model)
+    if not isinstance(fed, Federation):
+        fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
+    seen = _OverColumns(model, fed) if fed.split == "columns" else _OverRows(model, fed)
+    parts: dict[str, Any] = {
+        "profiles": seen.profiles(),
+        "map": seen.map(),
+        "sizes": seen.sizes(),
+        "indices": seen.indices(),
+        "composition": seen.composition(),
+    }
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        **_facts(model, fed),
+        **parts,
+        "fuzziness": _fuzziness(model, parts["indices"]),
+        "selection": None if selection is None else chosen(selection),
+        "convergence": _convergence(model),
+        "notes": [*(() if selection is None else selection.notes), *model.notes_],
+        "left": left(fed),  # last: whatever was asked above left, too
+    }
+    return _plain(document)  # type: ignore[no-any-return]
+
+
+def _facts(model: Any, fed: Federation) -> dict[str, Any]:
+    kinds = {kind: name for name, kind in METHODS.items()}
+    units = {name: c for raw, c in fed.schema.items() for name in c.names(raw)}
+    return {
+        "method": kinds.get(type(model), type(model).__name__),
+        "k": int(model.n_clusters),
+        "m": float(model._m) if hasattr(model, "m") else None,  # noqa: SLF001
+        "scale": model.scale,
+        "split": fed.split,
+        "missing": getattr(model, "missing", "refuse"),
+        "seed": model.seed_,
+        "columns": [{"name": name, "type": units[name].type, "unit": units[name].unit} for name in fed.columns],
+        "parties": list(fed.parties),
+        "lossless": bool(getattr(model, "lossless", True))
+        and not any(note.startswith("Not lossless") for note in model.notes_),
+    }
+
+
+@dataclass
+class _OverRows:
+    """Sites with whole rows."""
+
+    model: Any
+    fed: Federation
+
+    def __post_init__(self) -> None:
+        self.view, self.centers, self.columns = self._run(self._look())
+        asked = self._ask(self._plane)
+        self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
+        self.plane: pca.Plane | None = None if self.absent else asked[0]
+        self.spread: pca.Spread | None = None if self.absent else asked[1]
+
+    def _run(self, protocol: Protocol[Any]) -> Any:
+        missing = getattr(self.model, "missing", "refuse")
+        return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing)[0]
+
+    def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
+        """What a script finds, or why the sites did not let it; data that cannot be read still end the run."""
+        try:
+            return self._run(script())
+        except QuorumLost as lost:
+            told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
+            return {"absent": f"Sites did not answer ({told})."}
+        except StudyError as unfit:
+            return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
+
+    def _look(self) -> Protocol[tuple[View, Floats, standardise.Columns]]:
+        """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
+        order = indices._order(self.model, self.fed)  # noqa: SLF001
+        width, missing, box = len(order), getattr(self.model, "missing", "refuse"), self.model.bounds
+        pairs = box_of(box, width)
+        if pairs is None:
+            view = yield from bounds.agree(width, missing)
+        else:
+            view = bounds.declared(pairs[0][order], pairs[1][order], missing)
+        if self.model.origin_ is not None:
+            view = standardise.scaled(view, self.model.origin_[order], self.model.spread_[order])
+        centers = np.ascontiguousarray(self.model.scaled_centers_[:, order])
+        return view, centers, (yield from standardise.columns(view))
+
+    def _plane(self) -> Protocol[tuple[pca.Plane, pca.Spread]]:
+        everyone = getattr(self.model, "quorum", ALL) == ALL
+        plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
+        return plane, (yield from pca.spread(self.view, self.centers, plane))
+
+    def profiles(self) -> dict[str, Any]:
+        spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
+        sd = np.where(self.columns.sd > 0, self.columns.sd, 1.0)
+        return {
+            "centers": self.view.back(self.centers),
+            "standardised": (self.centers - self.columns.mean) / sd,
+            "against": "all rows",
+            "mean": self.view.back(self.columns.mean[None, :])[0],
+            "sd": self.columns.sd * spread,
+        }
+
+    def map(self) -> dict[str, Any]:
+        if self.plane is None or self.spread is None:
+            return self.absent or {}
+        names, used = self.fed.columns, self.plane.columns
+        return {
+            "columns": [names[at] for at in used],
+            "left_out": len(names) - len(used),
+            "axes": self.plane.axes,
+            "shares": list(self.plane.shares),
+            "centers": self.spread.places,
+            "means": self.spread.means,
+            "covariances": self.spread.covariances,
+        }
+
+    def sizes(self) -> dict[str, Any]:
+        return self.absent or {} if self.spread is None else _sizes(self.model, self.spread.counts)
+
+    def indices(self) -> dict[str, Any]:
+        if self.view.missing == "partial":
+            return {"absent": "Rows have gaps, and these indices are of whole rows."}
+        found = self._ask(
+            lambda: index_sums.scores(self.view, self.centers, self.model._m, tuple(index_sums.BEST))  # noqa: SLF001
+        )
+        return found if "absent" in found else _indices(found)
+
+    def composition(self) -> dict[str, Any]:
+        if self.view.missing == "partial":
+            return {"absent": "Rows have gaps, and sites are compared by whole rows."}
+        found = self._ask(lambda: composition.compositions(self.view, self.centers))
+        if "absent" in found:
+            return dict(found)
+        counts = {party: [None if n == HIDDEN else n for n in own.tolist()] for party, own in found.items()}
+        return {"sites": covered(counts)}
+
+
+@dataclass
+class _OverColumns:
+    """Sites with some columns of the same rows: each keeps its own, so less can be said."""
+
+    model: Any
+    fed: Federation
+
+    def profiles(self) -> dict[str, Any]:
+        centers, origin = self.model.cluster_centers_, self.model.origin_
+        if origin is not None and self.model.scale == "standardise":
+            seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
+            return {"centers": centers, **seen, "mean": origin, "sd": self.model.spread_}
+        middle, apart = centers.mean(axis=0), centers.std(axis=0)
+        seen = {"standardised": (centers - middle) / np.where(apart > 0, apart, 1.0), "against": "centres"}
+        return {"centers": centers, **seen, "mean": None, "sd": None}
+
+    def map(self) -> dict[str, Any]:
+        return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
+
+    def sizes(self) -> dict[str, Any]:
+        if not hasattr(self.model, "labels_"):
+            return {"absent": "Labels stay at the sites."}
+        return _sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
+
+    def indices(self) -> dict[str, Any]:
+        try:
+            return _indices(indices.scores(self.model, self.fed))
+        except StudyError as unfit:
+            return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
+
+    def composition(self) -> dict[str, Any]:
+        return {"absent": "All sites hold the same rows, in different columns: none has a composition of its own."}
+
+
+def _sizes(model: Any, counts: Ints) -> dict[str, Any]:
+    soft = hasattr(model, "memberships")
+    return {"rows": counts.tolist(), "weights": np.asarray(model.cluster_sizes_, np.float64) if soft else None}
+
+
+def _indices(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: {"value": value, "best": index_sums.BEST[name]} for name, value in values.items()}
+
+
+def _fuzziness(model: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    if hasattr(model, "entropy_"):
+        return {"coefficient": None, "entropy": model.entropy_ / model.n_rows_}
+    if not hasattr(model, "m"):
+        return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
+    if "absent" in found:
+        return {"absent": found["absent"]}
+    return {
+        "coefficient": found["partition-coefficient"]["value"],
+        "entropy": found["partition-entropy"]["value"],
+    }
+
+
+def _convergence(model: Any) -> dict[str, Any]:
+    history = model.history_
+    return {
+        "rounds": model.n_rounds_,
+        "shifts": [entry["shift"] for entry in history],
+        "objectives": [entry["objective"] for entry in history],
+        "objective": model.objective_,
+        "tol": getattr(model, "tol", None),
+        "max_rounds": getattr(model, "max_rounds", None),
+        "stopped": any(note.startswith("Stopped after") for note in model.notes_),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts, lists and dicts; what JSON cannot write as a number becomes a text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

@@ -1,0 +1,132 @@
+"""Where rows belong once the centres are known: raw rows in, by name where they have names, labels and degrees out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedclust.algorithms import vertical
+from fedclust.core.errors import DataError
+from fedclust.core.protocol import Protocol
+from fedclust.core.site import View
+from fedclust.core.types import Array, Floats
+from fedclust.estimators.base import FederatedEstimator, columns_of
+from fedclust.federation import Federation
+from fedclust.kernels import cmeans, distances, fcm
+from fedclust.kernels import partial as gapped
+from fedclust.site.holding import Holding
+from fedclust.site.sources import open_source, survey
+
+
+class Assigning(FederatedEstimator):
+    """A model with centres: every row goes to the nearest."""
+
+    n_clusters: int
+    cluster_centers_: Floats
+    scaled_centers_: Floats
+    origin_: Floats | None
+    spread_: Floats | None
+
+    def predict(self, X: Any) -> NDArray[np.int32]:
+        """The nearest centre of each row; for a federation, of its rows in the order of its parties."""
+        if isinstance(X, Federation):
+            return self._predict_federation(X)
+        return self._labels(self._seen(X))
+
+    def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
+        if fed.split == "columns":
+            return cmeans.labels_from(self._squared(fed)).astype(np.int32)
+        return np.concatenate([self._labels(block) for block in self._blocks(fed)])
+
+    def _squared(self, fed: Federation) -> Floats:
+        """Squared distances over a column split, asked for as totals."""
+        check_is_fitted(self)
+        centers = vertical.slices(fed.places, self.cluster_centers_)
+        origin = None if self.origin_ is None else vertical.slices(fed.places, self.origin_[None, :])
+        spread = None if self.spread_ is None else vertical.slices(fed.places, self.spread_[None, :])
+        how = {
+            p: vertical.Prepare(
+                origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
+            )
+            for p in fed.parties
+        }
+
+        def script() -> Protocol[Floats]:
+            table = yield from vertical.agree(fed.places, how)
+            return (yield from vertical.squared(table, self.n_clusters))
+
+        return fed.run(script())[0]
+
+    def _blocks(self, fed: Federation) -> list[Array]:
+        if not fed.holdings:
+            raise DataError("labels stay at the sites; run 'fedclust site assign' there")
+        for holding in fed.holdings.values():
+            holding.under(self._missing)
+        return [block for holding in fed.holdings.values() for block in self._looked_at(holding)]
+
+    def _looked_at(self, holding: Holding) -> Iterator[Array]:
+        """All rows of a site in this process, those left out for their gaps among them."""
+        view = self._view()
+        return (view.of(block) for block in holding.source.blocks())
+
+    def labels_of(self, block: Array) -> NDArray[np.int32]:
+        """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        check_is_fitted(self)
+        return self._labels(self._view().of(block))
+
+    def _labels(self, block: Array) -> NDArray[np.int32]:
+        """-1 for a row that the model's way with gaps leaves out."""
+        if self._missing == "refuse":
+            return distances.labels(block, self.scaled_centers_)[0]
+        if self._missing == "partial":
+            return gapped.labels(block, self.scaled_centers_)
+        gap = np.isnan(block).any(axis=0)
+        return np.where(gap, -1, distances.labels(np.where(gap, 0.0, block), self.scaled_centers_)[0]).astype(np.int32)
+
+    def _seen(self, X: Any) -> Array:
+        """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
+        check_is_fitted(self)
+        declared, view = self._schema, self._view()
+        by_name = hasattr(X, "columns") and not hasattr(self, "feature_names_in_")
+        if by_name or any(not column.plain for column in declared.values()):
+            source = open_source(X, columns=tuple(declared), site="here", schema=declared)
+            survey(source, self._missing)
+            return view.of(np.concatenate(list(source.blocks()), axis=1))
+        gaps = True if self._missing == "refuse" else "allow-nan"
+        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_all_finite=gaps)
+        return columns_of(view.points(rows))
+
+    def _view(self) -> View:
+        return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
+
+
+class FuzzyAssigning(Assigning):
+    """The same with degrees: every row belongs somewhat to each centre."""
+
+    _m: float
+
+    def memberships(self, X: Any) -> Floats:
+        """The degree to which each row belongs to each cluster, rows by clusters."""
+        if isinstance(X, Federation):
+            if X.split == "columns":
+                return fcm.memberships_from(self._squared(X), self._m).T
+            return np.concatenate([self._degrees(block).T for block in self._blocks(X)])
+        return self._degrees(self._seen(X)).T
+
+    def memberships_of(self, block: Array) -> Floats:
+        """Memberships (clusters by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        check_is_fitted(self)
+        return self._degrees(self._view().of(block))
+
+    def _degrees(self, block: Array) -> Floats:
+        """NaN for a row that the model's way with gaps leaves out."""
+        if self._missing == "partial":
+            return gapped.memberships(block, self.scaled_centers_, self._m)
+        gap = np.isnan(block).any(axis=0)
+        if self._missing == "refuse" or not gap.any():
+            return fcm.memberships(block, self.scaled_centers_, self._m)
+        return np.where(gap, np.nan, fcm.memberships(np.where(gap, 0.0, block), self.scaled_centers_, self._m))

@@ -1,0 +1,170 @@
+"""Fuzzy c-means by averaging and by gradients: published federations that are not lossless, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedclust.algorithms import fcm_averaged, fcm_gradient
+from fedclust.algorithms.model import Fitted
+from fedclust.core.protocol import Protocol, Quorum
+from fedclust.core.site import View
+from fedclust.core.types import Floats
+from fedclust.estimators.base import require
+from fedclust.estimators.cmeans import FuzzyCMeans
+from fedclust.federation import Federation
+
+AVERAGES = ("kmeans", "index")
+
+
+class _Lossy(FuzzyCMeans):
+    """What both share with fuzzy c-means: starts, scaling, prediction; over rows, all parties in every round."""
+
+    lossless: ClassVar[bool] = False
+    participation = 1.0
+    small_sites = None
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(fed.split == "rows", f"{type(self).__name__} needs whole rows; use FuzzyCMeans where columns are split")
+
+
+class AveragedFuzzyCMeans(_Lossy):
+    """Fuzzy c-means at each party until it settles, then an average of what the parties found (paper 2's FedFCM).
+
+    Not lossless. With average "kmeans" every party's own centres leave it in every round; `notes_` says so.
+
+    Parameters
+    ----------
+    n_clusters, start, scale, bounds, quorum : as for `FuzzyCMeans`; `missing` values may be refused or dropped.
+    m : fuzziness.
+    average : "kmeans" clusters all parties' centres, unweighted; "index" averages the k-th centres of all parties,
+        weighted by memberships (the paper's "federated averaging", which fails where parties hold different clusters).
+    tol, max_rounds : stop when the centres move by less than tol in sum (None: never), or after max_rounds.
+    local_tol : a party has settled when its memberships change by less, in the Frobenius norm.
+
+    Examples
+    --------
+    >>> import fedclust as fc
+    >>> parties, truth = fc.datasets.motivational()
+    >>> model = fc.AveragedFuzzyCMeans(5, start="box", scale="standardise").fit(fc.Federation.local(parties))
+    >>> bool(fc.agreement.displacement(model.cluster_centers_, truth.centers) < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        average: str = "kmeans",
+        start: Any = "careful",
+        tol: float | None = 1e-3,
+        local_tol: float = 1e-3,
+        max_rounds: int = 100,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.average = average
+        self.start = start
+        self.tol = tol
+        self.local_tol = local_tol
+        self.max_rounds = max_rounds
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(self.average in AVERAGES, f"average is '{self.average}'; choose one of {', '.join(AVERAGES)}")
+        require(self.local_tol > 0, f"local_tol is {self.local_tol}; it must be above 0")
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:  # noqa: ARG002
+        return fcm_averaged.fit(
+            view,
+            centers,
+            average="index" if self.average == "index" else "kmeans",
+            m=self._m,
+            tol=self.tol,
+            local_tol=self.local_tol,
+            max_rounds=self.max_rounds,
+            rng=np.random.default_rng((self.seed_, 2)),
+        )
+
+
+class GradientFuzzyCMeans(_Lossy):
+    """Fuzzy c-means by gradients that parties compute after a few rounds of their own (Pedrycz's GDF-FCM).
+
+    Not lossless. The gradient is summed over a party's rows: parties with more rows need a smaller step, and a run
+    whose centres run away ends with `RunFailed`.
+
+    Parameters
+    ----------
+    n_clusters, start, scale, bounds, quorum : as for `FuzzyCMeans`; `missing` values may be refused or dropped.
+    m : fuzziness.
+    step : what the averaged gradient is multiplied with (paper 0: .005; its author's .05 fails on six of eight sets).
+    local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
+    tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 9]], 30, axis=0)
+    >>> parts = fc.Federation.local({"a": X[::2], "b": X[1::2]})
+    >>> model, pooled = (kind(2, max_rounds=300).fit(parts) for kind in (fc.GradientFuzzyCMeans, fc.FuzzyCMeans))
+    >>> bool(fc.agreement.displacement(model.cluster_centers_, pooled.cluster_centers_) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        step: float = 0.005,
+        local_rounds: int = 10,
+        start: Any = "careful",
+        tol: float | None = 1e-6,
+        max_rounds: int = 100,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.step = step
+        self.local_rounds = local_rounds
+        self.start = start
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(np.isfinite(self.step) and self.step > 0, f"step is {self.step}; it must be above 0")
+        require(self.local_rounds >= 1, f"local_rounds is {self.local_rounds}; it must be at least 1")
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:  # noqa: ARG002
+        return fcm_gradient.fit(
+            view,
+            centers,
+            m=self._m,
+            step=self.step,
+            local_rounds=self.local_rounds,
+            tol=self.tol,
+            max_rounds=self.max_rounds,
+        )
