@@ -18,9 +18,9 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.algorithms import start
-from fedclust.algorithms.horizontal import BITS, Centers, deeper
+from fedclust.algorithms.horizontal import BITS, DEEPEST, Centers, deeper, nearer
 from fedclust.algorithms.model import Moved
-from fedclust.core.protocol import Protocol, each, handler, total
+from fedclust.core.protocol import Protocol, each, handler, heard
 from fedclust.core.release import Release, additive, shown
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -37,16 +37,20 @@ class Places:
     centers: Floats
     m: float
     shifts: Units
+    reach: int  # a row's share of the objective is at most 2^reach
 
     @cached_property
     def units(self) -> tuple[Units, Units, Units]:
         """The units of share, pull and objective, from bounds on a single row's term."""
         share = (-BITS - self.shifts).astype(np.int32)
         pull = (self.view.exponents[None, :] - BITS - self.shifts).astype(np.int32)
-        # F / F_i times a sum of F_i terms is at most F times the largest.
-        far = (np.ldexp(1.0, self.view.exponents) + np.abs(self.centers).max(axis=0)) ** 2
-        reach = power_above(float(len(far) * far.max()))
-        return share, pull, np.asarray(reach - BITS, np.int32)
+        return share, pull, np.asarray(self.reach - BITS, np.int32)
+
+
+def farthest(view: View, centers: Floats) -> int:
+    """The power of two above any partial distance: F / F_i times a sum of F_i terms is at most F times the largest."""
+    far = (np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)) ** 2
+    return power_above(float(len(far) * far.max()))
 
 
 @dataclass(frozen=True)
@@ -73,18 +77,33 @@ def moments(site: Site, ask: Places) -> PartialMoments:
 
 
 def moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-    """One round of `horizontal.fit`; a column's share that comes out tiny is asked for again, at a finer unit."""
-    places = Places(ask.view, ask.centers, ask.m, np.zeros(ask.centers.shape, np.int32))
-    first = yield from total(moments, places, among=among)
-    share, pull = first.share.floats(), first.pull.floats()
-    while ask.m != 1 and (shifts := deeper(share, places.shifts)) is not None:
-        places = replace(places, shifts=shifts)
-        finer = yield from total(moments, places, among=among)
-        share, pull = finer.share.floats(), finer.pull.floats()
-    mass = np.where((share > 0).any(axis=1), np.maximum(first.mass.floats(), share.max(axis=1)), 0.0)
+    """One round of `horizontal.fit`; what shows too few digits is asked for again, of the same parties.
+
+    Unlike the ordinary objective, this one may rise from round to round, so each round finds its own bound.
+    """
+    asked = among
+    places = Places(
+        ask.view, ask.centers, ask.m, np.zeros(ask.centers.shape, np.int32), farthest(ask.view, ask.centers)
+    )
+    sums, among = yield from heard(moments, places, among=among)
+    mass = sums.mass.floats()
+    for _ in range(DEEPEST // BITS):
+        share, pull, objective = sums.share.floats(), sums.pull.floats(), float(sums.objective.floats())
+        shifts = None if ask.m == 1 else deeper(share, places.shifts)
+        reach = nearer(objective, replace(ask, reach=places.reach))
+        if shifts is None and reach is None:
+            break
+        places = replace(
+            places,
+            shifts=places.shifts if shifts is None else shifts,
+            reach=places.reach if reach is None else reach,
+        )
+        sums, among = yield from heard(moments, places, among=among)
+    # A far cluster's mass may be nothing at the usual unit; its shares are not.
+    mass = np.maximum(mass, share.max(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = np.where(share > 0, pull / share, ask.centers)
-    return Moved(centers, mass, float(first.objective.floats()), 0, 0)
+    return Moved(centers, mass, objective, 0, 0, whole=asked is None)
 
 
 @dataclass(frozen=True)
@@ -93,6 +112,7 @@ class Filled:
 
     view: View
     count: int
+    seed: int
     fill: Floats
 
 
@@ -108,18 +128,19 @@ def seeds(site: Site, ask: Filled) -> Candidates:
     A coordinate is the mean of the five nearest rows that have the column. Were gaps averaged in as filled, a row that
     alone has the column would be shown.
     """
-    rows = start.rows_of(site, ask.view, sample=site.rng)
+    rng = site.stream(ask.seed)
+    rows = start.rows_of(site, ask.view, sample=rng)
     if len(rows) < start.NEIGHBOURS:
         return Candidates(np.empty((0, len(ask.fill))))
     filled = np.where(np.isnan(rows), ask.fill, rows)
-    chosen = start.plus_plus(filled, min(ask.count, len(rows)), site.rng)
+    chosen = start.plus_plus(filled, min(ask.count, len(rows)), rng)
     return Candidates(np.stack([_smoothed(rows, filled, filled[i], ask.fill) for i in chosen]))
 
 
 def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
     """`start.careful` for rows with gaps; the mean over all sites stands for a gap."""
     found = yield from standardise.columns(view)
-    answers = yield from each(seeds, Filled(view, count, found.mean))
+    answers = yield from each(seeds, Filled(view, count, seed, found.mean))
     candidates = np.concatenate([answer.points for answer in answers.values()])
     return (yield from start.chosen(view, candidates, count, seed, rng))
 
