@@ -197,8 +197,9 @@ def test_scikit_learn_agrees_on_the_pooled_rows(seed):
     X = groups(seed)
     for model in fitted(X, seed):
         seen = (X - model.origin_) / model.spread_ if model.origin_ is not None else X
+        seen = seen - seen.mean(axis=0)  # scikit-learn loses digits at a large offset
         assert indices.davies_bouldin(model, X) == pytest.approx(davies_bouldin_score(seen, model.labels_), rel=1e-9)
-        theirs = calinski_harabasz_score(seen - seen.mean(axis=0), model.labels_)
+        theirs = calinski_harabasz_score(seen, model.labels_)
         assert indices.calinski_harabasz(model, X) == pytest.approx(theirs, rel=1e-9)
 
 

@@ -16,17 +16,16 @@ from typing import Literal
 
 import numpy as np
 
-from fedclust.algorithms import horizontal
 from fedclust.core import ring
 from fedclust.core.errors import StudyError
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.types import Array, Floats, Ints, Limbs
 from fedclust.kernels import distances, partial, sums
 from fedclust.validation import formulas
-from fedclust.validation.terms import DEEP, PARTS, Terms, deep
+from fedclust.validation.terms import DEEP, PARTS, Terms, by_label, deep
 
 BEST: dict[str, Literal["min", "max"]] = {
     "fuzzy-davies-bouldin": "min",
@@ -78,6 +77,33 @@ def around(site: Site, ask: Around) -> Sums:
         for part, limbs in ask.terms.of(squared(block, ask.centers)).items():
             sums.add(found[part], limbs)
     return Sums(Exact.counts(site.rows), **ask.terms.exact(found))
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """Rows take the label of the nearest centre."""
+
+    view: View
+    centers: Floats
+
+
+@dataclass(frozen=True)
+class Gathered(Release):
+    sizes: Exact = additive("how many rows each label has")
+    pull: Exact = additive("the sum of each label's rows")
+
+
+@handler(releases=Gathered)
+def gather(site: Site, ask: Nearby) -> Gathered:
+    """The rows of each label, counted and added up."""
+    clusters, unit = len(ask.centers), (ask.view.exponents - DEEP).astype(np.int32)
+    sizes = np.zeros(clusters, np.int64)
+    pull: Limbs = np.zeros((*ask.centers.shape, 2), np.uint64)
+    for block in site.blocks(ask.view):
+        labels = distances.labels(block, ask.centers)[0]
+        sizes += np.bincount(labels, minlength=clusters)
+        sums.add(pull, by_label(block, labels, clusters, unit))
+    return Gathered(Exact.counts(sizes), Exact(pull, np.tile(unit, (clusters, 1))))
 
 
 @dataclass(frozen=True)
@@ -142,9 +168,8 @@ def _crisp(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict
     """Indices of labels: their means first, then distances to them. A label without rows is left out."""
     if view.missing == "partial":
         raise StudyError(f"{' and '.join(CRISP)} need whole rows; choose another index, or drop rows with gaps")
-    ask = horizontal.question(view, centers, 1.0)
-    groups = yield from total(horizontal.moments, ask)
-    sizes, pull = groups.mass.floats(), groups.pull
+    groups = yield from total(gather, Nearby(view, centers))
+    sizes, pull = groups.sizes.floats(), groups.pull
     used = used_labels(sizes)
     means = np.where(sizes[:, None] > 0, pull.floats() / np.maximum(sizes, 1.0)[:, None], centers)
     every = ring.total([Exact(limbs, unit) for limbs, unit in zip(pull.limbs, pull.unit, strict=True)])

@@ -20,12 +20,10 @@ from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.kernels import cmeans, distances
-from fedclust.kernels import sums as exact
-from fedclust.kernels.sums import Sums
+from fedclust.kernels import cmeans, distances, sums
 from fedclust.validation import formulas, indices
 from fedclust.validation.indices import CRISP
-from fedclust.validation.terms import BITS, Terms
+from fedclust.validation.terms import DEEP, Terms, by_label
 
 CHUNK = 1 << 18  # labels that travel at once
 
@@ -67,20 +65,23 @@ class Labels:
 
 
 @handler(releases=Done)
-def gather(site: Site, ask: Labels) -> Keep[Done]:
+def keep_means(site: Site, ask: Labels) -> Keep[Done]:
     """Add up the rows of each label and of all; with the last chunk, keep their means."""
-    held = _sums(site, ask.clusters + 1)
+    groups = ask.clusters + 1
+    unit = (_view(site).exponents - DEEP).astype(np.int32)
+    counts, pull = np.zeros(groups, np.int64), np.zeros((groups, len(unit), 2), np.uint64)
     if not ask.first:
-        held.mass[...], held.pull[...] = site.memory["label_mass"], site.memory["label_pull"]
+        counts, pull = np.array(site.memory["label_counts"]), np.array(site.memory["label_pull"])
     for block, at in _rows(site, ask.start, len(ask.labels)):
         labels = ask.labels[at : at + block.shape[1]]
-        ones = np.concatenate([labels == np.arange(ask.clusters)[:, None], np.ones((1, len(labels)), bool)])
-        exact.weighted(held, block, ones.astype(np.float64))
+        for some in (labels, np.full_like(labels, ask.clusters)):
+            counts += np.bincount(some, minlength=groups)
+            sums.add(pull, by_label(block, some, groups, unit))
     kept = {name: array for name, array in site.memory.items() if not name.startswith("label_")}
     if not ask.last:
-        return Keep(Done(), {**kept, "label_mass": held.mass, "label_pull": held.pull})
-    mass, pull = Exact(held.mass, held.mass_unit).floats(), Exact(held.pull, held.pull_unit).floats()
-    return Keep(Done(), {**kept, "means": pull / np.maximum(mass, 1.0)[:, None]})
+        return Keep(Done(), {**kept, "label_counts": counts, "label_pull": pull})
+    added = Exact(pull, np.tile(unit, (groups, 1))).floats()
+    return Keep(Done(), {**kept, "means": added / np.maximum(counts, 1)[:, None]})
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _crisp(table: Table, labels: Ints, clusters: int, names: tuple[str, ...], re
     used = np.flatnonzero(indices.used_labels(sizes))
     for start in range(0, table.rows, CHUNK):
         some = labels[start : start + CHUNK]
-        yield from each(gather, Labels(start, some, clusters, start == 0, start + len(some) == table.rows))
+        yield from each(keep_means, Labels(start, some, clusters, start == 0, start + len(some) == table.rows))
     d2 = []
     for start in range(0, table.rows, CHUNK):
         answer = yield from total(apart, Own(start, labels[start : start + CHUNK], table.unit))
@@ -165,8 +166,3 @@ def _rows(site: Site, start: int, count: int) -> Iterator[tuple[Array, int]]:
     for block in _span(site, start, start + count):
         yield block, at
         at += block.shape[1]
-
-
-def _sums(site: Site, groups: int) -> Sums:
-    pull = np.tile(_view(site).exponents - BITS, (groups, 1)).astype(np.int32)
-    return Sums.zeros(np.full(groups, -BITS, np.int32), pull, 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.ring import Exact
-from fedclust.core.types import Array, Floats, Limbs
+from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import cmeans, elementary, fcm, sums
 from fedclust.validation import formulas
 
@@ -61,13 +61,20 @@ class Terms:
         return {part: Exact(found.get(part, empty), np.asarray(self.unit(part), np.int32)) for part in PARTS}
 
 
-def deep(values: Array, unit: int) -> Limbs:
-    """The exact sum of each row of non-negative values (k, n) <= 2^(unit + DEEP): their leading bits, then the rest."""
-    coarse = unit + DEEP - BITS
-    leading = np.ldexp(np.rint(np.ldexp(values, -coarse)), coarse)
+def deep(values: Array, unit: int | Units) -> Limbs:
+    """The exact sum of each row of values (k, n), |value| <= 2^(unit + DEEP): their leading bits, then the rest."""
+    coarse = np.asarray(unit + DEEP - BITS, np.int32)
+    by_row = coarse[..., None]
+    leading = np.ldexp(np.rint(np.ldexp(values, -by_row)), by_row)
     out = _shifted(sums.exact(leading, coarse), DEEP - BITS)
     sums.add(out, sums.exact(values - leading, unit))
     return out
+
+
+def by_label(block: Array, labels: Array, groups: int, unit: Units) -> Limbs:
+    """The exact sums (C, F) of the columns of each label's rows."""
+    columns = np.asarray(block, np.float64)
+    return np.stack([deep(np.ascontiguousarray(columns[:, labels == c]), unit) for c in range(groups)])
 
 
 def _shifted(limbs: Limbs, by: int) -> Limbs:
