@@ -36,8 +36,9 @@ __all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_g
 def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
     """How many rows of each cluster belong to each class, in the order of the classes.
 
-    `truth` has the class of each row, {party: classes}; over a column split, where all parties hold the same rows, one
-    array. It goes from the caller to the sites, and counts over all parties come back: a tool for evaluation.
+    `truth` has the class of each row that takes part, {party: classes}; over a column split, where all parties hold the
+    same rows, one array. It goes from the caller to the sites, and counts over all parties come back: a tool for
+    evaluation.
     """
     check_is_fitted(model)
     if fed.split == "columns":
@@ -53,7 +54,7 @@ def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> 
         view, centers = yield from view_of(model, fed)
         return (yield from agreement.contingency(view, centers, coded, int(codes.max(initial=0)) + 1))
 
-    return fed.run(script())[0]
+    return fed.run(script(), missing=model.missing)[0]
 
 
 def ari(first: Any, second: Any = None) -> float:

@@ -89,7 +89,7 @@ def scores(
         rows = fed if hasattr(fed, "columns") else np.asarray(fed)
         fed = Federation.local({"here": rows}, columns=list(model.columns_))
     script = _over_columns if fed.split == "columns" else _over_rows
-    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q))[0]
+    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing)[0]
     return found
 
 

@@ -179,7 +179,7 @@ def test_a_column_split_keeps_its_centres_through_an_index():
     fed = over_columns(X, [0], [1, 2])
     model = fitted(X, 0, fed)[0]
     indices.scores(model, fed)
-    kept = fed.memory()
+    kept = {party: desk.memory[fed.run_id] for party, desk in fed.engine.desks.items()}
     assert np.array_equal(np.concatenate([kept[p]["centers"] for p in ("p0", "p1")], axis=1), model.scaled_centers_)
 
 
@@ -222,6 +222,32 @@ def test_the_definitions_on_pooled_rows_agree(seed):
     }
     for name, value in expected.items():
         assert getattr(indices, name)(model, X) == pytest.approx(value, rel=1e-9)
+
+
+def test_rows_with_gaps_count_by_the_values_they_have():
+    # The second row has one of two columns, 1 from the first centre and 8 from the second: twice that squared.
+    X = np.array([[0.0, 0.0], [1.0, np.nan], [9.0, 9.0]])
+    options = {"start": [[0.0, 0.0], [9.0, 9.0]], "max_rounds": 1, "tol": None}
+    model = fc.CMeans(2, missing="partial", **options).fit(X)
+    assert model.cluster_centers_.tolist() == [[0.5, 0], [9, 9]]
+    within = 0.25 + 2 * 0.25
+    fed = fc.Federation.local({"a": X[:1], "b": X[1:]})
+    assert indices.xie_beni(model, fed) == pytest.approx(within / (3 * (8.5**2 + 81)), abs=1e-15)
+    with pytest.raises(fc.StudyError, match="need whole rows"):
+        indices.davies_bouldin(model, fed)
+    dropped = fc.CMeans(2, missing="drop", **options).fit(X)
+    assert indices.scores(dropped, fed) == indices.scores(fc.CMeans(2, **options).fit(X[[0, 2]]), X[[0, 2]])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_partition_of_rows_with_gaps_gives_the_pooled_bits(seed):
+    rng = np.random.default_rng(seed)
+    X = groups(seed)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    whole = [name for name in indices.BEST if name not in scripts.CRISP]
+    for kind in (fc.CMeans, fc.FuzzyCMeans):
+        model = kind(3, missing="partial", max_rounds=3, scale=["none", "standardise"][seed % 2]).fit(X)
+        assert indices.scores(model, over_rows(X, rng), whole) == indices.scores(model, X, whole)
 
 
 def test_columns_go_by_name():

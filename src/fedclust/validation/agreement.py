@@ -26,9 +26,10 @@ EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Truth:
-    """The class of each of a party's rows, in their order."""
+    """The class of each of a party's rows that take part, in their order."""
 
     classes: Ints
+    missing: str
 
 
 @handler(releases=Done)
@@ -76,7 +77,7 @@ def nearest(block: Array, ask: Nearest) -> Units:
 
 def contingency(view: View, centers: Floats, truth: Mapping[PartyId, Ints], classes: int) -> Protocol[Ints]:
     """Clusters by classes, over all parties."""
-    yield from each_to(remember, {party: Truth(own) for party, own in truth.items()})
+    yield from each_to(remember, {party: Truth(own, view.missing) for party, own in truth.items()})
     counts = (yield from total(count, Nearest(view, centers, classes))).table
     return np.array(counts.integers(), np.int64).reshape(counts.shape)
 
