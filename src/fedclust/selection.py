@@ -27,7 +27,6 @@ from fedclust.estimators.mixture import GaussianMixture
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds, schema, standardise
 from fedclust.validation import select_notes, select_range, select_two_step
-from fedclust.validation.select_two_step import Choice
 from fedclust.validation.strength import Partition, compare, over_all
 
 T = TypeVar("T")
@@ -140,13 +139,15 @@ class _Fits:
 
 def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
-    while True:
-        choice: Choice = fits.run(select_two_step.choose(replace(frame, seed=fits.seed), high, ks=ks))
-        further = select_range.wider(high, frame.rows)
-        if ks is not None or choice.k < high or further == high:
-            break
-        notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
-        high = further
+    frame = replace(frame, seed=fits.seed)
+
+    def wider(most: int) -> int:
+        return select_range.wider(most, frame.rows) if ks is None else most
+
+    choice = fits.run(select_two_step.choose(frame, high, ks=ks, wider=wider))
+    if len(choice.centers) > high:
+        notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
+        high = len(choice.centers)
     k, told = select_notes.within(choice, ks)
     notes += [*told, *select_notes.of_mixtures(choice, k, high, given=ks is not None)]
     models = fits.at(k, start=frame.view.back(choice.centers[k - 1].centers))
@@ -285,19 +286,18 @@ def _check(  # noqa: PLR0917
     criterion: str,
     stability: str | None,
 ) -> None:
-    def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
-        if not condition:
+    by_mixtures, least, most = criterion == "two-step", min(ks or [2]), max(ks or [2])
+    gapped = estimator._missing == "partial"  # noqa: SLF001
+    for broken, sentence in (
+        (criterion not in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}"),
+        (rule not in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}"),
+        (index not in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}"),
+        (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
+        (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
+        (ks == [] or least < 1, "ks must be whole numbers of at least 1"),
+        (not by_mixtures and most < 2, "an index needs two clusters; ask for K of at least 2"),
+        (by_mixtures and fed.split != "rows", "the two-step needs whole rows; use criterion='index' for columns"),
+        (by_mixtures and gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'"),
+    ):
+        if broken:
             raise StudyError(sentence)
-
-    require(criterion in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}")
-    require(rule in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}")
-    require(index in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}")
-    require(restarts >= 1, f"restarts is {restarts}; it must be at least 1")
-    require(stability in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None")
-    require(ks is None or (bool(ks) and ks[0] >= 1), "ks must be whole numbers of at least 1")
-    require(criterion != "index" or ks is None or ks[-1] >= 2, "an index needs two clusters; ask for K of at least 2")
-    require(
-        criterion == "index" or fed.split == "rows", "the two-step needs whole rows; use criterion='index' for columns"
-    )
-    gapped = criterion == "two-step" and estimator._missing == "partial"  # noqa: SLF001
-    require(not gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'")

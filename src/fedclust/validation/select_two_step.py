@@ -14,7 +14,7 @@ is dropped. Of the others, K_I has the least ICL and K_B the least BIC.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,12 +90,18 @@ def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Score]]:
     ]
 
 
-def choose(of: Frame, most: int, *, ks: Sequence[int] | None = None) -> Protocol[Choice]:
-    """Look at K = 1, ..., most, or at 1 and some of the others."""
-    ((*grown,),) = yield from grow(of, most)
-    some = range(1, most + 1) if ks is None else sorted({1, *ks})
-    scores = yield from evaluate(of, [grown[k - 1].centers for k in some])
-    best, k_bic = least(scores, "icl"), least(scores, "bic").k
+def choose(
+    of: Frame, most: int, *, ks: Sequence[int] | None = None, wider: Callable[[int], int] | None = None
+) -> Protocol[Choice]:
+    """Look at K = 1, ..., most, or at 1 and some of the others; further, if `wider` allows, while ICL falls."""
+    while True:
+        ((*grown,),) = yield from grow(of, most)
+        some = range(1, most + 1) if ks is None else sorted({1, *ks})
+        scores = yield from evaluate(of, [grown[k - 1].centers for k in some])
+        best, k_bic = least(scores, "icl"), least(scores, "bic").k
+        if best.k < most or wider is None or wider(most) == most:
+            break
+        most = wider(most)
     k, why, strong = 1, "none", None
     if best.k > 1:
         halved = yield from halves(of, best.k)
