@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedclust import runs
+from fedclust.core import journal as journals
 from fedclust.core.errors import DataError, FedclustError, RunFailed, StudyError
 from fedclust.core.journal import Journal
 from fedclust.engines.local import LocalEngine
@@ -29,6 +30,7 @@ source = "b.csv"
 COLUMNS = ROWS.replace("[cluster]", 'split = "columns"\nid = "who"\nscale = "standardise"\n[cluster]').replace(
     "max_rounds = 3", "max_rounds = 2"
 )
+CHOOSING = ROWS.replace("k = 2", 'k = "1..3"\nrestarts = 2')
 
 
 class Killed(BaseException):
@@ -67,7 +69,9 @@ def around(monkeypatch, owner, name, reaper, torn=None):
 
 
 def torn_record(journal, kind, step, payload):
-    os.pwrite(journal._file.fileno(), b"?" + payload[: len(payload) // 2], journal._file.tell())
+    frame = journals._FRAME.pack(kind, step, len(payload), journals._check(kind, step, len(payload)))
+    begun = (b"" if journal._sound else journals.HEAD) + frame + payload[: len(payload) // 2]
+    os.pwrite(journal._file.fileno(), begun, journal._sound)
 
 
 def torn_line(ledger, entry):
@@ -90,11 +94,14 @@ def reaped(monkeypatch, at):
 
 @pytest.fixture
 def study(tmp_path, request):
-    rng = np.random.default_rng(5)
-    for site, names in (("a", "uv"), ("b", "uv" if request.param == ROWS else "wx")):
+    rng, count = np.random.default_rng(5), 60 if request.param == CHOOSING else 14
+    for site, names in (("a", "uv"), ("b", "wx" if request.param == COLUMNS else "uv")):
         lines = [
             ",".join(["who", *names]),
-            *(f"{i},{x!r},{y!r}" for i, (x, y) in enumerate(rng.normal(i % 2 * 5, 1, 2).tolist() for i in range(14))),
+            *(
+                f"{i},{x!r},{y!r}"
+                for i, (x, y) in enumerate(rng.normal(i % 2 * 5, 1, 2).tolist() for i in range(count))
+            ),
         ]
         (tmp_path / f"{site}.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "study.toml").write_text(request.param)
@@ -108,7 +115,12 @@ def begun(study, folder):
 def resumed(folder):
     run = runs.Run.find(folder)
     runs.see_through(run, runs.again(run))
-    return run.model.read_text()
+    return found(run)
+
+
+def found(run):
+    """What a run found, and how it describes that."""
+    return run.model.read_text(), (run.folder / "analysis.json").read_text()
 
 
 @pytest.mark.parametrize("study", [ROWS, COLUMNS], indirect=True, ids=["rows", "columns"])
@@ -118,7 +130,7 @@ def test_killed_anywhere_a_run_resumes_to_the_same_bits(study, tmp_path, monkeyp
     with monkeypatch.context() as patch:
         reaper = reaped(patch, None)
         runs.see_through(run, ready)
-    expected, places = run.model.read_text(), reaper.passed
+    expected, places = found(run), reaper.passed
     assert places > 80
     for at in range(1, places + 1):
         run = runs.Run.make(tmp_path / f"run-{at}", study.text, origin=tmp_path, digests=ready.digests())
@@ -130,13 +142,13 @@ def test_killed_anywhere_a_run_resumes_to_the_same_bits(study, tmp_path, monkeyp
         assert resumed(run.folder) == expected, f"killed at place {at} of {places}"
 
 
-@pytest.mark.parametrize("study", [ROWS, COLUMNS], indirect=True, ids=["rows", "columns"])
+@pytest.mark.parametrize("study", [ROWS, COLUMNS, CHOOSING], indirect=True, ids=["rows", "columns", "choosing"])
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(study, tmp_path, monkeypatch):
     run, ready = begun(study, tmp_path / "whole")
     runs.see_through(run, ready)
     folder = tmp_path / "often"
     patient, ready = begun(study, folder)
-    for at in itertools.count(17, 5):
+    for at in itertools.count(17, 5 if study.cluster.k else 211):
         with monkeypatch.context() as patch:
             reaped(patch, at)
             try:
@@ -145,7 +157,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(study, tmp_path, m
                 ready = runs.again(patient)
                 continue
         break
-    assert patient.model.read_text() == run.model.read_text()
+    assert found(patient) == found(run)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -153,13 +165,32 @@ def test_the_folder_holds_what_the_interface_names(study, tmp_path):
     run, ready = begun(study, tmp_path / "deep" / "run")
     runs.see_through(run, ready)
     names = {path.name for path in run.folder.iterdir()}
-    assert names == {"study.toml", "origin.json", "run", "journal", "sites", "model.json", "metrics.json"}
+    assert names == {
+        "study.toml",
+        "origin.json",
+        "run",
+        "journal",
+        "sites",
+        "model.json",
+        "metrics.json",
+        "analysis.json",
+    }
     assert (run.folder / "study.toml").read_text() == ROWS
     metrics = run.metrics
     assert metrics["rounds"] == len(metrics["shifts"]) == len(metrics["objectives"]) == 3
     assert metrics["sites"].keys() == {"a", "b"}
     assert all(own["bytes"] > 0 and own["messages"] > 3 for own in metrics["sites"].values())
     assert run.folder.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("study", [CHOOSING], indirect=True)
+def test_k_is_chosen_inside_the_run(study, tmp_path):
+    run, ready = begun(study, tmp_path / "run")
+    model = runs.see_through(run, ready)
+    chosen = run.analysis["selection"]
+    assert model.n_clusters == run.metrics["k"] == chosen["k"] == 2
+    assert [point["k"] for point in chosen["curve"]] == [1, 2, 3]
+    assert chosen["why"].startswith("K = 2 has the lowest")
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -214,7 +245,7 @@ def test_a_run_goes_on_although_its_study_was_edited(study, tmp_path):
     runs.see_through(run, ready)
     other, _ = begun(study, tmp_path / "other")
     (tmp_path / "study.toml").write_text(ROWS.replace("k = 2", "k = 5"))
-    assert resumed(other.folder) == run.model.read_text()
+    assert resumed(other.folder) == found(run)
 
 
 @pytest.fixture
@@ -242,4 +273,4 @@ def test_data_lost_on_the_way_leave_the_rounds_that_were_done(failed):
 def test_a_site_that_was_mended_is_asked_again(failed, study, tmp_path):
     run, ready = begun(study, tmp_path / "whole")
     runs.see_through(run, ready)
-    assert resumed(failed.folder) == run.model.read_text()
+    assert resumed(failed.folder) == found(run)
