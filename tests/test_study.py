@@ -62,6 +62,7 @@ def test_every_key_reaches_the_estimator_and_the_sites():
         "small_sites": "paper",
         "random_state": 9,
         "scale": "minmax",
+        "missing": "refuse",
         "bounds": [(0.0, 120.0), (0.0, 300.0)],
     }
     assert (full.name, full.columns, full.id, full.seed, full.split) == ("heart", ("age", "bp"), "who", 3, "rows")

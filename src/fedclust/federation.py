@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
-from fedclust.core.errors import DataError, OutOfBounds, QuorumLost, StudyError
-from fedclust.core.journal import Journal
+from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
+from fedclust.core.journal import ROWS, Journal
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.local import LocalEngine
@@ -25,6 +26,7 @@ from fedclust.site.sources import Source, open_source, sorted_by_id
 
 T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
+LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
 
 
@@ -66,6 +68,7 @@ class Federation:
         sites: Mapping[PartyId, Any],
         *,
         columns: Columns = None,
+        order: Sequence[str] | None = None,
         split: Split = "rows",
         id: str | None = None,  # noqa: A002 the study's word
         aggregation: str = "plain",
@@ -78,7 +81,8 @@ class Federation:
 
         `columns` lists the columns to use, or maps each to a `Column` that says what it is; `{site: columns}` where
         sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
-        `split="columns"` matches rows by the column `id`, or by position where none is named. `run` is a folder for the
+        `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
+        as starts and centres have them (else site after site). `run` is a folder for the
         journal. `wire` sends every message as bytes, as between machines.
         """
         _check(sites, split, aggregation)
@@ -87,7 +91,7 @@ class Federation:
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
         schema = one_schema(schemas) if split == "rows" else None
-        names = _same_columns(held) if split == "rows" else _all_columns(held, columns)
+        names = _same_columns(held) if split == "rows" else _all_columns(held, columns if order is None else order)
         folder = None if run is None else Path(run)
         desks = {
             party: Desk(
@@ -95,6 +99,7 @@ class Federation:
                 profile(policy if isinstance(policy, (str, Policy)) else policy.get(party, "none")),
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
+                durable=False,  # what a power cut can take from sites in one process, the journal gives back
             )
             for party, source in sources.items()
         }
@@ -138,6 +143,7 @@ class Federation:
     def run(self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse") -> tuple[T, list[Absence]]:
         """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
         self._coordinator.quorum = quorum
+        self._same_rows()
         for holding in self.holdings.values():
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
@@ -146,11 +152,6 @@ class Federation:
         except QuorumLost as lost:
             raise self._explained(lost) from None
         return result, self._coordinator.absences[before:]
-
-    def memory(self) -> dict[PartyId, Mapping[str, Any]]:
-        """What the sites of this process remember of the run."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        return {party: desk.memory.get(self.run_id, {}) for party, desk in desks.items()}
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, from their ledgers."""
@@ -178,16 +179,28 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _same_rows(self) -> None:
+        """A journal goes on only with the rows it began with, as far as this process can see them."""
+        journal = self._coordinator.journal
+        if journal is None or not self.holdings:
+            return
+        digest = b"".join(hashlib.sha256(p.encode() + h.digest).digest() for p, h in self.holdings.items())
+        if (before := journal.recall(ROWS, 0)) is None:
+            journal.write(ROWS, 0, digest)
+        elif before != digest:
+            raise JournalError(
+                f"the sites or their rows are not those that {self.folder} began with; use another folder"
+            )
+
     def _explained(self, lost: QuorumLost) -> Exception:
         """In one process the site's own reason can be told; between machines it stays at the site."""
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        for party in lost.missing:
-            trouble = desks[party].trouble if party in desks else None
+        troubles = {party: desks[party].trouble for party in lost.missing if party in desks}
+        for trouble in troubles.values():
             if isinstance(trouble, (DataError, OutOfBounds)):
                 return trouble
-            if trouble is not None:
-                lost.add_note(f"At {party}: {type(trouble).__name__}: {trouble}")
-        return lost
+        told = "; ".join(f"{party}: {type(t).__name__}: {t}" for party, t in troubles.items() if t is not None)
+        return QuorumLost(f"{lost} ({told})", lost.missing) if told else lost
 
 
 def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
@@ -247,8 +260,10 @@ def _run_id(folder: Path | None) -> str:
         return secrets.token_hex(8)
     path = folder / "run"
     if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(secrets.token_hex(8) + "\n")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name("run.new")
+        draft.write_text(secrets.token_hex(8) + "\n")
+        draft.replace(path)
     return path.read_text().strip()
 
 
@@ -256,7 +271,13 @@ def box_of(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
     """Public bounds as (low, high) per column: a pair for all columns, or a pair each."""
     if bounds is None:
         return None
-    pairs = np.broadcast_to(np.asarray(bounds, np.float64), (columns, 2))
-    if not np.isfinite(pairs).all() or (pairs[:, 0] > pairs[:, 1]).any():
-        raise StudyError("bounds must be finite pairs (low, high) with low <= high, one for all columns or one each")
+    try:
+        pairs = np.broadcast_to(np.asarray(bounds, np.float64), (columns, 2))
+        sound = bool((np.abs(pairs) <= LARGEST).all() and (pairs[:, 0] <= pairs[:, 1]).all())
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise StudyError(
+            "bounds must be finite pairs (low, high) with low <= high, below 2^127, one for all columns or one each"
+        )
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

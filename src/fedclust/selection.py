@@ -25,7 +25,7 @@ from fedclust.engines.local import LocalEngine
 from fedclust.estimators.base import FederatedEstimator
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.federation import Federation, box_of
-from fedclust.preprocessing import bounds, schema, standardise
+from fedclust.preprocessing import bounds
 from fedclust.validation import select_notes, select_range, select_two_step
 from fedclust.validation.strength import Partition, compare, over_all
 
@@ -174,15 +174,8 @@ def _look(
 
 def _view(estimator: Any, fed: Federation) -> Protocol[View]:
     """The columns as the estimator would see them."""
-    width, missing, box = len(fed.columns), estimator._missing, box_of(estimator.bounds, len(fed.columns))  # noqa: SLF001
-    if fed.declared:
-        yield from schema.agree(fed.declared, missing)
-    view = (yield from bounds.agree(width, missing)) if box is None else bounds.declared(*box, missing)
-    if estimator.scale == "standardise":
-        return (yield from standardise.standardise(view))
-    if estimator.scale == "minmax" and box is not None:
-        return standardise.scaled(view, box[0], np.where(box[1] > box[0], box[1] - box[0], 1.0))
-    return view
+    missing, box = estimator._missing, box_of(estimator.bounds, len(fed.columns))  # noqa: SLF001
+    return select_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale, box=box)
 
 
 def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Any]]:

@@ -25,8 +25,8 @@ from fedclust.core.release import HIDDEN
 from fedclust.core.site import View
 from fedclust.core.types import Floats, Ints
 from fedclust.estimators import METHODS
-from fedclust.federation import Federation, box_of
-from fedclust.preprocessing import bounds, standardise
+from fedclust.federation import Federation
+from fedclust.preprocessing import standardise
 from fedclust.validation import composition, pca
 from fedclust.validation import indices as index_sums
 
@@ -119,16 +119,7 @@ class _OverRows:
 
     def _look(self) -> Protocol[tuple[View, Floats, standardise.Columns]]:
         """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
-        order = indices._order(self.model, self.fed)  # noqa: SLF001
-        width, missing, box = len(order), getattr(self.model, "missing", "refuse"), self.model.bounds
-        pairs = box_of(box, width)
-        if pairs is None:
-            view = yield from bounds.agree(width, missing)
-        else:
-            view = bounds.declared(pairs[0][order], pairs[1][order], missing)
-        if self.model.origin_ is not None:
-            view = standardise.scaled(view, self.model.origin_[order], self.model.spread_[order])
-        centers = np.ascontiguousarray(self.model.scaled_centers_[:, order])
+        view, centers = yield from indices.view_of(self.model, self.fed)
         return view, centers, (yield from standardise.columns(view))
 
     def _plane(self) -> Protocol[tuple[pca.Plane, pca.Spread]]:
@@ -165,16 +156,12 @@ class _OverRows:
         return self.absent or {} if self.spread is None else _sizes(self.model, self.spread.counts)
 
     def indices(self) -> dict[str, Any]:
-        if self.view.missing == "partial":
-            return {"absent": "Rows have gaps, and these indices are of whole rows."}
-        found = self._ask(
-            lambda: index_sums.scores(self.view, self.centers, self.model._m, tuple(index_sums.BEST))  # noqa: SLF001
-        )
+        whole = self.view.missing != "partial"  # with gaps there are no means of labels
+        names = [name for name in index_sums.BEST if whole or name not in index_sums.CRISP]
+        found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model._m, names))  # noqa: SLF001
         return found if "absent" in found else _indices(found)
 
     def composition(self) -> dict[str, Any]:
-        if self.view.missing == "partial":
-            return {"absent": "Rows have gaps, and sites are compared by whole rows."}
         found = self._ask(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)

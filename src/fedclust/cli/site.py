@@ -32,12 +32,13 @@ def act_assign(chosen: argparse.Namespace) -> int:
         raise StudyError("--out is the data file itself; write the labels to another")
     table = Table(chosen.out)
     model = load(chosen.model)
-    source = open_source(chosen.data, columns=model.columns_, id=chosen.id, site="here")
-    rows = survey(source).rows  # refuses gaps in words, before anything is written
+    source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site="here", schema=model.schema)
+    found = survey(source, model.gaps)  # refuses what the model cannot label, in words, before anything is written
     with table:
         for part in _labelled(model, source, chosen.id):
             table.write(part)
-    print(f"{rows:,} rows labelled in {chosen.out}")
+    out = f", {found.left_out:,} of them -1: too many values are missing" if found.left_out else ""
+    print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
     return 0
 
 
@@ -47,9 +48,9 @@ def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any
 
     names, at = source.ids(), 0
     for block in source.blocks():
-        X, end = block.T, at + block.shape[1]
+        end = at + block.shape[1]
         which = {"row": np.arange(at, end)} if names is None else {str(id): names[at:end]}
-        labels = {apart("cluster", [str(id)]): model.predict(X)}
-        degrees = model.memberships(X) if hasattr(model, "memberships") else np.empty((0, 0))
-        yield which | labels | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate(degrees.T)}
+        labels = {apart("cluster", [str(id)]): model.labels_of(block)}
+        degrees = model.memberships_of(block) if hasattr(model, "memberships_of") else np.empty((0, 0))
+        yield which | labels | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate(degrees)}
         at = end

@@ -24,7 +24,7 @@ def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
         f"{head}, objective {metrics['objective']:.6g}",
         *([choice(found["selection"])] if found.get("selection") else []),
         centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
-        notes(metrics["notes"]),
+        notes(metrics["notes"], model, metrics["split"]),
         traffic(metrics["sites"]),
         following,
     ]
@@ -79,10 +79,11 @@ def centers(model: Any, columns: Sequence[str], rows: Sequence[int] | None = Non
     return text if not hidden else f"{text}\n({hidden} more columns: fedclust export shows all)"
 
 
-def notes(sentences: Sequence[str]) -> str:
+def notes(sentences: Sequence[str], model: Any, split: str) -> str:
     """What must be admitted; where nothing has to be, that."""
-    lossless = not any(sentence.startswith("Not lossless") for sentence in sentences)
-    praise = ["Lossless: from the same start, the pooled rows give the same bits."] if lossless else []
+    lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
+    same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
+    praise = [f"Lossless: from the same start, {same} the same bits."] if lossless else []
     return "\n".join([*praise, *sentences])
 
 

@@ -90,7 +90,7 @@ class Assigning(FederatedEstimator):
     def _seen(self, X: Any) -> Array:
         """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
         check_is_fitted(self)
-        declared, view = self._schema, self._view()
+        declared, view = self.schema, self._view()
         by_name = hasattr(X, "columns") and not hasattr(self, "feature_names_in_")
         if by_name or any(not column.plain for column in declared.values()):
             source = open_source(X, columns=tuple(declared), site="here", schema=declared)

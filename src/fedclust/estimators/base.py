@@ -44,6 +44,9 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
         self.schema_ = plain_schema(X.schema)
+        require(
+            self.random_state is None or self.random_state >= 0, "random_state must be a number of at least 0, or None"
+        )
         self.seed_ = secrets.randbits(31) if self.random_state is None else int(self.random_state)
         result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL), missing=self._missing)
         self._keep(X, result)
@@ -58,7 +61,12 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         return str(found)
 
     @property
-    def _schema(self) -> dict[str, Column]:
+    def gaps(self) -> str:
+        """What the model does about rows with gaps: "refuse", "drop" or "partial"."""
+        return self._missing
+
+    @property
+    def schema(self) -> dict[str, Column]:
         """What the columns were declared to be; models of older versions know plain numbers only."""
         return schema_from(getattr(self, "schema_", None) or {name: {} for name in self.columns_})
 
@@ -141,7 +149,7 @@ def _plain(value: Any) -> Any:
         return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
     if isinstance(value, np.generic):
         return value.item()
-    return list(value) if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def _rich(value: Any) -> Any:
@@ -149,7 +157,7 @@ def _rich(value: Any) -> Any:
         return _array(value)
     if isinstance(value, dict) and set(value) == {"names"}:
         return np.array(value["names"], object)
-    return value
+    return [_rich(item) for item in value] if isinstance(value, list) else value
 
 
 def _array(value: dict[str, Any]) -> Array:

@@ -16,13 +16,14 @@ from fedclust.core.site import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.estimators.assigning import Assigning, FuzzyAssigning
 from fedclust.estimators.base import require
-from fedclust.federation import Federation, box_of
+from fedclust.federation import LARGEST, Federation, box_of
 from fedclust.kernels import cmeans
 from fedclust.preprocessing import bounds as limits
 from fedclust.preprocessing import schema, standardise
 from fedclust.preprocessing.missing import told
 
 STARTS = ("box", "party", "careful")
+MOST_FUZZY = 100  # beyond, memberships raised to m leave the range of floats
 SCALES = ("none", "minmax", "standardise")
 
 
@@ -183,12 +184,13 @@ class _Lossless(Assigning):
         self.scaled_centers_ = self._view().points(self.cluster_centers_)
 
     def _given(self, fed: Federation) -> Floats:
-        centers = np.asarray(self.start, np.float64)
         shape = (self.n_clusters, len(fed.columns))
-        require(
-            centers.shape == shape and bool(np.isfinite(centers).all()),
-            f"start must be finite centres of shape {shape}",
-        )
+        try:
+            centers = np.asarray(self.start, np.float64)
+        except (TypeError, ValueError):
+            centers = np.empty(0)
+        sound = centers.shape == shape and bool((np.abs(centers) <= LARGEST).all())
+        require(sound, f"start must be finite centres of shape {shape}")
         return centers
 
     def _enough(self, rows: int) -> None:
@@ -223,6 +225,8 @@ class _Lossless(Assigning):
             paper = self.small_sites == "paper" or self._hide_singletons
             require(not paper, "the papers' rules are for whole rows; leave them out with missing 'partial'")
         if fed.split == "columns":
+            paper = self.small_sites == "paper" or self._hide_singletons
+            require(not paper, "the papers' rules are for row splits; leave singletons and small_sites out")
             require(self._missing == "refuse", "a column split needs every value; set missing to 'refuse'")
             drawn = isinstance(self.start, str) and self.start == "party"
             require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
@@ -338,8 +342,8 @@ class FuzzyCMeans(FuzzyAssigning, _Lossless):
     @property
     def _m(self) -> float:  # type: ignore[override]
         require(
-            np.isfinite(self.m) and self.m > 1,
-            f"m is {self.m}; fuzziness must be above 1 (use CMeans for hard clusters)",
+            1 < self.m <= MOST_FUZZY,
+            f"m is {self.m}; fuzziness must be above 1 (use CMeans for hard clusters) and at most {MOST_FUZZY}",
         )
         return float(self.m)
 
@@ -361,7 +365,9 @@ def _whole(value: Any) -> bool:
 
 
 def _is_quorum(value: Any) -> bool:
-    return value == ALL if isinstance(value, str) else (_whole(value) and value >= 1) or 0 < value <= 1
+    if isinstance(value, str):
+        return value == ALL
+    return (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
 def _constant(fed: Federation, missing: str) -> list[str]:

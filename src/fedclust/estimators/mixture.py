@@ -164,6 +164,11 @@ class GaussianMixture(_Lossless):
         """The same, by the name that fuzzy methods have for it."""
         return self.predict_proba(X)
 
+    def memberships_of(self, block: Array) -> Floats:
+        """The same (components by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        t, gap = self._scored(self._view().of(block))
+        return np.where(gap, np.nan, elementary.exp(t - gaussians.log_density(t)))
+
     def score_samples(self, X: Any) -> Floats:
         """The log density of each row, in original units; NaN for a row left out for its gaps."""
         t, gap = self._scores(X)

@@ -63,6 +63,18 @@ class Holding:
         return (view.of(taking_part(block, view.missing)) for block in self.source.blocks())
 
     @cached_property
+    def digest(self) -> bytes:
+        """A digest that changes with the rows: of every value in memory, of the extremes of what is streamed."""
+        digest = hashlib.sha256(repr(self.source.columns).encode())
+        if self.source.resident:
+            for block in self.source.blocks():
+                digest.update(np.ascontiguousarray(block).tobytes())
+            return digest.digest()
+        found = self.under("partial")
+        digest.update(str(found.rows).encode() + found.lo.tobytes() + found.hi.tobytes())
+        return digest.digest()
+
+    @cached_property
     def row_key(self) -> bytes:
         """A digest that two holdings share when they hold the same rows in the same order, by id."""
         ids = self.source.ids()

@@ -12,6 +12,8 @@ from typing import Any
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.preprocessing.missing import MISSING
+from fedclust.preprocessing.schema import TYPES
 from fedclust.selection import CRITERIA, RULES
 from fedclust.site.policy import PROFILES
 from fedclust.validation.indices import BEST
@@ -57,6 +59,14 @@ def _bounding(value: Any) -> bool:
     return _pair(value) or (isinstance(value, dict) and bool(value) and all(map(_pair, value.values())))
 
 
+def _level(value: Any) -> bool:
+    return isinstance(value, (str, bool)) or _number(value)
+
+
+def _tables(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value)
+
+
 def _points(value: Any) -> bool:
     return _list_of(value, lambda row: _list_of(row, _number) and len(row) == len(value[0]))
 
@@ -89,9 +99,15 @@ NAMES = Key(
 )
 TOP = {
     "name": Key("a short text without '/', such as 'heart'", _name),
-    "columns": NAMES,
+    "columns": Key(
+        f"{NAMES.what}, or a table [columns.NAME] for each", lambda value: NAMES.fits(value) or _tables(value)
+    ),
     "scale": _choice(*SCALES),
-    "missing": _choice("refuse", later=("drop", "partial")),
+    "missing": _choice(*MISSING),
+    "missing_values": Key(
+        "a table of lists by column, such as { chol = [0] }",
+        lambda value: isinstance(value, dict) and all(_list_of(own, _level) for own in value.values()),
+    ),
     "split": _choice("rows", "columns"),
     "id": Key("the name of a column", lambda value: isinstance(value, str) and bool(value)),
     "bounds": Key("a pair [low, high] with low <= high, or a table of such pairs by column", _bounding),
@@ -122,6 +138,14 @@ CLUSTER = {
     "rule": _choice(*RULES),
     "restarts": COUNT,
 }
+LEVELS = Key("a list of texts or of numbers", lambda value: _list_of(value, _level))
+COLUMN = {
+    "type": _choice(*TYPES),
+    "unit": Key("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
+    "levels": LEVELS,
+    "codes": Key("a list of numbers that ascend, one for each level", lambda value: _list_of(value, _number)),
+    "missing_values": LEVELS,
+}
 PRIVACY = {"aggregation": _choice("plain", later=("secure", "blind"))}
 SITE = {
     "source": Key(
@@ -132,7 +156,13 @@ SITE = {
     "policy": _choice(*PROFILES),
     "columns": NAMES,
 }
-PLACES = {"[sites.NAME]": SITE, "[privacy]": PRIVACY, "[cluster]": CLUSTER, "the top, before the first [table]": TOP}
+PLACES = {
+    "[sites.NAME]": SITE,
+    "[columns.NAME]": COLUMN,
+    "[privacy]": PRIVACY,
+    "[cluster]": CLUSTER,
+    "the top, before the first [table]": TOP,
+}
 NEEDED = {
     "name": 'a name; write name = "..." at the top',
     "cluster": 'what to look for; add [cluster] with method = "fuzzy-c-means" and k = 3',
@@ -155,9 +185,7 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
     return table
 
 
-LATER = {
-    "missing": "that is not in this version; leave it out, and take rows with missing values out of the files",
-}
+LATER: dict[str, str] = {}
 
 
 def _unknown(name: str, known: Mapping[str, Key], place: str) -> str:

@@ -46,6 +46,7 @@ class Opened:
             split=self.fed.split,
             run=folder,
             seed=self.fed.seed,
+            schema=self.fed.schema,
         )
 
 
@@ -60,7 +61,7 @@ def opened(study: Study) -> Opened:
             f"start in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
             "give one number for each column"
         )
-    rows = [holding.survey.rows for holding in fed.holdings.values()]
+    rows = [holding.under(study.missing).rows for holding in fed.holdings.values()]
     if study.id is not None and study.split == "rows":
         for holding in fed.holdings.values():
             holding.source.ids()  # refuses ids that repeat
@@ -70,16 +71,16 @@ def opened(study: Study) -> Opened:
             f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
         )
     if study.cluster.options.get("quorum", "all") == "all":
-        _floors(fed)
+        _floors(fed, study.missing)
     return Opened(study, fed, estimator)
 
 
-def _floors(fed: Federation) -> None:
+def _floors(fed: Federation, missing: str) -> None:
     """A site that its own policy keeps out would stop a run that needs all."""
     desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
     for party, desk in desks.items():
         policy = desk.gate.policy
-        if desk.holding.survey.rows < policy.min_rows:
+        if desk.holding.under(missing).rows < policy.min_rows:
             raise StudyError(
                 f"site '{party}' holds fewer than the {policy.min_rows} rows its policy '{policy.name}' asks for; "
                 "leave it out, or set quorum in [cluster]"
@@ -91,7 +92,7 @@ def _digest(holding: Holding, source: Any) -> str:
     if isinstance(source, Path):
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    found = holding.survey
-    digest = hashlib.sha256(f"{found.rows} {holding.source.columns}".encode())
+    found = holding.under("partial")
+    digest = hashlib.sha256(f"{found.rows} {holding.source.columns} {found.gaps.tolist()}".encode())
     digest.update(np.concatenate([found.lo, found.hi]).tobytes())
     return digest.hexdigest()

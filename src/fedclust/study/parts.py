@@ -10,6 +10,7 @@ from typing import Any, Literal
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS, FederatedEstimator
 from fedclust.federation import Federation
+from fedclust.preprocessing.schema import Column, encoded_names
 from fedclust.study.keys import meant
 
 
@@ -58,7 +59,9 @@ class Study:
     cluster: Cluster
     sites: tuple[Site, ...]
     columns: tuple[str, ...] | None = None
+    schema: Mapping[str, Column] = field(default_factory=dict)
     scale: str = "none"
+    missing: str = "refuse"
     split: Literal["rows", "columns"] = "rows"
     id: str | None = None
     bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
@@ -67,10 +70,15 @@ class Study:
 
     def federation(self, run: str | Path | None = None) -> Federation:
         """The study's sites, opened in this process."""
-        own = {site.name: site.columns for site in self.sites if site.columns is not None}
+        own = {
+            site.name: {name: self.schema.get(name, Column()) for name in site.columns}
+            for site in self.sites
+            if site.columns is not None
+        }
         return Federation.local(
             {site.name: site.source for site in self.sites},
-            columns=own or self.columns,
+            columns=own or self.schema or None,
+            order=encoded_names(self.schema) if own and self.schema and self.split == "columns" else None,
             split=self.split,
             id=self.id,
             aggregation=self.aggregation,
@@ -82,7 +90,10 @@ class Study:
     def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
         """The study's method, ready to fit; `columns` are the sites' where the study names none."""
         kind = METHODS[self.cluster.method]
-        ready = kind(scale=self.scale, bounds=self._bounds(columns), **self.cluster.options)
+        gaps = {} if self.missing == "refuse" else {"missing": self.missing}
+        if gaps and "missing" not in kind().get_params():
+            raise StudyError(f"method '{self.cluster.method}' needs every value; leave missing out")
+        ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
         ready.set_params(n_clusters=self.cluster.most)
         return ready
 
@@ -90,10 +101,12 @@ class Study:
         if not isinstance(self.bounds, Mapping):
             return self.bounds
         names = tuple(self.bounds) if columns is None else tuple(columns)
+        limits = {n: column.limits() for raw, column in self.schema.items() for n in column.names(raw)}
+        pairs = {**{name: pair for name, pair in limits.items() if pair is not None}, **self.bounds}
         for name in names:
-            if name not in self.bounds:
+            if name not in pairs:
                 raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
         for name in self.bounds:
             if name not in names:
                 raise StudyError(f"[bounds] names '{name}', which is no column; {meant(name, names) or 'leave it out'}")
-        return [self.bounds[name] for name in names]
+        return [pairs[name] for name in names]

@@ -9,6 +9,7 @@ from typing import Any
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.study import toml
+from fedclust.study.columns import declared
 from fedclust.study.keys import CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
 from fedclust.study.parts import Choice, Cluster, Site, Study
 
@@ -34,13 +35,16 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> 
         if not top.get(name):
             raise StudyError(f"the study lacks {remedy}")
     split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
+    schema = declared(top)
     return Study(
         name=top["name"],
         text=text,
         cluster=_cluster(top["cluster"], top.get("seed", 0)),
         sites=tuple(_site(name, table, split, folder) for name, table in top["sites"].items()),
-        columns=tuple(top["columns"]) if "columns" in top else None,
+        columns=None if schema is None else tuple(schema),
+        schema=schema or {},
         scale=top.get("scale", "none"),
+        missing=top.get("missing", "refuse"),
         split=split,
         id=top.get("id"),
         bounds=_pairs(top.get("bounds")),

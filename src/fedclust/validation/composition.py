@@ -10,7 +10,7 @@ from fedclust.core.protocol import Protocol, each, handler
 from fedclust.core.release import Release, counted
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
-from fedclust.kernels import distances
+from fedclust.validation.pca import nearest
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def composition(site: Site, ask: Nearest) -> Composition:
     """Rows of this site by nearest centre."""
     counts = np.zeros(len(ask.centers), np.int64)
     for block in site.blocks(ask.view):
-        counts += np.bincount(distances.labels(block, ask.centers)[0], minlength=len(counts))
+        counts += np.bincount(nearest(block, ask.centers, ask.view.missing), minlength=len(counts))
     return Composition(counts)
 
 

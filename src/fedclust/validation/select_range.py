@@ -8,7 +8,7 @@ Paper: Stallmann and Wilbik, "On a framework for federated cluster analysis".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from fedclust.algorithms import horizontal, mixture
 from fedclust.core.protocol import Protocol, alone, each, handler
 from fedclust.core.release import Release, shown
 from fedclust.core.site import Site, View
+from fedclust.core.types import Floats, PartyId
+from fedclust.preprocessing import bounds, schema, standardise
 from fedclust.validation import indices
 from fedclust.validation.select_centers import grow
 
@@ -62,6 +64,25 @@ def curve(view: View, most: int) -> Protocol[list[float]]:
         scores = yield from indices.scores(view, fitted.centers, FUZZINESS, (INDEX,))
         values.append(scores[INDEX])
     return values
+
+
+def seen(
+    width: int,
+    declared: Mapping[PartyId, schema.Schema],
+    *,
+    missing: str,
+    scale: str,
+    box: tuple[Floats, Floats] | None,
+) -> Protocol[View]:
+    """How an estimator with these parameters looks at the columns of a row split."""
+    if declared:
+        yield from schema.agree(declared, missing)
+    view = (yield from bounds.agree(width, missing)) if box is None else bounds.declared(*box, missing)
+    if scale == "standardise":
+        return (yield from standardise.standardise(view))
+    if scale == "minmax" and box is not None:
+        return standardise.scaled(view, box[0], np.where(box[1] > box[0], box[1] - box[0], 1.0))
+    return view
 
 
 def local_counts(view: View) -> Protocol[list[int]]:

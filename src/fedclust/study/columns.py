@@ -1,0 +1,45 @@
+"""The columns of a study: a plain list, or a table for each that says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.preprocessing.schema import Column, encoded_names
+from fedclust.study.keys import COLUMN, checked, meant
+
+
+def declared(top: Mapping[str, Any]) -> dict[str, Column] | None:
+    """What the study says of its columns, in its order; None where it names none."""
+    given = top.get("columns")
+    marks: Mapping[str, list[Any]] = top.get("missing_values", {})
+    if given is None:
+        if marks:
+            raise StudyError("missing_values needs columns; list the columns of the study too")
+        return None
+    tables = given if isinstance(given, dict) else {name: {} for name in given}
+    for name in marks:
+        if name not in tables:
+            raise StudyError(
+                f"missing_values names '{name}', which is no column; {meant(name, tables) or 'leave it out'}"
+            )
+        if "missing_values" in tables[name]:
+            raise StudyError(f"missing_values of '{name}' is given twice; keep one")
+    schema = {name: _column(name, {**table, **_marked(marks, name)}) for name, table in tables.items()}
+    encoded_names(schema)
+    return schema
+
+
+def _marked(marks: Mapping[str, list[Any]], name: str) -> dict[str, Any]:
+    return {"missing_values": marks[name]} if name in marks else {}
+
+
+def _column(name: str, table: Any) -> Column:
+    place = f"[columns.{name}]"
+    if not isinstance(table, dict):
+        raise StudyError(f'{name} in [columns] must be a table; write {place} with type = "number" below it')
+    try:
+        return Column(**checked(table, COLUMN, place))
+    except StudyError as error:
+        raise StudyError(f"{place}: {error}" if place not in str(error) else str(error)) from None
