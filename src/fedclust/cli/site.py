@@ -33,7 +33,7 @@ def act_assign(chosen: argparse.Namespace) -> int:
     table = Table(chosen.out)
     model = load(chosen.model)
     source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site="here", schema=model.schema)
-    found = survey(source, model.gaps)  # refuses what the model cannot label, in words, before anything is written
+    found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
     with table:
         for part in _labelled(model, source, chosen.id):
             table.write(part)

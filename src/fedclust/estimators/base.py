@@ -29,6 +29,7 @@ FORMAT, VERSION = "fedclust-model", 1
 class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
 
+    lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     random_state: int | None
     notes_: list[str]
@@ -59,11 +60,6 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found = getattr(self, "missing", "refuse")
         require(found in MISSING, f"missing is {found!r}; choose one of {', '.join(MISSING)}")
         return str(found)
-
-    @property
-    def gaps(self) -> str:
-        """What the model does about rows with gaps: "refuse", "drop" or "partial"."""
-        return self._missing
 
     @property
     def schema(self) -> dict[str, Column]:

@@ -179,13 +179,10 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
         shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
         told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} does not fit"
         if key.later(value):
-            raise StudyError(f"{told}: {LATER.get(name, f'that is not in this version; it must be {key.what}')}")
+            raise StudyError(f"{told}: that is not in this version; it must be {key.what}")
         if not key.fits(value):
             raise StudyError(f"{told}; {meant(value, key.choices) or f'it must be {key.what}'}")
     return table
-
-
-LATER: dict[str, str] = {}
 
 
 def _unknown(name: str, known: Mapping[str, Key], place: str) -> str:

@@ -31,7 +31,7 @@ class Bench(Protocol):
 
 def is_lossless(estimator: Any) -> bool:
     """Whether a method promises the pooled run; one that does not says `lossless = False`, and so in its notes."""
-    return bool(getattr(estimator, "lossless", True))
+    return bool(estimator.lossless)
 
 
 def sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> dict[PartyId, Array]:

@@ -1,0 +1,9 @@
+"""A finished run as one page that opens anywhere: no network, no script, light and dark, on a phone and on paper.
+
+Reads the run folder and nothing else. The same folder gives the same page, byte for byte.
+"""
+
+from fedclust.report.page import page
+from fedclust.report.reading import Finished, read_run
+
+__all__ = ["Finished", "page", "read_run"]
