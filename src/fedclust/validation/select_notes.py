@@ -55,7 +55,7 @@ def _rivals(scores: Sequence[Score], k: int) -> list[str]:
 def row(s: Score, *, chosen: bool) -> dict[str, Any]:
     """A line of the table of scores."""
     kept = {"k": s.k, "family": s.family, "log_likelihood": s.log, "bic": s.bic, "icl": s.icl}
-    return {**kept, "separation": s.separation, "dropped": s.dropped, "chosen": chosen}
+    return {**kept, "separation": s.separation if s.k > 1 else None, "dropped": s.dropped, "chosen": chosen}
 
 
 def of_index(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -> list[str]:
