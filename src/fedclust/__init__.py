@@ -16,14 +16,18 @@ if TYPE_CHECKING:
         GradientFuzzyCMeans,
         load,
     )
+    from fedclust.features import Features, select_features
     from fedclust.federation import Federation
+    from fedclust.preprocessing.schema import Column
     from fedclust.selection import Selection, select_k
 
 __version__ = "0.1.0"
 __all__ = [
     "AveragedFuzzyCMeans",
     "CMeans",
+    "Column",
     "DataError",
+    "Features",
     "FedclustError",
     "Federation",
     "FuzzyCMeans",
@@ -37,6 +41,7 @@ __all__ = [
     "datasets",
     "indices",
     "load",
+    "select_features",
     "select_k",
 ]
 
@@ -47,6 +52,9 @@ _HOMES = {
     "GaussianMixture": "fedclust.estimators",
     "GradientFuzzyCMeans": "fedclust.estimators",
     "load": "fedclust.estimators",
+    "Column": "fedclust.preprocessing.schema",
+    "Features": "fedclust.features",
+    "select_features": "fedclust.features",
     "Federation": "fedclust.federation",
     "Selection": "fedclust.selection",
     "select_k": "fedclust.selection",
