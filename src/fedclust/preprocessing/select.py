@@ -14,7 +14,7 @@ import numpy as np
 
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
-from fedclust.core.ring import Exact
+from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import sums
@@ -26,14 +26,15 @@ from fedclust.preprocessing.standardise import BITS
 
 @dataclass(frozen=True)
 class Pairs:
-    """Ask for products of the columns of a view, pair by pair."""
+    """Ask for products of the columns of a view, pair by pair; no value there exceeds 2^reach."""
 
     view: View
+    reach: Units
 
     @property
     def units(self) -> tuple[Units, Units, Units]:
         """The units of sums of x_a, of x_a^2 and of x_a x_b; rows are a, columns b."""
-        one = np.repeat(self.view.exponents[:, None], len(self.view.exponents), axis=1)
+        one = np.repeat(self.reach[:, None], len(self.reach), axis=1)
         return tuple((e - BITS).astype(np.int32) for e in (one, 2 * one, one + one.T))  # type: ignore[return-value]
 
 
@@ -86,8 +87,12 @@ def measure(columns: tuple[str, ...], box: tuple[Floats, Floats] | None, missing
     found = yield from standardise.columns(view)
     square = found.sd**2 + found.mean**2
     share = np.divide(found.sd**2, square, out=np.zeros_like(square), where=square > 0)
-    seen = standardise.scaled(view, found.mean, np.where(found.sd > 0, found.sd, 1.0))
-    return Found(share, correlations((yield from total(products, Pairs(seen)))), tuple(notes))
+    vary = found.sd > 0
+    seen = standardise.scaled(view, found.mean, np.where(vary, found.sd, 1.0))
+    # The squares of n standardised values add up to n, so none of them exceeds the root of n.
+    root = np.array([power_above(float(np.sqrt(2.0 * count))) for count in found.counts], np.int32)
+    answer = yield from total(products, Pairs(seen, np.where(vary, root, seen.exponents).astype(np.int32)))
+    return Found(share, np.where(vary & vary[:, None], correlations(answer), np.nan), tuple(notes))
 
 
 def correlations(of: Products) -> Floats:
