@@ -81,8 +81,12 @@ def weighted_centers(site: Site, ask: Alone) -> Weighted:
 
 
 def _too_few(site: Site, ask: Alone) -> bool:
-    """Centres of so few rows would be rows, and would not settle."""
-    return site.rows < max(start.NEIGHBOURS, len(ask.centers) + 1)
+    return site.rows < fewest(len(ask.centers))
+
+
+def fewest(clusters: int) -> int:
+    """The rows a party needs: centres of fewer would be rows, and would not settle."""
+    return max(start.NEIGHBOURS, clusters + 1)
 
 
 def fit(

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedclust.algorithms import fcm_averaged, fcm_gradient
 from fedclust.algorithms.model import Fitted
+from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Floats
@@ -28,6 +29,7 @@ class _Lossy(FuzzyCMeans):
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         require(fed.split == "rows", f"{type(self).__name__} needs whole rows; use FuzzyCMeans where columns are split")
+        require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
 
 
 class AveragedFuzzyCMeans(_Lossy):
@@ -81,6 +83,10 @@ class AveragedFuzzyCMeans(_Lossy):
         self.bounds = bounds
         self.quorum = quorum
         self.random_state = random_state
+
+    def _enough(self, rows: int) -> None:
+        if rows < (least := fcm_averaged.fewest(self.n_clusters)):
+            raise DataError(f"n_samples={rows} is fewer than the {least} that a site needs; ask for fewer clusters")
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
