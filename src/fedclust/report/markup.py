@@ -32,7 +32,7 @@ def text(node: Node) -> Markup:
     return Markup("".join(text(part) for part in node))
 
 
-def tag(name: str, *content: Node, **attributes: str | float | None) -> Markup:
+def tag(name: str, /, *content: Node, **attributes: str | float | None) -> Markup:
     """An element. Names of attributes lose a trailing underscore and have '-' for '_'; None leaves one out.
 
     >>> tag("p", "a < b", class_="note", aria_label='"x"')

@@ -13,7 +13,10 @@ from fedclust.core.errors import StudyError
 KNOWN = {"analysis.json": ("fedclust-analysis", 1), "metrics.json": ("fedclust-metrics", 1)}
 SECRETS = (  # what a study may hold and a page must not: passwords in addresses and in lists of settings
     (re.compile(r"(\w://[^/\s:@\"']*:)[^@\s\"']*@"), r"\1***@"),
-    (re.compile(r"(?i)\b((?:password|passwd|pwd|secret|token|key)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s\"'&;,}]+)"), r"\1***"),
+    (
+        re.compile(r"(?i)\b((?:password|passwd|pwd|secret|token|key)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s\"'&;,}]+)"),
+        r"\1***",
+    ),
 )
 
 

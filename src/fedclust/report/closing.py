@@ -1,0 +1,104 @@
+"""The end of the page: what left each site, what must be admitted, and how to do it again."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedclust.report.markup import Markup, Node, table, tag
+from fedclust.report.reading import Finished
+from fedclust.report.sections import absent, section
+from fedclust.report.words import count, size
+
+
+def leaving(run: Finished) -> Markup:
+    """What left each site, by question and by site, with the reason declared for each field."""
+    found = run.analysis["left"]
+    if (missing := absent(found)) is not None:
+        return section("leaving", "What left each site", missing)
+    total = sum(own["bytes"] for own in found["sites"].values())
+    answers = sum(own["messages"] for own in found["sites"].values())
+    told = (
+        f"Rows stayed at their sites. To {count(len(found['questions']), 'kind')} of question the sites gave "
+        f"{count(answers, 'answer')}, {size(total)} in all, each written down in its site's own ledger before it left."
+    )
+    plain = (
+        "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
+        "Treat the run folder, the journal above all, as you would the sites' own sums."
+    )
+    questions = [_question(question) for question in found["questions"]]
+    head: list[Node] = ["question and what it is for", "times", "from a site", "leaves as"]
+    by_site = [[party, f"{own['messages']:,}", size(own["bytes"]), _rule(own)] for party, own in found["sites"].items()]
+    return section(
+        "leaving",
+        "What left each site",
+        tag("p", told, _again(run)),
+        tag("p", plain),
+        table(head, questions, caption="Answers by question", class_="questions"),
+        table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
+    )
+
+
+def _question(question: Mapping[str, Any]) -> list[Node]:
+    reasons = [tag("li", tag("b", field["name"]), f": {field['why'] or 'not stated'}") for field in question["fields"]]
+    why = tag("ul", reasons) if reasons else tag("p", "nothing: the site did as asked")
+    sizes = sorted(set(question["bytes"].values()))
+    shown = size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])} to {size(sizes[-1])}"
+    kinds = {field["leaves"] for field in question["fields"]}
+    way = "each site's own" if "each" in kinds else "a sum over sites" if kinds else "nothing"
+    return [tag("th", tag("code", question["name"]), why, scope="row"), f"{question['times']:,}", shown, way]
+
+
+def _rule(own: Mapping[str, Any]) -> str:
+    if not own["min_rows"]:
+        return f"{own['policy']}: all counts may be seen"
+    return f"{own['policy']}: no counts of 1 to {own['min_rows'] - 1} rows, nothing from fewer rows"
+
+
+def _again(run: Finished) -> str:
+    """An interrupted run may send the same answer twice; the ledgers count both."""
+    once = sum(own["messages"] for own in run.analysis["left"]["sites"].values())
+    all_of_them = sum(own["messages"] for own in run.metrics["sites"].values())
+    if all_of_them <= once:
+        return ""
+    return f" After an interruption {count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
+
+
+def notes(run: Finished) -> Markup:
+    """What a reader must know before using the result."""
+    found = run.analysis["notes"]
+    if not found:
+        return section(
+            "notes", "Notes", tag("p", "There is nothing to add: no site was missing, nothing was left out.")
+        )
+    return section("notes", "Notes", tag("ul", [tag("li", note) for note in found]))
+
+
+def reproducing(run: Finished) -> Markup:
+    """The command, the versions, the seed and the study itself."""
+    metrics = run.metrics
+    folder = Path(run.folder).name
+    lines = [
+        f"pip install fedclust=={metrics['fedclust']}",
+        f"fedclust run {shlex.quote(folder + '/study.toml')} --out {shlex.quote(folder + '-again')}",
+    ]
+    facts = {
+        "version": f"fedclust {metrics['fedclust']}",
+        "kernels": "compiled" if metrics["kernels"] == "c" else "NumPy (the same bits, slower)",
+        "seed": str(run.analysis["seed"]),
+        "scale": run.analysis["scale"],
+        "missing values": run.analysis["missing"],
+        "run": f"{metrics['started']} to {metrics['finished']}",
+    }
+    listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
+    return section(
+        "again",
+        "How to do it again",
+        tag("p", "The same study on the same rows gives the same bits, on any machine:"),
+        tag("pre", tag("code", "\n".join(lines)), tabindex="0"),
+        tag("dl", listed, class_="facts"),
+        tag("h3", "The study"),
+        tag("pre", tag("code", run.study), tabindex="0"),
+    )

@@ -1,0 +1,228 @@
+"""The parts of the page, each from what the run wrote down; a part that is missing says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedclust.report import bars, figures
+from fedclust.report.drawing import chip
+from fedclust.report.markup import Markup, Node, table, tag
+from fedclust.report.reading import Finished
+from fedclust.report.words import METHODS, column, count, index_name, listed, number, share, signed, size, traits
+
+STRONGEST = 2.0  # standard deviations at which a colour of the profiles is full
+
+
+def section(name: str, title: str, *content: Node) -> Markup:
+    return tag("section", tag("h2", title, id=f"{name}-head"), content, id=name, aria_labelledby=f"{name}-head")
+
+
+def absent(found: Mapping[str, Any]) -> Markup | None:
+    """The sentence for a part that could not be had; None where it is there."""
+    return tag("p", found["absent"], class_="absent") if "absent" in found else None
+
+
+def headline(run: Finished) -> Markup:
+    """What was found, in plain words."""
+    found = run.analysis
+    rows, sites, width = found["sizes"].get("rows"), len(found["parties"]), len(found["columns"])
+    where = f"{count(sum(rows), 'row')} at {count(sites, 'site')}" if rows else count(sites, "site")
+    facts = {
+        "clusters": f"{found['k']}",
+        "rows": f"{sum(rows):,}" if rows else "not known",
+        "sites": f"{sites:,}",
+        "columns": f"{width:,}",
+        "rounds": f"{found['convergence']['rounds']:,}",
+        "left each site": size(_most_bytes(found["left"])) if "sites" in found["left"] else "see its ledger",
+    }
+    tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
+    return tag(
+        "header",
+        tag("p", "fedclust report", class_="kicker"),
+        tag("h1", f"{run.name}: {count(found['k'], 'cluster')} in {where}"),
+        [tag("p", sentence, class_="lead" if at == 0 else None) for at, sentence in enumerate(_sentences(found))],
+        tag("dl", tiles, class_="tiles"),
+    )
+
+
+def _most_bytes(left: Mapping[str, Any]) -> int:
+    return max((own["bytes"] for own in left["sites"].values()), default=0)
+
+
+def _sentences(found: Mapping[str, Any]) -> list[str]:
+    names = [facts["name"] for facts in found["columns"]]
+    over = listed(names) if len(names) <= 6 else f"{len(names)} columns"
+    how = METHODS.get(found["method"], found["method"])
+    rows, z = found["sizes"].get("rows"), found["profiles"]["standardised"]
+    lead = f"{how[:1].upper()}{how[1:]} over {over}."
+    if rows and found["k"] > 1:
+        order = sorted(range(found["k"]), key=lambda c: -rows[c])
+        big, small = order[0], order[-1]
+        lead = (
+            f"The largest cluster, number {big}, holds {share(rows[big], sum(rows))} of the rows "
+            f"({traits(found['columns'], z[big])}); the smallest, number {small}, {share(rows[small], sum(rows))} "
+            f"({traits(found['columns'], z[small])})."
+        )
+    same = "any other split of the columns" if found["split"] == "columns" else "the pooled rows"
+    exact = (
+        f"No rows were pooled, and nothing was lost by that: from the same start, {same} would have given the same "
+        "centres, to the last bit."
+        if found["lossless"]
+        else "The result is not exactly that of the pooled rows; the notes say why."
+    )
+    chosen = found["selection"]
+    many = chosen["why"] if chosen else f"The number of clusters, {found['k']}, was given in the study."
+    return [lead, f"Found by {how} over {over}. {many} {exact}"]
+
+
+def choice(run: Finished) -> Markup:
+    """How the number of clusters came about."""
+    found = run.analysis["selection"]
+    if not found:
+        why = f"The study asks for {count(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
+        advice = [
+            why,
+            "To have the number chosen, write ",
+            tag("code", 'k = "2..8"'),
+            " or ",
+            tag("code", 'k = "auto"'),
+            ".",
+        ]
+        return section("choice", "How many clusters", tag("p", advice, class_="absent"))
+    told = [tag("p", found["why"])]
+    if found["stability"] is not None:
+        agree = f"{float(found['stability']):.2f}"
+        told.append(
+            tag(
+                "p",
+                f"Fits from different starts agree to {agree} (adjusted Rand index; 1: the same clusters each time).",
+            )
+        )
+    return section(
+        "choice",
+        "How many clusters",
+        tag("div", figures.k_curve(found), tag("div", told, _scores(found))),
+    )
+
+
+def _scores(found: Mapping[str, Any]) -> Markup:
+    by_index = found["criterion"] == "index"
+    head = ["K", "value", "objective"] if by_index else ["K", "family", "ICL", "BIC", "note"]
+    rows: list[list[Node]] = []
+    for row in found["scores"]:
+        mark = tag("strong", f"{row['k']} (chosen)") if row["chosen"] else str(row["k"])
+        if by_index:
+            rows.append([mark, number(float(row["value"])), number(float(row["objective"]))])
+        else:
+            note = "no separate clusters" if row["dropped"] else ""
+            rows.append([mark, row["family"], number(float(row["icl"])), number(float(row["bic"])), note])
+    inner = table(head, rows, caption="Every candidate that was looked at", class_="numbers")
+    return tag("details", tag("summary", f"All {len(rows)} candidates"), inner)
+
+
+def clusters(run: Finished) -> Markup:
+    """What the clusters are: profiles, sizes, map."""
+    found = run.analysis
+    rows, spread = found["sizes"].get("rows"), absent(found["map"])
+    sized = (
+        bars.sizes(rows) if rows else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
+    )
+    mapped = figures.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
+    return section(
+        "clusters",
+        "What the clusters are",
+        _cards(found, rows),
+        profiles(found),
+        tag("div", sized, mapped, class_="pair"),
+    )
+
+
+def _cards(found: Mapping[str, Any], rows: Sequence[int] | None) -> Markup:
+    items = []
+    for cluster, z in enumerate(found["profiles"]["standardised"]):
+        many = f"{count(rows[cluster], 'row')}, {share(rows[cluster], sum(rows))}: " if rows else ""
+        items.append(tag("li", chip(cluster), " ", many, traits(found["columns"], z)))
+    return tag("ul", items, class_="cards")
+
+
+def profiles(found: Mapping[str, Any]) -> Markup:
+    """The centres as a table of colours: original units, and below them how far from the average."""
+    profile = found["profiles"]
+    all_rows = profile["against"] == "all rows"
+    head: list[Node] = [
+        "column",
+        *([tag("span", "all rows")] if profile["mean"] else []),
+        *map(chip, range(found["k"])),
+    ]
+    rows = []
+    for at, facts in enumerate(found["columns"]):
+        cells: list[Node] = [column(facts)]
+        if profile["mean"]:
+            deviation = tag("small", f"± {number(profile['sd'][at], 3)}")
+            cells.append(tag("td", number(profile["mean"][at]), tag("br"), deviation))
+        cells += [_heat(c[at], z[at]) for c, z in zip(profile["centers"], profile["standardised"], strict=True)]
+        rows.append(cells)
+    caption = "Centres of the clusters, by column"
+    against = (
+        "the mean of all rows, in standard deviations" if all_rows else "the mean of the centres, in their deviations"
+    )
+    told = f"Large: the centre in original units. Small: its distance from {against}; warm is above, cool is below."
+    return tag(
+        "figure",
+        table(head, rows, caption=caption, class_="heat"),
+        tag("figcaption", told),
+        id="profiles",
+        aria_label=f"{caption}: {found['k']} by {len(found['columns'])} values. {told}",
+    )
+
+
+def _heat(value: float, z: float) -> Markup:
+    side = "up" if z > 0 else "down"
+    strength = f"--part: {min(abs(z) / STRONGEST, 1.0) * 100:.0f}%"
+    return tag("td", number(value), tag("br"), tag("small", signed(z)), class_=side, style=strength)
+
+
+def quality(run: Finished) -> Markup:
+    """How clear and how good the partition is."""
+    found = run.analysis
+    fuzzy = absent(found["fuzziness"]) or bars.fuzziness(
+        found["fuzziness"]["coefficient"], float(found["fuzziness"]["entropy"]), found["k"]
+    )
+    scores = absent(found["indices"])
+    if scores is None:
+        hard = "absent" in found["fuzziness"]
+        rows = [
+            [index_name(name), number(float(facts["value"])), "lower" if facts["best"] == "min" else "higher"]
+            for name, facts in found["indices"].items()
+            if not (hard and name.startswith("partition"))
+        ]
+        scores = table(
+            ["index", "value", "better is"], rows, caption="Validation indices, of all rows", class_="numbers"
+        )
+    return section("quality", "How clear they are", tag("div", fuzzy, tag("div", scores), class_="pair"))
+
+
+def sites(run: Finished) -> Markup:
+    """Which site holds how much of which cluster."""
+    found = run.analysis["composition"]
+    if (missing := absent(found)) is not None:
+        return section("sites", "Who holds what", missing)
+    head: list[Node] = ["site", *map(chip, range(run.analysis["k"]))]
+    rows: list[list[Node]] = [
+        [site, *(tag("td", tag("em", "hidden")) if n is None else f"{n:,}" for n in counts)]
+        for site, counts in found["sites"].items()
+    ]
+    listed_all = table(head, rows, caption="Rows of each site by nearest centre", class_="numbers")
+    return section("sites", "Who holds what", tag("div", bars.composition(found["sites"]), listed_all, class_="pair"))
+
+
+def course(run: Finished) -> Markup:
+    """How the run settled."""
+    found = run.analysis["convergence"]
+    objective = tag("p", f"The objective ended at {number(float(found['objective']), 6)}.")
+    if found["objectives"]:
+        first = number(float(found["objectives"][0]), 6)
+        objective = tag("p", f"The objective went from {first} to {number(float(found['objective']), 6)}.")
+    drawn = figures.convergence(found) if found["shifts"] else tag("p", "The method takes no rounds.", class_="absent")
+    return section("course", "How the run settled", tag("div", drawn, objective, class_="pair"))
