@@ -24,7 +24,7 @@ from sklearn import datasets as toys
 import fedclust as fc
 from fedclust.core.types import Floats
 
-SEED = 77_000  # no set that the criterion was tuned on has a seed from here on
+SEED = 88_000  # no set that the criterion was tuned on has a seed from here on
 FILTER = 1.3  # paper 2 looks only at sets whose index at K = 2 is below this
 
 

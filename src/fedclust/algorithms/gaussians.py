@@ -118,10 +118,9 @@ def moments(site: Site, ask: Sweep) -> Moments:
 def scores(g: Gaussians, x: Floats) -> Floats:
     """The scores log pi_k N(x | m_k, S_k), components by rows, of a block of columns (whitened ones for EEE)."""
     if g.family == "VVI":
-        d2 = np.zeros((len(g.means), x.shape[1]))
-        for f in range(len(x)):
-            t = x[f] - g.means[:, f, None]
-            d2 += (t * t) / g.variance[:, f, None]
+        scale = 1 / np.sqrt(g.variance)
+        means = (g.means * scale)[:, None, :]
+        d2 = np.concatenate([distances.squared(x * s[:, None], m) for s, m in zip(scale, means, strict=True)])
     elif g.family == "EEE":
         d2 = distances.squared(_straightened(x, g), g.means)
     else:

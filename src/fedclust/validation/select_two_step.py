@@ -7,7 +7,7 @@ is dropped. Of the others, K_I has the least ICL and K_B the least BIC.
 1. K_I > 1 is the answer if that mixture's components come back in halves of the rows (prediction strength at least
    RETURNS). If not, they are pieces of groups that are no Gaussians, and the answer is the largest K up to K_I whose
    c-means clusters do come back (at least STABLE).
-2. K_I = 1, but K_B > 1: clusters overlap; K_B is the answer if its c-means clusters come back (at least STRONG).
+2. K_I = 1, but K_B > 1: clusters overlap; K_B is the answer if its c-means clusters come back (at least STABLE).
 3. Else there is no structure: K = 1.
 """
 
@@ -31,7 +31,6 @@ LEVEL = 1e-6  # EM stops when a round adds less to the mean log-likelihood
 SEPARATE = 0.75
 RETURNS = 0.75  # drawn Gaussians had .86 and more, pieces of other shapes .67 and less
 STABLE = 0.8  # as Tibshirani and Walther advise
-STRONG = 0.7
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def choose(
     elif k_bic > 1:
         halved = yield from halves(of, k_bic)
         (strong,) = yield from halved.strengths([k_bic])
-        k, why = (k_bic, "bic") if strong >= STRONG else (1, "none")
+        k, why = (k_bic, "bic") if strong >= STABLE else (1, "none")
     return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, tuple(scores), tuple(grown))
 
 
