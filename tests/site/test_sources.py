@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -341,12 +342,28 @@ def test_an_id_column_of_an_array_is_named_among_its_columns():
     assert pooled(source).tolist() == [[1.5], [2.5]]
 
 
-def test_a_file_that_changes_between_passes_is_noticed(tmp_path):
+@pytest.mark.parametrize("after", ["a\n1\n2\n3\n", "a\n1\n9\n"])
+def test_a_file_that_changes_between_passes_is_noticed(after, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a\n1\n2\n")
     source = open_source(path, site="cleveland")
     survey(source)
-    path.write_text("a\n1\n2\n3\n")
+    path.write_text(after)
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(DataError, match="the file of site 'cleveland' was written to during the run"):
+        survey(source)
+
+
+def test_a_query_whose_rows_grow_between_passes_is_noticed(tmp_path):
+    path = tmp_path / "t.sqlite"
+    with sqlite3.connect(path) as base:
+        base.execute("CREATE TABLE t (a REAL)")
+        base.execute("INSERT INTO t VALUES (1), (2)")
+    source = open_source({"sql": "SELECT a FROM t", "database": str(path)}, site="cleveland")
+    survey(source)
+    with sqlite3.connect(path) as base:
+        base.execute("INSERT INTO t VALUES (3)")
+    base.close()
     with pytest.raises(DataError, match="'cleveland' had 2 rows in an earlier pass and 3 now"):
         survey(source)
 

@@ -77,6 +77,9 @@ class QueryFeed:
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
         return [self._schema.field(name).type for name in columns]
 
+    def stamp(self) -> object:
+        return None  # a database has its own transactions; the number of rows is compared
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         order = "" if self._id is None else f" ORDER BY {_quoted(self._id)}"
         select = f"SELECT {', '.join(map(_quoted, columns))} FROM {self._table}{order}"  # noqa: S608

@@ -22,6 +22,12 @@ PARQUET_BUFFER = 1 << 16  # without a buffer Arrow loads a row group's whole col
 CSV_BUFFER = 1 << 20
 
 
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Size and time of writing of a file."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns
+
+
 class ParquetFeed:
     """A Parquet file. One thread, no read-ahead: memory stays at a batch, whatever the size of the row groups."""
 
@@ -33,6 +39,9 @@ class ParquetFeed:
         with saying(self._sentence):
             self._schema = pa.parquet.read_schema(path)
         self.names = tuple(self._schema.names)
+
+    def stamp(self) -> object:
+        return stamp_of(self._path)
 
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
         return [self._schema.field(name).type for name in columns]
@@ -53,6 +62,9 @@ class CsvFeed:
     def __init__(self, path: Path, site: str, texts: Collection[str]) -> None:
         self._path, self._site, self._texts = path, site, texts
         self.names = self._header()
+
+    def stamp(self) -> object:
+        return stamp_of(self._path)
 
     def _header(self) -> tuple[str, ...]:
         with (

@@ -44,6 +44,9 @@ class ArrowFrame:
         self._table = pa.table(frame)
         self.names = tuple(self._table.column_names)
 
+    def stamp(self) -> object:
+        return None  # rows of this process
+
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
         return [self._table.schema.field(name).type for name in columns]
 
@@ -57,6 +60,9 @@ class IndexedFrame:
     def __init__(self, frame: Any, site: str) -> None:
         self._frame, self._site = frame, site
         self.names = tuple(str(label) for label in frame.columns)
+
+    def stamp(self) -> object:
+        return None  # rows of this process
 
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
         return [self._column(name).type for name in columns]

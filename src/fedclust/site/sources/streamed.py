@@ -29,6 +29,9 @@ class Feed(Protocol):
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of every row, in the same order each time."""
 
+    def stamp(self) -> object:
+        """Return what changes when the rows do, as far as it can be told without reading them."""
+
 
 class Streamed:
     """A feed seen as blocks."""
@@ -57,6 +60,7 @@ class Streamed:
         self._dtype = np.float32 if narrow else np.float64
         self._rows_per_block = rows_per_block(len(self.columns), budget)
         self._rows: int | None = None
+        self._stamp = feed.stamp()
 
     def __repr__(self) -> str:
         return f"Streamed(site={self.site!r}, columns={self.columns!r})"
@@ -91,7 +95,9 @@ class Streamed:
                 raise stranger(name, self.site, count, self._declared[name])
 
     def _same_as_before(self, rows: int) -> None:
-        # Rounds add up passes over the same rows; a table that grows meanwhile would give centres of no data set.
+        # Rounds add up passes over the same rows; a table that changes meanwhile would give centres of no data set.
+        if self._feed.stamp() != self._stamp:
+            raise DataError(f"the file of site '{self.site}' was written to during the run; start it again")
         if self._rows is not None and rows != self._rows:
             raise DataError(
                 f"site '{self.site}' had {self._rows} rows in an earlier pass and {rows} now; "
