@@ -123,6 +123,11 @@ class Federation:
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
         return {party: desk.holding for party, desk in desks.items()}
 
+    def allows(self, handler: str) -> bool:
+        """Whether the sites are all in this process and let a question be asked."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return bool(desks) and all(desk.gate.policy.allows(handler) for desk in desks.values())
+
     @property
     def places(self) -> dict[PartyId, Ints]:
         """Which of the study's columns each party holds, in its own order."""

@@ -1,5 +1,7 @@
 """Horizontal c-means by hand, and what it must admit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -119,3 +121,49 @@ def test_the_published_box_start_is_the_papers_own_stream():
         np.random.default_rng(0).random((50, 2))
     )
     assert np.array_equal(model.start_centers_, np.random.RandomState(4).rand(3, 2))
+
+
+@pytest.mark.parametrize(("offset", "sd"), [(1e6, 0.01), (1.7e9, 10.0), (1e9, 1.0), (1e6, 1e-4)])
+def test_digits_survive_any_offset(offset, sd):
+    X = offset + sd * np.random.default_rng(0).normal(size=(300, 1))
+    fed = fc.Federation.local({"a": X[:100], "b": X[100:]})
+    raw = fc.CMeans(2).fit(fed)
+    assert raw.objective_ == pytest.approx(((X - raw.cluster_centers_[raw.labels_]) ** 2).sum(), rel=1e-9)
+    scaled = fc.CMeans(2, scale="standardise").fit(fed)
+    assert scaled.spread_[0] == pytest.approx(X.std(), rel=1e-6)
+
+
+def test_a_constant_column_stays_one_at_any_digits():
+    X = np.column_stack([np.random.default_rng(0).normal(size=60), np.full(60, 0.1), np.full(60, 1e9 + 0.3)])
+    model = fc.CMeans(2, scale="standardise").fit(fc.Federation.local({"a": X[:20], "b": X[20:]}))
+    assert model.spread_[1:].tolist() == [1, 1]
+
+
+def test_very_fuzzy_objectives_keep_their_digits():
+    X = np.random.default_rng(0).normal(size=(100, 2))
+    model = fc.FuzzyCMeans(4, m=30, max_rounds=2, tol=None).fit(X)
+    d2 = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2)
+    assert model.objective_ == pytest.approx((model.memberships(X) ** 30 * d2).sum(), rel=1e-10)
+
+
+def test_a_party_back_between_a_question_and_its_repeat_does_not_enter_it():
+    rng = np.random.default_rng(0)
+    sites = {"a": rng.normal(size=(40, 2)), "b": rng.normal(size=(40, 2)) + 100, "c": rng.normal(size=(40, 2))}
+    start = np.array([[0.0, 0], [1.0, 1], [100.0, 100]])
+    fed = fc.Federation.local(sites)
+    asked = []
+
+    def plan(step, party):
+        asked.append(step)
+        return "silent" if party == "b" and step == 3 else None
+
+    fed.use(Faulty(fed.engine, plan))
+    model = fc.FuzzyCMeans(3, m=1.3, start=start, quorum=2, max_rounds=1, tol=None).fit(fed)
+    assert np.abs(model.cluster_centers_).max() < 104
+
+
+def test_the_singleton_rule_hides_the_row_from_the_objective_too():
+    site = turn([[0.0], [1.0], [9.0]])
+    plain = moments.answer(site, ask([[0.0], [8.0]], 1.0))
+    hidden = moments.answer(site, replace(ask([[0.0], [8.0]], 1.0), singletons=True))
+    assert (plain.objective.floats(), hidden.objective.floats()) == (0 + 1 + 1, 0 + 1)

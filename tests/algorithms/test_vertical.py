@@ -120,3 +120,27 @@ def test_prediction_over_columns_is_a_total_too():
     fresh = table(seed=0)[::-1].copy()
     assert np.array_equal(model.predict(columns(fresh, [0, 1], [2, 3])), model.predict(fresh))
     assert model.memberships(columns(fresh, [0, 1], [2, 3])) == pytest.approx(model.memberships(fresh), abs=1e-12)
+
+
+def test_sites_with_a_policy_keep_their_slices():
+    model = fc.CMeans(3, start="box").fit(columns(table(), [0, 1], [2, 3], policy="standard"))
+    assert not hasattr(model, "cluster_centers_")
+    assert "Each site keeps its slice of the centres; this model has none of its own." in model.notes_
+    assert len(model.labels_) == 90
+
+
+def test_centres_outside_the_data_do_not_leave_the_ring():
+    X = table(rows=60)
+    for bounds in ((-50, 50), (-1e4, 1e4)):
+        model = fc.CMeans(3, start="box", bounds=bounds, max_rounds=1, tol=None).fit(columns(X, [0, 1], [2, 3]))
+        d2 = ((X[:, None] - model.start_centers_) ** 2).sum(axis=2).min(axis=1).sum()
+        assert model.history_[0]["objective"] == pytest.approx(d2, rel=1e-12)
+
+
+def test_two_fits_on_one_recorded_federation_replay_alike(tmp_path):
+    def script():
+        with columns(table(), [0, 1], [2, 3], run=tmp_path / "run") as fed:
+            return [fc.CMeans(k, start="box").fit(fed).cluster_centers_ for k in (2, 3)]
+
+    live, again = script(), script()
+    assert all(np.array_equal(a, b) for a, b in zip(live, again, strict=True))

@@ -127,7 +127,7 @@ class _Lossless(Assigning):
                 max_rounds=self.max_rounds,
                 seed=self.seed_,
                 careful=given is None and not drawn,
-                show=bool(fed.holdings),
+                show=fed.allows(vertical.reveal.name),
             )
         )
 
@@ -174,6 +174,7 @@ class _Lossless(Assigning):
     def _assemble(self, fed: Federation, settled: vertical.Settled) -> None:
         """Put the slices of a column split together, where the parties showed them."""
         if settled.start is None or settled.end is None:
+            self.notes_.append("Each site keeps its slice of the centres; this model has none of its own.")
             return
         self.start_centers_ = _joined(fed, {p: own.centers for p, own in settled.start.items()})
         self.cluster_centers_ = _joined(fed, {p: own.centers for p, own in settled.end.items()})

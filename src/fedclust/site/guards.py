@@ -30,9 +30,7 @@ Guard = Callable[[Question], str | None]
 
 def allowed(q: Question) -> str | None:
     """The policy lists the questions that may be asked."""
-    if q.policy.handlers is not None and q.handler.name not in q.policy.handlers:
-        return "handler-not-allowed"
-    return None
+    return None if q.policy.allows(q.handler.name) else "handler-not-allowed"
 
 
 def enough_rows(q: Question) -> str | None:

@@ -9,15 +9,20 @@ from fedclust.core.errors import StudyError
 
 @dataclass(frozen=True)
 class Policy:
-    """Rules a gate enforces. `handlers` None allows every question this version knows."""
+    """Rules a gate enforces. `handlers` None allows every question this version knows, but those `withheld`."""
 
     name: str
     min_rows: int = 0
     handlers: frozenset[str] | None = None
+    withheld: frozenset[str] = frozenset({"vertical.reveal"})  # a site keeps its slice of centres to itself
+
+    def allows(self, handler: str) -> bool:
+        """Whether a question may be asked at all."""
+        return handler not in self.withheld and (self.handlers is None or handler in self.handlers)
 
 
 PROFILES = {
-    "none": Policy("none"),  # all rows are in one process
+    "none": Policy("none", withheld=frozenset()),  # all rows are in one process
     "datashield": Policy("datashield", min_rows=3),
     "standard": Policy("standard", min_rows=5),
     "tre": Policy("tre", min_rows=7),

@@ -77,9 +77,10 @@ def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.N
     others = (
         f" (as do {bad.size - 1} more columns)" if bad.size > 2 else " (as does 1 more column)" if bad.size == 2 else ""
     )
+    remedy = "fill them, drop those rows" if infinite.any() else "fill them, set missing to 'drop' or 'partial'"
     raise DataError(
         f"column '{source.columns[first]}' of site '{source.site}' holds {' and '.join(counts)} {plural}{others}; "
-        "fill them, drop those rows, or leave the column out"
+        f"{remedy}, or leave the column out"
     )
 
 
