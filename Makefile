@@ -3,12 +3,15 @@
 #   PYTHON=...    the interpreter to build .venv with (default: the first suitable one found, 3.11 preferred)
 #   POSTGRES=no   do not try to install a PostgreSQL server for the tests
 #   TESTS=...     what pytest is given instead of all tests, options included
+#   FEDCLUST_DATA=...   a folder of benchmark data; without it the tests that need some are skipped
 
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 TESTS ?=
 POSTGRES ?= auto
+FEDCLUST_DATA ?= $(wildcard ../shared/data)
+export FEDCLUST_DATA
 INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/fedclust/kernels/*.c src/fedclust/kernels/*.h)
 
 SHELL := /bin/sh

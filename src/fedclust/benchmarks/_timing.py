@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,13 +47,21 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, as_j
     """Print the figures as one JSON document, or as a table."""
     if as_json:
         print(json.dumps(document, indent=1))
-        return 0
-    columns = list(dict.fromkeys(key for row in rows for key in row))
+        return _missed(rows)
+    columns = [key for key in dict.fromkeys(key for row in rows for key in row) if key != "missed"]
     cells = [[_cell(row.get(key)) for key in columns] for row in rows]
     widths = [max(len(c) for c in (key, *(line[i] for line in cells))) for i, key in enumerate(columns)]
     for line in (columns, *cells):
         print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
-    return 0
+    return _missed(rows)
+
+
+def _missed(rows: Sequence[Mapping[str, Any]]) -> int:
+    """Say which floors were missed, if any; then the command fails."""
+    missed = [text for row in rows for text in row.get("missed", ())]
+    for text in missed:
+        print(f"missed: {text}", file=sys.stderr)
+    return 1 if missed else 0
 
 
 def _cell(value: Any) -> str:
