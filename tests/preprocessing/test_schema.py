@@ -251,7 +251,9 @@ def test_what_a_site_declares_leaves_as_digests_only():
     turn = fed.engine.desks["a"]
     from fedclust.site.holding import Turn
 
-    found = schema.declare.answer(Turn(turn.holding, (0, 1), {}, "partial"), schema.Names(("pain", "nobody"), "partial"))
+    found = schema.declare.answer(
+        Turn(turn.holding, (0, 1), {}, "partial"), schema.Names(("pain", "nobody"), "partial")
+    )
     assert found.fingerprints == (SCHEMA["pain"].fingerprint(), b"")
     assert b"typical" not in found.fingerprints[0]
 

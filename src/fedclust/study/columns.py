@@ -19,6 +19,11 @@ def declared(top: Mapping[str, Any]) -> dict[str, Column] | None:
             raise StudyError("missing_values needs columns; list the columns of the study too")
         return None
     tables = given if isinstance(given, dict) else {name: {} for name in given}
+    for name, table in tables.items():
+        if not isinstance(table, dict):
+            raise StudyError(
+                f'{name} in [columns] must be a table; write [columns.{name}] with type = "number" below it'
+            )
     for name in marks:
         if name not in tables:
             raise StudyError(
@@ -35,10 +40,8 @@ def _marked(marks: Mapping[str, list[Any]], name: str) -> dict[str, Any]:
     return {"missing_values": marks[name]} if name in marks else {}
 
 
-def _column(name: str, table: Any) -> Column:
+def _column(name: str, table: Mapping[str, Any]) -> Column:
     place = f"[columns.{name}]"
-    if not isinstance(table, dict):
-        raise StudyError(f'{name} in [columns] must be a table; write {place} with type = "number" below it')
     try:
         return Column(**checked(table, COLUMN, place))
     except StudyError as error:
