@@ -13,8 +13,8 @@ MOST_SITES = 40  # with a bar; the table has all
 COVERED = 22.0  # the width of a count that a site hides
 
 
-def sizes(rows: Sequence[int]) -> Markup:
-    """How many rows are nearest to each centre."""
+def sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
+    """How many rows are nearest to each centre; of fuzzy clusters also their weights."""
     whole, most = sum(rows), max(rows) or 1
     drawn: list[Node] = []
     for cluster, own in enumerate(rows):
@@ -24,6 +24,9 @@ def sizes(rows: Sequence[int]) -> Markup:
         drawn += [bar, marker(cluster, 16, top + 11), write(f"{own:,} ({share(own, whole)})", 46 + long, top + 16)]
     told = "; ".join(f"cluster {c}: {own:,} rows, {share(own, whole)}" for c, own in enumerate(rows))
     caption = f"Rows by nearest centre, {whole:,} in all."
+    if weights:
+        shown = ", ".join(f"{c}: {number(w)}" for c, w in enumerate(weights))
+        caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
     title = f"Sizes of {count(len(rows), 'cluster')}"
     return figure("sizes", 12 + 34 * len(rows), drawn, title=title, told=f"{told}.", caption=caption)
 

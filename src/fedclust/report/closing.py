@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedclust.report.markup import Markup, Node, table, tag
+from fedclust.report.markup import Markup, table, tag
 from fedclust.report.reading import Finished
 from fedclust.report.sections import absent, section
 from fedclust.report.words import count, size
@@ -28,27 +28,29 @@ def leaving(run: Finished) -> Markup:
         "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
         "Treat the run folder, the journal above all, as you would the sites' own sums."
     )
-    questions = [_question(question) for question in found["questions"]]
-    head: list[Node] = ["question and what it is for", "times", "from a site", "leaves as"]
+    questions = tag("ul", [_question(question) for question in found["questions"]], class_="questions")
     by_site = [[party, f"{own['messages']:,}", size(own["bytes"]), _rule(own)] for party, own in found["sites"].items()]
     return section(
         "leaving",
         "What left each site",
         tag("p", told, _again(run)),
         tag("p", plain),
-        table(head, questions, caption="Answers by question", class_="questions"),
         table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
+        tag("h3", "Answers by question"),
+        tag("p", "What every field is for, as the code declares it."),
+        questions,
     )
 
 
-def _question(question: Mapping[str, Any]) -> list[Node]:
+def _question(question: Mapping[str, Any]) -> Markup:
     reasons = [tag("li", tag("b", field["name"]), f": {field['why'] or 'not stated'}") for field in question["fields"]]
     why = tag("ul", reasons) if reasons else tag("p", "nothing: the site did as asked")
     sizes = sorted(set(question["bytes"].values()))
     shown = size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])} to {size(sizes[-1])}"
     kinds = {field["leaves"] for field in question["fields"]}
-    way = "each site's own" if "each" in kinds else "a sum over sites" if kinds else "nothing"
-    return [tag("th", tag("code", question["name"]), why, scope="row"), f"{question['times']:,}", shown, way]
+    way = "each site's own answer" if "each" in kinds else "sums over sites" if kinds else "no content"
+    times = "once" if question["times"] == 1 else f"{question['times']:,} times"
+    return tag("li", tag("code", question["name"]), tag("p", f"{way}, {times}, {shown} from a site"), why)
 
 
 def _rule(own: Mapping[str, Any]) -> str:

@@ -49,7 +49,7 @@ class Scale:
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """Round values within a range, a few of them.
 
-    >>> ticks(0.0, 1.0), ticks(5182.0, 9540.0, 4)
+    >>> ticks(0.0, 1.0), ticks(5182.0, 9540.0, 5)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [6000.0, 7000.0, 8000.0, 9000.0])
     """
     if not high > low:
@@ -81,7 +81,7 @@ def frame(x: Scale, y: Scale, across: Sequence[float], up: Sequence[float], name
     axis = tag("line", x1=left - 4, x2=right, y1=bottom, y2=bottom, class_="axis")
     titles = [
         write(names[0], (left + right) / 2, bottom + 36, "middle", "name"),
-        write(names[1], 4, top - 14, class_="name"),
+        write(names[1], 4, min(top - 14, 24), class_="name"),
     ]
     return [*grid, axis, *labels, *below, *titles]
 

@@ -33,25 +33,26 @@ def k_curve(found: Mapping[str, Any]) -> Markup:
     every = [value for _, points in curves for _, value in points if math.isfinite(value)]
     ks = [k for k, _ in curves[0][1]]
     low, high = min(every, default=0.0), max(every, default=1.0)
-    pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
-    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, WIDTH - 20), Scale(low - pad, high + pad, 232, 44)
+    pad = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
+    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
     better = "lower is better" if found["best"] == "min" else "higher is better"
     drawn: list[Node] = [
-        frame(x, y, _few(ks), ticks(low - pad, high + pad, 4), ("number of clusters K", f"{curves[0][0]}, {better}"))
+        frame(x, y, _few(ks), ticks(low - pad, high + pad, 6), ("number of clusters K", f"{curves[0][0]}, {better}"))
     ]
     at = x(found["k"])
-    drawn.append(tag("line", x1=at, x2=at, y1=44, y2=232, class_="chosen-line"))
+    drawn.append(tag("line", x1=at, x2=at, y1=52, y2=232, class_="chosen-line"))
     for number_of, (name, points) in enumerate(curves):
         here = [(x(k), y(v)) for k, v in points if math.isfinite(v)]
         drawn.append(path(here, "curve" if number_of == 0 else "curve beside"))
         drawn += [tag("circle", cx=a, cy=b, r=3.5 if number_of == 0 else 2.5, class_="dot") for a, b in here]
         if len(curves) > 1 and here:
-            drawn.append(write(name, here[-1][0], here[-1][1] + (-9 if number_of == 0 else 18), "end", "name"))
+            below = number_of == 1 and here[-1][1] + 24 < y.start
+            drawn.append(write(name, here[-1][0], here[-1][1] + (18 if below else -9), "end", "name"))
     own = dict(curves[0][1]).get(found["k"], math.nan)
     if math.isfinite(own):
         drawn.append(tag("circle", cx=at, cy=y(own), r=8, class_="ring"))
     side, gap = ("end", -8) if at > WIDTH * 0.6 else ("start", 8)
-    drawn.append(write(f"K = {found['k']} chosen", at + gap, 40, side, "strong"))
+    drawn.append(write(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
     values = "; ".join(f"{k}: {number(v)}" for k, v in curves[0][1])
     told = f"{found['why']} Values of {curves[0][0]} by K: {values}."
     caption = ["The value of each K looked at; the ring and the dotted line mark the choice."]
@@ -81,16 +82,16 @@ def convergence(found: Mapping[str, Any]) -> Markup:
     ]
     if tol:
         drawn.append(tag("line", x1=x.start, x2=x.end, y1=y(tol), y2=y(tol), class_="chosen-line"))
-        drawn.append(write(f"tolerance {number(tol)}", x.end, y(tol) - 6, "end", "strong"))
+        drawn.append(write(f"tolerance {number(tol)}", x.start + 4, y(tol) - 6, class_="strong"))
     here = [(x(at), y(max(shift, y.low))) for at, shift in enumerate(shifts, 1)]
     drawn.append(path(here, "curve"))
     if len(here) <= 60:
         drawn += [tag("circle", cx=a, cy=b, r=2.5, class_="dot") for a, b in here]
     first, last = (number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
     rounds = count(len(shifts), "round")
-    ended = "which is below the tolerance" if tol and shifts and shifts[-1] < tol else "and the run stopped there"
-    told = f"The centres moved by {first} in the first of {rounds} and by {last} in the last, {ended}."
-    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", told=told, caption=told)
+    told = f"The centres moved by {first} in the first of {rounds} and by {last} in the last."
+    caption = "How far the centres moved in each round, all together, on a logarithmic scale."
+    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", told=told, caption=caption)
 
 
 def _rounds(rounds: int) -> list[float]:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fedclust.report import bars, figures
 from fedclust.report.drawing import chip
 from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.reading import Finished
-from fedclust.report.words import METHODS, column, count, index_name, listed, number, share, signed, size, traits
+from fedclust.report.words import (
+    MEANINGS,
+    METHODS,
+    beside,
+    column,
+    count,
+    index_name,
+    listed,
+    number,
+    share,
+    signed,
+    size,
+    traits,
+)
 
 STRONGEST = 2.0  # standard deviations at which a colour of the profiles is full
 
@@ -90,7 +103,7 @@ def choice(run: Finished) -> Markup:
             ".",
         ]
         return section("choice", "How many clusters", tag("p", advice, class_="absent"))
-    told = [tag("p", found["why"])]
+    told = [tag("p", found["why"]), tag("p", MEANINGS.get(found["name"], ""), class_="quiet")]
     if found["stability"] is not None:
         agree = f"{float(found['stability']):.2f}"
         told.append(
@@ -99,11 +112,8 @@ def choice(run: Finished) -> Markup:
                 f"Fits from different starts agree to {agree} (adjusted Rand index; 1: the same clusters each time).",
             )
         )
-    return section(
-        "choice",
-        "How many clusters",
-        tag("div", figures.k_curve(found), tag("div", told, _scores(found))),
-    )
+    pair = tag("div", figures.k_curve(found), tag("div", told, _scores(found)), class_="pair")
+    return section("choice", "How many clusters", pair)
 
 
 def _scores(found: Mapping[str, Any]) -> Markup:
@@ -126,23 +136,23 @@ def clusters(run: Finished) -> Markup:
     found = run.analysis
     rows, spread = found["sizes"].get("rows"), absent(found["map"])
     sized = (
-        bars.sizes(rows) if rows else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
+        bars.sizes(rows, found["sizes"].get("weights") if found["m"] else None)
+        if rows
+        else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
     mapped = figures.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
     return section(
         "clusters",
         "What the clusters are",
-        _cards(found, rows),
+        tag("div", tag("div", sized, _cards(found)), tag("div", mapped), class_="pair"),
         profiles(found),
-        tag("div", sized, mapped, class_="pair"),
     )
 
 
-def _cards(found: Mapping[str, Any], rows: Sequence[int] | None) -> Markup:
+def _cards(found: Mapping[str, Any]) -> Markup:
     items = []
     for cluster, z in enumerate(found["profiles"]["standardised"]):
-        many = f"{count(rows[cluster], 'row')}, {share(rows[cluster], sum(rows))}: " if rows else ""
-        items.append(tag("li", chip(cluster), " ", many, traits(found["columns"], z)))
+        items.append(tag("li", chip(cluster), " ", traits(found["columns"], z)))
     return tag("ul", items, class_="cards")
 
 
@@ -150,18 +160,15 @@ def profiles(found: Mapping[str, Any]) -> Markup:
     """The centres as a table of colours: original units, and below them how far from the average."""
     profile = found["profiles"]
     all_rows = profile["against"] == "all rows"
-    head: list[Node] = [
-        "column",
-        *([tag("span", "all rows")] if profile["mean"] else []),
-        *map(chip, range(found["k"])),
-    ]
+    head: list[Node] = ["column", *map(chip, range(found["k"])), *(["all rows"] if profile["mean"] else [])]
     rows = []
     for at, facts in enumerate(found["columns"]):
-        cells: list[Node] = [column(facts)]
+        own = [(c[at], z[at]) for c, z in zip(profile["centers"], profile["standardised"], strict=True)]
+        sd = profile["sd"][at] if profile["sd"] else 0.0
+        cells: list[Node] = [column(facts), *(_heat(value, z, sd) for value, z in own)]
         if profile["mean"]:
-            deviation = tag("small", f"± {number(profile['sd'][at], 3)}")
-            cells.append(tag("td", number(profile["mean"][at]), tag("br"), deviation))
-        cells += [_heat(c[at], z[at]) for c, z in zip(profile["centers"], profile["standardised"], strict=True)]
+            deviation = tag("small", f"± {beside(sd, sd)}")
+            cells.append(tag("td", beside(profile["mean"][at], sd), tag("br"), deviation))
         rows.append(cells)
     caption = "Centres of the clusters, by column"
     against = (
@@ -177,10 +184,10 @@ def profiles(found: Mapping[str, Any]) -> Markup:
     )
 
 
-def _heat(value: float, z: float) -> Markup:
+def _heat(value: float, z: float, sd: float) -> Markup:
     side = "up" if z > 0 else "down"
     strength = f"--part: {min(abs(z) / STRONGEST, 1.0) * 100:.0f}%"
-    return tag("td", number(value), tag("br"), tag("small", signed(z)), class_=side, style=strength)
+    return tag("td", beside(value, sd), tag("br"), tag("small", signed(z)), class_=side, style=strength)
 
 
 def quality(run: Finished) -> Markup:
@@ -220,9 +227,15 @@ def sites(run: Finished) -> Markup:
 def course(run: Finished) -> Markup:
     """How the run settled."""
     found = run.analysis["convergence"]
-    objective = tag("p", f"The objective ended at {number(float(found['objective']), 6)}.")
-    if found["objectives"]:
-        first = number(float(found["objectives"][0]), 6)
-        objective = tag("p", f"The objective went from {first} to {number(float(found['objective']), 6)}.")
-    drawn = figures.convergence(found) if found["shifts"] else tag("p", "The method takes no rounds.", class_="absent")
-    return section("course", "How the run settled", tag("div", drawn, objective, class_="pair"))
+    if not found["shifts"]:
+        return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
+    shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
+    moved = f"The centres moved by {number(shifts[0], 2)} in the first round and by {number(shifts[-1], 2)} in the last"
+    ended = (
+        f"which is below the tolerance of {number(tol)}, so the run was done after {count(found['rounds'], 'round')}."
+        if tol and not found["stopped"]
+        else f"which was round {found['rounds']}, the last that the study allows."
+    )
+    went = f"from {number(float(found['objectives'][0]), 6)} to {number(float(found['objective']), 6)}"
+    told = tag("div", tag("p", f"{moved}, {ended}"), tag("p", f"The objective went {went}."))
+    return section("course", "How the run settled", tag("div", figures.convergence(found), told, class_="pair"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 STRONG, SLIGHT = 1.0, 0.5  # standard deviations from the mean: high or low, rather so
+SPACE = "\u00a0"  # one that does not break
 NAMED = 3  # columns that a description names at most
 
 METHODS = {
@@ -25,24 +26,52 @@ INDICES = {
     "partition-coefficient": "Partition coefficient",
     "partition-entropy": "Partition entropy",
 }
+MEANINGS = {
+    "ICL": "ICL weighs how well so many Gaussian clusters fit the rows against how many they are and how much they "
+    "overlap; BIC leaves the overlap out.",
+    "fuzzy-davies-bouldin": "It compares how far rows spread around the centres with how far the centres are apart.",
+    "davies-bouldin": "It compares how far rows spread around their cluster's mean with how far the means are apart.",
+    "xie-beni": "It divides the spread around the centres by the distance of the two nearest to each other.",
+    "calinski-harabasz": "It divides the variance between clusters by the variance within them.",
+    "simplified-silhouette": "It asks of each row how much nearer its own centre is than the next.",
+    "partition-coefficient": "It is 1 where every row belongs to one cluster alone, and tends to fall as K grows.",
+    "partition-entropy": "It is 0 where every row belongs to one cluster alone, and tends to grow with K.",
+}
 
 
 def number(value: float, digits: int = 4) -> str:
     """A number in few digits.
 
-    >>> [number(v) for v in (0.0, 1234567.0, 1234.5, 0.012345, 3.0, 1e-9, float("inf"))]
-    ['0', '1,234,567', '1,234', '0.01235', '3', '1.0e-9', 'infinite']
+    >>> [number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-9, float("inf"))]
+    ['0', '1,234,567', '−1,234', '0.01235', '3', '1e−9', 'infinite']
     """
     if not math.isfinite(value):
         return "infinite" if math.isinf(value) else "not a number"
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-4:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
-        return f"{mantissa}e{int(exponent)}".replace("-", "-")
+        return minus(f"{mantissa.removesuffix('.0')}e{int(exponent)}")
     if size >= 1000:
-        return f"{value:,.0f}"
+        return minus(f"{value:,.0f}")
     shown = f"{value:.{digits}g}"
-    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+    return minus(shown.rstrip("0").rstrip(".") if "." in shown else shown)
+
+
+def minus(shown: str) -> str:
+    """With a minus sign in place of a hyphen."""
+    return shown.replace("-", "−")
+
+
+def beside(value: float, sd: float) -> str:
+    """A number with the decimals that its column's standard deviation makes worth telling.
+
+    >>> beside(-0.00154, 0.504), beside(131.44, 17.6), beside(54321.0, 9000.0), beside(2.5, 0.0)
+    ('−0.002', '131.4', '54,321', '2.5')
+    """
+    if not (sd > 0 and 1e-6 < sd < 1e9 and abs(value) < 1e12):
+        return number(value)
+    places = min(max(0, 2 - math.floor(math.log10(sd))), 8)
+    return minus(f"{value:,.{places}f}")
 
 
 def count(value: int, one: str, many: str | None = None) -> str:
@@ -57,13 +86,13 @@ def count(value: int, one: str, many: str | None = None) -> str:
 def size(value: int) -> str:
     """Bytes for people.
 
-    >>> size(999), size(41210), size(5_000_000)
-    ('999 B', '41.2 kB', '5 MB')
+    >>> [size(n).replace(SPACE, " ") for n in (999, 41210, 5_000_000)]
+    ['999 B', '41.2 kB', '5 MB']
     """
     for unit, worth in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if value >= worth:
-            return f"{value / worth:.1f}".removesuffix(".0") + f" {unit}"
-    return f"{value} B"
+            return f"{value / worth:.1f}".removesuffix(".0") + f"{SPACE}{unit}"
+    return f"{value}{SPACE}B"
 
 
 def share(part: float, whole: float) -> str:
@@ -108,4 +137,4 @@ def signed(value: float) -> str:
     ('+1.2', '0.0', '−2.0')
     """
     shown = f"{value:+.1f}"
-    return "0.0" if shown in {"+0.0", "-0.0"} else shown.replace("-", "−")
+    return "0.0" if shown in {"+0.0", "-0.0"} else minus(shown)
