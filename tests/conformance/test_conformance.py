@@ -12,8 +12,8 @@ from fedclust.testing import CHECKS
 
 ENGINES = {"local": {}, "local-wire": {"wire": True}}
 SETTINGS = {
-    "c-means": [{}, {"start": "box"}, {"scale": "standardise"}],
-    "fuzzy-c-means": [{}, {"start": "party"}, {"m": 1.7, "scale": "standardise"}],
+    "c-means": [{}, {"start": "box"}, {"scale": "standardise"}, {"missing": "drop"}],
+    "fuzzy-c-means": [{}, {"start": "party"}, {"m": 1.7, "scale": "standardise"}, {"missing": "partial"}],
     "averaged-fuzzy-c-means": [{}, {"average": "index", "scale": "standardise"}],
     "gradient-fuzzy-c-means": [{"max_rounds": 6}, {"max_rounds": 6, "start": "box", "scale": "standardise"}],
     "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "start": "box"}],
