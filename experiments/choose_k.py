@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, FBT001, T201  (a script, not part of the package)
 """How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
 
-    python experiments/choose_k.py [--quick] [--bed NAME ...] [--parties] [--out FILE.json]
+    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--out FILE.json]
 
 Every set is a formula and a seed. Beds g2, motivational, mixtures, uneven, blobs are drawn; s-sets and real are read by
 name (set FEDCLUST_DATA). `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
@@ -209,20 +209,23 @@ def share(hits: list[bool]) -> str:
 
 
 def table(found: list[Outcome]) -> str:
-    lines = ["| bed | sets | default right, % | paper's index right, % |", "|---|---|---|---|"]
+    lines = ["| bed | sets | default right, % | paper's index right, % (sets) |", "|---|---|---|---|"]
     rates: dict[str, tuple[list[bool], list[bool]]] = {}
     for bed in dict.fromkeys(o.bed for o in found):
         own = [o for o in found if o.bed == bed]
         ours, theirs = [o.default == o.k for o in own], [o.paper == o.k for o in own if o.paper is not None]
         rates[bed] = ours, theirs
-        lines.append(f"| {bed} | {len(own)} | {share(ours)} | {share(theirs)} |")
+        lines.append(f"| {bed} | {len(own)} | {share(ours)} | {share(theirs)} ({len(theirs)}) |")
         if bed == "g2":
             kept = [o for o in own if o.paper_at_two is not None and o.paper_at_two < FILTER]
             filtered = share([o.default == o.k for o in kept]), share([o.paper == o.k for o in kept])
-            lines.append(f"| g2, index at 2 below {FILTER} | {len(kept)} | {filtered[0]} | {filtered[1]} |")
+            lines.append(
+                f"| g2, index at 2 below {FILTER} | {len(kept)} | {filtered[0]} | {filtered[1]} ({len(kept)}) |"
+            )
     beds = [bed for bed in AVERAGED if bed in rates]
-    means = [np.mean([100 * np.mean(rates[bed][side]) for bed in beds if rates[bed][side]]) for side in (0, 1)]
-    lines.append(f"| mean of {', '.join(beds)} | | {means[0]:.1f} | {means[1]:.1f} |")
+    means = [[100 * np.mean(rates[bed][side]) for bed in beds if rates[bed][side]] for side in (0, 1)]
+    shown = [f"{np.mean(side):.1f}" if side else "-" for side in means]
+    lines.append(f"| mean of {', '.join(beds)} | | {shown[0]} | {shown[1]} |")
     return "\n".join(lines)
 
 
@@ -230,7 +233,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a few sets of each bed")
     parser.add_argument("--bed", nargs="*", choices=BEDS, help="only these")
-    parser.add_argument("--no-paper", action="store_true", help="leave out the paper's index")
+    parser.add_argument("--paper-every", type=int, default=1, help="the paper's index on every n-th set; 0: on none")
     parser.add_argument("--parties", action="store_true", help="compare 1, 2, 5 and 10 parties on some sets instead")
     parser.add_argument("--out", type=Path, help="write every outcome here, as JSON")
     asked = parser.parse_args()
@@ -241,8 +244,9 @@ def main() -> None:
         print(json.dumps(same, indent=1))
         sys.exit(0 if all(same.values()) else 1)
     found: list[Outcome] = []
-    for case in cases:
-        found.append(measure(case, with_paper=not asked.no_paper))
+    for number, case in enumerate(cases):
+        also = asked.paper_every > 0 and number % asked.paper_every == 0
+        found.append(measure(case, with_paper=also))
         print(json.dumps(asdict(found[-1])), file=sys.stderr, flush=True)
         if asked.out:
             asked.out.write_text(json.dumps([asdict(o) for o in found], indent=1) + "\n")
