@@ -65,17 +65,11 @@ class Slope(Release):
 def slope(site: Site, ask: Step) -> Slope:
     """The gradient of this party's cost at the server's centres, by the memberships it would end at."""
     ahead = ask.centers
-    for number in range(ask.rounds):
-        found = fcm_local.moved(site, ask.view, ahead, ask.m)
-        ahead = found.centers
-        if number == 0:
-            objective = found.objective
-    gradient = 2 * found.mass[:, None] * (ask.centers - ahead)
-    unit = np.tile(ask.unit, (len(ahead), 1))
-    far = power_above(float((ask.reach**2).sum()))
-    return Slope(
-        Exact.counts(site.rows), Exact.of(site.rows * gradient, unit=unit), Exact.of(objective, unit=far - DIGITS)
-    )
+    for _ in range(ask.rounds):
+        ahead, mass = fcm_local.moved(site, ask.view, ahead, ask.m)
+    gradient = 2 * mass[:, None] * (ask.centers - ahead)
+    weighted = Exact.of(site.rows * gradient, unit=np.tile(ask.unit, (len(ahead), 1)))
+    return Slope(Exact.counts(site.rows), weighted, fcm_local.cost_at(site, ask.view, ask.centers, ask.m))
 
 
 def fit(

@@ -7,13 +7,14 @@ rows are stored.
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.horizontal import farthest, one_round, question
-from fedclust.algorithms.model import Fitted, Moved, Round
+from fedclust.algorithms.horizontal import TINY, Moments, farthest, moments, one_round, question
+from fedclust.algorithms.model import Fitted, Round
 from fedclust.core.protocol import Protocol, alone, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
@@ -26,17 +27,24 @@ DIGITS = 80  # bits of a party's objective below the bound on one row's share
 MOST = 300  # local rounds after which a party answers with what it has
 
 
-def moved(site: Site, view: View, centers: Floats, m: float) -> Moved:
-    """One round on this party's rows; a centre that no row pulls stays."""
-    found = alone(one_round(question(view, centers, m), None), site)
-    return replace(found, centers=np.where(found.mass[:, None] > 0, found.centers, centers))
+def moved(site: Site, view: View, centers: Floats, m: float) -> tuple[Floats, Floats]:
+    """One round on this party's rows: centres, and sum u^m of each; a centre that no row pulls stays."""
+    ask = question(view, centers, m)
+    found = typing.cast("Moments", moments.answer(site, ask))
+    limbs = np.concatenate([found.mass.limbs, found.pull.limbs.reshape(-1, 2)])
+    numbers = Exact(limbs, np.concatenate([found.mass.unit, found.pull.unit.ravel()])).floats()
+    mass, pull = numbers[: len(centers)], numbers[len(centers) :].reshape(centers.shape)
+    if mass.min() < TINY:  # too few digits: ask at finer units
+        finer = alone(one_round(ask, None), site)
+        return np.where(finer.mass[:, None] > 0, finer.centers, centers), finer.mass
+    return pull / mass[:, None], mass
 
 
 def settled(site: Site, view: View, centers: Floats, m: float, tol: float) -> tuple[Floats, Floats]:
     """Rounds until memberships change by less than `tol` in the Frobenius norm: centres, and sum u of each."""
     u = list(_memberships(site, view, centers, m))
     for _ in range(MOST):
-        centers = moved(site, view, centers, m).centers
+        centers, _ = moved(site, view, centers, m)
         before, u = u, list(_memberships(site, view, centers, m))
         if _change(before, u, len(centers)) < tol:
             break
@@ -60,8 +68,13 @@ class Cost(Release):
 @handler(releases=Cost)
 def cost(site: Site, ask: Places) -> Cost:
     """The objective at given centres."""
-    found = alone(one_round(question(ask.view, ask.centers, ask.m), None), site)
-    return Cost(Exact.of(found.objective, unit=farthest(ask.view, ask.centers) - DIGITS))
+    return Cost(cost_at(site, ask.view, ask.centers, ask.m))
+
+
+def cost_at(site: Site, view: View, centers: Floats, m: float) -> Exact:
+    """This party's share of the objective."""
+    found = alone(one_round(question(view, centers, m), None), site)
+    return Exact.of(found.objective, unit=farthest(view, centers) - DIGITS)
 
 
 def objective(view: View, centers: Floats, m: float) -> Protocol[float]:
