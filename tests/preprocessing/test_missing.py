@@ -7,10 +7,14 @@ import pyarrow.parquet
 import pytest
 
 import fedclust as fc
+from fedclust.core.envelope import Call, Refusal
 from fedclust.core.protocol import alone
 from fedclust.core.site import View
 from fedclust.preprocessing import standardise
+from fedclust.preprocessing.bounds import Columns
+from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding, Turn
+from fedclust.site.policy import PROFILES
 from fedclust.site.sources import open_source, survey
 from fedclust.site.sources.surveying import taking_part
 
@@ -112,6 +116,13 @@ def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
         fc.CMeans(2, start="box", missing="drop").fit(fed)
     assert lost.value.missing == {"a": "too-few-rows"}
     fc.CMeans(2, start="box", missing="partial").fit(fed)
+
+
+def test_a_way_with_gaps_that_a_site_does_not_know_is_refused_by_code():
+    desk = Desk(Holding("a", open_source(ROWS)), PROFILES["none"])
+    ask = Call("r", 1, "bounds.rows", Columns(2, "guess"), "total", ("a",))
+    assert desk.answer_bytes(ask.packed) == Refusal("a", "bad-data")
+    assert desk.gate.ledger.entries == []
 
 
 @pytest.mark.parametrize("missing", ["drop", "partial"])
