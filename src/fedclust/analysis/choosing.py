@@ -7,6 +7,13 @@ from typing import Any
 
 from fedclust.validation.indices import BEST
 
+NAMES = {
+    "fuzzy-davies-bouldin": "fuzzy Davies-Bouldin index",
+    "davies-bouldin": "Davies-Bouldin index",
+    "xie-beni": "Xie-Beni index",
+    "calinski-harabasz": "Calinski-Harabasz index",
+}
+
 
 def chosen(found: Any) -> dict[str, Any]:
     """What was looked at, what was chosen, and why in a sentence."""
@@ -24,7 +31,13 @@ def chosen(found: Any) -> dict[str, Any]:
         "curve": [{"k": k, "value": value} for k, value in curve.items()],
         "beside": None if by_index else [{"k": k, "value": v} for k, v in _best(found.scores, "bic").items()],
         "scores": found.scores,
-        "why": _why(found.k, name, curve, best, "" if by_index else _least(_best(found.scores, "bic"))),
+        "why": _why(
+            found.k,
+            NAMES.get(name, name.replace("-", " ") if by_index else name),
+            curve,
+            best,
+            "" if by_index else _least(_best(found.scores, "bic")),
+        ),
     }
 
 

@@ -232,7 +232,8 @@ def _convergence(model: Any) -> dict[str, Any]:
         "shifts": [entry["shift"] for entry in history],
         "objectives": [entry["objective"] for entry in history],
         "objective": model.objective_,
-        "tol": getattr(model, "tol", None),
+        # A mixture stops by its likelihood, not by how far the centres move.
+        "tol": None if hasattr(model, "log_likelihood_") else getattr(model, "tol", None),
         "max_rounds": getattr(model, "max_rounds", None),
         "stopped": any(note.startswith("Stopped after") for note in model.notes_),
     }

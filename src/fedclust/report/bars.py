@@ -60,10 +60,12 @@ def composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
 
 def _bar(counts: Sequence[int | None], top: float) -> Markup:
     known = [n or 0 for n in counts]
-    room = WIDTH - 2 - COVERED * sum(n is None for n in counts)
+    hidden = sum(n is None for n in counts)
+    covered = min(COVERED, 0.6 * WIDTH / max(hidden, 1))
+    room = WIDTH - 2 - covered * hidden
     left, parts = 1.0, list[Node]()
     for cluster, own in enumerate(counts):
-        wide = COVERED if own is None else room * own / (sum(known) or 1)
+        wide = covered if own is None else room * own / (sum(known) or 1)
         if wide <= 0:
             continue
         place = {"x": left, "y": top, "width": wide, "height": 24.0}

@@ -92,7 +92,8 @@ def reproducing(run: Finished) -> Markup:
         "seed": str(run.analysis["seed"]),
         "scale": run.analysis["scale"],
         "missing values": run.analysis["missing"],
-        "run": f"{metrics['started']} to {metrics['finished']}",
+        "begun": _moment(metrics["started"]),
+        "finished": _moment(metrics["finished"]),
     }
     listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return section(
@@ -104,3 +105,8 @@ def reproducing(run: Finished) -> Markup:
         tag("h3", "The study"),
         tag("pre", tag("code", run.study), tabindex="0"),
     )
+
+
+def _moment(stamp: str) -> str:
+    """A time as people write it."""
+    return stamp.replace("T", " ").replace("+00:00", " UTC")

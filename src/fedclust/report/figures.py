@@ -68,8 +68,8 @@ def _few(values: Sequence[int], most: int = 12) -> list[int]:
     return list(values)[:: -(-len(values) // most)]
 
 
-def convergence(found: Mapping[str, Any]) -> Markup:
-    """How far the centres moved in each round, on a logarithmic scale, down to the tolerance."""
+def convergence(found: Mapping[str, Any], moving: str) -> Markup:
+    """How far the centres (or distances) moved in each round, on a logarithmic scale, down to the tolerance."""
     shifts = [float(shift) for shift in found["shifts"]]
     tol = found["tol"]
     above = [shift for shift in shifts if shift > 0]
@@ -78,7 +78,7 @@ def convergence(found: Mapping[str, Any]) -> Markup:
     y = Scale(low / 2, max(high, low * 10) * 2, 232, 44, log=True)
     x = Scale(1, max(len(shifts), 2), 58, WIDTH - 20)
     drawn: list[Node] = [
-        frame(x, y, _rounds(len(shifts)), decades(y.low, y.high), ("round", "movement of the centres"))
+        frame(x, y, _rounds(len(shifts)), decades(y.low, y.high), ("round", f"movement of the {moving}"))
     ]
     if tol:
         drawn.append(tag("line", x1=x.start, x2=x.end, y1=y(tol), y2=y(tol), class_="chosen-line"))
@@ -89,8 +89,8 @@ def convergence(found: Mapping[str, Any]) -> Markup:
         drawn += [tag("circle", cx=a, cy=b, r=2.5, class_="dot") for a, b in here]
     first, last = (number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
     rounds = count(len(shifts), "round")
-    told = f"The centres moved by {first} in the first of {rounds} and by {last} in the last."
-    caption = "How far the centres moved in each round, all together, on a logarithmic scale."
+    told = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
+    caption = f"How far the {moving} moved in each round, all together, on a logarithmic scale."
     return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", told=told, caption=caption)
 
 

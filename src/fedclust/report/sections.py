@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedclust.report import bars, figures
-from fedclust.report.drawing import chip
+from fedclust.report.drawing import COLOURS, chip
 from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.reading import Finished
 from fedclust.report.words import (
@@ -141,10 +141,12 @@ def clusters(run: Finished) -> Markup:
         else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
     mapped = figures.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
+    many = found["k"] > COLOURS
     return section(
         "clusters",
         "What the clusters are",
-        tag("div", tag("div", sized, _cards(found)), tag("div", mapped), class_="pair"),
+        tag("div", tag("div", sized, None if many else _cards(found)), tag("div", mapped), class_="pair"),
+        _cards(found) if many else None,
         profiles(found),
     )
 
@@ -198,7 +200,7 @@ def quality(run: Finished) -> Markup:
     )
     scores = absent(found["indices"])
     if scores is None:
-        hard = "absent" in found["fuzziness"]
+        hard = found["m"] is None
         rows = [
             [index_name(name), number(float(facts["value"])), "lower" if facts["best"] == "min" else "higher"]
             for name, facts in found["indices"].items()
@@ -230,12 +232,16 @@ def course(run: Finished) -> Markup:
     if not found["shifts"]:
         return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
-    moved = f"The centres moved by {number(shifts[0], 2)} in the first round and by {number(shifts[-1], 2)} in the last"
-    ended = (
-        f"which is below the tolerance of {number(tol)}, so the run was done after {count(found['rounds'], 'round')}."
-        if tol and not found["stopped"]
-        else f"which was round {found['rounds']}, the last that the study allows."
+    moving = "distances" if run.analysis["split"] == "columns" else "centres"
+    moved = (
+        f"The {moving} moved by {number(shifts[0], 2)} in the first round and by {number(shifts[-1], 2)} in the last"
     )
+    if found["stopped"]:
+        ended = f"which was round {found['rounds']}, the last that the study allows."
+    elif tol:
+        ended = f"which is below the tolerance of {number(tol)}: done after {count(found['rounds'], 'round')}."
+    else:
+        ended = f"which was round {found['rounds']}."
     went = f"from {number(float(found['objectives'][0]), 6)} to {number(float(found['objective']), 6)}"
     told = tag("div", tag("p", f"{moved}, {ended}"), tag("p", f"The objective went {went}."))
-    return section("course", "How the run settled", tag("div", figures.convergence(found), told, class_="pair"))
+    return section("course", "How the run settled", tag("div", figures.convergence(found, moving), told, class_="pair"))
