@@ -44,9 +44,8 @@ def main(*, json: bool) -> int:
 def _shape(shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     rows, width, k = shape
     rng = np.random.default_rng(0)
-    X = (
-        rng.normal(size=(rows, width)) + rng.normal(size=(k, width))[rng.integers(k, size=rows)] * 0.5
-    )  # slow to converge, for everybody
+    # Groups that overlap: everybody is slow to converge, so every iteration counted is a whole one.
+    X = rng.normal(size=(rows, width)) + rng.normal(size=(k, width))[rng.integers(k, size=rows)] * 0.5
     start = X[rng.choice(rows, k, replace=False)] + 0.01
     over_fuzzy, over_best, over_lloyd = SHAPES[shape]
     many, passes = (4, 4) if rows * width * k < 2e8 else (3, 3)
