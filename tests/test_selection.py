@@ -120,14 +120,12 @@ def test_joining_takes_the_cheapest_pair_by_wards_cost():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_grown_centres_are_as_good_as_many_restarts(seed):
-    X = groups(seed, k=7, width=3, rows=500, apart=5.0)
+    X = groups(seed, k=7, width=3, rows=350, apart=5.0)
     (grown,) = framed(fc.Federation.local({"a": X}), lambda frame: select_centers.grow(frame, 9))
-    for k, found in enumerate(grown, 1):
-        peer = KMeans(k, n_init=10, random_state=0).fit(X).inertia_
-        assert found.centers.shape == (k, 3)
-        assert found.objective <= 1.03 * peer
-        assert found.mass.sum() == 500
-    assert grown[6].objective <= 1.0001 * KMeans(7, n_init=10, random_state=0).fit(X).inertia_
+    assert [found.centers.shape for found in grown] == [(k, 3) for k in range(1, 10)]
+    assert [found.mass.sum() for found in grown] == [350] * 9
+    for k, slack in ((4, 1.03), (7, 1.0001), (9, 1.03)):
+        assert grown[k - 1].objective <= slack * KMeans(k, n_init=8, random_state=0).fit(X).inertia_
 
 
 def test_halves_cluster_their_own_rows_only():
@@ -243,7 +241,7 @@ def test_a_choice_on_the_edge_of_a_given_range_is_said():
 def test_columns_at_several_sites_are_chosen_by_index():
     X = groups(3, k=3, width=4, rows=90, apart=12.0)
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
-    found = fc.select_k(fc.FuzzyCMeans(), fed, index="xie-beni", restarts=2)
+    found = fc.select_k(fc.FuzzyCMeans(max_rounds=12), fed, index="xie-beni", restarts=2)
     assert (found.k, found.criterion, found.range) == (3, "index", (2, 8))
     assert found.stability == 1.0
     assert found.notes[0] == "Where columns are split, no site can look for clusters alone: looked at 2 to 8."
