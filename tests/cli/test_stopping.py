@@ -36,7 +36,7 @@ def fitted(folder):
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(long):
     process = long.slowly("run", "study.toml")
-    until(process, long.folder / "runs/heart/journal", 20_000)
+    until(process, long.folder / "runs/heart/journal", 30_000)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
