@@ -2,6 +2,7 @@
 #
 #   PYTHON=...    the interpreter to build .venv with (default: the first suitable one found, 3.11 preferred)
 #   POSTGRES=no   do not try to install a PostgreSQL server for the tests
+#   CHROMIUM=no   do not try to install a browser for the tests
 #   TESTS=...     what pytest is given instead of all tests, options included
 #   FEDCLUST_DATA=...   a folder of benchmark data; without it the tests that need some are skipped
 
@@ -10,6 +11,7 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 TESTS ?=
 POSTGRES ?= auto
+CHROMIUM ?= auto
 FEDCLUST_DATA ?= $(wildcard ../shared/data)
 export FEDCLUST_DATA
 INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/fedclust/kernels/*.c src/fedclust/kernels/*.h)
@@ -18,15 +20,15 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs test-slow test-long test-engines constraints clean postgres
+.PHONY: help demo test check bench docs test-slow test-long test-engines constraints clean postgres chromium
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.base ## cluster the embedded demo study
+demo: $(VENV)/.base ## cluster the embedded demo study and write its report
 	@$(BIN)/fedclust demo
 
-test: check postgres ## check, then all tests but the long ones
+test: check postgres chromium ## check, then all tests but the long ones
 	@echo "tests"
 	@$(BIN)/python -m pytest -n $(JOBS) --maxprocesses 4 --dist loadscope -rs $(TESTS)
 
@@ -122,14 +124,26 @@ $(VENV)/.bench: $(BIN)/pip $(INPUTS)
 	@$(call install,[bench])
 	@touch $(VENV)/.base $@
 
-# The PostgreSQL tests start a server of their own and skip where there is none: this step never fails.
+# $(call apt,PACKAGE): install a Debian package if we may; never fails, the tests that want it then skip and say so.
+apt = export DEBIAN_FRONTEND=noninteractive; \
+	get="timeout 300 apt-get -y -qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1"; \
+	{ $$get install --no-install-recommends $(1) \
+	  || { $$get update && $$get install --no-install-recommends $(1); }; } > $(VENV)/apt.log 2>&1 \
+	  || echo "  it could not be installed; its tests will skip"
+
+may_install = [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null
+
+# The PostgreSQL tests start a server of their own.
 postgres:
-	@if [ "$(POSTGRES)" = auto ] && [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null \
+	@if [ "$(POSTGRES)" = auto ] && $(may_install) \
 	    && ! command -v initdb > /dev/null && ! ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1; then \
 	  echo "install: PostgreSQL server, for its tests (POSTGRES=no leaves it out)"; \
-	  export DEBIAN_FRONTEND=noninteractive; \
-	  get="timeout 300 apt-get -y -qq -o DPkg::Lock::Timeout=60 -o Acquire::Retries=1"; \
-	  { $$get install --no-install-recommends postgresql \
-	    || { $$get update && $$get install --no-install-recommends postgresql; }; } > $(VENV)/apt.log 2>&1 \
-	    || echo "  it could not be installed; its tests will skip"; \
+	  $(call apt,postgresql); \
+	fi
+
+# A browser opens the report; Debian's is about 100 MB to fetch and 400 MB on disk.
+chromium:
+	@if [ "$(CHROMIUM)" = auto ] && $(may_install) && ! command -v chromium > /dev/null; then \
+	  echo "install: Chromium, to look at reports in the tests (CHROMIUM=no leaves it out)"; \
+	  $(call apt,chromium); \
 	fi

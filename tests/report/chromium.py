@@ -51,7 +51,7 @@ class Chromium:
 
         self._process = subprocess.Popen(
             [found(), *FLAGS, f"--user-data-dir={self._profile}", "about:blank"],
-            preexec_fn=pipes,
+            preexec_fn=pipes,  # noqa: PLW1509 - nothing there can wait for a thread
             close_fds=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
