@@ -89,6 +89,14 @@ def test_ten_times_the_step_runs_away(name):
         list(published(name, [0], step=0.05))
 
 
+@needs_data
+@pytest.mark.slow
+def test_ten_times_the_step_makes_satimage_swing_and_leaves_the_s_sets_alone():
+    assert min(moved for _, _, moved in published("satimage", range(2), step=0.05)) > 5
+    for name in ("s_set1", "s_set2"):
+        assert max(moved for _, _, moved in published(name, range(2), step=0.05)) < 0.6
+
+
 # Table III at full participation: ARI and Xie-Beni, and how near ten starts of other streams come.
 TABLE_3 = {
     "xclara": (0.99, 0.05, 0.005, 0.005),

@@ -116,7 +116,7 @@ class GradientFuzzyCMeans(_Lossy):
     ----------
     n_clusters, start, scale, bounds, quorum : as for `FuzzyCMeans`; `missing` values may be refused or dropped.
     m : fuzziness.
-    step : what the averaged gradient is multiplied with (paper 0: .005; its author's .05 fails on six of eight sets).
+    step : what the averaged gradient is multiplied with (paper 0's .005; the author's .05 is too long for most sets).
     local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
     tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
 
