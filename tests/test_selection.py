@@ -222,7 +222,8 @@ def test_pieces_of_what_is_no_gaussian_do_not_count():
     found = fc.select_k(fc.CMeans(), X, range(1, 9), restarts=1)
     assert min(found.scores, key=lambda row: row["icl"])["k"] > 3
     assert found.k == 1
-    assert "do not come back in halves" in found.notes[-1]
+    assert "do not come back in halves" in found.notes[-2]
+    assert found.notes[-1].startswith("Closest to coming back are")
 
 
 def test_a_choice_on_the_edge_widens_a_range_nobody_gave():

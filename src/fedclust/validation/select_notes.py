@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.validation.select_two_step import Choice, Score
+from fedclust.validation.select_two_step import STABLE, Choice, Score
 
 CLOSE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
 LEVEL = 0.01  # of an index: less is level
@@ -30,6 +30,12 @@ def of_mixtures(choice: Choice, k: int, high: int, *, given: bool) -> list[str]:
         rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
         why = f" (mixtures would say {rival}, but such clusters do not come back in halves: {strong})" if strong else ""
         notes.append(f"No structure found: one cluster describes the rows best{why}.")
+        if choice.strengths:
+            closest = max(choice.strengths, key=lambda n: choice.strengths[n])
+            notes.append(
+                f"Closest to coming back are {closest} clusters of c-means, with {choice.strengths[closest]:.2f} "
+                f"where {STABLE} is asked for."
+            )
     if choice.why == "halves" and k == choice.k:
         notes.append(
             f"The rows are no Gaussians: ICL says {choice.k_icl}, but those do not come back in halves ({strong}); "

@@ -53,7 +53,8 @@ class Score:
 class Choice:
     """The number of clusters, and c-means centres for each K that was looked at.
 
-    `why` is the step that decided: "icl", "halves", "bic" or "none"; `strength` the prediction strength it turned on.
+    `why` is the step that decided: "icl", "halves", "bic" or "none"; `strength` the prediction strength it turned on,
+    `strengths` those of c-means by K where they were asked for.
     """
 
     k: int
@@ -61,6 +62,7 @@ class Choice:
     k_icl: int
     k_bic: int
     strength: float | None
+    strengths: dict[int, float]
     scores: tuple[Score, ...]
     centers: tuple[Grown, ...]
 
@@ -101,20 +103,20 @@ def choose(
         if best.k < most or wider is None or wider(most) == most:
             break
         most = wider(most)
-    k, why, strong = 1, "none", None
+    k, why, strong, strengths = 1, "none", None, dict[int, float]()
     if best.k > 1:
         halved = yield from halves(of, best.k)
         strong = yield from halved.strength_of_mixture(best.k, best.family, tol=LEVEL, max_rounds=ROUNDS)
         k, why = best.k, "icl"
         if strong < RETURNS:
             fewer = [n for n in some if 1 < n <= best.k]
-            strengths = yield from halved.strengths(fewer)
-            k, why = max((n for n, s in zip(fewer, strengths, strict=True) if s >= STABLE), default=1), "halves"
+            strengths = dict(zip(fewer, (yield from halved.strengths(fewer)), strict=True))
+            k, why = max((n for n, s in strengths.items() if s >= STABLE), default=1), "halves"
     elif k_bic > 1:
         halved = yield from halves(of, k_bic)
         (strong,) = yield from halved.strengths([k_bic])
         k, why = (k_bic, "bic") if strong >= STABLE else (1, "none")
-    return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, tuple(scores), tuple(grown))
+    return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, strengths, tuple(scores), tuple(grown))
 
 
 def least(scores: Sequence[Score], criterion: str) -> Score:
