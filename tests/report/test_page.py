@@ -64,7 +64,7 @@ def test_units_and_reasons_are_told(folders):
     rows = (folders["rows"] / "report.html").read_text(encoding="utf-8")
     assert "age (years)" in rows
     assert "the weighted sum of the rows of each cluster" in rows
-    assert "nhs: no counts of 1 to 9 rows" in rows
+    assert "nhs, floor 10" in rows
 
 
 def test_hidden_counts_are_hidden_and_do_not_follow_from_totals(folders):

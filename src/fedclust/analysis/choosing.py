@@ -31,6 +31,7 @@ def chosen(found: Any) -> dict[str, Any]:
         "curve": [{"k": k, "value": value} for k, value in curve.items()],
         "beside": None if by_index else [{"k": k, "value": v} for k, v in _best(found.scores, "bic").items()],
         "scores": found.scores,
+        "notes": list(found.notes),
         "why": _why(
             found.k,
             NAMES.get(name, name.replace("-", " ") if by_index else name),

@@ -28,6 +28,7 @@ def leaving(run: Finished) -> Markup:
         "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
         "Treat the run folder, the journal above all, as you would the sites' own sums."
     )
+    floors = "A site with a floor sends nothing if it has fewer rows, and hides smaller counts of rows."
     questions = tag("ul", [_question(question) for question in found["questions"]], class_="questions")
     by_site = [[party, f"{own['messages']:,}", size(own["bytes"]), _rule(own)] for party, own in found["sites"].items()]
     return section(
@@ -36,6 +37,7 @@ def leaving(run: Finished) -> Markup:
         tag("p", told, _again(run)),
         tag("p", plain),
         table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
+        tag("p", floors) if any(own["min_rows"] for own in found["sites"].values()) else None,
         tag("h3", "Answers by question"),
         tag("p", "What every field is for, as the code declares it."),
         questions,
@@ -54,9 +56,7 @@ def _question(question: Mapping[str, Any]) -> Markup:
 
 
 def _rule(own: Mapping[str, Any]) -> str:
-    if not own["min_rows"]:
-        return f"{own['policy']}: all counts may be seen"
-    return f"{own['policy']}: no counts of 1 to {own['min_rows'] - 1} rows, nothing from fewer rows"
+    return f"{own['policy']}, floor {own['min_rows']}" if own["min_rows"] else str(own["policy"])
 
 
 def _again(run: Finished) -> str:

@@ -41,7 +41,9 @@ def page(run: Finished) -> str:
 
 
 def _content(run: Finished) -> Node:
-    links = [tag("li", tag("a", name, href=f"#{place}")) for place, name in CONTENTS.items()]
+    noted = len(run.analysis["notes"])
+    names = {**CONTENTS, "notes": f"Notes ({noted})" if noted else "Notes"}
+    links = [tag("li", tag("a", name, href=f"#{place}")) for place, name in names.items()]
     parts = (
         sections.choice,
         sections.clusters,

@@ -13,6 +13,7 @@ from fedclust.report.words import (
     MEANINGS,
     METHODS,
     beside,
+    clarity,
     column,
     count,
     index_name,
@@ -84,6 +85,8 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
         if found["lossless"]
         else "The result is not exactly that of the pooled rows; the notes say why."
     )
+    if found["fuzziness"].get("coefficient"):
+        lead = f"{lead} {clarity(float(found['fuzziness']['coefficient']), found['k'])}"
     chosen = found["selection"]
     many = chosen["why"] if chosen else f"The number of clusters, {found['k']}, was given in the study."
     return [lead, f"Found by {how} over {over}. {many} {exact}"]
@@ -112,6 +115,7 @@ def choice(run: Finished) -> Markup:
                 f"Fits from different starts agree to {agree} (adjusted Rand index; 1: the same clusters each time).",
             )
         )
+    told += [tag("p", note) for note in found["notes"]]
     pair = tag("div", figures.k_curve(found), tag("div", told, _scores(found)), class_="pair")
     return section("choice", "How many clusters", pair)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 STRONG, SLIGHT = 1.0, 0.5  # standard deviations from the mean: high or low, rather so
 SPACE = "\u00a0"  # one that does not break
+OVERLAPPING, CLEAR = 0.35, 0.65  # of the way from belonging everywhere to belonging to one
 NAMED = 3  # columns that a description names at most
 
 METHODS = {
@@ -42,13 +43,13 @@ MEANINGS = {
 def number(value: float, digits: int = 4) -> str:
     """A number in few digits.
 
-    >>> [number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-9, float("inf"))]
-    ['0', '1,234,567', '−1,234', '0.01235', '3', '1e−9', 'infinite']
+    >>> [number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-4, float("inf"))]
+    ['0', '1,234,567', '−1,234', '0.01235', '3', '1e−4', 'infinite']
     """
     if not math.isfinite(value):
         return "infinite" if math.isinf(value) else "not a number"
     size = abs(value)
-    if size >= 1e9 or 0 < size < 1e-4:
+    if size >= 1e9 or 0 < size < 1e-3:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
         return minus(f"{mantissa.removesuffix('.0')}e{int(exponent)}")
     if size >= 1000:
@@ -138,3 +139,17 @@ def signed(value: float) -> str:
     """
     shown = f"{value:+.1f}"
     return "0.0" if shown in {"+0.0", "-0.0"} else minus(shown)
+
+
+def clarity(coefficient: float, clusters: int) -> str:
+    """The partition coefficient in words, once it is set against that of rows which belong everywhere alike.
+
+    >>> clarity(0.4, 6), clarity(0.95, 3)[:22]
+    ('The clusters overlap strongly: many rows belong to several of them.', 'The clusters are clear')
+    """
+    part = (coefficient - 1 / clusters) / (1 - 1 / clusters) if clusters > 1 else 1.0
+    if part < OVERLAPPING:
+        return "The clusters overlap strongly: many rows belong to several of them."
+    if part < CLEAR:
+        return "The clusters overlap somewhat: some rows belong to several of them."
+    return "The clusters are clear: most rows belong to one of them."
