@@ -12,7 +12,7 @@ JOBS ?= auto
 TESTS ?=
 POSTGRES ?= auto
 CHROMIUM ?= auto
-FEDCLUST_DATA ?= $(wildcard ../shared/data)
+FEDCLUST_DATA ?= $(abspath $(wildcard ../shared/data))
 export FEDCLUST_DATA
 INPUTS := pyproject.toml setup.py constraints.txt $(wildcard src/fedclust/kernels/*.c src/fedclust/kernels/*.h)
 
