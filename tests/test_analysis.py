@@ -101,6 +101,14 @@ def test_a_question_that_a_site_does_not_allow_leaves_a_gap_with_a_reason():
     assert "value" in found["indices"]["xie-beni"]
 
 
+def test_sites_that_allow_the_fit_alone_get_a_description_of_the_centres():
+    rules = Policy("own", handlers=frozenset({"bounds.rows", "horizontal.moments"}))
+    found = described({"a": X[:50], "b": X[50:]}, fc.FuzzyCMeans(3, start=START, bounds=(-9, 29)), policy=rules)
+    assert found["profiles"]["against"] == "centres"
+    assert "does not allow this question" in found["map"]["absent"]
+    assert found["map"] == found["sizes"] == found["indices"] == found["composition"] == found["fuzziness"]
+
+
 def test_a_column_split_says_what_it_cannot_show():
     fed = fc.Federation.local({"clinic": X[:, :2], "laboratory": X[:, 2:]}, split="columns")
     found = describe(fc.FuzzyCMeans(3).fit(fed), fed)

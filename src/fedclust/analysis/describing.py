@@ -31,6 +31,7 @@ from fedclust.validation import composition, pca
 from fedclust.validation import indices as index_sums
 
 FORMAT, VERSION = "fedclust-analysis", 1
+RULES = frozenset({"handler-not-allowed", "too-few-rows", "not-a-sum"})  # codes of a site that will not answer
 ALONE = "site"  # what an array is called when it is a federation by itself
 
 
@@ -49,7 +50,7 @@ def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
-    seen = _OverColumns(model, fed) if fed.split == "columns" else _OverRows(model, fed)
+    seen = _seen(model, fed)
     parts: dict[str, Any] = {
         "profiles": seen.profiles(),
         "map": seen.map(),
@@ -89,6 +90,24 @@ def _facts(model: Any, fed: Federation) -> dict[str, Any]:
     }
 
 
+def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed:
+    """As much of the rows as can be seen through the sites' gates."""
+    if fed.split == "columns":
+        return _OverColumns(model, fed)
+    try:
+        return _OverRows(model, fed)
+    except QuorumLost as lost:
+        return _Closed(model, _refused(lost))
+
+
+def _refused(lost: QuorumLost) -> dict[str, str]:
+    """Why there is no answer, where it is the sites' own rule; an answer that merely did not come ends the run."""
+    if not set(lost.missing.values()) <= RULES:
+        raise lost
+    told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
+    return {"absent": f"Sites did not answer ({told})."}
+
+
 @dataclass
 class _OverRows:
     """Sites with whole rows."""
@@ -108,12 +127,11 @@ class _OverRows:
         return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing)[0]
 
     def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
-        """What a script finds, or why the sites did not let it; data that cannot be read still end the run."""
+        """What a script finds, or why the sites did not let it."""
         try:
             return self._run(script())
         except QuorumLost as lost:
-            told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
-            return {"absent": f"Sites did not answer ({told})."}
+            return _refused(lost)
         except StudyError as unfit:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
@@ -181,9 +199,7 @@ class _OverColumns:
         if origin is not None and self.model.scale == "standardise":
             seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
             return {"centers": centers, **seen, "mean": origin, "sd": self.model.spread_}
-        middle, apart = centers.mean(axis=0), centers.std(axis=0)
-        seen = {"standardised": (centers - middle) / np.where(apart > 0, apart, 1.0), "against": "centres"}
-        return {"centers": centers, **seen, "mean": None, "sd": None}
+        return _among_centers(centers)
 
     def map(self) -> dict[str, Any]:
         return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
@@ -201,6 +217,29 @@ class _OverColumns:
 
     def composition(self) -> dict[str, Any]:
         return {"absent": "All sites hold the same rows, in different columns: none has a composition of its own."}
+
+
+@dataclass
+class _Closed:
+    """Sites whose rules allow no question beyond the fit."""
+
+    model: Any
+    absent: dict[str, str]
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return self.absent
+
+    map = indices = composition = sizes
+
+
+def _among_centers(centers: Floats) -> dict[str, Any]:
+    """Profiles where nothing but the centres is known."""
+    middle, apart = centers.mean(axis=0), centers.std(axis=0)
+    seen = (centers - middle) / np.where(apart > 0, apart, 1.0)
+    return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
 
 
 def _sizes(model: Any, counts: Ints) -> dict[str, Any]:
