@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, FBT001, T201  (a script, not part of the package)
 """How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
 
-    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--out FILE.json]
+    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE.json]
 
 Every set is a formula and a seed. Beds g2, motivational, mixtures, uneven, blobs are drawn; s-sets and real are read by
 name (set FEDCLUST_DATA). `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
@@ -204,6 +204,23 @@ def same_over_parties(case: Case) -> bool:
     return all(answer == answers[0] for answer in answers)
 
 
+def example(quick: bool) -> None:
+    """Paper 2's motivational example over its three clients: the range, K and the index at 5, by its own criterion."""
+    for seed in range(2 if quick else 20):
+        fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
+        for estimator in (fc.AveragedFuzzyCMeans(), fc.FuzzyCMeans(tol=1e-4)):
+            found = fc.select_k(estimator, fed, criterion="index", restarts=5, stability=None)
+            values = {row["k"]: round(row["value"], 4) for row in found.scores}
+            line = {
+                "seed": seed,
+                "method": type(estimator).__name__,
+                "k": found.k,
+                "range": found.range,
+                "index": values,
+            }
+            print(json.dumps(line), flush=True)
+
+
 def share(hits: list[bool]) -> str:
     return f"{100 * np.mean(hits):.1f}" if hits else "-"
 
@@ -235,8 +252,12 @@ def main() -> None:
     parser.add_argument("--bed", nargs="*", choices=BEDS, help="only these")
     parser.add_argument("--paper-every", type=int, default=1, help="the paper's index on every n-th set; 0: on none")
     parser.add_argument("--parties", action="store_true", help="compare 1, 2, 5 and 10 parties on some sets instead")
+    parser.add_argument("--example", action="store_true", help="the motivational example over its clients instead")
     parser.add_argument("--out", type=Path, help="write every outcome here, as JSON")
     asked = parser.parse_args()
+    if asked.example:
+        example(asked.quick)
+        return
     cases = (case for bed in asked.bed or BEDS for case in BEDS[bed](asked.quick))
     if asked.parties:
         some = [case for i, case in enumerate(c for c in cases if c.rows.shape[1] <= 16) if i % 6 == 0]

@@ -74,10 +74,10 @@ def threads(count):
         kernels.set_threads(before)
 
 
-def check_rows(seed):
+def check_rows(seed, rounds=12):
     rng = np.random.default_rng(seed)
     X, start = table(rng)
-    for estimator in estimators(start, rng, 12 if len(X) < 1000 else 3):
+    for estimator in estimators(start, rng, rounds if len(X) < 1000 else 3):
         pooled = estimator.fit(X)
         fed = fc.Federation.local(partition(rng, X), wire=bool(rng.integers(2)))
         with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(BACKENDS))):
@@ -85,7 +85,7 @@ def check_rows(seed):
         same(federated, pooled, X)
 
 
-def check_columns(seed):
+def check_columns(seed, rounds=12):
     rng = np.random.default_rng(seed)
     X, start = table(rng)
     names = [f"c{i}" for i in range(X.shape[1])]
@@ -93,7 +93,7 @@ def check_columns(seed):
     shuffled = rng.permutation(X.shape[1])
     cuts = np.sort(rng.choice(np.arange(1, X.shape[1]), int(rng.integers(X.shape[1])), replace=False))
     parts = {f"p{i}": held for i, held in enumerate(np.split(shuffled, cuts))}
-    for estimator in estimators(start, rng, 12 if len(X) < 1000 else 3):
+    for estimator in estimators(start, rng, rounds if len(X) < 1000 else 3):
         one = estimator.fit(alone)
         fed = fc.Federation.local(
             {party: X[:, held] for party, held in parts.items()},
@@ -123,13 +123,13 @@ def test_columns_at_any_parties_give_the_bits_of_one_site(seed):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
 def test_a_thousand_partitions_of_rows(seed):
-    check_rows(seed)
+    check_rows(seed, rounds=5)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(RUNS, RUNS + LONG))
 def test_a_thousand_partitions_of_columns(seed):
-    check_columns(seed)
+    check_columns(seed, rounds=5)
 
 
 @pytest.mark.parametrize("start", ["party", "careful"])

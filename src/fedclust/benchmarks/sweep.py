@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,7 +34,11 @@ AUTHORS = 0.40  # CPU seconds a round of the authors' lossless code on pendigits
 
 def main(*, json: bool) -> int:
     """Measure every shape and print the ratios."""
-    rows = [row for shape in SHAPES for row in _shape(shape)]
+    rows = []
+    for shape in SHAPES:
+        for row in _shape(shape):
+            rows.append(row)
+            print(f"{row['sweep']}: {row['ms']:.1f} ms, best peer / ours {row['best peer']:.3g}", file=sys.stderr)
     extra = [_exact_over_plain(), _parties_over_pooled(), _pendigits()]
     document = {"machine": _timing.machine(), "sweeps": rows, "ratios": extra}
     if json:
@@ -48,7 +53,7 @@ def _shape(shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     X = rng.normal(size=(rows, width)) + rng.normal(size=(k, width))[rng.integers(k, size=rows)] * 0.5
     start = X[rng.choice(rows, k, replace=False)] + 0.01
     over_fuzzy, over_best, over_lloyd = SHAPES[shape]
-    many, passes = (4, 4) if rows * width * k < 2e8 else (3, 3)
+    many, passes = 3, 2
     pooled = fc.Federation.local({"here": X})
     for m in (2.0, 1.7):
         took = _timing.marginal(_fuzzy_runs(X, pooled, start, m), many=many, passes=passes)
