@@ -1,7 +1,7 @@
 # ruff: noqa: INP001, FBT001, T201  (a script, not part of the package)
 """How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
 
-    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE.json]
+    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE]
 
 Every set is a formula and a seed. Beds g2, motivational, mixtures, uneven, blobs are drawn; s-sets and real are read by
 name (set FEDCLUST_DATA). `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
