@@ -17,17 +17,33 @@ from fedclust import __version__, kernels
 Run = Callable[[int], Any]  # carry out this many iterations
 
 
-def marginal(runs: Mapping[str, Run], *, few: int = 1, many: int = 4, passes: int = 5) -> dict[str, float]:
-    """Seconds that one more iteration costs, for each run; all runs take turns, so that noise meets them alike."""
+def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[str, float]:
+    """Seconds that one more iteration costs, for each run; all runs take turns, so that noise meets them alike.
+
+    A quick run is given more iterations, and more turns, than a slow one.
+    """
+    more = {name: _iterations(run, few, most) for name, run in runs.items()}
+    turns = {name: 6 if extra == most else 2 for name, extra in more.items()}
     seen: dict[tuple[str, int], list[float]] = {}
-    for _ in range(passes):
+    for turn in range(max(turns.values())):
         for name, run in runs.items():
-            for count in (few, many):
-                begin = time.perf_counter()
-                run(count)
-                seen.setdefault((name, count), []).append(time.perf_counter() - begin)
-    # The least time is the one least disturbed; a difference below the clock's noise counts as that noise.
-    return {n: max((min(seen[n, many]) - min(seen[n, few])) / (many - few), 1e-7) for n in runs}
+            for count in (few, few + more[name]) if turn < turns[name] else ():
+                seen.setdefault((name, count), []).append(_seconds(run, count))
+    # The least time is the one least disturbed.
+    return {n: (min(seen[n, few + more[n]]) - min(seen[n, few])) / more[n] for n in runs}
+
+
+def _iterations(run: Run, few: int, most: int) -> int:
+    """How many iterations more take about half a second, from 2 to `most`."""
+    run(few)
+    each = max((_seconds(run, few + 2) - _seconds(run, few)) / 2, 1e-3)
+    return min(max(round(0.5 / each), 2), most)
+
+
+def _seconds(run: Run, count: int) -> float:
+    begin = time.perf_counter()
+    run(count)
+    return time.perf_counter() - begin
 
 
 def machine() -> dict[str, Any]:

@@ -53,13 +53,12 @@ def _shape(shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     X = rng.normal(size=(rows, width)) + rng.normal(size=(k, width))[rng.integers(k, size=rows)] * 0.5
     start = X[rng.choice(rows, k, replace=False)] + 0.01
     over_fuzzy, over_best, over_lloyd = SHAPES[shape]
-    many, passes = 3, 2
     pooled = fc.Federation.local({"here": X})
     for m in (2.0, 1.7):
-        took = _timing.marginal(_fuzzy_runs(X, pooled, start, m), many=many, passes=passes)
+        took = _timing.marginal(_fuzzy_runs(X, pooled, start, m))
         floors = {"scikit-fuzzy": over_fuzzy, "best peer": over_best} if m == 2 else {}
         yield _row(shape, f"fuzzy m={m:g}", took, floors)
-    took = _timing.marginal(_hard_runs(X, pooled, start), many=many, passes=passes)
+    took = _timing.marginal(_hard_runs(X, pooled, start))
     yield _row(shape, "hard", took, {"Lloyd": over_lloyd})
 
 
@@ -166,7 +165,7 @@ def _exact_over_plain() -> dict[str, Any]:
             for _ in range(count):
                 plain.cmeans(blocks, centers)
 
-        took = _timing.marginal({"e": fuzzy, "p": plain_fuzzy, "he": hard, "hp": plain_hard}, many=6, passes=5)
+        took = _timing.marginal({"e": fuzzy, "p": plain_fuzzy, "he": hard, "hp": plain_hard})
         ratios[f"fuzzy {width}x{k}"] = took["e"] / took["p"]
         ratios[f"hard {width}x{k}"] = took["he"] / took["hp"]
     return _most("exact / plain sums", max(ratios.values()), 1.4, ratios)
@@ -187,7 +186,7 @@ def _parties_over_pooled(rows: int = 1_000_000, width: int = 16, k: int = 10, pa
         "hard pooled": run(pooled, fc.CMeans),
         "hard split": run(split, fc.CMeans),
     }
-    took = _timing.marginal(runs, many=6, passes=5)
+    took = _timing.marginal(runs)
     fuzzy, hard = took["split"] / took["pooled"], took["hard split"] / took["hard pooled"]
     return _most("20 parties / pooled", max(fuzzy, hard), 1.2, {"fuzzy": fuzzy, "hard": hard})
 
@@ -205,8 +204,7 @@ def _pendigits() -> dict[str, Any]:
     took = _timing.marginal(
         {"ours": lambda count: fc.FuzzyCMeans(10, start=start, tol=None, max_rounds=count).fit(fed)},
         few=5,
-        many=45,
-        passes=5,
+        most=40,
     )
     ratio = AUTHORS / took["ours"]
     missed = [f"authors' round / ours: {ratio:.3g}, floor 50"] if ratio < 50 else []

@@ -6,6 +6,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import local
 from typing import TypeVar
 
 P = TypeVar("P")
@@ -15,11 +17,22 @@ PIECES = 4  # a thread's share of the queue: enough that a late thread does not 
 
 _count = int(os.environ.get("FEDCLUST_THREADS", "0")) or min(os.cpu_count() or 1, 8)
 _pool: ThreadPoolExecutor | None = None
+_within = local()
 
 
 def threads() -> int:
-    """How many threads a large sweep uses."""
-    return _count
+    """How many threads a large sweep uses; one where threads already share the work above it."""
+    return 1 if getattr(_within, "alone", False) else _count
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Let this thread do its sweeps by itself."""
+    _within.alone = True
+    try:
+        yield
+    finally:
+        _within.alone = False
 
 
 def set_threads(n: int) -> None:

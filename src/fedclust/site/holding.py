@@ -44,6 +44,13 @@ class Holding:
             self._surveys[missing] = survey(self.source, missing)
         return self._surveys[missing]
 
+    @property
+    def size(self) -> int:
+        """How many values there are, where that is known without reading; else none."""
+        if not self.source.resident:
+            return 0
+        return next((found.rows for found in self._surveys.values()), 0) * len(self.source.columns)
+
     @cached_property
     def declared(self) -> dict[str, bytes]:
         return {name: column.fingerprint() for name, column in self.schema.items()}

@@ -1,0 +1,33 @@
+"""Parties of one process: threads that take whole parties change nothing but the time."""
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust import kernels
+from fedclust.kernels import _threads
+
+
+@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+def test_threads_over_parties_give_the_same_bits(kind):
+    rng = np.random.default_rng(0)
+    sites = {f"p{i}": rng.normal(size=(9000 + i, 8)) for i in range(6)}
+    start = rng.normal(size=(4, 8))
+    before, found = kernels.threads(), []
+    try:
+        for count in (1, 2):
+            kernels.set_threads(count)
+            fed = fc.Federation.local(sites)
+            model = kind(4, start=start, max_rounds=4).fit(fed)
+            calls = dict.fromkeys(fed.parties)
+            found.append((fed.engine._worth_sharing(calls), model.cluster_centers_, model.objective_))
+    finally:
+        kernels.set_threads(before)
+    assert [shared for shared, *_ in found] == [False, True]
+    assert np.array_equal(found[0][1], found[1][1])
+    assert found[0][2] == found[1][2]
+
+
+def test_a_thread_alone_does_its_sweeps_by_itself():
+    with _threads.alone():
+        assert kernels.threads() == 1
