@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
@@ -19,15 +21,19 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.local import LocalEngine
 from fedclust.preprocessing.declaring import Columns, Wanted, declarations, is_schema, joint_schema, one_schema
 from fedclust.preprocessing.schema import Column, Schema, encoded_names
+from fedclust.privacy.keys import Identity
+from fedclust.privacy.secagg import Secure
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
 from fedclust.site.sources import Source, open_source, sorted_by_id
+from fedclust.site.vault import Vaults
 
 T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
 LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
+AGGREGATIONS = ("plain", "secure")
 
 
 class Federation:
@@ -50,6 +56,7 @@ class Federation:
         seed: int = 0,
         timeout: float | None = None,
         schema: Schema | None = None,
+        aggregation: str = "plain",
     ) -> None:
         self.engine = engine
         self.split = split
@@ -59,6 +66,8 @@ class Federation:
         self.folder = None if run is None else Path(run)
         self.watch: Watch | None = None
         self._held = dict(held)
+        self.aggregation = aggregation
+        self._secure = Secure(engine.parties, sums=aggregation != "plain")
         journal = Journal(self.folder / "journal") if self.folder else None
         self._coordinator = Coordinator(engine, _run_id(self.folder), journal, timeout)
 
@@ -86,13 +95,14 @@ class Federation:
         journal. `wire` sends every message as bytes, as between machines.
         """
         _check(sites, split, aggregation)
+        folder = None if run is None else Path(run)
+        vaults = cache(lambda: _enrolled(tuple(sites), folder))  # ten thousand identities only where they are used
         wanted = declarations(columns, tuple(sites), split)
         sources = {party: _open(spec, party, wanted[party], split, id) for party, spec in sites.items()}
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
         schema = one_schema(schemas) if split == "rows" else None
         names = _same_columns(held) if split == "rows" else _all_columns(held, columns if order is None else order)
-        folder = None if run is None else Path(run)
         desks = {
             party: Desk(
                 Holding(party, source, schemas[party]),
@@ -100,6 +110,7 @@ class Federation:
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
                 durable=False,  # what a power cut can take from sites in one process, the journal gives back
+                vaults=partial(_of, vaults, party),
             )
             for party, source in sources.items()
         }
@@ -111,6 +122,7 @@ class Federation:
             run=run,
             seed=seed,
             schema=joint_schema(schemas, names) if schema is None else schema,
+            aggregation=aggregation,
         )
 
     @property
@@ -153,7 +165,8 @@ class Federation:
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
         try:
-            result = self._coordinator.drive(protocol, self.watch)
+            rewritten = self._secure.rewrite(protocol, run=self.run_id, quorum=quorum)
+            result = self._coordinator.drive(rewritten, self.watch)
         except QuorumLost as lost:
             raise self._explained(lost) from None
         return result, self._coordinator.absences[before:]
@@ -216,8 +229,37 @@ def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
             raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
-    if aggregation != "plain":
-        raise StudyError(f"aggregation '{aggregation}' is not in this version; choose 'plain'")
+    if aggregation not in AGGREGATIONS:
+        raise StudyError(f"aggregation is '{aggregation}'; choose one of {', '.join(AGGREGATIONS)}")
+    if aggregation != "plain" and len(sites) < 3:
+        raise StudyError(
+            f"aggregation '{aggregation}' needs at least three sites: of a sum of two, each knows the other's part"
+        )
+
+
+def _enrolled(parties: tuple[PartyId, ...], folder: Path | None) -> dict[PartyId, Vaults]:
+    """Identities of sites in one process, which know each other's; a run folder keeps them."""
+    homes = {party: folder / "sites" / party if folder else None for party in parties}
+    identities = {party: _identity(home) for party, home in homes.items()}
+    roster = {party: identity.public for party, identity in identities.items()}
+    return {party: Vaults(identities[party], roster, homes[party]) for party in parties}
+
+
+def _of(vaults: Callable[[], Mapping[PartyId, Vaults]], party: PartyId) -> Vaults:
+    return vaults()[party]
+
+
+def _identity(home: Path | None) -> Identity:
+    if home is None:
+        return Identity.new()
+    path = home / "identity"
+    if not path.exists():
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = home / "identity.new"
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(Identity.new().private)
+        draft.replace(path)
+    return Identity(path.read_bytes())
 
 
 def _open(spec: Any, party: PartyId, wanted: Wanted, split: Split, id: str | None) -> Source:  # noqa: A002

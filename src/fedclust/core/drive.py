@@ -5,7 +5,6 @@ A step is atomic: either enough parties answered and the algorithm goes on, or i
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ from typing import Protocol as Structural
 from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost
-from fedclust.core.journal import ANSWERED, ASKED, Journal
-from fedclust.core.protocol import ALL, Ask, Protocol, Quorum, Report
+from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
+from fedclust.core.protocol import ALL, Ask, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.types import PartyId
 
 T = TypeVar("T")
@@ -56,6 +55,7 @@ class Coordinator:
     step: int = 0
     absences: list[Absence] = field(default_factory=list)
     received: dict[PartyId, int] = field(default_factory=dict)
+    _unwritten: bool = False
 
     def drive(self, protocol: Protocol[T], watch: Watch | None = None) -> T:
         """Run a protocol to its result."""
@@ -72,15 +72,33 @@ class Coordinator:
                     watch(effect.facts)
                 continue
             try:
-                answer = self.settle(effect)
+                answer = self.open(effect) if isinstance(effect, Opening) else self.settle(effect)
             except QuorumLost as lost:
                 failure = lost
+
+    def open(self, opening: Opening) -> tuple[Any, tuple[PartyId, ...]]:
+        """Steps whose answers are not written down, but for what they open; begun again where they were cut short."""
+        place = self.step + 1
+        known = self.journal.recall(OPENED, place) if self.journal else None
+        if known is not None:
+            found = wire.decode(_Opened, known)
+            self.step = found.last
+            return wire.decode(opening.release, found.release), found.parties
+        self.step = max(self.step, self.journal.last if self.journal else 0)
+        unwritten, self._unwritten = self._unwritten, True
+        try:
+            total, parties = self.drive(opening.steps(self.step + 1))
+        finally:
+            self._unwritten = unwritten
+        if self.journal:
+            self.journal.write(OPENED, place, wire.encode(_Opened(wire.encode(total), parties, self.step)))
+        return total, parties
 
     def settle(self, ask: Ask) -> Any:
         """One step: ask, check the quorum, combine."""
         self.step += 1
         calls = self._calls(ask)
-        need = _needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
+        need = needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
         replies = self._exchange(calls, need)
         if ask.want == "total":
             replies = alike(replies)
@@ -90,16 +108,16 @@ class Coordinator:
             for party in calls
             if party not in sealed
         }
-        self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
         if len(sealed) < need:
             raise QuorumLost(_lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
+        self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
         if ask.want == "total":
             return ask.who.release.total(list(sealed.values())), tuple(sealed)
         return sealed
 
     def _calls(self, ask: Ask) -> dict[PartyId, Call]:
         def call(message: Any, cohort: tuple[PartyId, ...]) -> Call:
-            return Call(self.run, self.step, ask.who.name, message, ask.want, cohort)
+            return Call(self.run, self.step, ask.who.name, message, ask.want, cohort, ask.masks)
 
         if ask.messages is not None:
             cohort = tuple(ask.messages)
@@ -110,6 +128,9 @@ class Coordinator:
     def _exchange(self, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
         """The replies of this step, from the journal if they are there, else from the parties."""
         if self.journal is None:
+            return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+        if self._unwritten:
+            self.journal.write(ASKED, self.step, b"")
             return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
         known = recorded(self.journal, self.step, calls)
         if known is not None and not self._to_be_mended(known, need):
@@ -132,11 +153,12 @@ class Coordinator:
             reply = replies.get(party)
             if isinstance(reply, Refusal):
                 kept[party] = reply
-            elif isinstance(reply, Sealed) and (reply.party, reply.run, reply.step, reply.handler) == (
+            elif isinstance(reply, Sealed) and (reply.party, reply.run, reply.step, reply.handler, reply.masks) == (
                 party,
                 self.run,
                 self.step,
                 calls[party].handler,
+                calls[party].masks,
             ):
                 kept[party] = reply
                 self.received[party] = self.received.get(party, 0) + reply.size
@@ -168,17 +190,17 @@ def _digest(calls: Mapping[PartyId, Call]) -> bytes:
     return b"".join(call.digest for call in calls.values())
 
 
-def _needed(quorum: Quorum, asked: int) -> int:
-    if quorum == "all":
-        return asked
-    # Rounded first: .07 * 100 is 7.000000000000001.
-    return math.ceil(round(quorum * asked, 9)) if isinstance(quorum, float) else min(int(quorum), asked)
-
-
 def _lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). Mend that and resume, or set quorum"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    release: bytes
+    parties: tuple[str, ...]
+    last: int
 
 
 @dataclass(frozen=True)

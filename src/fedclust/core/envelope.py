@@ -22,6 +22,7 @@ class Envelope:
     handler: str
     want: str
     cohort: str  # names, one a line: thousands of them are read at once
+    masks: str | None
     body: bytes
 
 
@@ -35,11 +36,13 @@ class Call:
     message: Any
     want: Want
     cohort: tuple[PartyId, ...]
+    masks: str | None = None  # the name of the keys that hide the answer, or that open the letters in the message
 
     @cached_property
     def packed(self) -> bytes:
         body = wire.encode(self.message)
-        return wire.encode(Envelope(self.run, self.step, self.handler, self.want, "\n".join(self.cohort), body))
+        cohort = "\n".join(self.cohort)
+        return wire.encode(Envelope(self.run, self.step, self.handler, self.want, cohort, self.masks, body))
 
     @cached_property
     def digest(self) -> bytes:
@@ -48,10 +51,10 @@ class Call:
     @classmethod
     def decode(cls, data: bytes) -> Call:
         e = wire.decode(Envelope, data)
-        if e.want not in ("total", "each") or e.handler not in HANDLERS:
+        if e.want not in ("total", "each", "relay") or e.handler not in HANDLERS:
             raise WireError("a call for something this version does not know")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
-        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), tuple(e.cohort.split("\n")))
+        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), tuple(e.cohort.split("\n")), e.masks)
 
 
 @dataclass(frozen=True)
@@ -63,17 +66,19 @@ class Sealed:
     step: int
     handler: str
     release: Any
+    masks: str | None = None
 
     @cached_property
     def packed(self) -> bytes:
-        return wire.encode(Envelope(self.run, self.step, self.handler, "sealed", self.party, wire.encode(self.release)))
+        body = wire.encode(self.release)
+        return wire.encode(Envelope(self.run, self.step, self.handler, "sealed", self.party, self.masks, body))
 
     @classmethod
     def decode(cls, data: bytes) -> Sealed:
         e = wire.decode(Envelope, data)
         if e.want != "sealed" or e.handler not in HANDLERS:
             raise WireError("an answer to something this version does not know")
-        return cls(e.cohort, e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body))
+        return cls(e.cohort, e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body), e.masks)
 
     @cached_property
     def size(self) -> int:
@@ -97,6 +102,8 @@ REMEDIES = {
     "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
     "step-reused": "it had answered another question under this step",
     "not-understood": "the question was not understood; both sides must run the same version of fedclust",
+    "keys-refused": "keys or signatures were not as they should be; its own log says which",
+    "answer-changed": "its rows are not those it first answered this question with; put them back as they were",
     "failed": "an error at the site; its own log says which",
     "odd-answer": "its answer had another shape or unit than the others'; all must run the same version of fedclust",
     "no-answer": "no answer came in time",

@@ -21,6 +21,14 @@ class WireError(FedclustError):
     """Bytes that are not a well-formed message of the expected kind."""
 
 
+class AnswerChanged(FedclustError):
+    """A site would answer one and the same question differently; a mask must not hide both answers."""
+
+
+class KeysRefused(FedclustError):
+    """Keys, signatures or sealed letters that are not what they should be; nothing is given out on them."""
+
+
 class JournalError(FedclustError):
     """The journal is damaged, belongs to another study, or contradicts the run."""
 

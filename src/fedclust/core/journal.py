@@ -21,7 +21,7 @@ except ImportError:  # Windows has no such lock
     fcntl = None  # type: ignore[assignment]
 
 HEAD = b"fedclust journal 1\n"
-ASKED, ANSWERED, ROWS = b"?", b"!", b"="
+ASKED, ANSWERED, OPENED, ROWS = b"?", b"!", b"+", b"="
 _FRAME = struct.Struct("<cQII")  # kind, step, length of the payload, checksum of these three
 
 

@@ -1,16 +1,19 @@
 """An algorithm is a generator of effects; each effect states the least its author needs to learn.
 
 `total` learns a sum over parties, `each` one answer per party, `each_to` the same with an own message per party;
-`report` tells whoever watches. Effects compose by `yield from`.
+`relay` learns nothing of what goes from party to party; `report` tells whoever watches. Effects compose by `yield
+from`, and `rewrite` replaces them.
 """
 
 from __future__ import annotations
 
+import math
 import typing
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from fedclust.core.errors import QuorumLost
 from fedclust.core.release import Release
 from fedclust.core.site import Site
 from fedclust.core.types import Array, PartyId
@@ -19,7 +22,7 @@ T = TypeVar("T")
 M = TypeVar("M")
 R = TypeVar("R", bound=Release)
 
-Want = Literal["total", "each"]
+Want = Literal["total", "each", "relay"]
 Quorum = Literal["all"] | int | float
 ALL: Literal["all"] = "all"
 
@@ -69,6 +72,26 @@ class Ask:
     messages: Mapping[PartyId, Any] | None = None
     among: tuple[PartyId, ...] | None = None
     quorum: Quorum | None = None  # None: as many as the run asks for
+    masks: str | None = None  # the name of the keys that hide the answers; None: nothing does
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Steps of which only the result, a (release, parties) pair, may be written down: on the way keys are shown.
+
+    `steps` makes them from the number of the first; cut short, they are made anew and begin at a later one.
+    """
+
+    steps: Callable[[int], Generator[Any, Any, tuple[Any, tuple[PartyId, ...]]]]
+    release: type[Release]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """Letters from other parties to one, as a reading handler finds them, and a note that goes with them."""
+
+    letters: dict[str, bytes]
+    note: bytes
 
 
 @dataclass(frozen=True)
@@ -78,7 +101,7 @@ class Report:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Protocol = Generator[Ask | Report, Any, T]
+Protocol = Generator[Ask | Opening | Report, Any, T]
 
 
 def heard(
@@ -108,6 +131,53 @@ def each_to(
 ) -> Protocol[dict[PartyId, R]]:
     """Every party's answer to a message of its own."""
     return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", messages=messages, quorum=quorum)))
+
+
+def relay(
+    write: Handler[M, R],
+    message: M,
+    read: Handler[Mail, Any],
+    note: bytes,
+    routes: Mapping[PartyId, Sequence[PartyId]],
+    *,
+    quorum: Quorum | None = None,
+) -> Protocol[dict[PartyId, Any]]:
+    """Letters from each party of `routes` to those it names, and what the recipients answer on reading them.
+
+    `write` releases a field `letters` by recipient. The gates seal each to its recipient; the coordinator passes them
+    on.
+    """
+    sent = typing.cast("dict[PartyId, Any]", (yield Ask(write, "relay", message, among=tuple(routes), quorum=quorum)))
+    mail: dict[PartyId, dict[str, bytes]] = {}
+    for sender, answer in sent.items():
+        for recipient in routes[sender]:
+            if recipient in answer.letters:
+                mail.setdefault(recipient, {})[sender] = answer.letters[recipient]
+    return (yield from each_to(read, {party: Mail(letters, note) for party, letters in mail.items()}, quorum=quorum))
+
+
+def rewrite(protocol: Protocol[T], lower: Callable[[Ask], Protocol[Any]]) -> Protocol[T]:
+    """The same protocol with each question asked as `lower` asks it."""
+    answer: Any = None
+    failure: QuorumLost | None = None
+    while True:
+        try:
+            effect = protocol.throw(failure) if failure else protocol.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer, failure = None, None
+        try:
+            answer = (yield from lower(effect)) if isinstance(effect, Ask) else (yield effect)
+        except QuorumLost as lost:
+            failure = lost
+
+
+def needed(quorum: Quorum, asked: int) -> int:
+    """How many of so many parties must answer."""
+    if quorum == "all":
+        return asked
+    # Rounded first: .07 * 100 is 7.000000000000001.
+    return math.ceil(round(quorum * asked, 9)) if isinstance(quorum, float) else min(int(quorum), asked)
 
 
 def report(**facts: Any) -> Protocol[None]:

@@ -11,9 +11,9 @@ from fedclust.core import ring
 
 @dataclass(frozen=True)
 class Disclosure:
-    """How one field leaves: of a `sum` field the total over parties, of an `each` field one party's answer."""
+    """How one field leaves: of a `sum` the total over parties, of `each` a party's own, `letters` to recipients."""
 
-    combine: Literal["sum", "each"]
+    combine: Literal["sum", "each", "letters"]
     why: str = ""
     cells: bool = False  # counts of rows, of which the gate hides small ones
 
@@ -31,6 +31,11 @@ def shown(why: str) -> Any:
 def counted(why: str) -> Any:
     """Counts of rows that the coordinator sees party by party; the gate puts `HIDDEN` where a count is too small."""
     return dataclasses.field(metadata={"disclosure": Disclosure("each", why, cells=True)})
+
+
+def letters(why: str) -> Any:
+    """Letters by recipient, which the gate seals: nobody but the recipient reads them."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("letters", why)})
 
 
 HIDDEN = -1

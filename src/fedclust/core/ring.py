@@ -110,7 +110,8 @@ def total(terms: Sequence[Exact]) -> Exact:
     middle = (low >> HALF).sum(axis=0) + (bottom >> HALF)
     out = np.empty_like(first.limbs)
     out[..., 0] = (bottom & LOW) | (middle << HALF)
-    out[..., 1] = high.sum(axis=0) + (middle >> HALF)
+    with np.errstate(over="ignore"):  # modulo 2^128, of single numbers too
+        out[..., 1] = high.sum(axis=0) + (middle >> HALF)
     return Exact(out, first.unit)
 
 

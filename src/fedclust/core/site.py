@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -62,6 +62,23 @@ class View:
         return np.array_equal(self.origin, other.origin) and np.array_equal(self.spread, other.spread)  # type: ignore[arg-type]
 
 
+class Vault(Protocol):
+    """What a site keeps to itself of one run: keys by name, its signing identity, the identities it was told of."""
+
+    cache: dict[Any, Any]  # what can be worked out again
+
+    @property
+    def run(self) -> str: ...
+    def get(self, name: str) -> bytes | None: ...
+    def put(self, values: Mapping[str, bytes]) -> None:
+        """Keep values; on disk, where there is one, before this returns."""
+
+    def drop(self, which: Callable[[str], bool]) -> None: ...
+    def sign(self, message: bytes) -> bytes: ...
+    def signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
+        """Whether the identity enrolled under a party's name signed a message."""
+
+
 class Site(Protocol):
     """A party's own side of a step. Handlers read it; what they want kept they return in `Keep`."""
 
@@ -89,6 +106,8 @@ class Site(Protocol):
     def rng(self) -> np.random.Generator: ...
     @property
     def memory(self) -> Mapping[str, Array]: ...
+    @property
+    def vault(self) -> Vault: ...
     def stream(self, seed: int) -> np.random.Generator:
         """The stream that a seed of the study and the party determine, in whatever step."""
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.errors import DataError, OutOfBounds, WireError
-from fedclust.core.protocol import HANDLERS, Keep
+from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, WireError
+from fedclust.core.protocol import HANDLERS, Keep, Mail
 from fedclust.core.types import Array, PartyId
+from fedclust.privacy import letters
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import Policy
+from fedclust.site.vault import Vaults
 
 WRITE = os.O_WRONLY | os.O_CREAT
 
@@ -35,10 +38,17 @@ class Desk:
     """A party's desk: rows, policy, ledger and memory behind one verb."""
 
     def __init__(
-        self, holding: Holding, policy: Policy, *, seed: int = 0, folder: Path | None = None, durable: bool = True
+        self,
+        holding: Holding,
+        policy: Policy,
+        *,
+        seed: int = 0,
+        folder: Path | None = None,
+        durable: bool = True,
+        vaults: Callable[[], Vaults] | None = None,
     ) -> None:
         self.holding = holding
-        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable))
+        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults)
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
@@ -62,6 +72,10 @@ class Desk:
             return self._refuse("out-of-bounds", error)
         except WireError as error:
             return self._refuse("not-understood", error)
+        except KeysRefused as error:
+            return self._refuse("keys-refused", error)
+        except AnswerChanged as error:
+            return self._refuse("answer-changed", error)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
             return self._refuse("failed", error)
 
@@ -80,8 +94,12 @@ class Desk:
         missing = missing_in(call.message)
         if code := self.gate.admit(call, handler, self.holding.under(missing).rows):
             return Refusal(self.party, code)
-        turn = Turn(self.holding, (self.seed, call.step), self.memory.get(call.run, {}), missing)
-        answer = handler.answer(turn, call.message)
+        memory = self.memory.get(call.run, {})
+        turn = Turn(self.holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))
+        message = call.message
+        if isinstance(message, Mail):
+            message = letters.opened(message, call, turn.vault, self.party)
+        answer = handler.answer(turn, message)
         release = answer.release if isinstance(answer, Keep) else answer
         sealed = self.gate.seal(call, handler, release)
         if isinstance(answer, Keep):

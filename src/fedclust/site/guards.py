@@ -39,8 +39,10 @@ def enough_rows(q: Question) -> str | None:
 
 
 def sums_only(q: Question) -> str | None:
-    """A field declared additive never leaves as one party's own, and one that is shown cannot be summed away."""
-    combine = "sum" if q.call.want == "total" else "each"
+    """A sum never leaves as one party's own, what is shown cannot be summed away, and letters go sealed."""
+    combine = {"total": "sum", "each": "each", "relay": "letters"}[q.call.want]
+    if combine == "letters" and q.call.masks is None:
+        return "not-a-sum"
     return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
 
 

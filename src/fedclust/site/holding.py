@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
-from fedclust.core.errors import DataError, OutOfBounds
-from fedclust.core.site import View
+from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
+from fedclust.core.site import Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Schema
@@ -101,12 +101,18 @@ class Turn:
     """One step at one site: what `core.site.Site` promises to a handler."""
 
     def __init__(
-        self, holding: Holding, stream: tuple[int, int], memory: Mapping[str, Array], missing: str = "refuse"
+        self,
+        holding: Holding,
+        stream: tuple[int, int],
+        memory: Mapping[str, Array],
+        missing: str = "refuse",
+        vault: Callable[[], Vault] | None = None,
     ) -> None:
         self._holding = holding
         self._missing = missing
         self._stream = stream
         self.memory = memory
+        self._vault = vault
 
     @property
     def party(self) -> PartyId:
@@ -148,6 +154,12 @@ class Turn:
     @property
     def _name(self) -> int:
         return int.from_bytes(hashlib.sha256(self.party.encode()).digest()[:8], "little")
+
+    @property
+    def vault(self) -> Vault:
+        if self._vault is None:
+            raise KeysRefused("no keys are kept here")
+        return self._vault()
 
     def blocks(self, view: View) -> Iterable[Array]:
         return self._holding.blocks(view)

@@ -15,7 +15,10 @@ START = "fedclust ledger 1"
 
 @dataclass(frozen=True)
 class Entry:
-    """One answer that left: to which question, as a sum or on its own, how many bytes."""
+    """One answer that left: to which question, as a sum or on its own, how many bytes.
+
+    `answer` is a digest of what a mask hid, so that the mask never hides anything else.
+    """
 
     run: str
     step: int
@@ -24,6 +27,7 @@ class Entry:
     parties: int
     call: str
     size: int
+    answer: str = ""
 
 
 class Ledger:

@@ -1,0 +1,98 @@
+"""Who is who, and what two parties share: Ed25519 identities, X25519 agreements, keys derived from them by HKDF.
+
+Keys come from the operating system. No key is used for two purposes: each purpose derives its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from fedclust.core.errors import KeysRefused
+
+ONCE = bytes(12)  # the nonce of a key that encrypts one message
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A party's signing key, enrolled once and for all of its studies."""
+
+    private: bytes
+
+    @classmethod
+    def new(cls) -> Identity:
+        return cls(Ed25519PrivateKey.generate().private_bytes_raw())
+
+    @property
+    def public(self) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.private).public_key().public_bytes_raw()
+
+    def sign(self, message: bytes) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.private).sign(message)
+
+
+def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether the holder of an identity signed this very message."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def new_pair() -> tuple[bytes, bytes]:
+    """A fresh (private, public) pair for agreements."""
+    private = X25519PrivateKey.generate()
+    return private.private_bytes_raw(), private.public_key().public_bytes_raw()
+
+
+def public_of(private: bytes) -> bytes:
+    """The public half of an agreement key."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agreed(private: bytes, public: bytes) -> bytes:
+    """The secret that the holders of two pairs share, ready to derive keys from."""
+    try:
+        shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise KeysRefused("a public key that agrees with nothing") from None
+    return hmac.digest(b"fedclust agreement", shared, "sha256")
+
+
+def derived(secret: bytes, *purpose: bytes | str | int) -> bytes:
+    """A key for one purpose (HKDF-Expand, one block)."""
+    return hmac.digest(secret, framed(*purpose) + b"\x01", "sha256")
+
+
+def framed(*parts: bytes | str | int) -> bytes:
+    """Parts one after the other, each with its length, so that no two lists look alike."""
+    out = []
+    for part in parts:
+        data = part if isinstance(part, bytes) else str(part).encode()
+        out += [len(data).to_bytes(4, "little"), data]
+    return b"".join(out)
+
+
+def digest(*parts: bytes | str | int) -> bytes:
+    """A fingerprint of a list of parts."""
+    return hashlib.sha256(framed(*parts)).digest()
+
+
+def locked(key: bytes, text: bytes, about: bytes) -> bytes:
+    """A text encrypted under a key that is used this once, bound to what it is about."""
+    return ChaCha20Poly1305(key).encrypt(ONCE, text, about)
+
+
+def opened(key: bytes, sealed: bytes, about: bytes) -> bytes:
+    """The text, if it was encrypted under this key and about this."""
+    try:
+        return ChaCha20Poly1305(key).decrypt(ONCE, sealed, about)
+    except InvalidTag:
+        raise KeysRefused("a letter that was altered, or sealed for someone or something else") from None

@@ -1,0 +1,120 @@
+"""Everyone's keys: made by each party, signed by its enrolled identity, accepted by all under one name.
+
+Keys called "lasting-N" serve a whole run and are never shared; keys called "once-N" serve one sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fedclust.core import wire
+from fedclust.core.errors import KeysRefused
+from fedclust.core.protocol import handler
+from fedclust.core.release import Done, Release, shown
+from fedclust.core.site import Site, Vault
+from fedclust.core.types import PartyId
+from fedclust.privacy import keys
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Fresh keys under a name of their own, such as "lasting-1", or "once-17" for one sum."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Offer(Release):
+    mask: bytes = shown("a public key, from which masks are agreed")
+    letter: bytes = shown("a public key, from which keys of letters are agreed")
+    signature: bytes = shown("the party's signature of both")
+
+
+@dataclass(frozen=True)
+class Offers:
+    """Everyone's public keys of one name."""
+
+    name: str
+    offers: dict[str, Offer]
+
+
+@handler(releases=Offer)
+def offer(site: Site, ask: Wanted) -> Offer:
+    """Make keys and show their public halves; asked again, show the same."""
+    vault, (kind, number) = site.vault, _kind(ask.name)
+    if vault.get(f"{ask.name}.mask") is None:
+        if number <= int(vault.get(kind) or b"-1"):
+            raise KeysRefused("keys of a name that is past")
+        vault.drop(lambda key: key.startswith(f"{kind}-"))
+        (mask, _), (letter, _) = keys.new_pair(), keys.new_pair()
+        vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.letter": letter})
+    mask, letter = (keys.public_of(secret(vault, ask.name, which)) for which in ("mask", "letter"))
+    return Offer(mask, letter, vault.sign(_about(vault.run, ask.name, site.party, mask, letter)))
+
+
+@handler(releases=Done)
+def accept(site: Site, ask: Offers) -> Done:
+    """Take note of everyone's keys, once."""
+    if not lasting(ask.name):
+        raise KeysRefused("keys for one sum are not accepted, but shared")
+    checked(site, ask)
+    return Done()
+
+
+def checked(site: Site, ask: Offers) -> None:
+    """Everyone's keys, signed by the identities this site was enrolled with, its own among them; once per name."""
+    vault = site.vault
+    for party, offered in ask.offers.items():
+        about = _about(vault.run, ask.name, party, offered.mask, offered.letter)
+        if not vault.signed(party, offered.signature, about):
+            raise KeysRefused(f"the keys of {party} are not signed by the identity that was enrolled")
+    own = ask.offers.get(site.party)
+    if own is None or own.mask != keys.public_of(secret(vault, ask.name, "mask")):
+        raise KeysRefused("keys that do not include this site's own")
+    text = wire.encode(ask)
+    if vault.get(f"{ask.name}.roster") is None:
+        vault.put({f"{ask.name}.roster": text})
+    if vault.get(f"{ask.name}.roster") != text:
+        raise KeysRefused("other keys were accepted before under this name")
+
+
+def roster_of(vault: Vault, name: str) -> Offers:
+    if (known := vault.cache.get(("roster", name))) is None:
+        text = vault.get(f"{name}.roster")
+        if text is None:
+            raise KeysRefused("keys that this site does not know")
+        known = vault.cache["roster", name] = wire.decode(Offers, text)
+    return known
+
+
+def pair(vault: Vault, name: str, other: PartyId, public: bytes) -> bytes:
+    if (known := vault.cache.get(("pair", name, other))) is None:
+        known = vault.cache["pair", name, other] = keys.agreed(secret(vault, name, "mask"), public)
+    return known
+
+
+def secret(vault: Vault, name: str, which: str) -> bytes:
+    found = vault.get(f"{name}.{which}")
+    if found is None:
+        raise KeysRefused("keys that this site does not have")
+    return found
+
+
+def _about(run: str, name: str, party: PartyId, mask: bytes, letter: bytes) -> bytes:
+    return keys.framed("fedclust keys", run, name, party, mask, letter)
+
+
+def _kind(name: str) -> tuple[str, int]:
+    """Whether keys last or are for one sum, and their number."""
+    kind, _, number = name.partition("-")
+    if kind not in ("lasting", "once") or not number.isdecimal():
+        raise KeysRefused("keys of a name that says nothing")
+    return kind, int(number)
+
+
+def lasting(name: str) -> bool:
+    return _kind(name)[0] == "lasting"
+
+
+def salt(run: str, name: str) -> bytes:
+    return keys.digest("neighbours", run, name)

@@ -1,0 +1,106 @@
+"""Secure aggregation: every sum a protocol asks for is opened as a sum, and no party's part of it ever is.
+
+`Secure.rewrite` turns each `total` of a protocol into masked rounds; algorithms do not know. Where all must answer,
+keys are agreed on once: each pair of parties derives a fresh mask for each step, which one adds and the other takes
+away, so that the sum of all answers is the sum, and a sum of fewer is noise. Where some may be missing, `recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from fedclust.core.envelope import Call
+from fedclust.core.errors import KeysRefused, QuorumLost
+from fedclust.core.protocol import ALL, Ask, Mail, Opening, Protocol, Quorum, each, rewrite
+from fedclust.core.release import Release
+from fedclust.core.site import Vault
+from fedclust.core.types import PartyId
+from fedclust.privacy import keys, masks
+from fedclust.privacy.recovery import only_once, recoverable
+from fedclust.privacy.roster import Offers, Wanted, accept, lasting, offer, pair, roster_of, salt, secret
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Release)
+TRIES = 3
+
+
+def masked(release: R, call: Call, vault: Vault, party: PartyId) -> R:
+    """A release under masks; what a gate does last."""
+    name = call.masks or ""
+    roster = roster_of(vault, name)
+    if party not in call.cohort or not set(call.cohort) <= set(roster.offers):
+        raise KeysRefused("a sum over parties whose keys are not known")
+    purpose: tuple[bytes | str | int, ...] = ("mask", call.run, call.step, call.digest)
+    if not lasting(name):
+        purpose = ("mask", name)
+        only_once(vault, name, call)
+    pairs = masks.neighbours(party, call.cohort, salt(call.run, name))
+    mask = masks.pairwise(
+        party,
+        {other: keys.derived(pair(vault, name, other, roster.offers[other].mask), *purpose) for other in pairs},
+        masks.cells_of(release),
+    )
+    if not lasting(name):
+        mask.add(keys.derived(secret(vault, name, "own"), "own", name))
+    return masks.shifted(release, mask.limbs)
+
+
+class Secure:
+    """Rewrites the protocols of one federation; its counters follow from the script alone, so a resumed run agrees.
+
+    `sums=False` leaves sums as they are and seals only what goes from site to site.
+    """
+
+    def __init__(self, parties: Sequence[PartyId], *, sums: bool = True) -> None:
+        self.parties = tuple(parties)
+        self.sums = sums
+        self.made = 0
+        self.lasting: str | None = None
+
+    def rewrite(self, protocol: Protocol[T], *, run: str, quorum: Quorum = ALL) -> Protocol[T]:
+        """The same protocol, with sums masked and letters sealed."""
+
+        def lower(ask: Ask) -> Protocol[Any]:
+            wanted = quorum if ask.quorum is None else ask.quorum
+            if ask.want == "relay" or isinstance(_any_message(ask), Mail):
+                return (yield from self._keyed(ask))
+            if ask.want != "total" or not self.sums:
+                return (yield ask)
+            if wanted == ALL:
+                return (yield from self._keyed(ask))
+            asked = self.parties if ask.among is None else ask.among
+            return (
+                yield Opening(
+                    lambda step: recoverable(replace(ask, among=asked, quorum=wanted), f"once-{step}", run),
+                    ask.who.release,
+                )
+            )
+
+        return rewrite(protocol, lower)
+
+    def _keyed(self, ask: Ask) -> Protocol[Any]:
+        """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""
+        for tries in range(TRIES):
+            name = yield from self._agree()
+            try:
+                return (yield replace(ask, masks=name, quorum=ALL if ask.want == "total" else ask.quorum))
+            except QuorumLost:
+                if tries == TRIES - 1:
+                    raise
+                self.lasting = None
+        raise AssertionError
+
+    def _agree(self) -> Protocol[str]:
+        if self.lasting is None:
+            self.made += 1
+            name = f"lasting-{self.made}"
+            offers = yield from each(offer, Wanted(name), quorum=ALL)
+            yield from each(accept, Offers(name, dict(offers)), quorum=ALL)
+            self.lasting = name
+        return self.lasting
+
+
+def _any_message(ask: Ask) -> Any:
+    return ask.message if ask.messages is None else next(iter(ask.messages.values()), None)

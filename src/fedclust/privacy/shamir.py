@@ -1,0 +1,50 @@
+"""A secret in shares: any `needed` of them give it back, fewer say nothing about it (Shamir 1979).
+
+>>> shares = split(b"sesame", 5, needed=3)
+>>> joined({2: shares[1], 4: shares[3], 5: shares[4]}, length=6)
+b'sesame'
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+from fedclust.core.errors import KeysRefused
+
+PRIME = (1 << 521) - 1  # a Mersenne prime: secrets of up to 65 bytes
+BYTES = 66
+
+
+def split(secret: bytes, count: int, *, needed: int) -> list[bytes]:
+    """The shares of parties 1..count: values at those places of a random polynomial that is the secret at 0."""
+    if not 1 <= needed <= count:
+        raise ValueError(f"{needed} of {count} shares cannot be needed")
+    value = int.from_bytes(secret, "big")
+    if value >= PRIME:
+        raise ValueError("a secret of more than 65 bytes")
+    coefficients = [value, *(secrets.randbelow(PRIME) for _ in range(needed - 1))]
+    shares = []
+    for place in range(1, count + 1):
+        at = 0
+        for coefficient in reversed(coefficients):
+            at = (at * place + coefficient) % PRIME
+        shares.append(at.to_bytes(BYTES, "big"))
+    return shares
+
+
+def joined(shares: Mapping[int, bytes], *, length: int) -> bytes:
+    """The secret of `length` bytes from shares by place; nonsense where too few were given."""
+    places = list(shares)
+    value = 0
+    for i in places:
+        above = below = 1
+        for j in places:
+            if j != i:
+                above = above * j % PRIME
+                below = below * (j - i) % PRIME
+        value += int.from_bytes(shares[i], "big") * above * pow(below, -1, PRIME)
+    value %= PRIME
+    if value >> (8 * length):
+        raise KeysRefused("shares that belong to no one secret")
+    return value.to_bytes(length, "big")

@@ -1,0 +1,87 @@
+"""What a site keeps to itself: its identity, the identities it was enrolled with, and the keys of each run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedclust.core import wire
+from fedclust.core.types import PartyId
+from fedclust.privacy.keys import Identity, signed_by
+
+WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The keys of one run as the disk has them."""
+
+    run: str
+    values: dict[str, bytes]
+
+
+class RunVault:
+    """The keys of one run; `core.site.Vault` says what it promises."""
+
+    def __init__(self, run: str, identity: Identity, roster: Mapping[PartyId, bytes], path: Path | None) -> None:
+        self.run = run
+        self.cache: dict[Any, Any] = {}
+        self._identity = identity
+        self._roster = roster
+        self._path = path
+        self._values: dict[str, bytes] = {}
+        if path and path.exists():
+            self._values = wire.decode(Kept, path.read_bytes()).values
+
+    def get(self, name: str) -> bytes | None:
+        return self._values.get(name)
+
+    def put(self, values: Mapping[str, bytes]) -> None:
+        """Keep values, on disk before this returns."""
+        self._save({**self._values, **values})
+
+    def drop(self, which: Callable[[str], bool]) -> None:
+        """Forget the values of some names."""
+        self.cache.clear()
+        self._save({name: value for name, value in self._values.items() if not which(name)})
+
+    def sign(self, message: bytes) -> bytes:
+        return self._identity.sign(message)
+
+    def signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
+        """Whether the identity enrolled under a party's name signed a message."""
+        return party in self._roster and signed_by(self._roster[party], signature, message)
+
+    def _save(self, values: dict[str, bytes]) -> None:
+        if self._path:
+            draft = self._path.with_suffix(".new")
+            with os.fdopen(os.open(draft, WRITE, 0o600), "wb") as file:
+                file.write(wire.encode(Kept(self.run, values)))
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        self._values = values
+
+
+class Vaults:
+    """A site's vaults, one for each run, in its folder where it has one."""
+
+    def __init__(self, identity: Identity, roster: Mapping[PartyId, bytes], folder: Path | None = None) -> None:
+        self.identity = identity
+        self.roster = dict(roster)
+        self._folder = folder
+        self._open: dict[str, RunVault] = {}
+
+    def of(self, run: str) -> RunVault:
+        """The vault of a run."""
+        if run not in self._open:
+            path = None
+            if self._folder:
+                (self._folder / "keys").mkdir(mode=0o700, parents=True, exist_ok=True)
+                path = self._folder / "keys" / hashlib.sha256(run.encode()).hexdigest()[:32]
+            self._open[run] = RunVault(run, self.identity, self.roster, path)
+        return self._open[run]
