@@ -18,9 +18,11 @@ from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLos
 from fedclust.core.journal import ROWS, Journal
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.engines.blind import Adder
 from fedclust.engines.local import LocalEngine
 from fedclust.preprocessing.declaring import Columns, Wanted, declarations, is_schema, joint_schema, one_schema
 from fedclust.preprocessing.schema import Column, Schema, encoded_names
+from fedclust.privacy.blind import Blind
 from fedclust.privacy.keys import Identity
 from fedclust.privacy.secagg import Secure
 from fedclust.site.desk import Desk
@@ -33,7 +35,7 @@ T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
 LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
-AGGREGATIONS = ("plain", "secure")
+AGGREGATIONS = ("plain", "secure", "blind")
 
 
 class Federation:
@@ -57,6 +59,8 @@ class Federation:
         timeout: float | None = None,
         schema: Schema | None = None,
         aggregation: str = "plain",
+        lead: Callable[[Secure, str], Blind] | None = None,
+        early_stopping: bool = False,
     ) -> None:
         self.engine = engine
         self.split = split
@@ -67,9 +71,15 @@ class Federation:
         self.watch: Watch | None = None
         self._held = dict(held)
         self.aggregation = aggregation
-        self._secure = Secure(engine.parties, sums=aggregation != "plain")
         journal = Journal(self.folder / "journal") if self.folder else None
         self._coordinator = Coordinator(engine, _run_id(self.folder), journal, timeout)
+        self._secure = Secure(engine.parties, sums=aggregation != "plain")
+        self._blind = None if lead is None else lead(self._secure, self._coordinator.run)
+        self.fixed_rounds = aggregation == "blind" and not early_stopping
+        self._adder: Journal | None = None
+        if self._blind:
+            self._adder = Journal(self.folder / "coordinator" / "journal") if self.folder else None
+            self._coordinator.engine = Adder(engine, self._adder)
 
     @classmethod
     def local(
@@ -85,6 +95,8 @@ class Federation:
         run: str | Path | None = None,
         seed: int = 0,
         wire: bool = False,
+        lead: PartyId | None = None,
+        early_stopping: bool = False,
     ) -> Federation:
         """All sites in this process: arrays, DataFrames, paths or queries by site name.
 
@@ -93,8 +105,13 @@ class Federation:
         `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
         as starts and centres have them (else site after site). `run` is a folder for the
         journal. `wire` sends every message as bytes, as between machines.
+
+        `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
+        (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
         """
         _check(sites, split, aggregation)
+        if lead is not None and (lead not in sites or aggregation != "blind"):
+            raise StudyError(f"'{lead}' cannot lead; name one of the sites, with aggregation 'blind'")
         folder = None if run is None else Path(run)
         vaults = cache(lambda: _enrolled(tuple(sites), folder))  # ten thousand identities only where they are used
         wanted = declarations(columns, tuple(sites), split)
@@ -123,6 +140,8 @@ class Federation:
             seed=seed,
             schema=joint_schema(schemas, names) if schema is None else schema,
             aggregation=aggregation,
+            lead=partial(_led, vaults, lead or next(iter(sites))) if aggregation == "blind" else None,
+            early_stopping=early_stopping,
         )
 
     @property
@@ -165,11 +184,18 @@ class Federation:
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
         try:
-            rewritten = self._secure.rewrite(protocol, run=self.run_id, quorum=quorum)
-            result = self._coordinator.drive(rewritten, self.watch)
+            result = self._coordinator.drive(self._guarded(protocol, quorum), self.watch)
         except QuorumLost as lost:
             raise self._explained(lost) from None
         return result, self._coordinator.absences[before:]
+
+    def _guarded(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
+        """The protocol as this federation's aggregation asks its questions."""
+        if self._blind is None:
+            return self._secure.rewrite(protocol, run=self.run_id, quorum=quorum)
+        if quorum != ALL:
+            raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
+        return self._blind.rewrite(protocol, run=self.run_id)
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, from their ledgers."""
@@ -183,13 +209,15 @@ class Federation:
 
     def use(self, engine: Engine, *, run: str | None = None) -> None:
         """Carry messages by another engine from now on, under another run's name if one is given."""
-        self._coordinator.engine = engine
+        self._coordinator.engine = Adder(engine, self._adder) if self._blind else engine
         self._coordinator.run = run or self._coordinator.run
 
     def close(self) -> None:
         """Close the journal."""
         if self._coordinator.journal:
             self._coordinator.journal.close()
+        if self._adder:
+            self._adder.close()
 
     def __enter__(self) -> Self:
         return self
@@ -247,6 +275,10 @@ def _enrolled(parties: tuple[PartyId, ...], folder: Path | None) -> dict[PartyId
 
 def _of(vaults: Callable[[], Mapping[PartyId, Vaults]], party: PartyId) -> Vaults:
     return vaults()[party]
+
+
+def _led(vaults: Callable[[], Mapping[PartyId, Vaults]], lead: PartyId, secure: Secure, run: str) -> Blind:
+    return Blind(secure, secure.parties, lead, lambda: vaults()[lead].of(run))
 
 
 def _identity(home: Path | None) -> Identity:

@@ -15,7 +15,7 @@ from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
-from fedclust.core.protocol import ALL, Ask, Opening, Protocol, Quorum, Report, needed
+from fedclust.core.protocol import ALL, Ask, AtStep, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.types import PartyId
 
 T = TypeVar("T")
@@ -73,8 +73,8 @@ class Coordinator:
                 continue
             try:
                 answer = self.open(effect) if isinstance(effect, Opening) else self.settle(effect)
-            except QuorumLost as lost:
-                failure = lost
+            except QuorumLost as missed:
+                failure = missed
 
     def open(self, opening: Opening) -> tuple[Any, tuple[PartyId, ...]]:
         """Steps whose answers are not written down, but for what they open; begun again where they were cut short."""
@@ -109,7 +109,7 @@ class Coordinator:
             if party not in sealed
         }
         if len(sealed) < need:
-            raise QuorumLost(_lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
+            raise QuorumLost(lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
         self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
         if ask.want == "total":
             return ask.who.release.total(list(sealed.values())), tuple(sealed)
@@ -117,6 +117,8 @@ class Coordinator:
 
     def _calls(self, ask: Ask) -> dict[PartyId, Call]:
         def call(message: Any, cohort: tuple[PartyId, ...]) -> Call:
+            if isinstance(message, AtStep):
+                message = message.made(self.step)
             return Call(self.run, self.step, ask.who.name, message, ask.want, cohort, ask.masks)
 
         if ask.messages is not None:
@@ -190,7 +192,8 @@ def _digest(calls: Mapping[PartyId, Call]) -> bytes:
     return b"".join(call.digest for call in calls.values())
 
 
-def _lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:
+def lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:
+    """What to say of a question that too few answered."""
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     return f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). Mend that and resume, or set quorum"

@@ -37,6 +37,7 @@ class Call:
     want: Want
     cohort: tuple[PartyId, ...]
     masks: str | None = None  # the name of the keys that hide the answer, or that open the letters in the message
+    veiled: bool = False  # it came under a veil that the coordinator cannot lift
 
     @cached_property
     def packed(self) -> bytes:

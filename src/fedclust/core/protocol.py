@@ -76,6 +76,13 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class AtStep:
+    """A message that is made when the number of its step is known."""
+
+    made: Callable[[int], Any]
+
+
+@dataclass(frozen=True)
 class Opening:
     """Steps of which only the result, a (release, parties) pair, may be written down: on the way keys are shown.
 

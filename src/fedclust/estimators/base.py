@@ -32,6 +32,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     random_state: int | None
+    tol: float | None
     notes_: list[str]
     columns_: tuple[str, ...]
     schema_: dict[str, dict[str, Any]]
@@ -60,6 +61,10 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found = getattr(self, "missing", "refuse")
         require(found in MISSING, f"missing is {found!r}; choose one of {', '.join(MISSING)}")
         return str(found)
+
+    def _stop(self, fed: Federation) -> float | None:
+        """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""
+        return None if fed.fixed_rounds else self.tol
 
     @property
     def schema(self) -> dict[str, Column]:

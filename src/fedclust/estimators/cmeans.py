@@ -80,7 +80,7 @@ class _Lossless(Assigning):
             view,
             centers,
             m=self._m,
-            tol=self.tol,
+            tol=self._stop(fed),
             max_rounds=self.max_rounds,
             parties=fed.parties,
             rng=np.random.default_rng((self.seed_, 2)),  # the same whatever the start drew
@@ -123,7 +123,7 @@ class _Lossless(Assigning):
                 table,
                 n_clusters=self.n_clusters,
                 m=self._m,
-                tol=self.tol,
+                tol=self._stop(fed),
                 max_rounds=self.max_rounds,
                 seed=self.seed_,
                 careful=given is None and not drawn,

@@ -120,11 +120,11 @@ class GaussianMixture(_Lossless):
         require(self._missing != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'")
         super()._check(fed)
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:  # noqa: ARG002
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         family: Family = next(f for f in FAMILIES if f == self.family)
         frame = yield from mixture.frame(view, full=family == "EEE")
         ((start,),) = yield from mixture.start(frame, [family], [frame.view.points(view.back(centers))])
-        (found,) = yield from mixture.climb(frame, [start], tol=self.tol, max_rounds=self.max_rounds)
+        (found,) = yield from mixture.climb(frame, [start], tol=self._stop(fed), max_rounds=self.max_rounds)
         means = found.mixture.means
         return FittedMixture(means, centers, -found.log, found.mass, found.history, self._told(found), frame, found)
 

@@ -93,13 +93,13 @@ class AveragedFuzzyCMeans(_Lossy):
         require(self.average in AVERAGES, f"average is '{self.average}'; choose one of {', '.join(AVERAGES)}")
         require(self.local_tol > 0, f"local_tol is {self.local_tol}; it must be above 0")
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:  # noqa: ARG002
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         return fcm_averaged.fit(
             view,
             centers,
             average="index" if self.average == "index" else "kmeans",
             m=self._m,
-            tol=self.tol,
+            tol=self._stop(fed),
             local_tol=self.local_tol,
             max_rounds=self.max_rounds,
             rng=np.random.default_rng((self.seed_, 2)),
@@ -164,13 +164,13 @@ class GradientFuzzyCMeans(_Lossy):
         require(np.isfinite(self.step) and self.step > 0, f"step is {self.step}; it must be above 0")
         require(self.local_rounds >= 1, f"local_rounds is {self.local_rounds}; it must be at least 1")
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:  # noqa: ARG002
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         return fcm_gradient.fit(
             view,
             centers,
             m=self._m,
             step=self.step,
             local_rounds=self.local_rounds,
-            tol=self.tol,
+            tol=self._stop(fed),
             max_rounds=self.max_rounds,
         )

@@ -79,12 +79,17 @@ def shifted(release: R, mask: Limbs) -> R:
         value: Exact = getattr(release, name)
         count = value.limbs.size // 2
         part = mask[at : at + count].reshape(value.limbs.shape)
-        with np.errstate(over="ignore"):  # modulo 2^128, of single numbers too
-            low = value.limbs[..., 0] + part[..., 0]
-            high = value.limbs[..., 1] + part[..., 1] + (low < part[..., 0])
-        changed[name] = Exact(np.stack([low, high], axis=-1), value.unit)
+        changed[name] = Exact(added(value.limbs, part), value.unit)
         at += count
     return replace(release, **changed)
+
+
+def added(limbs: Limbs, others: Limbs) -> Limbs:
+    """The sums of two lists of numbers of the ring."""
+    with np.errstate(over="ignore"):  # modulo 2^128, of single numbers too
+        low = limbs[..., 0] + others[..., 0]
+        high = limbs[..., 1] + others[..., 1] + (low < others[..., 0])
+    return np.stack([low, high], axis=-1)
 
 
 def negative(limbs: Limbs) -> Limbs:

@@ -83,7 +83,7 @@ class Secure:
     def _keyed(self, ask: Ask) -> Protocol[Any]:
         """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""
         for tries in range(TRIES):
-            name = yield from self._agree()
+            name = yield from self.agree()
             try:
                 return (yield replace(ask, masks=name, quorum=ALL if ask.want == "total" else ask.quorum))
             except QuorumLost:
@@ -92,7 +92,8 @@ class Secure:
                 self.lasting = None
         raise AssertionError
 
-    def _agree(self) -> Protocol[str]:
+    def agree(self) -> Protocol[str]:
+        """Have everyone make keys and know everyone's, unless that is done."""
         if self.lasting is None:
             self.made += 1
             name = f"lasting-{self.made}"

@@ -13,7 +13,7 @@ from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, WireError
 from fedclust.core.protocol import HANDLERS, Keep, Mail
 from fedclust.core.types import Array, PartyId
-from fedclust.privacy import letters
+from fedclust.privacy import blind, letters
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
@@ -62,8 +62,15 @@ class Desk:
         return self.holding.party
 
     def answer(self, call: Call) -> Sealed | Refusal:
-        """The answer to a call, or a code."""
+        """The answer to a call, or a code, which under a veil is veiled too."""
         self.trouble = None
+        reply = self._answer_or_code(call)
+        if isinstance(reply, Refusal) and call.handler in blind.CARRIERS:
+            with contextlib.suppress(KeysRefused):
+                return Refusal(self.party, blind.hidden_code(reply.code, call, self.gate.vault(call.run)))
+        return reply
+
+    def _answer_or_code(self, call: Call) -> Sealed | Refusal:
         try:
             return self._answer(call)
         except DataError as error:
@@ -88,6 +95,9 @@ class Desk:
         return self.answer(call)
 
     def _answer(self, call: Call) -> Sealed | Refusal:
+        veil = None
+        if call.handler in blind.CARRIERS:
+            call, veil = blind.lifted(call, self.gate.vault(call.run), self.party)
         if (again := self._answered(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
@@ -101,7 +111,7 @@ class Desk:
             message = letters.opened(message, call, turn.vault, self.party)
         answer = handler.answer(turn, message)
         release = answer.release if isinstance(answer, Keep) else answer
-        sealed = self.gate.seal(call, handler, release)
+        sealed = self.gate.seal(call, handler, release, veil)
         if isinstance(answer, Keep):
             self._remember(call, sealed, dict(answer.memory))
         self._last = (call.run, call.step, call.digest, sealed)

@@ -14,6 +14,7 @@ from fedclust.core.protocol import Handler
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 from fedclust.privacy import letters, secagg
+from fedclust.privacy.blind import Veil
 from fedclust.site import guards
 from fedclust.site.ledger import Entry, Ledger
 from fedclust.site.policy import Policy
@@ -36,12 +37,17 @@ class Gate:
         question = guards.Question(call, handler, self.policy, rows)
         return next((code for guard in guards.ENTRY if (code := guard(question)) is not None), None)
 
-    def seal(self, call: Call, handler: Handler[Any, Any], release: Release) -> Sealed:
+    def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> Sealed:
         """What travels. The ledger has it before the engine does."""
         if type(release) is not handler.release:
             raise TypeError(f"{handler.name} declared {handler.release.__name__}")
         covered = self._covered(release)
-        sealed = Sealed(self.party, call.run, call.step, call.handler, self._hidden(call, covered), call.masks)
+        hidden = self._hidden(call, covered)
+        sealed = (
+            Sealed(self.party, call.run, call.step, call.handler, hidden, call.masks)
+            if veil is None
+            else Sealed(self.party, call.run, call.step, veil.carrier, veil.over(hidden))
+        )
         answer = "" if call.masks is None else hashlib.sha256(wire.encode(covered)).hexdigest()
         entry = Entry(
             call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), sealed.size, answer

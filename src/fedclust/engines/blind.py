@@ -1,0 +1,46 @@
+"""The blind coordinator: it passes veiled calls on, adds what is to be added, and writes down what it saw."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fedclust.core import wire
+from fedclust.core.drive import Engine, Reply, alike
+from fedclust.core.envelope import Call, Sealed
+from fedclust.core.journal import ANSWERED, ASKED, Journal
+from fedclust.core.types import PartyId
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The bytes of one exchange by party."""
+
+    messages: dict[str, bytes]
+
+
+class Adder:
+    """Another engine, from which the lead gets sums instead of what they are made of."""
+
+    def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
+        self.engine = engine
+        self.journal = journal
+        self.parties = engine.parties
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        """Carry calls; where a sum is wanted and everyone answered, give it back under the first party's name."""
+        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        if self.journal:
+            step = next(iter(calls.values())).step
+            self.journal.write(ASKED, step, wire.encode(Seen({p: call.packed for p, call in calls.items()})))
+            answers = {p: r.packed for p, r in replies.items() if isinstance(r, Sealed)}
+            self.journal.write(ANSWERED, step, wire.encode(Seen(answers)))
+        if any(call.want != "total" for call in calls.values()):
+            return replies
+        sums = {p: r for p, r in alike(replies).items() if isinstance(r, Sealed)}
+        if len(sums) < len(calls):
+            return replies
+        total = next(iter(sums.values())).release.total([reply.release for reply in sums.values()])
+        nothing = replace(total, numbers=replace(total.numbers, limbs=0 * total.numbers.limbs), shape=b"")
+        first = next(iter(sums))
+        return {p: replace(r, release=total if p == first else nothing) for p, r in sums.items()}

@@ -1,0 +1,298 @@
+"""A coordinator that adds and passes on, and reads nothing: questions, answers and sums are hidden from it.
+
+One site leads. It drives the script and keeps the journal. It gives the others a group key, encrypted under keys that
+their identities signed. Questions travel encrypted under that key and bound to run and step; sums are masked as in
+secure aggregation, and a further mask from the group key stays in the sum until it is back at the lead; what a party
+answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedclust.core import ring, wire
+from fedclust.core.drive import lost
+from fedclust.core.envelope import Call
+from fedclust.core.errors import KeysRefused, QuorumLost, WireError
+from fedclust.core.protocol import ALL, HANDLERS, Ask, AtStep, Protocol, Want, each_to, handler, rewrite
+from fedclust.core.release import Done, Release, additive, shown
+from fedclust.core.ring import Exact
+from fedclust.core.site import Site, Vault
+from fedclust.core.types import PartyId
+from fedclust.privacy import keys, masks
+from fedclust.privacy.roster import accept, offer, roster_of, secret
+from fedclust.privacy.secagg import Secure
+
+T = TypeVar("T")
+SALT = 16
+CODE = 40  # a refusal's code is padded to this length
+
+
+@dataclass(frozen=True)
+class Group:
+    """The group key, encrypted from the lead to one party under keys of some name."""
+
+    lead: str
+    name: str
+    text: bytes
+
+
+@handler(releases=Done)
+def group(site: Site, ask: Group) -> Done:
+    """Take the group key, and the key that answers to the lead are encrypted under."""
+    vault = site.vault
+    key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
+    common = keys.opened(key, ask.text, about)
+    vault.put({"group": common, "group.lead": ask.lead.encode(), "group.answers": _answers(vault, ask.name, ask.lead)})
+    return Done()
+
+
+@dataclass(frozen=True)
+class Veiled:
+    """A question that only the sites can read."""
+
+    salt: bytes
+    text: bytes
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What a veil hides: the question, and how it is to be answered."""
+
+    handler: str
+    want: str
+    masks: str | None
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Hidden(Release):
+    numbers: Exact = additive("numbers under masks of the parties and of the group")
+    shape: bytes = shown("from one party, encrypted to the sites: the shapes and units of the numbers")
+
+    def form(self) -> tuple[object, ...]:
+        """All answers to a question have as many numbers."""
+        return (self.numbers.form,)
+
+    @classmethod
+    def total(cls, parts: list[Any]) -> Any:
+        """The sum, with the one shape that came."""
+        return cls(ring.total([part.numbers for part in parts]), b"".join(part.shape for part in parts))
+
+
+@dataclass(frozen=True)
+class Told(Release):
+    text: bytes = shown("an answer, encrypted to the lead")
+
+
+@handler(releases=Hidden)
+def add(site: Site, ask: Veiled) -> Hidden:  # noqa: ARG001
+    """A veiled question for a sum; the desk answers what is under the veil."""
+    raise WireError("a veil that was not lifted")
+
+
+@handler(releases=Told)
+def tell(site: Site, ask: Veiled) -> Told:  # noqa: ARG001
+    """A veiled question for an own answer; the desk answers what is under the veil."""
+    raise WireError("a veil that was not lifted")
+
+
+CARRIERS = (add.name, tell.name)
+IN_CLEAR = (offer.name, accept.name, group.name)
+
+
+@dataclass(frozen=True)
+class Veil:
+    """How an answer is hidden: by which carrier, and from which sealed answer."""
+
+    carrier: str
+    over: Callable[[Release], Release]
+
+
+def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
+    """The question under a veil, and how to veil its answer."""
+    veiled: Veiled = call.message
+    common = _kept(vault, "group")
+    key = keys.derived(common, "question", call.run, call.step, veiled.salt)
+    inner = wire.decode(Inner, keys.opened(key, veiled.text, _about(call.run, call.step)))
+    if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
+        raise WireError("a veiled question for something this version does not know")
+    message = wire.decode(HANDLERS[inner.handler].message, inner.body)
+    want: Want = "total" if inner.want == "total" else "relay" if inner.want == "relay" else "each"
+    bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, veiled=True)
+    if want == "total" and inner.masks is None:
+        raise WireError("a veiled sum without masks")
+    if want == "total":
+        chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
+        return bare, Veil(add.name, lambda release: _flat(release, bare, common if party == chief else None))
+    answers = _kept(vault, "group.answers")
+    return bare, Veil(tell.name, lambda release: Told(_locked(answers, wire.encode(release), call.run, call.step)))
+
+
+def hidden_code(code: str, call: Call, vault: Vault) -> str:
+    """A refusal's code that only the lead can read."""
+    return _locked(_kept(vault, "group.answers"), code.ljust(CODE).encode(), call.run, call.step).hex()
+
+
+class Blind:
+    """Rewrites the protocols of one federation so that whoever carries its messages learns nothing from them."""
+
+    def __init__(self, secure: Secure, parties: Sequence[PartyId], lead: PartyId, vault: Callable[[], Vault]) -> None:
+        self.secure = secure
+        self.parties = tuple(parties)
+        self.lead = lead
+        self._vault = vault
+        self._given: str | None = None  # the name of the keys under which the group key was given
+
+    def rewrite(self, protocol: Protocol[T], *, run: str) -> Protocol[T]:
+        """The same protocol, with sums masked and everything veiled."""
+
+        def lower(ask: Ask) -> Protocol[Any]:
+            if ask.who.name in IN_CLEAR:
+                return (yield ask)
+            if self._given != self.secure.lasting:
+                yield from self._give()
+            return (yield from self._veiled(ask, run))
+
+        def keyed() -> Protocol[T]:
+            yield from self.secure.agree()
+            return (yield from self.secure.rewrite(protocol, run=run, quorum=ALL))
+
+        return rewrite(keyed(), lower)
+
+    def _give(self) -> Protocol[None]:
+        """Make a group key, keep it, and send it to everyone."""
+        vault, name = self._vault(), self.secure.lasting or ""
+        if vault.get("group.name") != name.encode():
+            vault.put({"group.name": name.encode(), "group.made": secrets.token_bytes(32)})
+        common, letters = _kept(vault, "group.made"), {}
+        for party in self.parties:
+            key, about = _between(vault, name, party, way=(self.lead, party))
+            letters[party] = Group(self.lead, name, keys.locked(key, common, about))
+        yield from each_to(group, letters, quorum=ALL)
+        self._given = name
+
+    def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
+        cohort = tuple(ask.messages) if ask.messages is not None else ask.among or self.parties
+        at: list[int] = []
+
+        def veil(message: Any) -> AtStep:
+            def made(step: int) -> Veiled:
+                at[:] = [step]
+                return self._made(Inner(ask.who.name, ask.want, ask.masks, wire.encode(message)), run, step)
+
+            return AtStep(made)
+
+        outer = replace(
+            ask,
+            who=add if ask.want == "total" else tell,
+            want="total" if ask.want == "total" else "each",
+            message=None if ask.messages is not None else veil(ask.message),
+            messages=None if ask.messages is None else {party: veil(m) for party, m in ask.messages.items()},
+            masks=None,
+        )
+        try:
+            answer = yield outer
+        except QuorumLost as failure:
+            raise self._explained(failure, ask.who.name, len(cohort), run, at[0]) from None
+        if ask.want == "total":
+            total, who = answer
+            bare = Call(run, at[0], ask.who.name, ask.message, "total", cohort, ask.masks)
+            return self._bare(ask.who.release, total, bare), who
+        return {party: self._read(ask.who.release, party, told.text, run, at[0]) for party, told in answer.items()}
+
+    def _made(self, inner: Inner, run: str, step: int) -> Veiled:
+        common, text = _kept(self._vault(), "group.made"), wire.encode(inner)
+        # The salt follows from the text: asked again, a question has the same bytes; another question has another key.
+        salt = hmac.digest(common, keys.framed("salt", run, step, text), "sha256")[:SALT]
+        return Veiled(salt, keys.locked(keys.derived(common, "question", run, step, salt), text, _about(run, step)))
+
+    def _bare(self, kind: type[Release], total: Hidden, call: Call) -> Release:
+        """A sum without the group's mask, in the shapes it has."""
+        common = _kept(self._vault(), "group.made")
+        shape = keys.opened(keys.derived(common, "shape", call.run, call.step, call.digest), total.shape, b"")
+        mask = masks.Mask(len(total.numbers.limbs))
+        mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
+        numbers = masks.added(total.numbers.limbs, mask.limbs)
+        return masks.shifted(wire.decode(kind, shape), numbers)
+
+    def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
+        return wire.decode(kind, self._opened(party, text, run, step))
+
+    def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
+        vault = self._vault()
+        return _unlocked(_answers(vault, self._given or "", party), text, run, step)
+
+    def _explained(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
+        """A lost quorum with the reasons as the lead may read them."""
+        missing = {}
+        for party, code in failure.missing.items():
+            try:
+                missing[party] = self._opened(party, bytes.fromhex(code), run, step).decode().strip()
+            except (ValueError, KeysRefused):
+                missing[party] = code
+        return QuorumLost(lost(name, asked - len(missing), asked, asked, missing), missing)
+
+
+def _flat(release: Release, call: Call, common: bytes | None) -> Hidden:
+    """Masked sums as one list of numbers; one party adds the group's mask and the shapes."""
+    limbs = np.concatenate([getattr(release, name).limbs.reshape(-1, 2) for name in release.schema()])
+    if common is None:
+        return Hidden(Exact(limbs, ring.ONES), b"")
+    mask = masks.Mask(len(limbs))
+    mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
+    empty = {
+        name: Exact(np.zeros_like((value := getattr(release, name)).limbs), value.unit) for name in release.schema()
+    }
+    shape = wire.encode(replace(release, **empty))
+    key = keys.derived(common, "shape", call.run, call.step, call.digest)
+    return Hidden(Exact(masks.added(limbs, mask.limbs), ring.ONES), keys.locked(key, shape, b""))
+
+
+def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
+    """The one party of a cohort that adds the group's mask."""
+    return lead if lead in cohort else min(cohort)
+
+
+def _locked(key: bytes, text: bytes, run: str, step: int) -> bytes:
+    salt = hmac.digest(key, keys.framed("salt", run, step, text), "sha256")[:SALT]
+    return salt + keys.locked(keys.derived(key, "answer", run, step, salt), text, _about(run, step))
+
+
+def _unlocked(key: bytes, text: bytes, run: str, step: int) -> bytes:
+    return keys.opened(keys.derived(key, "answer", run, step, text[:SALT]), text[SALT:], _about(run, step))
+
+
+def _about(run: str, step: int) -> bytes:
+    return keys.framed("fedclust veil", run, step)
+
+
+def _between(vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
+    """The key under which a group key goes one way between two parties, and what it is bound to."""
+    about = keys.framed("group key", vault.run, name, *way)
+    return keys.derived(_shared(vault, name, other), about), about
+
+
+def _answers(vault: Vault, name: str, other: PartyId) -> bytes:
+    """The key that a party and the lead share for answers."""
+    return keys.derived(_shared(vault, name, other), "answers", vault.run, name)
+
+
+def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
+    offered = roster_of(vault, name).offers.get(other)
+    if offered is None:
+        raise KeysRefused("a party whose keys are not known")
+    return keys.agreed(secret(vault, name, "letter"), offered.letter)
+
+
+def _kept(vault: Vault, name: str) -> bytes:
+    found = vault.get(name)
+    if found is None:
+        raise KeysRefused("no group key was given")
+    return found
