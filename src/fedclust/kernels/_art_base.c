@@ -1,0 +1,20 @@
+/* The resonance loop for whatever the compiler was told to aim at. */
+#if defined(LANES)
+#elif defined(__GNUC__) && defined(__AVX512F__) && defined(__AVX512DQ__)
+#define LANES 8
+#elif defined(__GNUC__) && defined(__AVX2__)
+#define LANES 4
+#elif defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__))
+#define LANES 2
+#else
+#define LANES 1
+#endif
+#include <float.h>
+#if FLT_EVAL_METHOD != 0
+#error "doubles must round after every operation; without this module the NumPy twin is used"
+#endif
+#include "_art.h"
+
+static int supported(void) { return 1; }
+
+const art_arithmetic fedclust_art_base = {"base", supported, make_room, learn, nearest};
