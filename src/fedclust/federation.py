@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 
+from fedclust.aggregation import Aggregation, Enrolled, Rewriting
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
 from fedclust.core.journal import ROWS, Journal
@@ -22,20 +21,15 @@ from fedclust.engines.blind import Adder
 from fedclust.engines.local import LocalEngine
 from fedclust.preprocessing.declaring import Columns, Wanted, declarations, is_schema, joint_schema, one_schema
 from fedclust.preprocessing.schema import Column, Schema, encoded_names
-from fedclust.privacy.blind import Blind
-from fedclust.privacy.keys import Identity
-from fedclust.privacy.secagg import Secure
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
 from fedclust.site.sources import Source, open_source, sorted_by_id
-from fedclust.site.vault import Vaults
 
 T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
 LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
-AGGREGATIONS = ("plain", "secure", "blind")
 
 
 class Federation:
@@ -58,9 +52,8 @@ class Federation:
         seed: int = 0,
         timeout: float | None = None,
         schema: Schema | None = None,
-        aggregation: str = "plain",
-        lead: Callable[[Secure, str], Blind] | None = None,
-        early_stopping: bool = False,
+        aggregation: Aggregation | None = None,
+        enrolled: Enrolled | None = None,
     ) -> None:
         self.engine = engine
         self.split = split
@@ -70,16 +63,53 @@ class Federation:
         self.folder = None if run is None else Path(run)
         self.watch: Watch | None = None
         self._held = dict(held)
-        self.aggregation = aggregation
+        self.aggregation = aggregation or Aggregation()
         journal = Journal(self.folder / "journal") if self.folder else None
         self._coordinator = Coordinator(engine, _run_id(self.folder), journal, timeout)
-        self._secure = Secure(engine.parties, sums=aggregation != "plain")
-        self._blind = None if lead is None else lead(self._secure, self._coordinator.run)
-        self.fixed_rounds = aggregation == "blind" and not early_stopping
-        self._adder: Journal | None = None
-        if self._blind:
-            self._adder = Journal(self.folder / "coordinator" / "journal") if self.folder else None
-            self._coordinator.engine = Adder(engine, self._adder)
+        self._asked = Rewriting(self.aggregation, engine.parties, self._coordinator.run, enrolled)
+        seen = self.folder is not None and self.aggregation.blind
+        self._seen = Journal(self.folder / "coordinator" / "journal") if self.folder and seen else None
+        self.use(engine)
+
+    @classmethod
+    def over(
+        cls,
+        holdings: Mapping[PartyId, tuple[Holding, Policy]],
+        *,
+        columns: tuple[str, ...],
+        split: Split,
+        schema: Schema,
+        run: str | Path | None,
+        seed: int,
+        wire: bool = False,
+        durable: bool = True,
+        aggregation: Aggregation,
+    ) -> Federation:
+        """Holdings of this process, each at a desk of its own under its policy."""
+        folder = None if run is None else Path(run)
+        enrolled = Enrolled(tuple(holdings), folder)
+        desks = {
+            party: Desk(
+                holding,
+                policy,
+                seed=seed,
+                folder=folder / "sites" / party if folder else None,
+                durable=durable,
+                vaults=enrolled.at(party),
+            )
+            for party, (holding, policy) in holdings.items()
+        }
+        return cls(
+            LocalEngine(desks, wire=wire),
+            {party: holding.source.columns for party, (holding, _) in holdings.items()},
+            columns=columns,
+            split=split,
+            run=run,
+            seed=seed,
+            schema=schema,
+            aggregation=aggregation,
+            enrolled=enrolled,
+        )
 
     @classmethod
     def local(
@@ -109,39 +139,38 @@ class Federation:
         `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
         (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
         """
-        _check(sites, split, aggregation)
-        if lead is not None and (lead not in sites or aggregation != "blind"):
-            raise StudyError(f"'{lead}' cannot lead; name one of the sites, with aggregation 'blind'")
-        folder = None if run is None else Path(run)
-        vaults = cache(lambda: _enrolled(tuple(sites), folder))  # ten thousand identities only where they are used
+        _check(sites, split)
+        how = Aggregation(aggregation, lead, early_stopping)
+        how.check(tuple(sites))
         wanted = declarations(columns, tuple(sites), split)
         sources = {party: _open(spec, party, wanted[party], split, id) for party, spec in sites.items()}
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
-        schema = one_schema(schemas) if split == "rows" else None
         names = _same_columns(held) if split == "rows" else _all_columns(held, columns if order is None else order)
-        desks = {
-            party: Desk(
-                Holding(party, source, schemas[party]),
-                profile(policy if isinstance(policy, (str, Policy)) else policy.get(party, "none")),
-                seed=seed,
-                folder=folder / "sites" / party if folder else None,
-                durable=False,  # what a power cut can take from sites in one process, the journal gives back
-                vaults=partial(_of, vaults, party),
-            )
-            for party, source in sources.items()
-        }
-        return cls(
-            LocalEngine(desks, wire=wire),
-            held,
+        rules = {p: policy if isinstance(policy, (str, Policy)) else policy.get(p, "none") for p in sites}
+        return cls.over(
+            {p: (Holding(p, source, schemas[p]), profile(rules[p])) for p, source in sources.items()},
             columns=names,
             split=split,
+            schema=one_schema(schemas) if split == "rows" else joint_schema(schemas, names),
             run=run,
             seed=seed,
-            schema=joint_schema(schemas, names) if schema is None else schema,
-            aggregation=aggregation,
-            lead=partial(_led, vaults, lead or next(iter(sites))) if aggregation == "blind" else None,
-            early_stopping=early_stopping,
+            wire=wire,
+            durable=False,  # what a power cut can take from sites in one process, the journal gives back
+            aggregation=how,
+        )
+
+    def on_record(self, folder: Path) -> Federation:
+        """The same sites of this process, with journal, ledgers and memories in a run folder."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return Federation.over(
+            {party: (desk.holding, desk.gate.policy) for party, desk in desks.items()},
+            columns=self.columns,
+            split=self.split,
+            schema=self.schema,
+            run=folder,
+            seed=self.seed,
+            aggregation=self.aggregation,
         )
 
     @property
@@ -184,18 +213,10 @@ class Federation:
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
         try:
-            result = self._coordinator.drive(self._guarded(protocol, quorum), self.watch)
+            result = self._coordinator.drive(self._asked.of(protocol, quorum), self.watch)
         except QuorumLost as lost:
             raise self._explained(lost) from None
         return result, self._coordinator.absences[before:]
-
-    def _guarded(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
-        """The protocol as this federation's aggregation asks its questions."""
-        if self._blind is None:
-            return self._secure.rewrite(protocol, run=self.run_id, quorum=quorum)
-        if quorum != ALL:
-            raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
-        return self._blind.rewrite(protocol, run=self.run_id)
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, from their ledgers."""
@@ -209,15 +230,15 @@ class Federation:
 
     def use(self, engine: Engine, *, run: str | None = None) -> None:
         """Carry messages by another engine from now on, under another run's name if one is given."""
-        self._coordinator.engine = Adder(engine, self._adder) if self._blind else engine
+        self._coordinator.engine = Adder(engine, self._seen) if self.aggregation.blind else engine
         self._coordinator.run = run or self._coordinator.run
 
     def close(self) -> None:
         """Close the journal."""
         if self._coordinator.journal:
             self._coordinator.journal.close()
-        if self._adder:
-            self._adder.close()
+        if self._seen:
+            self._seen.close()
 
     def __enter__(self) -> Self:
         return self
@@ -249,7 +270,7 @@ class Federation:
         return QuorumLost(f"{lost} ({told})", lost.missing) if told else lost
 
 
-def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
+def _check(sites: Mapping[PartyId, Any], split: str) -> None:
     if not sites:
         raise StudyError("a federation needs at least one site")
     for party in sites:
@@ -257,41 +278,6 @@ def _check(sites: Mapping[PartyId, Any], split: str, aggregation: str) -> None:
             raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
-    if aggregation not in AGGREGATIONS:
-        raise StudyError(f"aggregation is '{aggregation}'; choose one of {', '.join(AGGREGATIONS)}")
-    if aggregation != "plain" and len(sites) < 3:
-        raise StudyError(
-            f"aggregation '{aggregation}' needs at least three sites: of a sum of two, each knows the other's part"
-        )
-
-
-def _enrolled(parties: tuple[PartyId, ...], folder: Path | None) -> dict[PartyId, Vaults]:
-    """Identities of sites in one process, which know each other's; a run folder keeps them."""
-    homes = {party: folder / "sites" / party if folder else None for party in parties}
-    identities = {party: _identity(home) for party, home in homes.items()}
-    roster = {party: identity.public for party, identity in identities.items()}
-    return {party: Vaults(identities[party], roster, homes[party]) for party in parties}
-
-
-def _of(vaults: Callable[[], Mapping[PartyId, Vaults]], party: PartyId) -> Vaults:
-    return vaults()[party]
-
-
-def _led(vaults: Callable[[], Mapping[PartyId, Vaults]], lead: PartyId, secure: Secure, run: str) -> Blind:
-    return Blind(secure, secure.parties, lead, lambda: vaults()[lead].of(run))
-
-
-def _identity(home: Path | None) -> Identity:
-    if home is None:
-        return Identity.new()
-    path = home / "identity"
-    if not path.exists():
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = home / "identity.new"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(Identity.new().private)
-        draft.replace(path)
-    return Identity(path.read_bytes())
 
 
 def _open(spec: Any, party: PartyId, wanted: Wanted, split: Split, id: str | None) -> Source:  # noqa: A002

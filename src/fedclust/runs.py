@@ -216,7 +216,7 @@ def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: b
 
     with run.held():
         began = time.monotonic()
-        fed = ready.on_record(run.folder)
+        fed = ready.fed.on_record(run.folder)
         fed.watch = note
         try:
             model, selection = _fitted(ready, fed)

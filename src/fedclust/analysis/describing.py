@@ -180,6 +180,8 @@ class _OverRows:
         return found if "absent" in found else _indices(found)
 
     def composition(self) -> dict[str, Any]:
+        if self.fed.aggregation.mode != "plain":
+            return {"absent": "Sums are opened over all sites only, so what each site holds stays there."}
         found = self._ask(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)

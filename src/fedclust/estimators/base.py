@@ -64,7 +64,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     def _stop(self, fed: Federation) -> float | None:
         """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""
-        return None if fed.fixed_rounds else self.tol
+        return None if fed.aggregation.fixed_rounds else self.tol
 
     @property
     def schema(self) -> dict[str, Column]:

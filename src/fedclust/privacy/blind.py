@@ -156,15 +156,16 @@ class Blind:
         def lower(ask: Ask) -> Protocol[Any]:
             if ask.who.name in IN_CLEAR:
                 return (yield ask)
-            if self._given != self.secure.lasting:
-                yield from self._give()
-            return (yield from self._veiled(ask, run))
+            return (yield from self.secure.repeated(lambda: self._led(ask, run)))
 
-        def keyed() -> Protocol[T]:
-            yield from self.secure.agree()
-            return (yield from self.secure.rewrite(protocol, run=run, quorum=ALL))
+        return rewrite(self.secure.rewrite(protocol, run=run, quorum=ALL), lower)
 
-        return rewrite(keyed(), lower)
+    def _led(self, ask: Ask, run: str) -> Protocol[Any]:
+        """A veiled question, once everyone has the group key; it names the keys that are in force now."""
+        name = yield from self.secure.agree()
+        if self._given != name:
+            yield from self._give()
+        return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
 
     def _give(self) -> Protocol[None]:
         """Make a group key, keep it, and send it to everyone."""

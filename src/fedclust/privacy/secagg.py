@@ -7,7 +7,7 @@ away, so that the sum of all answers is the sum, and a sum of fewer is noise. Wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -82,25 +82,34 @@ class Secure:
 
     def _keyed(self, ask: Ask) -> Protocol[Any]:
         """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""
-        for tries in range(TRIES):
+
+        def once() -> Protocol[Any]:
             name = yield from self.agree()
-            try:
-                return (yield replace(ask, masks=name, quorum=ALL if ask.want == "total" else ask.quorum))
-            except QuorumLost:
-                if tries == TRIES - 1:
-                    raise
-                self.lasting = None
-        raise AssertionError
+            return (yield replace(ask, masks=name, quorum=ALL if ask.want == "total" else ask.quorum))
+
+        return (yield from self.repeated(once))
 
     def agree(self) -> Protocol[str]:
         """Have everyone make keys and know everyone's, unless that is done."""
         if self.lasting is None:
-            self.made += 1
-            name = f"lasting-{self.made}"
-            offers = yield from each(offer, Wanted(name), quorum=ALL)
-            yield from each(accept, Offers(name, dict(offers)), quorum=ALL)
-            self.lasting = name
+            self.lasting = yield from self.repeated(self._offered)
         return self.lasting
+
+    def _offered(self) -> Protocol[str]:
+        self.made += 1
+        name = f"lasting-{self.made}"
+        offers = yield from each(offer, Wanted(name), quorum=ALL)
+        yield from each(accept, Offers(name, dict(offers)), quorum=ALL)
+        return name
+
+    def repeated(self, steps: Callable[[], Protocol[T]]) -> Protocol[T]:
+        """Steps that need everyone, taken again with fresh keys where someone was missing, a few times."""
+        for _ in range(TRIES - 1):
+            try:
+                return (yield from steps())
+            except QuorumLost:
+                self.lasting = None
+        return (yield from steps())
 
 
 def _any_message(ask: Ask) -> Any:

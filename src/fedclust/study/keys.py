@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import Any
 
+from fedclust.aggregation import MODES
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
@@ -21,18 +22,17 @@ from fedclust.validation.indices import BEST
 
 @dataclass(frozen=True)
 class Key:
-    """A key of the file: what it takes, and what only a later version will."""
+    """A key of the file, and what it takes."""
 
     what: str
     fits: Callable[[Any], bool]
-    later: Callable[[Any], bool] = lambda _: False
     choices: tuple[str, ...] = ()
     secret: bool = False  # a value that no message repeats
 
 
-def _choice(*choices: str, later: tuple[str, ...] = ()) -> Key:
+def _choice(*choices: str) -> Key:
     shown = ("one of " if choices[1:] else "") + _quoted(choices)
-    return Key(shown, lambda value: value in choices, lambda value: value in later, choices)
+    return Key(shown, lambda value: value in choices, choices)
 
 
 def _quoted(words: Iterable[str]) -> str:
@@ -146,7 +146,11 @@ COLUMN = {
     "codes": Key("a list of numbers that ascend, one for each level", lambda value: _list_of(value, _number)),
     "missing_values": LEVELS,
 }
-PRIVACY = {"aggregation": _choice("plain", later=("secure", "blind"))}
+PRIVACY = {
+    "aggregation": _choice(*MODES),
+    "lead": Key("a site's name", lambda value: isinstance(value, str)),
+    "early_stopping": Key("true or false", lambda value: isinstance(value, bool)),
+}
 SITE = {
     "source": Key(
         'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
@@ -178,8 +182,6 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
         key, at = known[name], name if place == "the study" else f"{name} in {place}"
         shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
         told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} does not fit"
-        if key.later(value):
-            raise StudyError(f"{told}: that is not in this version; it must be {key.what}")
         if not key.fits(value):
             raise StudyError(f"{told}; {meant(value, key.choices) or f'it must be {key.what}'}")
     return table

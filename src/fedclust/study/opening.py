@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.errors import DataError, StudyError
-from fedclust.engines.local import LocalEngine
 from fedclust.estimators import FederatedEstimator
 from fedclust.federation import Federation
 from fedclust.site.desk import Desk
@@ -30,24 +29,6 @@ class Opened:
     def digests(self) -> dict[str, str]:
         """For each site a digest that changes when its rows do."""
         return {site.name: _digest(self.fed.holdings[site.name], site.source) for site in self.study.sites}
-
-    def on_record(self, folder: Path) -> Federation:
-        """The same sites, with journal, ledgers and memories in a run folder."""
-        desks: Mapping[str, Desk] = getattr(self.fed.engine, "desks", {})
-        recorded = {
-            party: Desk(desk.holding, desk.gate.policy, seed=desk.seed, folder=folder / "sites" / party)
-            for party, desk in desks.items()
-        }
-        held = {party: desk.holding.source.columns for party, desk in desks.items()}
-        return Federation(
-            LocalEngine(recorded),
-            held,
-            columns=self.fed.columns,
-            split=self.fed.split,
-            run=folder,
-            seed=self.fed.seed,
-            schema=self.fed.schema,
-        )
 
 
 def opened(study: Study) -> Opened:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS, FederatedEstimator
 from fedclust.federation import Federation
@@ -65,7 +66,7 @@ class Study:
     split: Literal["rows", "columns"] = "rows"
     id: str | None = None
     bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
-    aggregation: str = "plain"
+    aggregation: Aggregation = Aggregation()
     seed: int = 0
 
     def federation(self, run: str | Path | None = None) -> Federation:
@@ -81,7 +82,9 @@ class Study:
             order=encoded_names(self.schema) if own and self.schema and self.split == "columns" else None,
             split=self.split,
             id=self.id,
-            aggregation=self.aggregation,
+            aggregation=self.aggregation.mode,
+            lead=self.aggregation.lead,
+            early_stopping=self.aggregation.early_stopping,
             policy={site.name: site.policy for site in self.sites},
             run=run,
             seed=self.seed,

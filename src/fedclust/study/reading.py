@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.study import toml
@@ -48,7 +49,9 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> 
         split=split,
         id=top.get("id"),
         bounds=_pairs(top.get("bounds")),
-        aggregation=privacy.get("aggregation", "plain"),
+        aggregation=Aggregation(
+            privacy.get("aggregation", "plain"), privacy.get("lead"), privacy.get("early_stopping", False)
+        ),
         seed=top.get("seed", 0),
     )
 
