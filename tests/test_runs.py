@@ -1,6 +1,7 @@
 """A run folder survives whatever stops the run: every message and every record is a place to be killed at."""
 
 import itertools
+import json
 import os
 from pathlib import Path
 
@@ -8,13 +9,9 @@ import numpy as np
 import pytest
 
 from fedclust import runs
-from fedclust.core import journal as journals
 from fedclust.core.errors import DataError, FedclustError, RunFailed, StudyError
-from fedclust.core.journal import Journal
-from fedclust.engines.local import LocalEngine
-from fedclust.site.desk import Desk
-from fedclust.site.ledger import Ledger
 from fedclust.study import read_study
+from reaping import Killed, nothing_hidden_twice, reaped
 
 ROWS = """
 name = "kill"
@@ -31,71 +28,16 @@ COLUMNS = ROWS.replace("[cluster]", 'split = "columns"\nid = "who"\nscale = "sta
     "max_rounds = 3", "max_rounds = 2"
 )
 CHOOSING = ROWS.replace("k = 2", 'k = "1..3"\nrestarts = 2')
-
-
-class Killed(BaseException):
-    """The process dies here."""
-
-
-class Reaper:
-    """Counts the places where a process may die, and kills at one of them."""
-
-    def __init__(self, at=None):
-        self.at, self.passed = at, 0
-
-    def here(self):
-        self.passed += 1
-        return self.passed == self.at
-
-    def check(self):
-        if self.here():
-            raise Killed
-
-
-def around(monkeypatch, owner, name, reaper, torn=None):
-    """Places before, after and, with `torn`, in the middle of a call."""
-    plain = getattr(owner, name)
-
-    def call(self, *args, **kwargs):
-        reaper.check()
-        if torn is not None and reaper.here():
-            torn(self, *args)
-            raise Killed
-        answer = plain(self, *args, **kwargs)
-        reaper.check()
-        return answer
-
-    monkeypatch.setattr(owner, name, call)
-
-
-def torn_record(journal, kind, step, payload):
-    frame = journals._FRAME.pack(kind, step, len(payload), journals._check(kind, step, len(payload)))
-    begun = (b"" if journal._sound else journals.HEAD) + frame + payload[: len(payload) // 2]
-    os.pwrite(journal._file.fileno(), begun, journal._sound)
-
-
-def torn_line(ledger, entry):
-    with ledger._path.open("a") as file:
-        file.write('{"run": "half a li')
-
-
-def torn_state(desk, *_):
-    desk._path.with_suffix(".new").write_bytes(b"half")
-
-
-def reaped(monkeypatch, at):
-    reaper = Reaper(at)
-    around(monkeypatch, LocalEngine, "exchange", reaper)
-    around(monkeypatch, Journal, "write", reaper, torn_record)
-    around(monkeypatch, Ledger, "write", reaper, torn_line)
-    around(monkeypatch, Desk, "_remember", reaper, torn_state)
-    return reaper
+MORE = ROWS.replace("max_rounds = 3", "max_rounds = 2") + "".join(f'[sites.{s}]\nsource = "{s}.csv"\n' for s in "cd")
+SECURE = MORE + '[privacy]\naggregation = "secure"\n'
+RECOVERABLE = SECURE.replace("max_rounds = 2", "max_rounds = 1\nquorum = 0.75")
+BLIND = MORE + '[privacy]\naggregation = "blind"\nlead = "b"\n'
 
 
 @pytest.fixture
 def study(tmp_path, request):
     rng, count = np.random.default_rng(5), 60 if request.param == CHOOSING else 14
-    for site, names in (("a", "uv"), ("b", "wx" if request.param == COLUMNS else "uv")):
+    for site, names in (("a", "uv"), ("b", "wx" if request.param == COLUMNS else "uv"), ("c", "uv"), ("d", "uv")):
         lines = [
             ",".join(["who", *names]),
             *(
@@ -119,8 +61,11 @@ def resumed(folder):
 
 
 def found(run):
-    """What a run found, and how it describes that."""
-    return run.model.read_text(), (run.folder / "analysis.json").read_text()
+    """What a run found, and how it describes that; steps that were begun anew left more messages behind."""
+    described = json.loads((run.folder / "analysis.json").read_text())
+    if run.study().cluster.options.get("quorum", "all") != "all":
+        del described["left"]
+    return run.model.read_text(), described
 
 
 @pytest.mark.parametrize(
@@ -129,11 +74,17 @@ def found(run):
         pytest.param(ROWS, 1, id="rows"),
         pytest.param(COLUMNS, 4, id="columns"),
         pytest.param(COLUMNS, 1, id="columns, all", marks=pytest.mark.long),
+        pytest.param(SECURE, 29, id="secure"),
+        pytest.param(RECOVERABLE, 397, id="recoverable"),
+        pytest.param(BLIND, 41, id="blind"),
+        pytest.param(SECURE, 1, id="secure, all", marks=pytest.mark.long),
+        pytest.param(BLIND, 1, id="blind, all", marks=pytest.mark.long),
     ],
     indirect=["study"],
 )
 def test_killed_anywhere_a_run_resumes_to_the_same_bits(study, every, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the machine lives on; only the process dies
+    nothing_hidden_twice(monkeypatch)
     run, ready = begun(study, tmp_path / "whole")
     with monkeypatch.context() as patch:
         reaper = reaped(patch, None)

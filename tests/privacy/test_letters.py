@@ -1,0 +1,104 @@
+"""Letters go from site to site; the coordinator that carries them reads none."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.core.envelope import Refusal, Sealed
+from fedclust.core.protocol import HANDLERS, Mail, handler, relay
+from fedclust.core.release import Release, letters, shown
+from fedclust.core.site import Site
+
+
+@dataclass(frozen=True)
+class Recipients:
+    """Who is written to."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Written(Release):
+    letters: dict[str, bytes] = letters("a greeting to each")
+
+
+@dataclass(frozen=True)
+class Lengths(Release):
+    count: int = shown("how many letters came")
+    text: bytes = shown("what they said, in this test")
+
+
+@pytest.fixture
+def post():
+    def write(site: Site, ask: Recipients) -> Written:
+        return Written({to: f"{site.party} to {to}".encode() for to in ask.names})
+
+    def read(site: Site, mail: Mail) -> Lengths:
+        assert mail.note == b"read"
+        return Lengths(len(mail.letters), b"; ".join(mail.letters[name] for name in sorted(mail.letters)))
+
+    for function in (write, read):
+        function.__module__ = "tests.post"
+        function.__globals__.update(globals())
+    yield handler(releases=Written)(write), handler(releases=Lengths)(read)
+    for name in ("post.write", "post.read"):
+        del HANDLERS[name]
+
+
+def federation(mode):
+    return fc.Federation.local({name: np.zeros((3, 1)) for name in "abc"}, aggregation=mode)
+
+
+ROUTES = {"a": ("b", "c"), "b": ("c",), "c": ("a",)}
+
+
+@pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
+def test_letters_arrive_where_they_are_sent(post, mode):
+    write, read = post
+    answers, _ = federation(mode).run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
+    assert {p: a.text for p, a in answers.items()} == {"a": b"c to a", "b": b"a to b", "c": b"a to c; b to c"}
+
+
+def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
+    write, read = post
+    fed = federation("plain")
+    seen = []
+
+    class Watch:
+        parties = fed.engine.parties
+
+        def exchange(self, calls, *, timeout, quorum):
+            replies = fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
+            seen.append((calls, replies))
+            return replies
+
+    fed.use(Watch())
+    fed.run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
+    written = next(r for c, r in seen if c["a"].handler == "post.write")
+    assert all(isinstance(r, Sealed) for r in written.values())
+    assert all(b" to " not in text for r in written.values() for text in r.release.letters.values())
+    call = next(c for c, _ in seen if c["a"].handler == "post.read")["c"]
+    text = call.message.letters["a"]
+    for number, (reader, mail) in enumerate(
+        [
+            ("b", {"a": text}),  # to someone else
+            ("c", {"b": text}),  # from someone else
+            ("c", {"a": text[:-1] + bytes([text[-1] ^ 1])}),
+            ("c", {"a": text[:5]}),
+            ("c", {"stranger": text}),
+        ]
+    ):
+        forged = replace(call, step=call.step + 1 + number, message=Mail(mail, b"read"))
+        assert fed.engine.desks[reader].answer(forged) == Refusal(reader, "keys-refused")
+    assert isinstance(fed.engine.desks["c"].answer(replace(call, step=call.step + 20)), Sealed)
+
+
+def test_letters_without_keys_do_not_leave(post):
+    fed = federation("plain")
+    from fedclust.core.envelope import Call
+
+    call = Call(fed.run_id, 1, "post.write", Recipients(("b",)), "relay", ("a", "b", "c"))
+    assert fed.engine.desks["a"].answer(call) == Refusal("a", "not-a-sum")
+    assert fed.engine.desks["a"].answer(replace(call, want="each", step=2)) == Refusal("a", "not-a-sum")
