@@ -10,7 +10,12 @@ from fedclust import Federation
 from fedclust.estimators import METHODS
 from fedclust.testing import CHECKS
 
-ENGINES = {"local": {}, "local-wire": {"wire": True}}
+ENGINES = {
+    "local": {},
+    "local-wire": {"wire": True},
+    "secure": {"aggregation": "secure"},
+    "blind": {"aggregation": "blind", "early_stopping": True},
+}
 SETTINGS = {
     "c-means": [{}, {"start": "box"}, {"scale": "standardise"}, {"missing": "drop"}],
     "fuzzy-c-means": [{}, {"start": "party"}, {"m": 1.7, "scale": "standardise"}, {"missing": "partial"}],
@@ -34,16 +39,19 @@ class OnEngine:
         return Federation.local(sites, **self.engine, **options)
 
 
-@pytest.fixture(params=ENGINES)
-def engine(request):
-    return ENGINES[request.param]
-
-
 def test_every_method_has_settings():
     assert set(SETTINGS) == set(METHODS)
 
 
 @pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize(("method", "number"), [(m, n) for m, s in SETTINGS.items() for n in range(len(s))])
+@pytest.mark.parametrize(
+    ("engine", "method", "number"),
+    [
+        (engine, method, number)
+        for engine, how in ENGINES.items()
+        for method, settings in SETTINGS.items()
+        for number in range(1 if "aggregation" in how else len(settings))
+    ],
+)
 def test_conforms(method, number, check, engine, tmp_path):
-    CHECKS[check](OnEngine(method, SETTINGS[method][number], engine, tmp_path / "run"))
+    CHECKS[check](OnEngine(method, SETTINGS[method][number], ENGINES[engine], tmp_path / "run"))
