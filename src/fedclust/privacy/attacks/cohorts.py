@@ -1,0 +1,61 @@
+"""Attack d: the same sum with and without one site differs by that site's own sum.
+
+The same question to cohorts that differ by one site: a share of the parties in each round, a step repeated without one
+that was lost, leaving one out on purpose. What comes out is a transcript of that site alone, for the other attacks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import combinations
+
+import numpy as np
+
+from fedclust.core.ring import Exact
+from fedclust.privacy.attacks.differencing import differencing
+from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, difference
+
+ADDITIVE = ("mass", "sizes", "pull", "objective", "rows", "sums", "counts", "products")
+
+
+def cohorts(transcript: Transcript) -> tuple[Found, ...]:
+    """Rows that show once sums are told apart by site."""
+    return differencing(told_apart(transcript))
+
+
+def told_apart(transcript: Transcript) -> list[Seen]:
+    """Each site's own sums, as far as sums over two cohorts give them away."""
+    same: dict[bytes, list[Seen]] = {}
+    for seen in transcript:
+        if len(seen.parties) > 1:
+            same.setdefault(_question(seen), []).append(seen)
+    found: dict[tuple[int, tuple[str, ...]], Seen] = {}
+    for asked in same.values():
+        for one, other in combinations(asked, 2):
+            more, fewer = (one, other) if len(one.parties) > len(other.parties) else (other, one)
+            rest = set(more.parties) - set(fewer.parties)
+            if len(rest) == 1 and set(fewer.parties) < set(more.parties):
+                own = Seen(more.step, more.question, tuple(rest), more.asked, _less(more, fewer))
+                found.setdefault((more.step, own.parties), own)
+    return sorted(found.values(), key=lambda seen: seen.step)
+
+
+def _less(more: Seen, fewer: Seen) -> dict[str, object]:
+    """What one sum holds beyond another, field by field."""
+    fields: dict[str, object] = {}
+    for name in ADDITIVE:
+        if not (more.has(name) and fewer.has(name)) or more.number(name).shape != fewer.number(name).shape:
+            continue
+        a, b = more.answer[name], fewer.answer[name]
+        exact = isinstance(a, Exact) and isinstance(b, Exact) and np.array_equal(a.unit, b.unit)
+        fields[name] = difference(a, b) if exact else more.number(name) - fewer.number(name)
+    return fields
+
+
+def _question(seen: Seen) -> bytes:
+    """What was asked, apart from of whom and at which unit."""
+    digest = hashlib.sha256(seen.question.encode())
+    for name, value in sorted(seen.asked.items()):
+        if isinstance(value, (np.ndarray, int, float, bool, str)) and name not in ("shifts", "reach"):
+            digest.update(name.encode() + np.asarray(value).tobytes())
+    return digest.digest()
