@@ -35,7 +35,8 @@ def answers():
         (300, 16, 10, 2.0),
         (301, 17, 13, 1.3),
         (90, 130, 7, 3.0),
-        (200, 9, 20, 2.5),
+        (200, 9, 40, 2.5),
+        (150, 200, 12, 1.5),
     ]:
         block, centers = rng.normal(size=(F, n)) * 10.0 ** rng.integers(-4, 4, (F, 1)), rng.normal(size=(C, F))
         centers[0] = block[:, 0]

@@ -78,14 +78,19 @@ static tile tile_of(const columns *block, int64_t F, int64_t row, int64_t n, dou
     return t;
 }
 
-/* d2 of STEP rows to a few centres: features are added in their order, rows lie side by side.
- * As a sketch: offset + x . v, in whatever rounding is quickest. */
-INLINE void distance_group(tile t, const double *v, int64_t F, const double *offset, double *d2, int64_t T,
-                           const int centers, const int sketch)
+/* Where the tile after this one lies, so that it travels while this one is summed. */
+typedef struct {
+    const char *data;
+    ptrdiff_t stride;
+    int size;
+} upcoming;
+
+/* d2 of STEP rows to a few centres: features are added in their order, rows lie side by side. */
+INLINE void distance_group(tile t, const double *v, int64_t F, double *d2, int64_t T, const int centers)
 {
     reals sum[GROUP][ABREAST];
     for (int i = 0; i < centers; i++)
-        EACH sum[i][j] = splat(sketch ? offset[i] : 0.0);
+        EACH sum[i][j] = splat(0.0);
     for (int64_t f = 0; f < F; f++) {
         reals xs[ABREAST];
         EACH xs[j] = load(t.x + f * t.apart + j * LANES);
@@ -93,7 +98,7 @@ INLINE void distance_group(tile t, const double *v, int64_t F, const double *off
             reals at = splat(v[i * F + f]);
             EACH {
                 reals away = xs[j] - at;
-                sum[i][j] = sketch ? about(xs[j], at, sum[i][j]) : sum[i][j] + away * away;
+                sum[i][j] = sum[i][j] + away * away;
             }
         }
     }
@@ -108,33 +113,20 @@ INLINE int64_t group_start(int64_t C, int64_t g)
     return g * (C / groups) + smaller(g, C % groups);
 }
 
-INLINE void each_distance(tile t, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F,
-                          const double *offset, double *d2, const int sketch)
+static void distances(tile t, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F, double *d2)
 {
     for (int64_t r = 0; r < padded; r += STEP, t.x += STEP)
         for (int64_t g = 0, c = 0; c < C; g++) {
             const int64_t end = group_start(C, g + 1);
-            const double *at = v + c * F, *from = sketch ? offset + c : NULL;
+            const double *at = v + c * F;
             double *to = d2 + c * T + r;
             switch (end - c) {
-            case 5: distance_group(t, at, F, from, to, T, 5, sketch); break;
-            case 4: distance_group(t, at, F, from, to, T, 4, sketch); break;
-            case 3: distance_group(t, at, F, from, to, T, 3, sketch); break;
-            case 2: distance_group(t, at, F, from, to, T, 2, sketch); break;
-            default: distance_group(t, at, F, from, to, T, 1, sketch);
+            case 5: distance_group(t, at, F, to, T, 5); break;
+            case 4: distance_group(t, at, F, to, T, 4); break;
+            case 3: distance_group(t, at, F, to, T, 3); break;
+            case 2: distance_group(t, at, F, to, T, 2); break;
+            default: distance_group(t, at, F, to, T, 1);
             }
             c = end;
         }
-}
-
-static void distances(tile t, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F, double *d2)
-{
-    each_distance(t, T, padded, v, C, F, NULL, d2, 0);
-}
-
-/* offset_c + x . v_c: which is least is worth knowing, the numbers themselves are not. */
-static void sketch(tile t, int64_t T, int64_t padded, const double *v, int64_t C, int64_t F, const double *offset,
-                   double *score)
-{
-    each_distance(t, T, padded, v, C, F, offset, score, 1);
 }

@@ -61,13 +61,13 @@ INLINE reals lesser(reals a, reals b) { return a < b ? a : b; }
 
 #if LANES == 8 && defined(__AVX512F__)
 /* Nearly x y + z: fused, so not for anything that shows. */
-INLINE reals about(reals x, reals y, reals z) { return _mm512_fmadd_pd(x, y, z); }
+INLINE reals nearly(reals x, reals y, reals z) { return _mm512_fmadd_pd(x, y, z); }
 INLINE reals gathered(const double *p, const uint64_t *at)
 {
     return _mm512_i64gather_pd(_mm512_loadu_si512(at), p, 8);
 }
 #else
-INLINE reals about(reals x, reals y, reals z) { return x * y + z; }
+INLINE reals nearly(reals x, reals y, reals z) { return x * y + z; }
 INLINE reals gathered(const double *p, const uint64_t *at)
 {
     double lane[LANES];
@@ -79,8 +79,14 @@ INLINE reals gathered(const double *p, const uint64_t *at)
 }
 #endif
 
-INLINE reals load(const double *p) { reals x; memcpy(&x, p, sizeof x); return x; }
-INLINE void store(double *p, reals x) { memcpy(p, &x, sizeof x); }
+#if LANES > 1
+typedef double loose __attribute__((vector_size(8 * LANES), aligned(8), may_alias)); /* anywhere in memory */
+INLINE reals load(const double *p) { return *(const loose *)p; }
+INLINE void store(double *p, reals x) { *(loose *)p = x; }
+#else
+INLINE reals load(const double *p) { return *p; }
+INLINE void store(double *p, reals x) { *p = x; }
+#endif
 
 #if LANES == 8
 #if defined(__clang__) || __GNUC__ >= 12
@@ -92,6 +98,26 @@ INLINE words evens(words a, words b) { return LANES_OF(a, b, 0, 8, 2, 10, 4, 12,
 INLINE words odds(words a, words b) { return LANES_OF(a, b, 1, 9, 3, 11, 5, 13, 7, 15); }
 INLINE words even_pairs(words a, words b) { return LANES_OF(a, b, 0, 1, 4, 5, 8, 9, 12, 13); }
 INLINE words odd_pairs(words a, words b) { return LANES_OF(a, b, 2, 3, 6, 7, 10, 11, 14, 15); }
+#endif
+
+#if LANES == 8
+/* Eight rows of eight columns, turned in place: x[i] holds what was column i. */
+INLINE void turn(words x[8])
+{
+    words y[8];
+    for (int i = 0; i < 8; i += 2) {
+        y[i] = evens(x[i], x[i + 1]);
+        y[i + 1] = odds(x[i], x[i + 1]);
+    }
+    for (int odd = 0; odd < 2; odd++) {
+        words a = even_pairs(y[odd], y[2 + odd]), b = even_pairs(y[4 + odd], y[6 + odd]);
+        words c = odd_pairs(y[odd], y[2 + odd]), d = odd_pairs(y[4 + odd], y[6 + odd]);
+        x[odd] = even_pairs(a, b);
+        x[4 + odd] = odd_pairs(a, b);
+        x[2 + odd] = even_pairs(c, d);
+        x[6 + odd] = odd_pairs(c, d);
+    }
+}
 #endif
 
 INLINE uint64_t bits_of(double x) { uint64_t b; memcpy(&b, &x, 8); return b; }

@@ -23,127 +23,162 @@ static void hard_weights(const uint64_t *label, int64_t T, int64_t padded, int64
             w[c * T + r] = label[r] == (uint64_t)c ? 1.0 : 0.0;
 }
 
-/* The search for the nearest of many centres. A sketch of d2 - |x|^2, a third of the work, names it; only where two
- * sketched scores lie within rounding of each other are all distances computed. So the sketch may use fused operations:
- * it decides nothing that the strict distances would decide otherwise. */
+/* The search for the nearest of many centres. A sketch, a small part of the work, names it; where more than one centre
+ * lies within the sketch's margin, the strict distances of those decide. So the sketch may round as it likes: it decides
+ * nothing that the strict distances would decide otherwise. */
 typedef struct {
-    int64_t C, F, T, asked, doubtful;
+    int64_t C, F, T, most;
+    uint64_t asked, doubtful;
     int sketching;
     const double *v;
-    double *around, *slope, *offset, *shifted, *norm, spread;
+    sketch sketch;
+    uint32_t *first, *doubt;
+    float *limit;
+    uint64_t *row, *center;
+    double *d2;
 } search;
 
-#define MANY 16 /* centres from which the sketch pays */
+#define MANY_CENTERS 8 /* from here on the sketch pays, */
+#define MANY_TERMS 256 /* if each row has so many terms: measured */
 
-static int64_t search_size(int64_t C, int64_t F, int64_t T) { return C < MANY ? 0 : F + C * F + C + T * F + T; }
+static int worth_sketching(int64_t C, int64_t F, int64_t T)
+{
+    return C >= MANY_CENTERS && C * F >= MANY_TERMS && F <= WIDEST && C < INT32_MAX && T > STEP;
+}
+
+/* Pairs of a row and a centre in doubt that a tile may have before all its distances are computed instead. */
+static int64_t most_pairs(int64_t C, int64_t T) { return T * ((C + 7) / 8) / STEP * STEP + STEP; }
+
+#define SEARCH_PIECES (SKETCH_PIECES + 6)
+static int64_t search_size(int64_t C, int64_t F, int64_t T)
+{
+    return worth_sketching(C, F, T) ? sketch_size(C, F, T) + 3 * (T + 1) / 2 + 3 * most_pairs(C, T) + 3 : 0;
+}
 
 static void search_open(search *s, arena *memory, const double *v, int64_t C, int64_t F, int64_t T)
 {
-    const search begun = {.C = C, .F = F, .T = T, .v = v, .sketching = v && C >= MANY};
+    const search begun = {.C = C, .F = F, .T = T, .most = most_pairs(C, T), .v = v};
     *s = begun;
-    if (!s->sketching)
+    if (!v || !worth_sketching(C, F, T))
         return;
-    s->around = take(memory, F);
-    s->slope = take(memory, C * F);
-    s->offset = take(memory, C);
-    s->shifted = take(memory, T * F);
-    s->norm = take(memory, T);
-    for (int64_t f = 0; f < F; f++) {
-        s->around[f] = 0.0;
-        for (int64_t c = 0; c < C; c++)
-            s->around[f] += v[c * F + f] / (double)C;
-    }
-    for (int64_t c = 0; c < C; c++) {
-        s->offset[c] = 0.0;
-        for (int64_t f = 0; f < F; f++) {
-            const double away = v[c * F + f] - s->around[f];
-            s->slope[c * F + f] = -2.0 * away;
-            s->offset[c] += away * away;
+    s->first = take(memory, (T + 1) / 2);
+    s->doubt = take(memory, (T + 1) / 2);
+    s->limit = take_floats(memory, T);
+    s->row = take(memory, s->most);
+    s->center = take(memory, s->most);
+    s->d2 = take(memory, s->most);
+    s->sketching = sketch_open(&s->sketch, memory, v, C, F, T);
+}
+
+/* sum += (x - v)^2 over some columns for LANES rows from r on, each to its own centre, columns in their order. */
+INLINE reals add_own(reals sum, tile t, int64_t r, const double *v, int64_t F, const uint64_t *label, int64_t across)
+{
+#if LANES == 8
+    if (across == 8) {
+        words at[8];
+        for (int i = 0; i < 8; i++)
+            at[i] = bits(load(v + label[r + i] * (uint64_t)F));
+        turn(at);
+        for (int j = 0; j < 8; j++) {
+            const reals away = load(t.x + j * t.apart + r) - from_bits(at[j]);
+            sum = sum + away * away;
         }
-        if (s->offset[c] > s->spread)
-            s->spread = s->offset[c];
+        return sum;
+    }
+#endif
+    uint64_t begin[LANES];
+    for (int i = 0; i < LANES; i++)
+        begin[i] = label[r + i] * (uint64_t)F;
+    for (int64_t j = 0; j < across; j++) {
+        const reals away = load(t.x + j * t.apart + r) - gathered(v + j, begin);
+        sum = sum + away * away;
+    }
+    return sum;
+}
+
+/* The squared distances of rows to their own centres. */
+static void own_distances(const search *s, tile t, int64_t padded, const uint64_t *label, double *d2)
+{
+    memset(d2, 0, (size_t)padded * 8);
+    for (int64_t f = 0; f < s->F; f += 8, t.x += 8 * t.apart) {
+        const double *v = s->v + f;
+        for (int64_t r = 0; r < padded; r += LANES)
+            store(d2 + r, s->F - f >= 8 ? add_own(load(d2 + r), t, r, v, s->F, label, 8)
+                                        : add_own(load(d2 + r), t, r, v, s->F, label, s->F - f));
     }
 }
 
-/* x' = x - around, and |x'|^2. */
-static void shift(search *s, tile t, int64_t padded)
+/* The strict distances of the pairs in doubt; their number is rounded up to whole steps. */
+static void pair_distances(search *s, tile t, int64_t pairs)
 {
-    for (int64_t r = 0; r < padded; r += STEP) {
-        reals norm[ABREAST];
-        EACH norm[j] = splat(0.0);
+    for (int64_t p = pairs; p % STEP; p++)
+        s->row[p] = s->center[p] = 0;
+    for (int64_t p = 0; p < pairs; p += STEP) {
+        reals sum[ABREAST];
+        uint64_t begin[STEP];
+        for (int i = 0; i < STEP; i++)
+            begin[i] = s->center[p + i] * (uint64_t)s->F;
+        EACH sum[j] = splat(0.0);
         for (int64_t f = 0; f < s->F; f++)
             EACH {
-                reals x = load(t.x + f * t.apart + r + j * LANES) - splat(s->around[f]);
-                norm[j] = norm[j] + x * x;
-                store(s->shifted + f * s->T + r + j * LANES, x);
+                reals away = gathered(t.x + f * t.apart, s->row + p + j * LANES) - gathered(s->v + f, begin + j * LANES);
+                sum[j] = sum[j] + away * away;
             }
-        EACH store(s->norm + r + j * LANES, norm[j]);
+        EACH store(s->d2 + p + j * LANES, sum[j]);
     }
 }
 
-/* Labels of STEP rows from their scores, and whether all of them are beyond doubt.
- * With u = 2^-53, a score errs by at most (4 F + 10) u (|x'|^2 + 2 max |v'|^2), whether products are fused or not, and
- * a strict distance by 2 (F + 3) u times the same; twice their sum is below 16 (F + 8) u. Twice that again, and a
- * term for what underflow may lose, is the margin asked for. An overflow anywhere leaves the row in doubt. */
-static int beyond_doubt(const search *s, const double *score, const double *norm, uint64_t *label)
+/* Lists the pairs in doubt, and counts them; -1 where they are too many. */
+static int64_t list_pairs(search *s, int64_t padded)
 {
-    const reals relative = splat((double)(s->F + 8) * 0x1p-48), spread = splat(2.0 * s->spread);
-    double sure[STEP];
-    EACH {
-        reals best = load(score + j * LANES), second = splat(INFINITY), index = from_bits(splat_word(0));
-        for (int64_t c = 1; c < s->C; c++) {
-            reals d = load(score + c * s->T + j * LANES);
-            second = lesser(second, if_below(d, best, best, d));
-            index = if_below(d, best, from_bits(splat_word((uint64_t)c)), index);
-            best = lesser(d, best);
-        }
-        reals margin = relative * (load(norm + j * LANES) + spread) + splat(0x1p-960);
-        store(sure + j * LANES, if_below(margin, second - best, splat(1.0), splat(0.0)));
-        memcpy(label + j * LANES, &index, sizeof index);
-    }
-    double all = 1.0;
-    for (int i = 0; i < STEP; i++)
-        all *= sure[i];
-    return all == 1.0;
+    int64_t pairs = 0;
+    for (int64_t r = 0; r < padded; r++)
+        if (s->doubt[r])
+            for (int64_t c = 0; c < s->C; c++)
+                if (!(s->sketch.score[c * s->sketch.T + r] > s->limit[r])) {
+                    if (pairs == s->most - STEP)
+                        return -1;
+                    s->row[pairs] = (uint64_t)r;
+                    s->center[pairs++] = (uint64_t)c;
+                }
+    return pairs;
 }
 
-/* The squared distances of STEP rows to their own centres, features in their order. */
-static void distance_to_label(const search *s, tile t, const uint64_t *label, double *d2)
+/* Labels of a tile's rows from a sketch; 0 where it leaves too much in doubt, and then there is no further sketch if that
+ * was no exception. */
+static int sketched_labels(search *s, tile t, int64_t padded, uint64_t *label)
 {
-    reals sum[ABREAST];
-    uint64_t row[STEP];
-    for (int i = 0; i < STEP; i++)
-        row[i] = label[i] * (uint64_t)s->F;
-    EACH sum[j] = splat(0.0);
-    for (int64_t f = 0; f < s->F; f++)
-        EACH {
-            reals away = load(t.x + f * t.apart + j * LANES) - gathered(s->v + f, row + j * LANES);
-            sum[j] = sum[j] + away * away;
-        }
-    EACH store(d2 + j * LANES, sum[j]);
+    draw(&s->sketch, t, padded);
+    read_off(&s->sketch, padded, s->first, s->limit, s->doubt);
+    const int64_t pairs = list_pairs(s, padded);
+    s->asked += (uint64_t)(padded * s->C);
+    s->doubtful += (uint64_t)(pairs < 0 ? padded * s->C : pairs);
+    s->sketching = 8 * s->doubtful <= s->asked;
+    if (pairs < 0)
+        return 0;
+    for (int64_t r = 0; r < padded; r++)
+        label[r] = s->first[r];
+    pair_distances(s, t, pairs);
+    for (int64_t p = 0, least = 0; p < pairs; p++) {
+        if (p == 0 || s->row[p] != s->row[p - 1] || s->d2[p] < s->d2[least])
+            least = p;
+        label[s->row[p]] = s->center[least];
+    }
+    return 1;
+}
+
+/* Labels of a tile's rows. Returns whether `least` holds their squared distances, too: a sketch does not give them. */
+static int find_labels(search *s, tile t, int64_t padded, double *d2, double *least, uint64_t *label)
+{
+    if (s->sketching && sketched_labels(s, t, padded, label))
+        return 0;
+    distances(t, s->T, padded, s->v, s->C, s->F, d2);
+    nearest(d2, s->T, padded, s->C, least, label);
+    return 1;
 }
 
 static void find_nearest(search *s, tile t, int64_t padded, double *d2, double *least, uint64_t *label)
 {
-    const int64_t T = s->T;
-    if (!s->sketching) {
-        distances(t, T, padded, s->v, s->C, s->F, d2);
-        nearest(d2, T, padded, s->C, least, label);
-        return;
-    }
-    const tile moved = {s->shifted, T};
-    shift(s, t, padded);
-    sketch(moved, T, padded, s->slope, s->C, s->F, s->offset, d2);
-    for (int64_t r = 0; r < padded; r += STEP, t.x += STEP) {
-        s->asked++;
-        if (beyond_doubt(s, d2 + r, s->norm + r, label + r)) {
-            distance_to_label(s, t, label + r, least + r);
-        } else {
-            s->doubtful++;
-            distances(t, T, STEP, s->v, s->C, s->F, d2 + r);
-            nearest(d2 + r, T, STEP, s->C, least + r, label + r);
-        }
-    }
-    if (s->doubtful > 8 && 4 * s->doubtful > s->asked)
-        s->sketching = 0;
+    if (!find_labels(s, t, padded, d2, least, label))
+        own_distances(s, t, padded, label, least);
 }

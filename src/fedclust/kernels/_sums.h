@@ -61,13 +61,6 @@ INLINE void ring_add(uint64_t *limbs, uint64_t n)
     limbs[1] += (limbs[0] < n) + (n >> 63 ? ~(uint64_t)0 : 0);
 }
 
-/* Where the tile after this one lies, so that it travels while this one is summed. */
-typedef struct {
-    const char *data;
-    ptrdiff_t stride;
-    int size;
-} upcoming;
-
 /* How the rounding constants of the pull lie in memory: one row for each centre, or (apart = 0) one for all. */
 typedef struct {
     const double *M;
@@ -156,70 +149,58 @@ INLINE void add_up(const double *x, int64_t padded, double M, uint64_t *sum, con
 
 #define ACROSS 8 /* columns that are turned into rows together */
 
-/* Eight rows of eight columns, turned: out[i] holds row i. */
-INLINE void turn(const uint64_t in[ACROSS][8], uint64_t out[8][ACROSS])
-{
-#if LANES == 8
-    words x[8], y[8];
-    memcpy(x, in, sizeof x);
-    for (int i = 0; i < 8; i += 2) {
-        y[i] = evens(x[i], x[i + 1]);
-        y[i + 1] = odds(x[i], x[i + 1]);
-    }
-    for (int odd = 0; odd < 2; odd++) {
-        words a = even_pairs(y[odd], y[2 + odd]), b = even_pairs(y[4 + odd], y[6 + odd]);
-        words c = odd_pairs(y[odd], y[2 + odd]), d = odd_pairs(y[4 + odd], y[6 + odd]);
-        x[odd] = even_pairs(a, b);
-        x[4 + odd] = odd_pairs(a, b);
-        x[2 + odd] = even_pairs(c, d);
-        x[6 + odd] = odd_pairs(c, d);
-    }
-    memcpy(out, x, sizeof x);
-#else
-    for (int i = 0; i < 8; i++)
-        for (int j = 0; j < ACROSS; j++)
-            out[i][j] = in[j][i];
-#endif
-}
-
 /* sum[label of r][f] += x[f][r] for up to eight columns: they become rows, and each joins its cluster's sums in one
- * stroke. Missing columns count as zeros, and reach at most ACROSS sums too far. */
+ * stroke. Missing columns count as zeros, and reach at most ACROSS sums too far. With centres v, the squared distances of
+ * rows to their own centres grow by these columns on the way. */
 INLINE void pull_across(tile t, const uint64_t *label, int64_t n, int64_t F, const double *M, uint64_t *sum,
-                        upcoming next, const int64_t across, const int plain)
+                        upcoming next, const double *v, double *d2, const int64_t across, const int plain)
 {
+    for (int64_t r = 0; r < (v ? n : 0); r += LANES)
+        store(d2 + r, add_own(load(d2 + r), t, r, v, F, label, across));
     for (int64_t r = 0; r < n; r += 8) {
-        uint64_t column[ACROSS][8] = {{0}}, row[8][ACROSS];
-        for (int64_t j = 0; j < across; j++) {
-            for (int i = 0; i < 8; i += LANES) {
-                reals term = load(t.x + j * t.apart + r + i);
-                words b = plain ? bits(term) : bits(term + splat(M[j]));
-                memcpy(&column[j][i], &b, sizeof b);
-            }
-            if (next.data)
-                AHEAD(next.data + j * next.stride + r * next.size);
+        for (int64_t j = 0; j < (next.data ? across : 0); j++)
+            AHEAD(next.data + j * next.stride + r * next.size);
+#if LANES == 8
+        words row[8];
+        for (int64_t j = 0; j < 8; j++) {
+            const reals term = j < across ? load(t.x + j * t.apart + r) : splat(0.0);
+            row[j] = bits(plain || j >= across ? term : term + splat(M[j]));
         }
-        turn((const uint64_t(*)[8])column, row);
+        turn(row);
+        for (int i = 0; i < 8 && i < n - r; i++) {
+            uint64_t *to = sum + label[r + i] * (uint64_t)F;
+            words before;
+            memcpy(&before, to, sizeof before);
+            before = join(before, row[i], plain);
+            memcpy(to, &before, sizeof before);
+        }
+#else
+        uint64_t row[8][ACROSS] = {{0}};
+        for (int64_t j = 0; j < across; j++)
+            for (int i = 0; i < 8; i++) {
+                const double term = t.x[j * t.apart + r + i];
+                row[i][j] = bits_of(plain ? term : term + M[j]);
+            }
         for (int64_t i = 0; i < smaller(8, n - r); i++) {
             uint64_t *to = sum + label[r + i] * (uint64_t)F;
-            for (int j = 0; j < ACROSS; j += LANES) {
-                words a, b;
-                memcpy(&a, to + j, sizeof a);
-                memcpy(&b, &row[i][j], sizeof b);
-                a = join(a, b, plain);
-                memcpy(to + j, &a, sizeof a);
-            }
+            for (int j = 0; j < ACROSS; j++)
+                to[j] = joined(to[j], row[i][j], plain);
         }
+#endif
     }
 }
 
 INLINE void pull_rows(tile t, const uint64_t *label, int64_t n, int64_t F, const double *M, uint64_t *sum,
-                      upcoming next, const int plain)
+                      upcoming next, const double *v, double *d2, const int plain)
 {
     for (int64_t f = 0; f < F; f += ACROSS) {
-        if (F - f >= ACROSS)
-            pull_across(t, label, n, F, M + f, sum + f, next, ACROSS, plain);
+        const double *at = v ? v + f : NULL;
+        if (F - f < ACROSS)
+            pull_across(t, label, n, F, M + f, sum + f, next, at, d2, F - f, plain);
+        else if (v)
+            pull_across(t, label, n, F, M + f, sum + f, next, at, d2, ACROSS, plain);
         else
-            pull_across(t, label, n, F, M + f, sum + f, next, F - f, plain);
+            pull_across(t, label, n, F, M + f, sum + f, next, NULL, NULL, ACROSS, plain);
         t.x += ACROSS * t.apart;
         if (next.data)
             next.data += ACROSS * next.stride;

@@ -3,6 +3,8 @@
 #include "_lanes.h"
 #include "_elementary.h"
 #include "_distances.h"
+#include "_floats.h"
+#include "_sketch.h"
 #include "_nearest.h"
 #include "_memberships.h"
 #include "_sums.h"
@@ -32,7 +34,7 @@ static int sweep_open(sweep_state *s, const sweep_job *job)
     const int shared = job->plain || same_in_each_cluster(job->pull_unit, C, F);
     const int64_t constants = shared ? F : C * F, sums = C * (F + 1) + ACROSS;
     const int64_t sought = job->rule == HARD ? search_size(C, F, T) : 0;
-    if (!arena_open(&s->memory, (size_t)(T * (F + 2 * C + 2) + constants + sums + 3 * C + sought), 15))
+    if (!arena_open(&s->memory, (size_t)(T * (F + 2 * C + 2) + constants + sums + 3 * C + sought), 10 + SEARCH_PIECES))
         return -1;
     s->T = T;
     s->pending = 0;
@@ -113,6 +115,19 @@ static upcoming tile_after(const sweep_job *job, int64_t b, int64_t row)
     return next;
 }
 
+/* Labels of a tile's rows; they join their cluster's sums, and their distances the objective. */
+INLINE void sweep_rows(sweep_state *s, const sweep_job *job, tile t, int64_t n, upcoming next, const int plain)
+{
+    const int64_t padded = up_to_step(n);
+    const int known = find_labels(&s->search, t, padded, s->d2, s->objective, s->label);
+    if (!known)
+        memset(s->objective, 0, (size_t)padded * 8);
+    for (int64_t r = 0; r < n; r++)
+        s->count[s->label[r]]++;
+    pull_rows(t, s->label, n, job->F, s->pull_M.M, s->pull, next, known ? NULL : job->centers, s->objective, plain);
+    memset(s->objective + n, 0, (size_t)(padded - n) * 8);
+}
+
 /* Weights of a tile's rows, zero for the padding, and each row's part of the objective. */
 static void weigh(sweep_state *s, const sweep_job *job, tile t, int64_t b, int64_t row, int64_t n)
 {
@@ -127,8 +142,7 @@ static void weigh(sweep_state *s, const sweep_job *job, tile t, int64_t b, int64
         fuzzy_weights(s->d2, T, padded, job->C, job->m, s->w, s->objective);
     } else {
         find_nearest(&s->search, t, padded, s->d2, s->objective, s->label);
-        if (!s->by_rows)
-            hard_weights(s->label, T, padded, job->C, s->w);
+        hard_weights(s->label, T, padded, job->C, s->w);
     }
     for (int64_t r = n; r < padded; r++) {
         s->objective[r] = 0.0;
@@ -142,12 +156,10 @@ INLINE void sweep_tile(sweep_state *s, const sweep_job *job, int64_t b, int64_t 
     const int64_t T = s->T, padded = up_to_step(n);
     const tile t = tile_of(job->blocks + b, job->F, row, n, s->spare, T);
     const upcoming next = tile_after(job, b, row + T);
-    weigh(s, job, t, b, row, n);
     if (s->by_rows) {
-        for (int64_t r = 0; r < n; r++)
-            s->count[s->label[r]]++;
-        pull_rows(t, s->label, n, job->F, s->pull_M.M, s->pull, next, plain);
+        sweep_rows(s, job, t, n, next, plain);
     } else {
+        weigh(s, job, t, b, row, n);
         for (int64_t c = 0; c < job->C; c++)
             add_up(s->w + c * T, padded, s->mass_M[c], s->mass + c, plain);
         pull(t, s->w, T, padded, job->C, job->F, s->pull_M, s->pull, next, plain);
@@ -181,7 +193,7 @@ static int nearest_rows(const rows_job *job)
 {
     const int64_t C = job->C, F = job->F, all = job->block.rows, T = tile_rows(F, C, all);
     arena memory;
-    if (!arena_open(&memory, (size_t)(T * (F + C + 2) + search_size(C, F, T)), 9))
+    if (!arena_open(&memory, (size_t)(T * (F + C + 2) + search_size(C, F, T)), 4 + SEARCH_PIECES))
         return -1;
     double *spare = take(&memory, T * F), *d2 = take(&memory, T * C), *least = take(&memory, T);
     uint64_t *label = take(&memory, T);
