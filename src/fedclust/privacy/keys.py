@@ -67,8 +67,13 @@ def agreed(private: bytes, public: bytes) -> bytes:
 
 
 def derived(secret: bytes, *purpose: bytes | str | int) -> bytes:
-    """A key for one purpose (HKDF-Expand, one block)."""
-    return hmac.digest(secret, framed(*purpose) + b"\x01", "sha256")
+    """A key for one purpose."""
+    return expanded(secret, framed(*purpose))
+
+
+def expanded(secret: bytes, info: bytes) -> bytes:
+    """HKDF-Expand, one block."""
+    return hmac.digest(secret, info + b"\x01", "sha256")
 
 
 def framed(*parts: bytes | str | int) -> bytes:

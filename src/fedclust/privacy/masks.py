@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from fedclust.core.release import Release
-from fedclust.core.ring import Exact
+from fedclust.core.ring import ONES, Exact, total
 from fedclust.core.types import Limbs, PartyId
 from fedclust.privacy.keys import digest
 
@@ -34,36 +34,31 @@ class Mask:
 
     def __init__(self, cells: int) -> None:
         self.limbs: Limbs = np.zeros((cells, 2), np.uint64)
-        self._nothing = bytes(16 * cells)
 
-    def add(self, key: bytes) -> None:
-        """Add the stream of a key."""
-        stream = self._stream(key)
-        self.limbs[:, 0] += stream[:, 0]
-        self.limbs[:, 1] += stream[:, 1] + (self.limbs[:, 0] < stream[:, 0])
+    def add(self, *keys: bytes) -> None:
+        """Add the streams of keys."""
+        if keys:
+            self.limbs = added(self.limbs, _streams(keys, len(self.limbs)))
 
-    def take(self, key: bytes) -> None:
-        """Take the stream of a key away."""
-        stream = self._stream(key)
-        borrow = self.limbs[:, 0] < stream[:, 0]
-        self.limbs[:, 0] -= stream[:, 0]
-        self.limbs[:, 1] -= stream[:, 1] + borrow
-
-    def _stream(self, key: bytes) -> Limbs:
-        # The key is used for this stream alone, so the nonce may be zero.
-        data = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(self._nothing)
-        return np.frombuffer(data, "<u8").reshape(-1, 2)
+    def take(self, *keys: bytes) -> None:
+        """Take the streams of keys away."""
+        if keys:
+            self.limbs = added(self.limbs, negative(_streams(keys, len(self.limbs))))
 
 
 def pairwise(party: PartyId, keys: Mapping[PartyId, bytes], cells: int) -> Mask:
     """The mask of a party from the key it shares with each other one; the masks of all add up to nothing."""
     mask = Mask(cells)
-    for other, key in keys.items():
-        if party < other:
-            mask.add(key)
-        else:
-            mask.take(key)
+    mask.add(*(key for other, key in keys.items() if party < other))
+    mask.take(*(key for other, key in keys.items() if party > other))
     return mask
+
+
+def _streams(keys: Sequence[bytes], cells: int) -> Limbs:
+    """The sum of the streams of keys, each of which serves this stream alone, so that its nonce may be zero."""
+    nothing = bytes(16 * cells)
+    data = b"".join(Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(nothing) for key in keys)
+    return total([Exact(limbs, ONES) for limbs in np.frombuffer(data, "<u8").reshape(len(keys), cells, 2)]).limbs
 
 
 def cells_of(release: Release) -> int:
