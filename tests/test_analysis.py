@@ -52,12 +52,12 @@ def test_every_partition_is_described_alike():
 
 
 def test_what_left_is_what_the_ledgers_hold():
-    fed = fc.Federation.local({"a": X[:50], "b": X[50:]}, policy={"a": "standard", "b": "none"})
+    fed = fc.Federation.local({"a": X[:50], "b": X[50:]}, policy={"a": Policy("own", min_rows=5), "b": "none"})
     found = describe(fc.CMeans(3, start=START).fit(fed), fed)["left"]
     for party, own in fed.traffic().items():
         assert {name: found["sites"][party][name] for name in own} == own
         assert sum(question["bytes"][party] for question in found["questions"]) == own["bytes"]
-    assert found["sites"]["a"]["policy"] == "standard"
+    assert found["sites"]["a"]["policy"] == "own"
     names = {question["name"]: question for question in found["questions"]}
     assert names["composition.composition"]["fields"][0]["leaves"] == "each"
     assert all(field["why"] for question in names.values() for field in question["fields"])
@@ -71,7 +71,7 @@ def test_units_are_told_where_they_were_declared():
 
 def test_small_counts_stay_hidden_beside_the_totals():
     rows = {"a": np.r_[X[:30], X[30:32]], "b": X[30:60], "c": X[60:]}
-    found = described(rows, fc.CMeans(3, start=START), policy="standard")
+    found = described(rows, fc.CMeans(3, start=START), policy="standard", aggregation="secure")
     cells = found["composition"]["sites"]
     assert None in cells["a"]
     for cluster in range(3):

@@ -5,6 +5,7 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms import vertical
+from fedclust.site.policy import Policy
 from fedclust.testing import Faulty
 
 
@@ -123,7 +124,7 @@ def test_prediction_over_columns_is_a_total_too():
 
 
 def test_sites_with_a_policy_keep_their_slices():
-    model = fc.CMeans(3, start="box").fit(columns(table(), [0, 1], [2, 3], policy="standard"))
+    model = fc.CMeans(3, start="box").fit(columns(table(), [0, 1], [2, 3], policy=Policy("own")))
     assert not hasattr(model, "cluster_centers_")
     assert "Each site keeps its slice of the centres; this model has none of its own." in model.notes_
     assert len(model.labels_) == 90

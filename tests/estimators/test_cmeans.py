@@ -9,6 +9,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedclust as fc
+from fedclust.site.policy import Policy
 
 
 @parametrize_with_checks([fc.CMeans(), fc.FuzzyCMeans(), fc.FuzzyCMeans(m=1.5, start="box", scale="standardise")])
@@ -175,8 +176,8 @@ def test_a_federation_that_cannot_be_is_refused(sites, options, sentence):
 def test_a_site_below_its_policys_floor_ends_a_lossless_run_by_name():
     sites = {"tiny": rows()[:4], "large": rows()}
     with pytest.raises(fc.QuorumLost, match="tiny: it holds fewer rows than its policy lets take part"):
-        fc.CMeans(3).fit(fc.Federation.local(sites, policy="standard"))
-    model = fc.CMeans(3, quorum=1).fit(fc.Federation.local(sites, policy="standard"))
+        fc.CMeans(3).fit(fc.Federation.local(sites, policy=Policy("own", min_rows=5)))
+    model = fc.CMeans(3, quorum=1).fit(fc.Federation.local(sites, policy=Policy("own", min_rows=5)))
     assert np.array_equal(
         model.cluster_centers_, fc.CMeans(3).fit(fc.Federation.local({"large": rows()})).cluster_centers_
     )

@@ -14,7 +14,7 @@ from fedclust.preprocessing import standardise
 from fedclust.preprocessing.bounds import Columns
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding, Turn
-from fedclust.site.policy import PROFILES
+from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.sources import open_source, survey
 from fedclust.site.sources.surveying import taking_part
 
@@ -111,7 +111,7 @@ def test_a_column_without_a_value_anywhere_is_refused_by_name():
 def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
     X = np.ones((12, 2))
     X[:9, 0] = NAN
-    fed = fc.Federation.local({"a": X, "b": np.ones((12, 2)) * 5}, policy="standard")
+    fed = fc.Federation.local({"a": X, "b": np.ones((12, 2)) * 5}, policy=Policy("own", min_rows=5))
     with pytest.raises(fc.QuorumLost) as lost:
         fc.CMeans(2, start="box", missing="drop").fit(fed)
     assert lost.value.missing == {"a": "too-few-rows"}

@@ -26,8 +26,8 @@ def desk(rows=20, policy=PROFILES["none"], **options):
     return Desk(Holding("clinic", source), policy, **options)
 
 
-def call(name="bounds.rows", message=None, step=1, want="total", run="r"):
-    return Call(run, step, name, Columns(2) if message is None else message, want, ("clinic",))
+def call(name="bounds.rows", message=None, step=1, want="total", run="r", others=("east", "west")):
+    return Call(run, step, name, Columns(2) if message is None else message, want, ("clinic", *others))
 
 
 @dataclass(frozen=True)

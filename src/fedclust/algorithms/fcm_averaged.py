@@ -25,7 +25,7 @@ from fedclust.algorithms import fcm_local, start
 from fedclust.algorithms.model import Fitted, Round
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, handler, report, total
-from fedclust.core.release import Release, additive, shown
+from fedclust.core.release import ROWS, Release, additive, shown
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats
@@ -50,7 +50,9 @@ class Alone:
 
 @dataclass(frozen=True)
 class LocalCenters(Release):
-    centers: Floats = shown("this party's own centres, weighted means of its rows, to be clustered with the others'")
+    centers: Floats = shown(
+        "this party's own centres, weighted means of its rows, to be clustered with the others'", kind="points"
+    )
 
 
 @handler(releases=LocalCenters)
@@ -63,9 +65,9 @@ def local_centers(site: Site, ask: Alone) -> LocalCenters:
 
 @dataclass(frozen=True)
 class Weighted(Release):
-    mass: Exact = additive("the memberships of each cluster")
+    mass: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
     pull: Exact = additive("the centres that parties found, times their memberships")
-    silent: Exact = additive("how many sites had too few rows to take part")
+    silent: Exact = additive("how many sites had too few rows to take part", kind="facts", least=0.0, most=ROWS)
 
 
 @handler(releases=Weighted)

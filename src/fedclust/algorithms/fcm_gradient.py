@@ -26,7 +26,7 @@ from fedclust.algorithms import fcm_local
 from fedclust.algorithms.model import Fitted, Round, frobenius
 from fedclust.core.errors import RunFailed
 from fedclust.core.protocol import Protocol, handler, report, total
-from fedclust.core.release import Release, additive
+from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats, Units
@@ -58,9 +58,9 @@ class Step:
 
 @dataclass(frozen=True)
 class Slope(Release):
-    rows: Exact = additive("the number of rows in all")
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
     gradient: Exact = additive("each party's gradient, times its rows")
-    objective: Exact = additive("the weighted squared distances to the centres")
+    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
 
 
 @handler(releases=Slope)

@@ -62,7 +62,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Cost(Release):
-    objective: Exact = additive("the weighted squared distances to the centres")
+    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
 
 
 @handler(releases=Cost)

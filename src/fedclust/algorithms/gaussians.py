@@ -12,13 +12,13 @@ before it is added: the sums do not depend on blocks or sites.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedclust.core.errors import OutOfBounds
-from fedclust.core.protocol import handler
+from fedclust.core.protocol import handler, tallied
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, limbs_of, power_above
 from fedclust.core.site import Site, View
@@ -78,13 +78,25 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Moments(Release):
-    mass: Exact = additive("the weight of each component of each mixture")
+    mass: Exact = additive("the weight of each component of each mixture", cells=True)
     pull: Exact = additive("the weighted sums of the rows of each component, and of their squares")
     log: Exact = additive("the log-likelihood of each mixture")
     entropy: Exact = additive("how undecided each mixture leaves the rows")
 
 
-@handler(releases=Moments)
+def behind(site: Site, ask: Sweep) -> Floats:
+    """What the rows weigh in each component of each mixture."""
+    return np.concatenate([tallied(_weights(site, ask, g)) for g in ask.mixtures], axis=1)
+
+
+def _weights(site: Site, ask: Sweep, g: Gaussians) -> Iterator[Floats]:
+    for block in site.blocks(ask.view):
+        x = half(within(np.asarray(block, np.float64), ask.reach), g.part, ask.seed)
+        white = whiten(x, ask.root) if ask.root is not None and g.family == "EEE" else x
+        yield _responsibilities(scores(g, white), hard=_nearest(g))[0]
+
+
+@handler(releases=Moments, behind=behind)
 def moments(site: Site, ask: Sweep) -> Moments:
     """One sweep over the rows for all mixtures."""
     units = [ask.units(g) for g in ask.mixtures]

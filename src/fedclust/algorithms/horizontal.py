@@ -16,17 +16,19 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Moved, Notes, Round, frobenius
-from fedclust.core.protocol import Protocol, handler, heard, report
-from fedclust.core.release import Release, additive
+from fedclust.core.protocol import Protocol, handler, heard, report, tallied
+from fedclust.core.release import ROW_BITS, ROWS, Release, additive, together
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, PartyId, Units
+from fedclust.core.types import Array, Bools, Floats, PartyId, Units
 from fedclust.kernels import cmeans, distances, fcm
 from fedclust.kernels import sums as exact
+from fedclust.kernels.partial import weights
 from fedclust.kernels.sums import Sums
 
 BITS = 51  # a term is rounded to 2^-51 of its bound
@@ -71,13 +73,38 @@ Sweep = Callable[[Centers, tuple[PartyId, ...] | None], Protocol[Moved]]
 
 @dataclass(frozen=True)
 class Moments(Release):
-    mass: Exact = additive("the weight of each cluster")
+    mass: Exact = additive("the weight of each cluster", cells=True)
     pull: Exact = additive("the weighted sum of the rows of each cluster")
-    objective: Exact = additive("the weighted squared distances to the centres")
-    hidden: Exact = additive("how many cells were suppressed, how many sites abstained")
+    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
+    hidden: Exact = additive(
+        "how many cells were suppressed, how many sites abstained", kind="facts", least=0.0, most=ROWS
+    )
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Moments], ask: Centers) -> Bools:
+        """Besides: a cluster's sum is at most its weight times a column's bound, the objective 2^reach for each row."""
+        mass = together(parts, "mass").floats()[..., None]
+        return super().plausible(parts, ask) & within_reach(parts, ask.view, mass) & objective_within(parts, ask.reach)
 
 
-@handler(releases=Moments)
+def within_reach(parts: Sequence[Any], view: View, mass: Floats) -> Bools:
+    """Whether |pull_cf| <= mass_cf 2^e_f; each row's term may be off by half a unit."""
+    pull = together(parts, "pull")
+    most = mass * np.ldexp(1.0, view.exponents) + np.ldexp(1.0, pull.unit + ROW_BITS)
+    return np.asarray((np.abs(pull.floats()) <= most).all(axis=(1, 2)))
+
+
+def objective_within(parts: Sequence[Any], reach: int) -> Bools:
+    """Whether the objective is at most 2^reach for each row there may be."""
+    return np.asarray(together(parts, "objective").floats() <= 2.0 ** (reach + ROW_BITS))
+
+
+def behind(site: Site, ask: Centers) -> Floats:
+    """What the rows weigh in each cluster: u^m, or one for the nearest."""
+    return tallied(weights(distances.squared(block, ask.centers), ask.m) for block in site.blocks(ask.view))
+
+
+@handler(releases=Moments, behind=behind)
 def moments(site: Site, ask: Centers) -> Moments:
     """One sweep over the rows."""
     mass, pull, objective = ask.units

@@ -12,20 +12,21 @@ Paper: Hathaway and Bezdek, "Fuzzy c-means clustering of incomplete data", 2001 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from fedclust.algorithms import start
-from fedclust.algorithms.horizontal import BITS, DEEPEST, Centers, deeper, nearer
+from fedclust.algorithms.horizontal import BITS, DEEPEST, Centers, deeper, nearer, objective_within, within_reach
 from fedclust.algorithms.model import Moved
-from fedclust.core.protocol import Protocol, each, handler, heard
-from fedclust.core.release import Release, additive, shown
+from fedclust.core.protocol import Protocol, each, handler, heard, tallied
+from fedclust.core.release import Release, additive, shown, together
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, PartyId, Units
-from fedclust.kernels.partial import PartialSums, accumulate
+from fedclust.core.types import Array, Bools, Floats, PartyId, Units
+from fedclust.kernels.partial import AT_ONCE, PartialSums, accumulate, squared, weights
 from fedclust.preprocessing import standardise
 
 
@@ -55,13 +56,36 @@ def farthest(view: View, centers: Floats) -> int:
 
 @dataclass(frozen=True)
 class PartialMoments(Release):
-    mass: Exact = additive("the weight of each cluster")
-    share: Exact = additive("for each cluster and column, the weight of the rows that have the column")
+    mass: Exact = additive("the weight of each cluster", cells=True)
+    share: Exact = additive("for each cluster and column, the weight of the rows that have the column", cells=True)
     pull: Exact = additive("for each cluster and column, the weighted sum of the values that are there")
-    objective: Exact = additive("the weighted squared partial distances to the centres")
+    objective: Exact = additive("the weighted squared partial distances to the centres", least=0.0)
+
+    @classmethod
+    def plausible(cls, parts: Sequence[PartialMoments], ask: Places) -> Bools:
+        """Besides, as for rows without gaps: no sum exceeds the weight of its cluster times the bound of a column."""
+        share = together(parts, "share").floats()
+        return super().plausible(parts, ask) & within_reach(parts, ask.view, share) & objective_within(parts, ask.reach)
 
 
-@handler(releases=PartialMoments)
+def behind(site: Site, ask: Places) -> Floats:
+    """What the rows weigh in each cluster, and in each cluster and column that they have."""
+    return tallied(
+        _weights(block[:, at : at + AT_ONCE], ask) for block in site.blocks(ask.view) for at in _starts(block)
+    )
+
+
+def _starts(block: Array) -> range:
+    return range(0, block.shape[1], AT_ONCE)
+
+
+def _weights(block: Array, ask: Places) -> Floats:
+    own = weights(squared(block, ask.centers), ask.m)
+    there = ~np.isnan(block)
+    return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, block.shape[1])])
+
+
+@handler(releases=PartialMoments, behind=behind)
 def moments(site: Site, ask: Places) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
@@ -118,7 +142,9 @@ class Filled:
 
 @dataclass(frozen=True)
 class Candidates(Release):
-    points: Floats = shown("points whose every coordinate is a mean of five values, or the mean over all sites")
+    points: Floats = shown(
+        "points whose every coordinate is a mean of five values, or the mean over all sites", kind="points"
+    )
 
 
 @handler(releases=Candidates)

@@ -7,6 +7,7 @@ careful  k-means++ at each party, each chosen row replaced by the mean of its 5 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, each_to, handler
 from fedclust.core.release import Release, shown
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, PartyId
+from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels import distances
 from fedclust.preprocessing import standardise
 
@@ -34,7 +35,20 @@ class Wish:
 
 @dataclass(frozen=True)
 class Candidates(Release):
-    points: Floats = shown("means of at least five rows each, or points drawn at random; where to start from")
+    points: Floats = shown(
+        "means of at least five rows each, or points drawn at random; where to start from", kind="points"
+    )
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Candidates], ask: Wish) -> Bools:
+        """Besides: no more points than were asked for, in every column, at most thrice as far out as any row."""
+        most = 3 * np.ldexp(1.0, ask.view.exponents)  # a mean and twice a standard deviation
+        shapes = [own.points.ndim == 2 and own.points.shape[1] == len(most) for own in parts]
+        near = [
+            fits and len(own.points) <= ask.count and (np.abs(own.points) <= most).all()
+            for own, fits in zip(parts, shapes, strict=True)
+        ]
+        return np.asarray(super().plausible(parts, ask) & np.array(near, bool))
 
 
 def box(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None) -> Protocol[Floats]:

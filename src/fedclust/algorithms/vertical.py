@@ -18,7 +18,7 @@ import numpy as np
 from fedclust.algorithms.model import Fitted, Notes, Round
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Keep, Protocol, alone, each, each_to, handler, report, total
-from fedclust.core.release import Done, Release, additive, shown
+from fedclust.core.release import ROWS, Done, Release, additive, shown
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
@@ -79,14 +79,16 @@ def prepare(site: Site, ask: Prepare) -> Keep[Done]:
 
 @dataclass(frozen=True)
 class Slice(Release):
-    centers: Floats = shown("this party's slice of the centres; never asked for between organisations")
-    origin: Floats | None = shown("how this party centred its columns")
-    spread: Floats | None = shown("how this party scaled its columns")
+    centers: Floats = shown("this party's slice of the centres; never asked for between organisations", kind="points")
+    origin: Floats | None = shown("how this party centred its columns", kind="points")
+    spread: Floats | None = shown("how this party scaled its columns", kind="points")
 
 
 @dataclass(frozen=True)
 class Reach(Release):
-    marks: Exact = additive("how many columns reach each power of two, to agree on a unit")
+    marks: Exact = additive(
+        "how many columns reach each power of two, to agree on a unit", kind="facts", least=0.0, most=ROWS
+    )
 
 
 @handler(releases=Reach)
@@ -131,7 +133,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Distances(Release):
-    d2: Exact = additive("squared distances, clusters by rows")
+    d2: Exact = additive("squared distances, clusters by rows", least=0.0)
 
 
 @handler(releases=Distances)

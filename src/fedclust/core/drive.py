@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from typing import Protocol as Structural
 
+import numpy as np
+
 from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
-from fedclust.core.errors import JournalError, QuorumLost
+from fedclust.core.errors import JournalError, QuorumLost, RunFailed
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
 from fedclust.core.protocol import ALL, Ask, AtStep, Opening, Protocol, Quorum, Report, needed
+from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Release)
 Reply = Sealed | Refusal
 Watch = Callable[[Mapping[str, Any]], None]
 
@@ -102,6 +106,8 @@ class Coordinator:
         replies = self._exchange(calls, need)
         if ask.want == "total":
             replies = alike(replies)
+        if ask.masks is None:
+            replies = possible(ask.who.release, calls, replies)
         sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
         missing = {
             party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
@@ -177,12 +183,47 @@ def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapp
 
 def alike(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
     """Replies that can be added: one in other shapes or units than most becomes a refusal under its party's name."""
-    forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, Sealed)}
+    forms = {party: _form(r.release) for party, r in replies.items() if isinstance(r, Sealed)}
     if len(set(forms.values())) <= 1:
         return replies
     usual, _ = Counter(forms.values()).most_common(1)[0]
     odd = {party for party, form in forms.items() if form != usual}
     return {party: Refusal(party, "odd-answer") if party in odd else reply for party, reply in replies.items()}
+
+
+def _form(release: Any) -> tuple[object, ...]:
+    return (type(release), *release.form()) if isinstance(release, Release) else (type(release),)
+
+
+def possible(
+    kind: type[Release], calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
+) -> Mapping[PartyId, Reply]:
+    """Replies that can be true; another becomes a refusal under its party's name."""
+    sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
+    odd = {party: "odd-answer" for party, release in sealed.items() if type(release) is not kind}
+    for party in odd:
+        del sealed[party]
+    if sealed:
+        first = calls[next(iter(sealed))]
+        if first.want == "total":
+            sound = kind.plausible(list(sealed.values()), first.message)
+        else:
+            sound = np.array([kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()])
+        if not sound.all():
+            odd |= {party: "impossible-answer" for party, good in zip(sealed, sound, strict=True) if not good}
+    if not odd:
+        return replies
+    return {party: Refusal(party, odd[party]) if party in odd else reply for party, reply in replies.items()}
+
+
+def checked(release: R, ask: Any) -> R:
+    """A sum that was opened, if it can be true: of which party a masked one is false nobody can say."""
+    if not release.plausible([release], ask)[0]:
+        raise RunFailed(
+            f"a sum of {type(release).__qualname__} is impossible: a site sent what cannot be, and masks hide which. "
+            "Look at each site's trouble.log; run the study in plain mode on data that may be shared to find it"
+        )
+    return release
 
 
 def _digest(calls: Mapping[PartyId, Call]) -> bytes:

@@ -49,6 +49,11 @@ class Call:
     def digest(self) -> bytes:
         return hashlib.sha256(self.packed).digest()
 
+    @cached_property
+    def question(self) -> str:
+        """A digest of what is asked, whenever and of whomever."""
+        return hashlib.sha256(self.handler.encode() + b"\0" + wire.encode(self.message)).hexdigest()[:32]
+
     @classmethod
     def decode(cls, data: bytes) -> Call:
         e = wire.decode(Envelope, data)
@@ -98,6 +103,19 @@ class Refusal:
 REMEDIES = {
     "too-few-rows": "it holds fewer rows than its policy lets take part",
     "handler-not-allowed": "its policy does not allow this question",
+    "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
+    "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
+    "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
+    "weights-not-allowed": "its policy lets no weights of a model leave",
+    "too-many-calls": "its policy lets no more questions be answered in one run",
+    "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "
+    "rounds, or use secure aggregation",
+    "abstains": "too few rows are behind a number, or one row is most of it, so its policy keeps it out of this run; "
+    "ask for fewer clusters, or use secure aggregation",
+    "another-cohort": "it answered this question for another set of sites before; the difference would show a site",
+    "cohort-too-close": "the sites asked differ by fewer than its policy allows from those of an earlier sum; ask all "
+    "again, or use plain mode",
+    "not-approved": "its steward has not approved this study as it is; approve it anew with fedclust site plan",
     "not-a-sum": "it was asked for its own answer where only a sum may leave",
     "bad-data": "its data cannot be used; its own log says why",
     "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
@@ -107,5 +125,6 @@ REMEDIES = {
     "answer-changed": "its rows are not those it first answered this question with; put them back as they were",
     "failed": "an error at the site; its own log says which",
     "odd-answer": "its answer had another shape or unit than the others'; all must run the same version of fedclust",
+    "impossible-answer": "its answer cannot be true: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
 }

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
 
 from fedclust.core.errors import QuorumLost
 from fedclust.core.release import Release
 from fedclust.core.site import Site
-from fedclust.core.types import Array, PartyId
+from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
 M = TypeVar("M")
@@ -35,6 +37,10 @@ class Keep(Generic[R]):
     memory: Mapping[str, Array]
 
 
+Behind = Callable[[Site, M], Floats]
+"""What is behind the cells of an answer, in the order of its fields: sum, sum of squares and largest of the weights."""
+
+
 @dataclass(frozen=True)
 class Handler(Generic[M, R]):
     """One question a site can answer."""
@@ -43,20 +49,26 @@ class Handler(Generic[M, R]):
     answer: Callable[[Site, M], R | Keep[R]]
     message: type[M]
     release: type[R]
+    behind: Behind[M] | None = None  # None: every row in a cell weighs one
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}
 
 
-def handler(*, releases: type[R]) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
-    """Register a pure function `(site, message) -> release` under its module's and its own name."""
+def handler(
+    *, releases: type[R], behind: Behind[M] | None = None
+) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
+    """Register a pure function `(site, message) -> release` under its module's and its own name.
+
+    `behind` finds what rows weigh in the cells of a release where they do not all weigh one; only sites ask it.
+    """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
         hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]
         name = f"{answer.__module__.rpartition('.')[2]}.{answer.__name__}"
         if name in HANDLERS:
             raise ValueError(f"two handlers are called {name}")
-        HANDLERS[name] = Handler(name, answer, hints[1], releases)
+        HANDLERS[name] = Handler(name, answer, hints[1], releases, behind)
         return HANDLERS[name]
 
     return register
@@ -177,6 +189,20 @@ def rewrite(protocol: Protocol[T], lower: Callable[[Ask], Protocol[Any]]) -> Pro
             answer = (yield from lower(effect)) if isinstance(effect, Ask) else (yield effect)
         except QuorumLost as lost:
             failure = lost
+
+
+def tallied(blocks: Iterable[Floats]) -> Floats:
+    """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
+
+    >>> tallied([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
+    [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
+    """
+    sums = [np.stack([w.sum(axis=1), (w * w).sum(axis=1), w.max(axis=1, initial=0.0)]) for w in blocks]
+    if not sums:
+        return np.zeros((3, 0))
+    total = np.sum(sums, axis=0)
+    total[2] = np.max([own[2] for own in sums], axis=0)
+    return np.asarray(total, np.float64)
 
 
 def needed(quorum: Quorum, asked: int) -> int:

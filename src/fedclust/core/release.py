@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from fedclust.core import ring
+from fedclust.core.types import Bools
+
+Kind = Literal["facts", "counts", "sums", "points", "weights"]
+ROW_BITS = 36
+ROWS = 2.0**ROW_BITS  # more than any site holds
 
 
 @dataclass(frozen=True)
@@ -15,22 +24,29 @@ class Disclosure:
 
     combine: Literal["sum", "each", "letters"]
     why: str = ""
-    cells: bool = False  # counts of rows, of which the gate hides small ones
+    cells: bool = False  # how many rows are behind each number, or what they weigh: a site has a floor for it
+    kind: Kind = "facts"  # "facts" tell nothing of single rows, "points" and "weights" need the site's consent
+    least: float = -math.inf
+    most: float = math.inf
 
 
-def additive(why: str = "") -> Any:
-    """A field of which the coordinator needs the sum only."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("sum", why)})
+def additive(
+    why: str = "", *, cells: bool = False, kind: Kind = "sums", least: float = -math.inf, most: float = math.inf
+) -> Any:
+    """A field of which the coordinator needs the sum only; no true answer, and no sum of them, leaves its bounds."""
+    if cells:
+        least, most = 0.0, ROWS
+    return dataclasses.field(metadata={"disclosure": Disclosure("sum", why, cells, kind, least, most)})
 
 
-def shown(why: str) -> Any:
+def shown(why: str, *, kind: Kind = "facts") -> Any:
     """A field the coordinator sees party by party, and why it must."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("each", why)})
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, kind=kind)})
 
 
 def counted(why: str) -> Any:
     """Counts of rows that the coordinator sees party by party; the gate puts `HIDDEN` where a count is too small."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, cells=True)})
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, cells=True, kind="counts")})
 
 
 def letters(why: str) -> Any:
@@ -57,9 +73,41 @@ class Release:
         return tuple(getattr(self, name).form for name in self.schema())
 
     @classmethod
+    def plausible(cls, parts: Sequence[Any], ask: Any) -> Bools:  # noqa: ARG003
+        """Which of several answers of one form can be true: finite, and within the bounds their fields declare."""
+        sound = np.ones(len(parts), bool)
+        for name, d in cls.schema().items():
+            if d.combine == "each":
+                sound &= [_finite(getattr(part, name)) for part in parts]
+            elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
+                values = together(parts, name).floats().reshape(len(parts), -1)
+                sound &= ((values >= d.least) & (values <= d.most)).all(axis=1)
+        return sound
+
+    @classmethod
     def total(cls, parts: list[Any]) -> Any:
         """The answer of all parties together."""
         return cls(*(ring.total([getattr(part, name) for part in parts]) for name in cls.schema()))
+
+
+def together(parts: Sequence[Any], name: str) -> ring.Exact:
+    """One field of several answers of one form, side by side."""
+    return ring.Exact(np.stack([getattr(part, name).limbs for part in parts]), getattr(parts[0], name).unit)
+
+
+def numbers_in(release: Release) -> int:
+    """How many numbers that sum or describe rows an answer holds; facts are none."""
+    return sum(
+        getattr(release, name).limbs.size // 2 if d.combine == "sum" else np.size(getattr(release, name))
+        for name, d in release.schema().items()
+        if d.kind != "facts"
+    )
+
+
+def _finite(value: object) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not (isinstance(value, np.ndarray) and value.dtype.kind == "f") or bool(np.isfinite(value).all())
 
 
 _SCHEMAS: dict[type[Release], dict[str, Disclosure]] = {}

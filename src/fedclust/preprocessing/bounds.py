@@ -12,7 +12,7 @@ import numpy as np
 
 from fedclust.core.errors import DataError, OutOfBounds
 from fedclust.core.protocol import Protocol, handler, total
-from fedclust.core.release import Release, additive
+from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats, Ints
@@ -30,7 +30,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows(Release):
-    rows: Exact = additive("the number of rows in all")
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
 
 
 @handler(releases=Rows)
@@ -48,7 +48,9 @@ def count(columns: int, missing: str = "refuse") -> Protocol[int]:
 
 @dataclass(frozen=True)
 class Marks(Release):
-    marks: Exact = additive("for each column, how many parties reach each power of two")
+    marks: Exact = additive(
+        "for each column, how many parties reach each power of two", kind="facts", least=0.0, most=ROWS
+    )
 
 
 @handler(releases=Marks)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, handler, total
-from fedclust.core.release import Release, additive, shown
+from fedclust.core.release import ROWS, Release, additive, shown
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site
 from fedclust.core.types import PartyId
@@ -29,9 +29,14 @@ class How:
 
 @dataclass(frozen=True)
 class Left(Release):
-    rows: int = shown("the number of the site's rows that take part, so that the result can name who lost how many")
-    left_out: int = shown("the number of the site's rows left out for their gaps, so that the result can name it")
-    gaps: int = shown("the number of values the site's rows lack, so that the result can name it")
+    rows: int = shown(
+        "the number of the site's rows that take part, so that the result can name who lost how many",
+        kind="counts",
+    )
+    left_out: int = shown(
+        "the number of the site's rows left out for their gaps, so that the result can name it", kind="counts"
+    )
+    gaps: int = shown("the number of values the site's rows lack, so that the result can name it", kind="counts")
 
 
 @handler(releases=Left)
@@ -42,8 +47,8 @@ def census(site: Site, ask: How) -> Left:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Gaps(Release):
-    gaps: Exact = additive("how many values each column lacks in all")
-    rows: Exact = additive("the number of rows in all, those left out included")
+    gaps: Exact = additive("how many values each column lacks in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive("the number of rows in all, those left out included", kind="facts", least=0.0, most=ROWS)
 
 
 @handler(releases=Gaps)

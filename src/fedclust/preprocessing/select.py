@@ -40,7 +40,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Products(Release):
-    both: Exact = additive("for each pair of columns, how many rows have both")
+    both: Exact = additive("for each pair of columns, how many rows have both", cells=True)
     sums: Exact = additive("for each pair, the sum of the first column over the rows that have both")
     squares: Exact = additive("for each pair, the sum of squares of the first column over the rows that have both")
     products: Exact = additive("for each pair, the sum of products over the rows that have both")

@@ -5,15 +5,16 @@ One pass over sums of squares is wrong at large offsets; the second total is of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedclust.core.protocol import Protocol, handler, heard
-from fedclust.core.release import Release, additive
+from fedclust.core.release import ROW_BITS, Release, additive, together
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, Ints, Limbs, PartyId, Units
+from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import sums
 
 BITS = 51
@@ -31,8 +32,20 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Spread(Release):
-    counts: Exact = additive("how many values each column has")
+    counts: Exact = additive("how many values each column has", cells=True)
     sums: Exact = additive("a sum per column")
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Spread], ask: Deviation) -> Bools:
+        """Besides: a sum is at most its count times the largest term, and one of squares is not negative."""
+        counts, sums = together(parts, "counts").floats(), together(parts, "sums")
+        largest = np.ldexp(1.0, ask.view.exponents)
+        if ask.mean is not None:
+            largest = (largest + np.abs(ask.mean)) ** 2
+        most = counts * largest + np.ldexp(1.0, sums.unit + ROW_BITS)
+        least = -most if ask.mean is None else np.zeros_like(most)
+        values = sums.floats()
+        return super().plausible(parts, ask) & ((values >= least) & (values <= most)).all(axis=1)
 
 
 @handler(releases=Spread)

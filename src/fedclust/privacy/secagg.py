@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from fedclust.core.drive import checked
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, QuorumLost
 from fedclust.core.protocol import ALL, Ask, Mail, Opening, Protocol, Quorum, each, rewrite
@@ -37,9 +38,10 @@ def masked(release: R, call: Call, vault: Vault, party: PartyId) -> R:
         purpose = ("mask", name)
         only_once(vault, name, call)
     pairs = masks.neighbours(party, call.cohort, salt(call.run, name))
+    info = keys.framed(*purpose)
     mask = masks.pairwise(
         party,
-        {other: keys.derived(pair(vault, name, other, roster.offers[other].mask), *purpose) for other in pairs},
+        {other: keys.expanded(pair(vault, name, other, roster.offers[other].mask), info) for other in pairs},
         masks.cells_of(release),
     )
     if not lasting(name):
@@ -69,14 +71,13 @@ class Secure:
             if ask.want != "total" or not self.sums:
                 return (yield ask)
             if wanted == ALL:
-                return (yield from self._keyed(ask))
+                return possible((yield from self._keyed(ask)), ask)
             asked = self.parties if ask.among is None else ask.among
-            return (
-                yield Opening(
-                    lambda step: recoverable(replace(ask, among=asked, quorum=wanted), f"once-{step}", run),
-                    ask.who.release,
-                )
+            opened = yield Opening(
+                lambda step: recoverable(replace(ask, among=asked, quorum=wanted), f"once-{step}", run),
+                ask.who.release,
             )
+            return possible(opened, ask)
 
         return rewrite(protocol, lower)
 
@@ -110,6 +111,11 @@ class Secure:
             except QuorumLost:
                 self.lasting = None
         return (yield from steps())
+
+
+def possible(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:
+    """A sum that was opened, and who is in it, if it can be true."""
+    return checked(opened[0], ask.message), opened[1]
 
 
 def _any_message(ask: Ask) -> Any:

@@ -14,6 +14,7 @@ from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBou
 from fedclust.core.protocol import HANDLERS, Keep, Mail
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import blind, letters
+from fedclust.site.approval import Approval
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
@@ -46,9 +47,10 @@ class Desk:
         folder: Path | None = None,
         durable: bool = True,
         vaults: Callable[[], Vaults] | None = None,
+        approval: Approval | None = None,
     ) -> None:
         self.holding = holding
-        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults)
+        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults, approval)
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
@@ -111,6 +113,8 @@ class Desk:
             message = letters.opened(message, call, turn.vault, self.party)
         answer = handler.answer(turn, message)
         release = answer.release if isinstance(answer, Keep) else answer
+        if code := self.gate.judge(call, handler, release, turn):
+            return Refusal(self.party, code)
         sealed = self.gate.seal(call, handler, release, veil)
         if isinstance(answer, Keep):
             self._remember(call, sealed, dict(answer.memory))

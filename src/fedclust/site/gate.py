@@ -9,13 +9,15 @@ from typing import Any
 
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Sealed
-from fedclust.core.errors import AnswerChanged, KeysRefused
+from fedclust.core.errors import AnswerChanged, KeysRefused, OutOfBounds
 from fedclust.core.protocol import Handler
-from fedclust.core.release import Release
+from fedclust.core.release import Release, numbers_in
+from fedclust.core.site import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import letters, secagg
 from fedclust.privacy.blind import Veil
 from fedclust.site import guards
+from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger
 from fedclust.site.policy import Policy
 from fedclust.site.vault import RunVault, Vaults
@@ -25,17 +27,61 @@ class Gate:
     """Enforces a policy: first on the question, then, by what it writes down, on the answer."""
 
     def __init__(
-        self, party: PartyId, policy: Policy, ledger: Ledger, vaults: Callable[[], Vaults] | None = None
+        self,
+        party: PartyId,
+        policy: Policy,
+        ledger: Ledger,
+        vaults: Callable[[], Vaults] | None = None,
+        approval: Approval | None = None,
     ) -> None:
         self.party = party
         self.policy = policy
         self.ledger = ledger
         self.vaults = vaults
+        self.approval = approval
+        self.rules = guards.ALWAYS if policy.lax else guards.ENTRY
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
         """The code to refuse a question with, or None."""
-        question = guards.Question(call, handler, self.policy, rows)
-        return next((code for guard in guards.ENTRY if (code := guard(question)) is not None), None)
+        question = self._question(call, handler, rows)
+        code = next((code for guard in self.rules if (code := guard(question)) is not None), None)
+        if code is None and self.approval is not None and not self.approval.covers(call, self.policy, question.tally):
+            return "not-approved"
+        return code
+
+    def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
+        """The code to keep an answer in with, or None. A site that keeps one in abstains from the rest of the run."""
+        if call.masks is not None and call.want == "total":
+            if not release.plausible([release], call.message)[0]:
+                raise OutOfBounds("this answer cannot be true, so it is not hidden in a sum")
+            return None
+        if self.policy.lax:
+            return None
+        answer = guards.Answer(self._question(call, handler, site.rows), release, site)
+        code = next((code for guard in guards.LEAVING if (code := guard(answer)) is not None), None)
+        if code is not None:
+            self.ledger.write(replace(self._entry(call), abstained=code))
+        return code
+
+    def _question(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.Question:
+        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run))
+
+    def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
+        return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)
+
+    def _accounted(self, entry: Entry, call: Call, release: Release) -> Entry:
+        """An entry with what the rules count."""
+        if self.policy.lax:
+            return entry
+        opened = guards.summed_over(call) or ()
+        masked = call.want == "total" and call.masks is not None
+        return replace(
+            entry,
+            numbers=0 if masked else numbers_in(release),
+            question=call.question,
+            cohort="\n".join(sorted(call.cohort)) if masked else "",
+            opened="\n".join(sorted(opened)),
+        )
 
     def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> Sealed:
         """What travels. The ledger has it before the engine does."""
@@ -49,9 +95,7 @@ class Gate:
             else Sealed(self.party, call.run, call.step, veil.carrier, veil.over(hidden))
         )
         answer = "" if call.masks is None else hashlib.sha256(wire.encode(covered)).hexdigest()
-        entry = Entry(
-            call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), sealed.size, answer
-        )
+        entry = self._accounted(self._entry(call, sealed.size, answer), call, covered)
         before = self.ledger.last(call.run)
         if before is not None and (before.step, before.call) == (entry.step, entry.call) and before.answer != answer:
             raise AnswerChanged("the same question would get another answer under the same mask")
@@ -72,8 +116,14 @@ class Gate:
         return hide(release, call, self.vault(call.run), self.party)
 
     def _covered(self, release: Release) -> Release:
-        """The release with small counts of rows hidden."""
-        cells = [name for name, disclosure in release.schema().items() if disclosure.cells]
-        if not cells or not self.policy.min_rows:
+        """The release with small counts of rows hidden, and the others rounded, where they are displayed."""
+        shown = {name: d for name, d in release.schema().items() if d.combine == "each" and d.kind == "counts"}
+        if not shown or self.policy.lax:
             return release
-        return replace(release, **{n: guards.hide_small(getattr(release, n), self.policy.min_rows) for n in cells})
+        changed = {}
+        for name, disclosure in shown.items():
+            counts = getattr(release, name)
+            if disclosure.cells:
+                counts = guards.hide_small(counts, self.policy.min_cell)
+            changed[name] = guards.rounded(counts, self.policy.rounding) if self.policy.rounding else counts
+        return replace(release, **changed)

@@ -10,9 +10,15 @@ import numpy as np
 
 from fedclust.core.envelope import Call
 from fedclust.core.protocol import Handler
-from fedclust.core.release import HIDDEN
-from fedclust.core.types import Ints
-from fedclust.site.policy import Policy
+from fedclust.core.release import HIDDEN, Release, numbers_in
+from fedclust.core.site import Site
+from fedclust.core.types import Floats, Ints
+from fedclust.privacy.recovery import consent
+from fedclust.privacy.roster import lasting
+from fedclust.site.ledger import Tally
+from fedclust.site.policy import STRENGTH, Policy
+
+NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
 
 
 @dataclass(frozen=True)
@@ -23,6 +29,20 @@ class Question:
     handler: Handler[Any, Any]
     policy: Policy
     rows: int
+    tally: Tally
+
+    @property
+    def masked_sum(self) -> bool:
+        return self.call.want == "total" and self.call.masks is not None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a guard may look at before the answer leaves as the site's own."""
+
+    question: Question
+    release: Release
+    site: Site
 
 
 Guard = Callable[[Question], str | None]
@@ -46,6 +66,110 @@ def sums_only(q: Question) -> str | None:
     return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
 
 
+def still_in(q: Question) -> str | None:
+    """A site that abstained stays out of the run: a gap in one round only would show what it hides."""
+    return q.tally.abstained
+
+
+def enough_parties(q: Question) -> str | None:
+    """Of a sum of two, each knows the other's part."""
+    few = q.call.want == "total" and len(set(q.call.cohort)) < q.policy.min_parties
+    return "too-few-parties" if few else None
+
+
+def strong_enough(q: Question) -> str | None:
+    """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled."""
+    if q.policy.aggregation == "blind" and not q.call.veiled:
+        silent = all(d.kind == "facts" for d in q.handler.release.schema().values()) and q.call.want != "total"
+        return None if silent else "aggregation-too-weak"
+    if q.call.want != "total":
+        return None
+    return "aggregation-too-weak" if STRENGTH[mode(q.call)] < STRENGTH[q.policy.aggregation] else None
+
+
+def consented(q: Question) -> str | None:
+    """Points and weights leave on their own only where the site agreed."""
+    kinds = {d.kind for d in q.handler.release.schema().values()}
+    if "points" in kinds and not q.policy.points:
+        return "points-not-allowed"
+    return "weights-not-allowed" if "weights" in kinds and not q.policy.weights else None
+
+
+def seldom_enough(q: Question) -> str | None:
+    """A run has so many questions and no more."""
+    return "too-many-calls" if q.policy.max_calls and q.tally.calls >= q.policy.max_calls else None
+
+
+def one_cohort(q: Question) -> str | None:
+    """The same sum with and without a site is that site's answer, in whatever run."""
+    if not (q.masked_sum and q.policy.one_cohort):
+        return None
+    before = q.tally.cohort_of(q.call.question)
+    return "another-cohort" if before is not None and before != frozenset(q.call.cohort) else None
+
+
+def cohorts_apart(q: Question) -> str | None:
+    """Sums of one run over sets of sites that differ by one or two nearly are those sites' sums."""
+    asked = summed_over(q.call)
+    if asked is None or not q.policy.cohort_gap:
+        return None
+    close = any(0 < len(asked ^ other) < q.policy.cohort_gap for other in q.tally.cohorts)
+    return "cohort-too-close" if close else None
+
+
+def mode(call: Call) -> str:
+    """Under what a sum travels."""
+    return "blind" if call.veiled else "plain" if call.masks is None else "secure"
+
+
+def summed_over(call: Call) -> frozenset[str] | None:
+    """The sites whose masked sum an answer to this call helps to open, or None.
+
+    Where sites may leave on the way, that is decided only when the others agree on who answered.
+    """
+    if call.handler == consent.name:
+        return frozenset(call.message.parties)
+    opens = call.want == "total" and call.masks is not None and lasting(call.masks)
+    return frozenset(call.cohort) if opens else None
+
+
+def cells(a: Answer) -> str | None:
+    """Enough rows are behind each number, and none is most of it; else the site abstains."""
+    policy = a.question.policy
+    if not policy.heavy:
+        return None
+    mass = _cells(a.release)
+    if not ((mass > 0) & (mass < policy.heavy)).any():
+        return None  # the sum of weights is at most the effective size, for no weight exceeds one
+    found = _behind(a, mass)
+    some = found[0] > 0
+    total, squares, largest = found[:, some]
+    if (total**2 < NEAR * policy.min_cell * squares).any():
+        return "abstains"
+    return "abstains" if policy.max_share and (NEAR * largest > policy.max_share * total).any() else None
+
+
+def numbers(a: Answer) -> str | None:
+    """In all rounds of a run, fewer numbers leave than would do to solve for the rows."""
+    q = a.question
+    if not q.policy.max_ratio or q.call.question in q.tally.questions:
+        return None
+    count = q.tally.numbers + numbers_in(a.release)
+    return "too-many-numbers" if count > q.policy.max_ratio * q.rows * max(1, len(a.site.columns)) else None
+
+
+def _cells(release: Release) -> Floats:
+    fields = [getattr(release, name) for name, d in release.schema().items() if d.cells and d.combine == "sum"]
+    return np.concatenate([field.floats().ravel() for field in fields]) if fields else np.zeros(0)
+
+
+def _behind(a: Answer, mass: Floats) -> Floats:
+    """Sum, sum of squares and largest of the weights in each cell."""
+    if a.question.handler.behind is not None:
+        return a.question.handler.behind(a.site, a.question.call.message)
+    return np.stack([mass, mass, np.minimum(mass, 1.0)])
+
+
 def hide_small(counts: Ints, floor: int) -> Ints:
     """Counts with every one from 1 to floor - 1 hidden.
 
@@ -61,4 +185,27 @@ def hide_small(counts: Ints, floor: int) -> Ints:
     return np.where(hidden, HIDDEN, counts)
 
 
-ENTRY: tuple[Guard, ...] = (allowed, enough_rows, sums_only)
+def rounded(counts: Any, step: int) -> Any:
+    """Counts to the nearest multiple of a step, half of it up; hidden ones stay hidden.
+
+    >>> rounded(np.array([12, 13, -1]), 5).tolist(), rounded(7, 5)
+    ([10, 15, -1], 5)
+    """
+    found = np.where(np.asarray(counts) == HIDDEN, HIDDEN, (2 * np.asarray(counts) + step) // (2 * step) * step)
+    return found.astype(np.int64) if isinstance(counts, np.ndarray) else int(found)
+
+
+ALWAYS: tuple[Guard, ...] = (allowed, sums_only)  # what a site without rules of its own still keeps to
+ENTRY: tuple[Guard, ...] = (
+    still_in,
+    allowed,
+    enough_rows,
+    sums_only,
+    enough_parties,
+    strong_enough,
+    consented,
+    seldom_enough,
+    one_cohort,
+    cohorts_apart,
+)
+LEAVING: tuple[Callable[[Answer], str | None], ...] = (cells, numbers)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections import Counter
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedclust.core.errors import DataError
@@ -17,7 +18,10 @@ START = "fedclust ledger 1"
 class Entry:
     """One answer that left: to which question, as a sum or on its own, how many bytes.
 
-    `answer` is a digest of what a mask hid, so that the mask never hides anything else.
+    `answer` is a digest of what a mask hid, so that the mask never hides anything else. Where rules count them:
+    `numbers` left on their own, `question` is a digest of what was asked, `cohort` names the sites that a masked sum
+    was asked of, `opened` those whose sum this answer helps to open. An entry with `abstained` is of an answer that
+    did not leave, and says why none will in this run.
     """
 
     run: str
@@ -28,6 +32,40 @@ class Entry:
     call: str
     size: int
     answer: str = ""
+    numbers: int = 0
+    question: str = ""
+    cohort: str = ""
+    opened: str = ""
+    abstained: str = ""
+
+
+@dataclass
+class Tally:
+    """What a run has had so far; `answered_for` is of all runs."""
+
+    answered_for: dict[str, frozenset[str]]
+    calls: int = 0
+    by_handler: Counter[str] = field(default_factory=Counter)
+    numbers: int = 0
+    questions: set[str] = field(default_factory=set)
+    cohorts: set[frozenset[str]] = field(default_factory=set)
+    abstained: str | None = None
+
+    def cohort_of(self, question: str) -> frozenset[str] | None:
+        """The sites for whose masked sum a question was answered."""
+        return self.answered_for.get(question)
+
+    def add(self, entry: Entry) -> None:
+        self.calls += 1
+        self.by_handler[entry.handler] += 1
+        if entry.cohort:
+            self.answered_for[entry.question] = frozenset(entry.cohort.split("\n"))
+        if entry.opened:
+            self.cohorts.add(frozenset(entry.opened.split("\n")))
+        if entry.question not in self.questions:
+            self.numbers += entry.numbers
+        if entry.question:
+            self.questions.add(entry.question)
 
 
 class Ledger:
@@ -37,6 +75,8 @@ class Ledger:
         self._durable = durable
         self.entries: list[Entry] = []
         self._last: dict[str, Entry] = {}
+        self._tallies: dict[str, Tally] = {}
+        self._answered_for: dict[str, frozenset[str]] = {}
         self._chain = START
         self._path = None if folder is None else folder / "ledger.jsonl"
         if self._path is not None:
@@ -69,7 +109,19 @@ class Ledger:
                 file.truncate(before)
                 raise
 
+    def tally(self, run: str) -> Tally:
+        """What a run has had so far; an answer sent again after a crash counts once."""
+        if run not in self._tallies:
+            self._tallies[run] = Tally(self._answered_for)
+        return self._tallies[run]
+
     def _add(self, entry: Entry) -> None:
+        if entry.abstained:
+            self.tally(entry.run).abstained = entry.abstained
+            return
+        before = self._last.get(entry.run)
+        if before is None or (before.step, before.call) != (entry.step, entry.call):
+            self.tally(entry.run).add(entry)
         self.entries.append(entry)
         self._last[entry.run] = entry
 

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
 
 from fedclust.core.errors import StudyError
+
+Aggregation = Literal["plain", "secure", "blind"]
+STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Rules a gate enforces. `handlers` None allows every question this version knows, but those `withheld`."""
+    """Rules a gate enforces, each by a number or a yes; 0 is no rule. The page "Site policy" says why each is there.
+
+    `handlers` None allows every question this version knows, but those `withheld`.
+    """
 
     name: str
-    min_rows: int = 0
+    min_rows: int = 0  # at the site
+    min_cell: int = 0  # behind a number; where rows weigh less than one, as many as (sum w)^2 / sum w^2
+    max_share: float = 0.0  # of a number, that one row may be
+    max_ratio: float = 0.0  # numbers that leave in a run on their own, for each value the site holds
+    min_parties: int = 0  # in a sum
+    aggregation: Aggregation = "plain"  # the least that sums travel under
+    one_cohort: bool = False  # a masked question is answered for one set of sites only, ever
+    cohort_gap: int = 0  # the sets of sites of a run's masked sums are equal, or differ by so many
+    points: bool = True  # may leave on their own
+    weights: bool = True  # of a model, may leave on their own
+    rounding: int = 0  # displayed counts are multiples of it
+    max_calls: int = 0  # in a run
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] = frozenset({"vertical.reveal"})  # a site keeps its slice of centres to itself
 
@@ -20,14 +41,51 @@ class Policy:
         """Whether a question may be asked at all."""
         return handler not in self.withheld and (self.handlers is None or handler in self.handlers)
 
+    @cached_property
+    def lax(self) -> bool:
+        """Whether nothing but the list of questions is ruled."""
+        plain = Policy(self.name)
+        listed = ("name", "handlers", "withheld")
+        return all(getattr(self, f.name) == getattr(plain, f.name) for f in fields(self) if f.name not in listed)
 
+    @cached_property
+    def heavy(self) -> float:
+        """The weight from which on a cell passes whatever its rows weigh: no row weighs more than one."""
+        return max(float(self.min_cell), 1 / self.max_share if self.max_share else 0.0)
+
+    def document(self) -> dict[str, Any]:
+        """The rules for JSON and for a digest."""
+        rules = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {n: sorted(value) if isinstance(value, frozenset) else value for n, value in rules.items()}
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(json.dumps(self.document(), sort_keys=True).encode()).hexdigest()
+
+
+def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
+    """What every profile but "none" has in common."""
+    return Policy(
+        name,
+        min_rows=floor,
+        min_cell=floor,
+        max_share=0.5,
+        max_ratio=0.33,
+        min_parties=3,
+        one_cohort=True,
+        cohort_gap=3,
+        **({"points": False, "weights": False} | rules),
+    )
+
+
+# A point to start from is a mean of five rows, so a floor of more than five keeps points in.
 PROFILES = {
     "none": Policy("none", withheld=frozenset()),  # all rows are in one process
-    "datashield": Policy("datashield", min_rows=3),
-    "standard": Policy("standard", min_rows=5),
-    "tre": Policy("tre", min_rows=7),
-    "nhs": Policy("nhs", min_rows=10),
-    "cms": Policy("cms", min_rows=11),
+    "datashield": _between_organisations("datashield", 3, points=True),
+    "standard": _between_organisations("standard", 5, points=True),
+    "tre": _between_organisations("tre", 7, rounding=5),
+    "nhs": _between_organisations("nhs", 10),
+    "cms": _between_organisations("cms", 11),
 }
 
 

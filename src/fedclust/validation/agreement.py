@@ -53,7 +53,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Counts(Release):
-    table: Exact = additive("how many rows of each cluster belong to each class")
+    table: Exact = additive("how many rows of each cluster belong to each class", cells=True)
 
 
 @handler(releases=Counts)

@@ -19,7 +19,7 @@ import numpy as np
 from fedclust.core import ring
 from fedclust.core.errors import StudyError
 from fedclust.core.protocol import Protocol, handler, total
-from fedclust.core.release import Release, additive
+from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs
@@ -59,10 +59,10 @@ class Around:
 class Sums(Release):
     """Sums over all rows; those that were not asked for are empty."""
 
-    rows: Exact = additive("the number of rows in all")
-    members: Exact = additive("the memberships of each cluster")
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    members: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
     distances: Exact = additive("the distances of all rows to each centre, to the power q")
-    compactness: Exact = additive("the weighted squared distances to the centres")
+    compactness: Exact = additive("the weighted squared distances to the centres", least=0.0)
     silhouette: Exact = additive("the simplified silhouettes")
     squares: Exact = additive("the squared memberships")
     entropy: Exact = additive("the memberships times their logarithms")
@@ -89,7 +89,7 @@ class Nearby:
 
 @dataclass(frozen=True)
 class Gathered(Release):
-    sizes: Exact = additive("how many rows each label has")
+    sizes: Exact = additive("how many rows each label has", cells=True)
     pull: Exact = additive("the sum of each label's rows")
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.protocol import Protocol, handler, total
-from fedclust.core.release import Release, additive
+from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs, Units
@@ -69,7 +69,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Products(Release):
-    rows: Exact = additive("the number of rows in all")
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
     products: Exact = additive("for every two columns, the product of a row's deviations from their means")
 
 
@@ -128,7 +128,7 @@ class Around:
 
 @dataclass(frozen=True)
 class Scattered(Release):
-    counts: Exact = additive("how many rows are nearest to each centre")
+    counts: Exact = additive("how many rows are nearest to each centre", cells=True)
     offsets: Exact = additive("for each centre, how far its rows lie from it in two directions")
     squares: Exact = additive("for each centre, the products of these offsets")
 

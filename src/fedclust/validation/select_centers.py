@@ -64,9 +64,9 @@ class Lots:
 
 @dataclass(frozen=True)
 class Moved(Release):
-    mass: Exact = additive("the rows of each cluster")
+    mass: Exact = additive("the rows of each cluster", cells=True)
     pull: Exact = additive("the sum of the rows of each cluster")
-    objective: Exact = additive("the squared distances to the nearest centres")
+    objective: Exact = additive("the squared distances to the nearest centres", least=0.0)
 
 
 @handler(releases=Moved)
@@ -88,7 +88,7 @@ def move(site: Site, ask: Lots) -> Moved:
 
 @dataclass(frozen=True)
 class Widths(Release):
-    squares: Exact = additive("the sum of the squares of the rows of each cluster, by column")
+    squares: Exact = additive("the sum of the squares of the rows of each cluster, by column", least=0.0)
 
 
 @handler(releases=Widths)
@@ -105,7 +105,7 @@ def widths(site: Site, ask: Lots) -> Widths:
 
 @dataclass(frozen=True)
 class Gains(Release):
-    gains: Exact = additive("how much each place for a new centre would lower the objective")
+    gains: Exact = additive("how much each place for a new centre would lower the objective", least=0.0)
 
 
 @handler(releases=Gains)

@@ -55,7 +55,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Tables(Release):
-    counts: Exact = additive("how many rows two partitions put into each pair of clusters")
+    counts: Exact = additive("how many rows two partitions put into each pair of clusters", cells=True)
 
 
 @handler(releases=Tables)

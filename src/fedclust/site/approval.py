@@ -1,0 +1,111 @@
+"""A steward's signed yes to one study at one site: to its text, under this policy, with these sites, until a day.
+
+An approval binds the study by its digest, which is part of the run's name and so of every call; the policy; the keys of
+the sites that take part; the version; an expiry date; and for each question how often it may be answered in a run. A
+coordinator that says another study's digest gets no further than the questions and counts that were approved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.envelope import Call
+from fedclust.core.errors import StudyError
+from fedclust.privacy.keys import Identity, signed_by
+from fedclust.site.ledger import Tally
+from fedclust.site.policy import Policy
+
+FORMAT, VERSION = "fedclust-approval", 1
+ABOUT = b"fedclust approval 1\n"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a steward agrees to."""
+
+    name: str
+    study: str  # a digest of its text
+    policy: str  # a digest of its rules
+    sites: str  # a digest of names and keys
+    fedclust: str
+    expires: str
+    most: Mapping[str, int]  # answers to each question in a run
+
+    @property
+    def text(self) -> bytes:
+        return ABOUT + json.dumps(asdict(self), sort_keys=True).encode()
+
+
+@dataclass(frozen=True)
+class Approval:
+    """Terms that were signed, and what is true at this site, to hold them against; `today` tells the date."""
+
+    terms: Terms
+    policy: str
+    sites: str
+    fedclust: str
+    today: Callable[[], date] = lambda: datetime.now(UTC).date()
+
+    def covers(self, call: Call, policy: Policy, tally: Tally) -> bool:
+        """Whether a question is one of those the steward agreed to."""
+        terms = self.terms
+        return (
+            digest_in(call.run) == terms.study
+            and policy.digest == terms.policy
+            and (self.sites, self.fedclust) == (terms.sites, terms.fedclust)
+            and self.today() <= date.fromisoformat(terms.expires)
+            and tally.by_handler[call.handler] < terms.most.get(call.handler, 0)
+        )
+
+
+def digest_of(study: str) -> str:
+    """The digest of a study's text: one letter changes it."""
+    return hashlib.sha256(study.encode()).hexdigest()[:32]
+
+
+def digest_in(run: str) -> str:
+    """The digest that the name of a run ends in, or nothing."""
+    return run.partition("-")[2]
+
+
+def roster_digest(roster: Mapping[str, bytes]) -> str:
+    """A digest of who takes part under which key."""
+    named = {name: key.hex() for name, key in roster.items()}
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+
+
+def signed(terms: Terms, steward: Identity) -> str:
+    """An approval file's text."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        **asdict(terms),
+        "steward": steward.public.hex(),
+        "signature": steward.sign(terms.text).hex(),
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def read(path: Path, steward: bytes) -> Terms:
+    """The terms in an approval file, if the steward of this site signed them."""
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if (document.pop("format"), document.pop("version")) != (FORMAT, VERSION):
+            raise StudyError(f"{path} is an approval of another version of fedclust; approve the study anew")
+        signature = bytes.fromhex(document.pop("signature"))
+        document.pop("steward")
+        terms = Terms(**document)
+        date.fromisoformat(terms.expires)
+    except FileNotFoundError:
+        raise StudyError(f"there is no approval at {path}; make one with fedclust site plan --approve") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise StudyError(f"{path} is not an approval; make one with fedclust site plan --approve") from None
+    if not signed_by(steward, signature, terms.text):
+        raise StudyError(f"{path} was altered, or signed by someone else than this site's steward; approve anew")
+    return terms
