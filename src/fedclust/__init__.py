@@ -9,11 +9,13 @@ if TYPE_CHECKING:
     from fedclust import agreement, datasets, indices
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
     from fedclust.estimators import (
+        MUFC,
         AveragedFuzzyCMeans,
         CMeans,
         FuzzyCMeans,
         GaussianMixture,
         GradientFuzzyCMeans,
+        KFed,
         load,
     )
     from fedclust.features import Features, select_features
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "MUFC",
     "AveragedFuzzyCMeans",
     "CMeans",
     "Column",
@@ -33,6 +36,7 @@ __all__ = [
     "FuzzyCMeans",
     "GaussianMixture",
     "GradientFuzzyCMeans",
+    "KFed",
     "QuorumLost",
     "RunFailed",
     "Selection",
@@ -51,6 +55,8 @@ _HOMES = {
     "FuzzyCMeans": "fedclust.estimators",
     "GaussianMixture": "fedclust.estimators",
     "GradientFuzzyCMeans": "fedclust.estimators",
+    "KFed": "fedclust.estimators",
+    "MUFC": "fedclust.estimators",
     "load": "fedclust.estimators",
     "Column": "fedclust.preprocessing.schema",
     "Features": "fedclust.features",

@@ -22,6 +22,8 @@ SETTINGS = {
     "averaged-fuzzy-c-means": [{}, {"average": "index", "scale": "standardise"}],
     "gradient-fuzzy-c-means": [{"max_rounds": 6}, {"max_rounds": 6, "start": "box", "scale": "standardise"}],
     "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "start": "box"}],
+    "k-fed": [{}, {"scale": "standardise", "min_rows": 4}],
+    "mufc": [{}, {"bounds": (-20, 40), "scale": "minmax", "local_clusters": 5}],
 }
 
 

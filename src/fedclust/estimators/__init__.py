@@ -7,16 +7,19 @@ from fedclust.core.errors import DataError
 from fedclust.estimators.base import FederatedEstimator, read_model
 from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
 from fedclust.estimators.mixture import GaussianMixture
+from fedclust.estimators.oneshot import MUFC, KFed
 from fedclust.estimators.variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 
 __all__ = [
     "METHODS",
+    "MUFC",
     "AveragedFuzzyCMeans",
     "CMeans",
     "FederatedEstimator",
     "FuzzyCMeans",
     "GaussianMixture",
     "GradientFuzzyCMeans",
+    "KFed",
     "load",
 ]
 
@@ -26,6 +29,8 @@ METHODS: dict[str, type[FederatedEstimator]] = {
     "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
     "gradient-fuzzy-c-means": GradientFuzzyCMeans,
     "gaussian-mixture": GaussianMixture,
+    "k-fed": KFed,
+    "mufc": MUFC,
 }
 
 

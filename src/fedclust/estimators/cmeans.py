@@ -60,6 +60,13 @@ class _Lossless(Assigning):
         return self._over_rows(fed) if fed.split == "rows" else self._over_columns(fed)
 
     def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View]]:
+        view, box, gaps = yield from self._looked(fed)
+        begin, notes = yield from self._begin(fed, view, box)
+        fitted = yield from self._iterate(fed, view, view.points(begin))
+        return replace(fitted, start=begin, notes=(*gaps, *notes, *fitted.notes)), view
+
+    def _looked(self, fed: Federation) -> Protocol[tuple[View, tuple[Floats, Floats] | None, list[str]]]:
+        """How a row split is looked at, the public box if there is one, and what to say of gaps."""
         width, missing, box = len(fed.columns), self._missing, box_of(self.bounds, len(fed.columns))
         if fed.declared:
             yield from schema.agree(fed.declared, missing)
@@ -70,9 +77,7 @@ class _Lossless(Assigning):
             view = yield from standardise.standardise(view)
         elif self.scale == "minmax" and box is not None:
             view = standardise.scaled(view, box[0], _positive(box[1] - box[0]))
-        begin, notes = yield from self._begin(fed, view, box)
-        fitted = yield from self._iterate(fed, view, view.points(begin))
-        return replace(fitted, start=begin, notes=(*gaps, *notes, *fitted.notes)), view
+        return view, box, gaps
 
     def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         """Move the centres over a row split."""

@@ -1,0 +1,202 @@
+"""k-FED: every device clusters alone, once; the server makes the clusters of all of what the devices found.
+
+A device projects its rows A on their first k singular vectors (not centred), finds centres nu there by k-means++ and
+Lloyd, keeps for each the rows that lie three times nearer to it than to any other (the 1:3 rule), and runs Lloyd on its
+whole rows from the means of those. The server picks k of all devices' centres, each the farthest from those before, and
+runs k-means on all of them from there.
+
+A device's centres leave it, one message in all. None stands for fewer rows than `least`, and none is a row: clusters
+too small join the nearest, a centre that equals a row stays at home, and a device with no more rows than clusters
+abstains.
+
+Paper: Dennis, Li and Smith, "Heterogeneity for the win: one-shot federated clustering"; the local part is Awasthi and
+Sheffet's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms import fcm_averaged, fcm_local, start
+from fedclust.algorithms.model import Fitted, Round, frobenius
+from fedclust.core.errors import DataError
+from fedclust.core.protocol import Protocol, each, handler, report
+from fedclust.core.release import Release, shown
+from fedclust.core.site import Site, View
+from fedclust.core.types import Floats, Ints
+from fedclust.kernels import distances
+
+NEARER = 3.0  # the 1:3 rule
+TRIES = 3  # k-means++ starts at a device
+LOSSY = "Not lossless: each site clustered alone and once; the result is not that of the pooled rows."
+SHOWN = "Every site's own centres left it, once."
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Cluster alone into so many, each of at least so many rows."""
+
+    view: View
+    count: int
+    least: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class DeviceCenters(Release):
+    centers: Floats = shown("this site's own centres, means of several rows each and none of them a row")
+
+
+@handler(releases=DeviceCenters)
+def device_centers(site: Site, ask: Alone) -> DeviceCenters:
+    """Where this site alone puts its centres; none if it has too few rows."""
+    nothing = np.empty((0, len(site.columns)))
+    if site.rows <= ask.count:
+        return DeviceCenters(nothing)
+    rng = site.stream(ask.seed)
+    rows = start.rows_of(site, ask.view, sample=rng)
+    centers = lloyd(rows, trusted(rows, ask.count, rng))
+    labels = merged(rows, centers, ask.least)
+    if labels is None:
+        return DeviceCenters(nothing)
+    means = np.stack([rows[labels == c].mean(axis=0) for c in np.unique(labels)])
+    return DeviceCenters(means[~is_row(means, rows)])
+
+
+def trusted(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
+    """Means of the rows that the 1:3 rule trusts, around centres found in the first `count` singular directions."""
+    seen = projected(rows, count)
+    starts = (seen[_different(seen, start.plus_plus(seen, count, rng))] for _ in range(TRIES))
+    nu = min((fcm_averaged.kmeans(seen, begin) for begin in starts), key=lambda found: found[0])[1]
+    d2 = distances.squared(np.ascontiguousarray(seen.T), nu)
+    nearest = d2.argmin(axis=0)
+    if len(nu) == 1:
+        return np.asarray(rows.mean(axis=0, keepdims=True), np.float64)
+    first, second = np.partition(d2, 1, axis=0)[:2]
+    sure = first * NEARER**2 <= second
+    means = []
+    for c in range(len(nu)):
+        own = nearest == c
+        if own.any():
+            means.append(rows[own & sure if (own & sure).any() else own].mean(axis=0))
+    return np.stack(means)
+
+
+def projected(rows: Floats, count: int) -> Floats:
+    """The rows in coordinates of their first `count` singular vectors; all of them where there are no more columns.
+
+    >>> projected(np.array([[3.0, 4.0], [6.0, 8.0]]), 1).round(9).tolist()
+    [[5.0], [10.0]]
+    """
+    if rows.shape[1] <= count:
+        return rows
+    _, _, directions = np.linalg.svd(rows, full_matrices=False)
+    first = directions[:count]
+    # The sign of a singular vector is nobody's choice: the largest entry is made positive.
+    at = np.abs(first).argmax(axis=1)
+    signs = np.sign(first[np.arange(len(first)), at])
+    return np.asarray(rows @ (first * signs[:, None]).T, np.float64)
+
+
+def lloyd(rows: Floats, centers: Floats) -> Floats:
+    """Lloyd's rounds until nothing moves; a centre without rows goes."""
+    while True:
+        found = fcm_averaged.kmeans(rows, centers)[1]
+        held = np.unique(distances.labels(np.ascontiguousarray(rows.T), found)[0])
+        if len(held) == len(found):
+            return found
+        centers = found[held]
+
+
+def merged(rows: Floats, centers: Floats, least: int) -> Ints | None:
+    """The cluster of each row, none with fewer than `least`: the smallest gives its rows to the nearest that is left.
+
+    None where all rows together are too few.
+    """
+    columns = np.ascontiguousarray(rows.T)
+    while True:
+        labels = distances.labels(columns, centers)[0].astype(np.int64)
+        sizes = np.bincount(labels, minlength=len(centers))
+        small = np.flatnonzero(sizes < least)
+        if not len(small):
+            return labels
+        if len(centers) == 1:
+            return None
+        centers = np.delete(centers, small[sizes[small].argmin()], axis=0)
+
+
+def is_row(points: Floats, rows: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which points are rows, to the last bit."""
+    return np.array([bool((rows == point).all(axis=1).any()) for point in points], bool)
+
+
+def farthest_first(points: Floats, count: int) -> Floats:
+    """Points each farthest from all before, the first nearest to the mean of all.
+
+    >>> farthest_first(np.array([[0.0], [1.0], [5.0], [9.0]]), 3).ravel().tolist()
+    [5.0, 0.0, 9.0]
+    """
+    picked = [int(((points - points.mean(axis=0)) ** 2).sum(axis=1).argmin())]
+    apart = ((points - points[picked[0]]) ** 2).sum(axis=1)
+    while len(picked) < count:
+        picked.append(int(apart.argmax()))
+        apart = np.minimum(apart, ((points - points[picked[-1]]) ** 2).sum(axis=1))
+    return points[picked]
+
+
+def fit(view: View, *, count: int, local: int, least: int, seed: int) -> Protocol[Fitted]:
+    """One message from each device, then farthest-first and k-means on what came."""
+    answers = yield from each(device_centers, Alone(view, local, least, seed))
+    own = [answers[party].centers for party in sorted(answers)]
+    points = np.unique(np.concatenate(own), axis=0)
+    begin, drawn = yield from filled(view, points, count, seed)
+    centers = begin if drawn else fcm_averaged.kmeans(np.concatenate(own), begin)[1]
+    notes = [LOSSY, SHOWN, *_told([len(some) for some in own], local, least), *told_drawn(count, drawn)]
+    return (yield from closed(view, begin, centers, notes))
+
+
+def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[Floats, int]]:
+    """Farthest-first centres among different points; where there are too few, the rest are drawn in the box."""
+    if not len(points):
+        raise DataError(
+            "no site could send a centre: each has too few rows, or rows all alike; "
+            "ask for fewer clusters, or use CMeans"
+        )
+    if len(points) >= count:
+        return farthest_first(points, count), 0
+    drawn = yield from start.box(view, count - len(points), seed, None)
+    return np.concatenate([points, drawn]), len(drawn)
+
+
+def closed(view: View, begin: Floats, centers: Floats, notes: list[str]) -> Protocol[Fitted]:
+    """The result of a method of one round: objectives before and after are those of all rows."""
+    before = yield from fcm_local.objective(view, begin, 1.0)
+    shift = frobenius(centers - begin)
+    yield from report(round=1, shift=shift, objective=before)
+    return (
+        yield from fcm_local.finished(view, centers, 1.0, start=begin, history=[Round(1, shift, before)], notes=notes)
+    )
+
+
+def told_drawn(count: int, drawn: int) -> list[str]:
+    """What to say of centres that nothing was found for."""
+    return [f"Only {count - drawn} different centres were found; {drawn} were drawn at random."] if drawn else []
+
+
+def _told(sent: list[int], local: int, least: int) -> list[str]:
+    none, fewer = sum(not one for one in sent), sum(0 < one < local for one in sent)
+    notes = [f"{none} of {len(sent)} sites sent no centre: too few rows, or rows all alike."] if none else []
+    if fewer:
+        notes.append(
+            f"{fewer} of {len(sent)} sites sent fewer than {local} centres: "
+            f"those of fewer than {least} rows joined others, those equal to a row were left out."
+        )
+    return notes
+
+
+def _different(points: Floats, picked: list[int]) -> Ints:
+    """Picks of different points, in the order they were made."""
+    _, first = np.unique(points[picked], axis=0, return_index=True)
+    return np.array(picked, np.int64)[np.sort(first)]

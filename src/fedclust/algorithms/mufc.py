@@ -1,0 +1,310 @@
+"""MUFC: sites send counts on a grid so sparse that a few sums over a finite field hold them; forgetting is cheap.
+
+A site picks k rows by k-means++, counts the rows nearest to each, and rounds each pick to a cell of a grid of step
+1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (privacy/sparse.py):
+they add up over sites, and only their total is needed. From it the coordinator finds the cells and counts of all sites
+together, not whose they were, and runs k-means on cells weighted by counts.
+
+A cell of few columns is a number below the field's prime and is its own label. One of many columns is written as
+several such numbers c_r; its label is a mixture sum a_r c_r with public random a_r, under which two of t cells meet
+with probability below t^2 / 2^61, and the numbers themselves come back from further sums weighted by q c_r.
+
+No seed counts fewer rows than `least`: its rows go to the next nearest. The seeds are rows, so a cell shows one of a
+site's rows to within the grid, though not which site's.
+
+Paper: Pan, Sima, Prakash, Rana and Milenkovic, "Machine unlearning of federated clusters".
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedclust.algorithms import kfed, start
+from fedclust.algorithms.model import Fitted
+from fedclust.core.errors import RunFailed
+from fedclust.core.protocol import Keep, Protocol, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import ONES, Exact, limbs_of
+from fedclust.core.site import Site, View
+from fedclust.core.types import Floats, Ints
+from fedclust.kernels import distances
+from fedclust.privacy import sparse
+from fedclust.privacy.sparse import PRIME
+
+RESTARTS = 10
+LOSSY = "Not lossless: sites sent counts of a few rounded rows; the result is not that of the pooled rows."
+ROUNDED = "Each cell that left is a row of some site, rounded to the grid."
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells of a box in the view: `levels` along every column. `mix` makes one label of a cell's numbers."""
+
+    low: Floats
+    high: Floats
+    levels: int
+    mix: Ints
+
+    @cached_property
+    def per(self) -> int:
+        """How many columns one number below the prime holds."""
+        return per_number(self.levels)
+
+    def cells(self, points: Floats) -> Ints:
+        """The cell of each point, by column; points beyond the box count at its edge."""
+        width = np.where(self.high > self.low, self.high - self.low, 1.0)
+        at = np.floor((points - self.low) / width * self.levels)
+        return np.clip(at, 0, self.levels - 1).astype(np.int64)
+
+    def middles(self, cells: Ints) -> Floats:
+        """The points in the middle of cells."""
+        return np.asarray(self.low + (cells + 0.5) / self.levels * (self.high - self.low), np.float64)
+
+    def numbers(self, cell: Ints) -> list[int]:
+        """A cell as numbers below the prime, its first column the leading digit."""
+        out = []
+        for at in range(0, len(cell), self.per):
+            number = 0
+            for digit in cell[at : at + self.per].tolist():
+                number = number * self.levels + digit
+            out.append(number)
+        return out
+
+    def cell(self, numbers: list[int]) -> list[int]:
+        """The cell of such numbers, one after the other."""
+        digits: list[int] = []
+        for at, number in enumerate(numbers):
+            own, left = [], number
+            for _ in range(min(self.per, len(self.low) - at * self.per)):
+                left, digit = divmod(left, self.levels)
+                own.append(digit)
+            if left:
+                raise RunFailed("the sums of the sites give a cell outside the grid; a site answered another question")
+            digits += own[::-1]
+        return digits
+
+    def label(self, numbers: list[int]) -> int:
+        if len(numbers) == 1:
+            return numbers[0]
+        mix: list[int] = self.mix.tolist()
+        return sum(a * c for a, c in zip(mix, numbers, strict=True)) % PRIME
+
+
+def per_number(levels: int) -> int:
+    """How many digits of so many levels stay below the prime.
+
+    >>> per_number(75), per_number(2)
+    (9, 60)
+    """
+    return max(1, int(60 / math.log2(max(levels, 2))))
+
+
+@dataclass(frozen=True)
+class Count:
+    """Pick `count` rows, or with `again` the picks remembered if they are still rows, and count around them."""
+
+    view: View
+    grid: Grid
+    count: int
+    least: int
+    most: int  # cells that all sites together can have
+    seed: int
+    again: bool
+
+
+@dataclass(frozen=True)
+class Powers(Release):
+    counts: Exact = additive("power sums of the counts on a grid of rounded rows")
+    places: Exact = additive("the same of the cells, where a cell takes several numbers")
+    anew: Exact = additive("how many sites picked anew, how many had too few rows")
+
+
+@handler(releases=Powers)
+def powers(site: Site, ask: Count) -> Keep[Powers]:
+    """This site's histogram as power sums; zeros if it has too few rows."""
+    seeds, anew = _seeds(site, ask)
+    sizes = _sizes(site, ask, seeds)
+    held: Counter[tuple[int, ...]] = Counter()
+    for cell, size in zip(ask.grid.cells(seeds).tolist(), sizes.tolist(), strict=True):
+        if size:
+            held[tuple(cell)] += size
+    numbers = [ask.grid.numbers(np.array(cell, np.int64)) for cell in held]
+    labels, weights = [ask.grid.label(own) for own in numbers], list(held.values())
+    counts = sparse.power_sums(labels, weights, 2 * ask.most)
+    parts = len(ask.grid.mix) if len(ask.grid.mix) > 1 else 0
+    places = [
+        s
+        for r in range(parts)
+        for s in sparse.power_sums(labels, [w * own[r] for w, own in zip(weights, numbers, strict=True)], ask.most)
+    ]
+    veiled = sparse.veiled(counts + places, _secret(site, ask, len(counts) + len(places)))
+    release = Powers(
+        _exact(veiled[: len(counts)], (len(counts),)),
+        _exact(veiled[len(counts) :], (parts, ask.most)),
+        Exact.counts((int(anew), int(not len(seeds)))),
+    )
+    return Keep(release, _remembered(ask.view, seeds))
+
+
+def _seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
+    """The picked rows in the view, and whether they were picked anew."""
+    if site.rows <= ask.count:
+        return np.empty((0, len(site.columns))), False
+    kept = site.memory.get("seeds")
+    if (
+        ask.again
+        and kept is not None
+        and len(kept)
+        and _same_view(site, ask.view)
+        and _still_rows(site, ask.view, kept)
+    ):
+        return np.asarray(kept, np.float64), False
+    rng = site.stream(ask.seed)
+    rows = start.rows_of(site, ask.view, sample=rng)
+    picked = rows[start.plus_plus(rows, ask.count, rng, tries=1)]
+    _, first = np.unique(picked, axis=0, return_index=True)
+    return picked[np.sort(first)], True
+
+
+def _sizes(site: Site, ask: Count, seeds: Floats) -> Ints:
+    """How many rows are nearest to each seed; one with too few gives them to the others."""
+    alive = np.arange(len(seeds))
+    while len(alive):
+        sizes = np.zeros(len(seeds), np.int64)
+        for block in site.blocks(ask.view):
+            labels = distances.labels(block, seeds[alive])[0]
+            sizes[alive] += np.bincount(labels, minlength=len(alive))
+        small = alive[sizes[alive] < ask.least]
+        if not len(small):
+            return sizes
+        alive = alive[alive != small[sizes[small].argmin()]]
+    return np.zeros(len(seeds), np.int64)
+
+
+def _same_view(site: Site, view: View) -> bool:
+    before = site.memory["view"]
+    now = _remembered(view, np.empty((0, len(site.columns))))["view"]
+    return before.shape == now.shape and bool((before == now).all())
+
+
+def _remembered(view: View, seeds: Floats) -> dict[str, Floats]:
+    nothing = np.empty((0, seeds.shape[1]))
+    seen = nothing if view.origin is None or view.spread is None else np.stack([view.origin, view.spread])
+    return {"seeds": seeds, "view": seen}
+
+
+def _still_rows(site: Site, view: View, seeds: Floats) -> bool:
+    found = np.zeros(len(seeds), bool)
+    for block in site.blocks(view):
+        found |= kfed.is_row(seeds, np.asarray(block.T, np.float64))
+    return bool(found.all())
+
+
+def _secret(site: Site, ask: Count, numbers: int) -> bytes:
+    """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
+    digest = hashlib.sha256(f"{site.party}\0{ask.seed}\0{ask.count}\0{ask.most}\0{ask.again}".encode())
+    for block in site.blocks(ask.view):
+        digest.update(np.ascontiguousarray(block, np.float64).tobytes())
+    return hashlib.shake_256(digest.digest()).digest(numbers * sparse.VEIL // 8)
+
+
+def _exact(numbers: list[int], shape: tuple[int, ...]) -> Exact:
+    return Exact(limbs_of(numbers, shape), ONES)
+
+
+def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
+    """The cells of all sites together, in order, their counts; how many sites picked anew, how many abstained."""
+    sums = yield from total(powers, ask)
+    counts = [s % PRIME for s in sums.counts.integers()]
+    labels, weights = sparse.recovered(counts)
+    if sum(weights) != counts[0]:
+        raise RunFailed("the sums of the sites do not fit together; one answered another question, or was altered")
+    numbers = [[label] for label in labels]
+    if sums.places.shape[0]:
+        flat = [s % PRIME for s in sums.places.integers()]
+        rows = [flat[at : at + ask.most] for at in range(0, len(flat), ask.most)]
+        found = sparse.vandermonde(labels, rows)
+        inverses = [pow(w, -1, PRIME) for w in weights]
+        numbers = [[own[j] * inverses[j] % PRIME for own in found] for j in range(len(labels))]
+    cells = [ask.grid.cell(own) for own in numbers]
+    order = sorted(range(len(cells)), key=cells.__getitem__)
+    anew, silent = sums.anew.integers()
+    shape = (len(cells), len(ask.grid.low))
+    return (
+        np.array([cells[j] for j in order], np.int64).reshape(shape),
+        np.array([weights[j] for j in order], np.int64),
+        (anew, silent),
+    )
+
+
+def fit(
+    view: View,
+    box: tuple[Floats, Floats],
+    *,
+    count: int,
+    levels: int,
+    local: int,
+    least: int,
+    parties: int,
+    seed: int,
+    again: bool = False,
+) -> Protocol[tuple[Fitted, int]]:
+    """One message from each site, then weighted k-means; also how many sites picked anew."""
+    parts = -(-len(box[0]) // per_number(levels))
+    mix = np.random.default_rng((seed, 3)).integers(1, PRIME, parts)
+    ask = Count(view, Grid(*box, levels, mix), local, least, local * parties, seed, again)
+    cells, weights, (anew, silent) = yield from histogram(ask)
+    points = ask.grid.middles(cells)
+    if len(points) < count:
+        begin, drawn = yield from kfed.filled(view, points, count, seed)
+        centers = begin
+    else:
+        drawn, rng = 0, np.random.default_rng((seed, 2))
+        tries = [(begin, *kmeans(points, weights, begin)) for begin in _starts(points, weights, count, rng)]
+        begin, _, centers = min(tries, key=lambda found: found[1])
+    notes = [LOSSY, ROUNDED, *kfed.told_drawn(count, drawn)]
+    if silent:
+        notes.append(f"{silent} of {parties} sites had too few rows for {local} picks, and did not take part.")
+    return (yield from kfed.closed(view, begin, centers, notes)), anew
+
+
+def _starts(points: Floats, weights: Ints, count: int, rng: np.random.Generator) -> list[Floats]:
+    """k-means++ on weighted points, a few times."""
+    found = []
+    for _ in range(RESTARTS):
+        chance = weights.astype(np.float64)
+        picked: list[int] = []
+        apart = np.full(len(points), np.inf)
+        for _ in range(count):
+            mass = np.cumsum(chance)
+            at = int(np.searchsorted(mass, rng.random() * mass[-1], side="right"))
+            picked.append(min(at, len(points) - 1))
+            apart = np.minimum(apart, ((points - points[picked[-1]]) ** 2).sum(axis=1))
+            chance = weights * apart if (apart > 0).any() else weights.astype(np.float64)
+        found.append(points[picked])
+    return found
+
+
+def kmeans(points: Floats, weights: Ints, centers: Floats, rounds: int = 300) -> tuple[float, Floats]:
+    """k-means of weighted points: objective and centres. A centre without points stays.
+
+    >>> kmeans(np.array([[0.0], [3.0], [9.0]]), np.array([2, 1, 1]), np.array([[1.0], [8.0]]))[1].ravel().tolist()
+    [1.0, 9.0]
+    """
+    columns = np.ascontiguousarray(points.T)
+    for _ in range(rounds):
+        labels, d2 = distances.labels(columns, centers)
+        moved = centers.copy()
+        for c in np.unique(labels):
+            own = labels == c
+            moved[c] = np.average(points[own], axis=0, weights=weights[own])
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return math.fsum((d2 * weights).tolist()), centers
