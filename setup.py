@@ -32,5 +32,6 @@ setup(
     ext_modules=[
         compiled("_sweeps", "_sweeps.c", "_base.c", "_avx2.c", "_avx512.c"),
         compiled("_art", "_art.c", "_art_base.c", "_art_avx2.c", "_art_avx512.c"),
+        compiled("_groups", "_groups.c"),
     ]
 )
