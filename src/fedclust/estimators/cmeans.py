@@ -16,6 +16,7 @@ from fedclust.core.site import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.estimators.assigning import Assigning, FuzzyAssigning
 from fedclust.estimators.base import require
+from fedclust.estimators.streaming import Streaming
 from fedclust.federation import LARGEST, Federation, box_of
 from fedclust.kernels import cmeans
 from fedclust.preprocessing import bounds as limits
@@ -240,7 +241,7 @@ class _Lossless(Assigning):
             require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
 
 
-class CMeans(_Lossless):
+class CMeans(Streaming, _Lossless):
     """Hard c-means (k-means), the same as on pooled rows, bit for bit.
 
     Parameters
@@ -301,7 +302,7 @@ class CMeans(_Lossless):
         return self.singletons == "paper"
 
 
-class FuzzyCMeans(FuzzyAssigning, _Lossless):
+class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
     """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
 
     Parameters are those of `CMeans`, and m.
