@@ -20,7 +20,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench docs test-slow test-long test-engines constraints clean postgres chromium
+.PHONY: help demo test check bench attacks docs test-slow test-long test-engines constraints clean postgres chromium
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,11 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 
 bench: $(VENV)/.bench ## ratios of speed against peers, in one run
 	@$(BIN)/fedclust bench sweep
+
+attacks: $(VENV)/.base ## rows that the known attacks recover from 1,000 runs, plain, secure and blind; 10 to 20 minutes
+	@mkdir -p build
+	@OMP_NUM_THREADS=1 $(BIN)/python -m fedclust.benchmarks.attacks --out build/attacks
+	@echo "written to build/attacks.json and build/attacks.md"
 
 docs: $(VENV)/.dev ## renew its tables from the code, then build the documentation into site-docs/
 	@$(BIN)/python docs/tables.py

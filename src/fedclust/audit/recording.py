@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.envelope import Call, Sealed
+from fedclust.core.journal import ANSWERED, ASKED, Journal
 from fedclust.core.protocol import Ask, Protocol, rewrite
 from fedclust.core.release import Release
 from fedclust.core.ring import Exact
 from fedclust.core.types import PartyId
+from fedclust.engines.blind import Seen as Passed
 from fedclust.federation import Federation
 from fedclust.privacy.attacks.transcript import Seen, plain_fields
 
@@ -106,6 +110,36 @@ def record(fed: Federation, engine: Engine | None = None) -> Recording:
 
     fed.run = run  # type: ignore[method-assign]  # the script itself, before it is masked or veiled
     return recording
+
+
+def record_replay(fed: Federation) -> Recording:
+    """Write down what a run that goes through its own journal meets there; no engine sees that."""
+    recording = record(fed)
+    coordinator = fed._coordinator  # noqa: SLF001 answers from the journal pass nowhere else
+    exchange = coordinator._exchange  # noqa: SLF001
+
+    def listen(calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+        replies = exchange(calls, need)
+        recording.exchanges.append((dict(calls), dict(replies)))
+        return replies
+
+    coordinator._exchange = listen  # type: ignore[method-assign]  # noqa: SLF001
+    return recording
+
+
+def seen_by_adder(path: Path) -> list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]]:
+    """What a blind coordinator wrote down: who was asked and who answered, in bytes that it cannot read."""
+    journal, found = Journal(path), list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]]()
+    try:
+        for step in range(1, journal.last + 1):
+            asked, answered = (journal.recall(kind, step) for kind in (ASKED, ANSWERED))
+            if asked is not None and answered is not None:
+                calls = {p: Call.decode(b) for p, b in wire.decode(Passed, asked).messages.items()}
+                replies = {p: Sealed.decode(b) for p, b in wire.decode(Passed, answered).messages.items()}
+                found.append((calls, dict(replies)))
+    finally:
+        journal.close()
+    return found
 
 
 def _listened(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]:

@@ -45,7 +45,7 @@ def _others(asked: Seen, then: Seen, now: Seen, own: Floats | None) -> Iterator[
     before, after = _cells(own, first), _cells(own, v)
     gained, pulled = after[0] - before[0], after[1] - before[1]
     changed = np.flatnonzero((v != w).any(axis=1))
-    if v.shape[1] < 3:
+    if v.shape[1] < 3 or not (np.isfinite(v).all() and np.isfinite(w).all()):
         return  # two counts fit any two equations
     for i, j in permutations(changed.tolist(), 2):
         # n_i v_i - (n_i + g_i - 1) w_i + p_i = x = (n_j + g_j + 1) w_j - n_j v_j - p_j
@@ -56,8 +56,13 @@ def _others(asked: Seen, then: Seen, now: Seen, own: Floats | None) -> Iterator[
         x = whole[0] * left + (1 - gained[i]) * w[i] + pulled[i]
         y = whole[1] * right + (gained[j] + 1) * w[j] - pulled[j]
         near = np.abs(counts - whole).max() < 1e-3 and (whole > 0).all()
-        if near and np.abs(x - y).max() <= ROUNDING * (np.abs(x).max() + 1e-300):
+        if near and np.abs(x - y).max() <= ROUNDING * (np.abs(x).max() + 1e-300) and not _among(x, own):
             yield Found(now.original(x), now.step, ("all",), "the one row of others that changed its cluster")
+
+
+def _among(x: Floats, own: Floats | None) -> bool:
+    """Whether a point is a row the observer has anyway."""
+    return own is not None and bool((np.abs(own - x) <= ROUNDING * (np.abs(x).max() + 1e-300)).all(axis=1).any())
 
 
 def _cells(own: Floats | None, centers: Floats) -> Cells:

@@ -10,6 +10,7 @@ residuals of rounding size has the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,27 +34,44 @@ class Sums:
     m: float
     rows: int
 
+    @property
+    def enough(self) -> bool:
+        """Whether there are equations for all unknowns, and no more of those than the solver can take."""
+        unknowns = self.rows * self.centers.shape[2]
+        return bool(self.target.size >= SLACK * unknowns and unknowns <= MOST)
+
 
 def fuzzy(transcript: Transcript, *, batches: int = 6, rounds: int = 12, seed: int = 0) -> tuple[Found, ...]:
     """Rows that solve the equations of a party's rounds, or of all parties'; tries 64 starts a batch."""
-    counts = rows_of(transcript)
     found: list[Found] = []
+    for last, sums in _systems(transcript, rounds):
+        solution = solve(sums, batches=batches, rng=np.random.default_rng(seed))
+        if solution is not None:
+            found += [Found(last.original(x), last.step, last.parties, "a solution of the equations") for x in solution]
+    return distinct(found)
+
+
+def solvable(transcript: Transcript, *, rounds: int = 12) -> bool:
+    """Whether any party's equations are enough, and few enough to be tried."""
+    return any(sums.enough for _, sums in _systems(transcript, rounds))
+
+
+def _systems(transcript: Transcript, rounds: int) -> Iterator[tuple[Seen, Sums]]:
+    """The equations of each party, and of all, with the last answer among them."""
+    counts = rows_of(transcript)
     for (_, parties), seen in streams(transcript, "mass", "pull"):
         usable = _fuzzy_rounds(seen)[:rounds]
         rows = counts.get(parties, 0)
-        if not usable or not rows or usable[0].number("mass").ndim != 1:
-            continue
-        sums = Sums(
-            np.stack([np.asarray(s.centers) for s in usable]),
-            np.stack([np.column_stack([s.number("mass"), s.number("pull")]) for s in usable]),
-            float(usable[0].asked["m"]),
-            rows,
-        )
-        solution = solve(sums, batches=batches, rng=np.random.default_rng(seed))
-        if solution is not None:
-            last = usable[-1]
-            found += [Found(last.original(x), last.step, parties, "a solution of the equations") for x in solution]
-    return distinct(found)
+        if usable and rows and usable[0].number("mass").ndim == 1:
+            yield (
+                usable[-1],
+                Sums(
+                    np.stack([np.asarray(s.centers) for s in usable]),
+                    np.stack([np.column_stack([s.number("mass"), s.number("pull")]) for s in usable]),
+                    float(usable[0].asked["m"]),
+                    rows,
+                ),
+            )
 
 
 def rows_of(transcript: Transcript) -> dict[tuple[str, ...], int]:
@@ -69,11 +87,9 @@ def rows_of(transcript: Transcript) -> dict[tuple[str, ...], int]:
 
 def solve(sums: Sums, *, batches: int, rng: np.random.Generator) -> Floats | None:
     """The rows, or None where no start arrived."""
-    unknowns = sums.rows * sums.centers.shape[2]
-    enough = sums.target.size >= SLACK * unknowns and unknowns <= MOST
     mass, size = sums.target[..., 0], np.abs(sums.target).max()
     possible = bool((mass > 0).all() and (mass.sum(axis=1) <= sums.rows + 1e-6).all() and np.isfinite(size))
-    if not enough or not possible:
+    if not sums.enough or not possible:
         return None
     for _ in range(batches):
         X, cost = descend(sums, _starts(sums, rng))

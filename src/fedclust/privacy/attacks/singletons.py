@@ -21,7 +21,8 @@ def singletons(transcript: Transcript) -> tuple[Found, ...]:
     found: list[Found] = []
     for _, rounds in streams(transcript, "mass", "pull"):
         hard = [seen for seen in rounds if seen.number("mass").ndim == 1 and float(seen.asked.get("m", 1.0)) == 1.0]
-        found += _hidden(hard)
+        for shape in {seen.number("pull").shape for seen in hard}:
+            found += _hidden([seen for seen in hard if seen.number("pull").shape == shape])
     return distinct(found)
 
 

@@ -45,8 +45,8 @@ def unfold(d2: Floats, parties: tuple[PartyId, ...] = ()) -> Unfolded | None:
     product = -0.5 * (d2 - d2.mean(axis=0) - d2.mean(axis=1, keepdims=True) + d2.mean())
     left, values, _ = np.linalg.svd(product, full_matrices=False)
     width = int((values > NOISE * values[0]).sum()) if values[0] > 0 else 0
-    if not 0 < width < min(product.shape):
-        return None  # as many directions as numbers: nothing fits together
+    if not 0 < width < min(product.shape) - 1:
+        return None  # as many directions as centring leaves: nothing fits together
     left = left[:, :width] * np.sqrt(len(d2))
     shape = _metric(left, d2.mean(axis=1))
     return Unfolded(left if shape is None else left @ shape, shape is not None, parties)

@@ -1,0 +1,79 @@
+"""Real runs attacked: plain ones must fall, or the attacks are no good; masked ones must not."""
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.audit.recording import record
+from fedclust.benchmarks import attacks as table
+from fedclust.privacy import attacks
+
+MASKED = ("secure", "blind")
+
+
+def outcome(mode, **changes):
+    settings = {"bed": "small", "sites": 4, "rows": 25, "k": 4, "columns": 4, "rounds": 10, "seed": 5} | changes
+    return table.attacked(table.Case(**settings), mode)
+
+
+def test_plain_runs_lose_rows_to_differencing_and_to_the_rule_that_hides_lone_rows():
+    found = outcome("plain", paper=True, leave_one_out=True)
+    assert found.exact["a"] > 0
+    assert found.exact["a2"] > 0
+    assert found.exact["a3"] > 0
+    assert found.exact["a3 at a site"] > 0
+    assert found.sums["d"] == table.LEFT_OUT
+
+
+@pytest.mark.parametrize("mode", MASKED)
+def test_masked_runs_show_no_site_of_its_own(mode):
+    found = outcome(mode, paper=True, leave_one_out=True)
+    assert [found.exact[name] + found.nearly[name] for name in ("a", "a2", "d")] == [0, 0, 0]
+    assert found.sums["d"] == 0
+
+
+def test_secure_runs_keep_their_global_sums_in_sight_and_blind_ones_do_not():
+    assert outcome("secure").exact["a3"] > 0
+    found = outcome("blind")
+    assert found.exact["a3"] == 0
+    assert found.exact["a3 at the leading site"] > 0  # a site that leads sees them
+
+
+def test_without_rules_on_cohorts_leaving_a_site_out_shows_its_sums_even_masked():
+    assert outcome("secure", leave_one_out=True, ruled=False).sums["d"] == table.LEFT_OUT
+
+
+@pytest.mark.parametrize(("mode", "own", "joint"), [("plain", 12, 12), ("secure", 0, 12), ("blind", 0, 0)])
+def test_fuzzy_sums_of_tiny_tables_are_solved_wherever_they_are_seen(mode, own, joint):
+    found = outcome(mode, sites=3, rows=4, k=3, rounds=6, m=2.0)
+    assert (found.exact["b"], found.exact["b on global sums"]) == (own, joint)
+
+
+def test_distances_over_columns_unfold():
+    X = np.random.default_rng(0).normal(size=(40, 6))
+    fed = fc.Federation.local({"a": X[:, :3], "b": X[:, 3:]}, split="columns")
+    recording = record(fed)
+    fc.FuzzyCMeans(3, start="box", tol=None, max_rounds=8).fit(fed)
+    whole = next(one for one in attacks.unfolding(recording.coordinator()) if one.parties == ("a", "b"))
+    np.testing.assert_allclose(attacks.completed(whole, X[:7], np.arange(7)), X, atol=1e-6)
+
+
+def test_the_table_names_every_attack_in_every_mode():
+    done = [outcome(mode, rounds=3) for mode in table.MODES]
+    text = table.table({"results": list(table._summed(done))})
+    assert text.startswith("| runs | attack | plain | secure | blind |")
+    assert "| small | a3 at a site |" in text
+
+
+@pytest.mark.slow
+def test_published_rates_are_reached_in_plain_mode_and_none_by_site_in_others():
+    big = {"sites": 20, "rows": 200, "columns": 17, "rounds": 30}
+    three, ten = ([outcome("plain", **big, k=k, seed=seed) for seed in range(6)] for k in (3, 10))
+    assert np.mean([o.losers["a"] / o.sites for o in three]) >= 0.7
+    assert np.mean([o.losers["a"] / o.sites for o in ten]) >= 0.91
+    hidden = [outcome("plain", **big | {"rows": 50}, k=10, seed=seed, paper=True) for seed in range(6)]
+    assert np.mean([o.exact["a2"] for o in hidden]) >= 30
+    assert np.mean([o.exact["a3"] > 0 for o in ten]) >= 0.5
+    for mode in MASKED:
+        found = outcome(mode, **big, k=10)
+        assert found.exact["a"] == 0
