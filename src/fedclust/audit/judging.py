@@ -13,6 +13,7 @@ from fedclust.core.types import Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Found, Seen
 from fedclust.privacy.attacks.fuzzy import solvable
+from fedclust.privacy.attacks.points import SHOWN
 from fedclust.privacy.attacks.scoring import EXACT, NEAR
 
 TITLES = {
@@ -73,7 +74,7 @@ def _sums(observer: str, seen: list[Seen], past: Past) -> list[Verdict]:
         plan += [("a2", attacks.singletons, own)] if _hides(seen) else []
         plan += [("b", attacks.fuzzy, own), ("b3", attacks.fuzzy, sums)] if any(map(_soft, seen)) else []
         plan += [("d", attacks.cohorts, sums)]
-    if any(one.has("points") for one in own):
+    if any(one.has(name) for one in own for name in SHOWN):
         plan += [("e", lambda s: (*attacks.shown_points(s), *attacks.remainders(s)), own)]
     return [_tried(observer, name, attack, what, rows=past.rows) for name, attack, what in plan if what]
 

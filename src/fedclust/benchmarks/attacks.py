@@ -51,6 +51,8 @@ class Case:
     paper: bool = False  # the rule that hides clusters of one row
     m: float = 1.0
     leave_one_out: bool = False
+    start: str = "box"
+    split: bool = False  # by columns instead of rows
     ruled: bool = True  # whether sites answer for one cohort only, as all policies but "none" have it
 
     def tables(self) -> dict[str, Floats]:
@@ -94,6 +96,11 @@ def cases(*, quick: bool) -> Iterator[Case]:
     for seed in range(2 if quick else 40):
         bed = "4 sites x 20 rows, K = 3, no rule on cohorts"
         yield Case(bed, 4, 20, 3, 4, 5, seed, leave_one_out=True, ruled=False)
+    for seed in range(1 if quick else 40):
+        bed = "5 sites x 12 to 30 rows, K = 4, start 'careful'"
+        yield Case(bed, 5, 12 + seed % 19, 4, 4, 8, seed, start="careful")
+    for seed in range(1 if quick else 20):
+        yield Case("3 sites x 2 columns of the same 60 rows, K = 3, fuzzy", 3, 60, 3, 2, 8, seed, m=2.0, split=True)
     for seed in range(2 if quick else 50):
         yield Case("fuzzy, 3 sites x 10 rows, K = 3, 4 columns", 3, 10, 3, 4, 4, seed, m=2.0)
         yield Case("fuzzy, 3 sites x 4 rows, K = 3, 4 columns", 3, 4, 3, 4, 6, seed, m=2.0)
@@ -102,6 +109,8 @@ def cases(*, quick: bool) -> Iterator[Case]:
 def attacked(case: Case, mode: str) -> Outcome:
     """One run and all attacks on what its coordinator saw, and on what the first site saw."""
     tables = case.tables()
+    if case.split:
+        return unfolded(case, mode)
     fed = fc.Federation.local(tables, aggregation=mode, policy=COHORTS if case.ruled else "none")
     recording = record(fed)
     model = _fitted(case, fed)
@@ -119,6 +128,25 @@ def attacked(case: Case, mode: str) -> Outcome:
     return out
 
 
+def unfolded(case: Case, mode: str) -> Outcome:
+    """A run over columns, and how many rows come out of its distances once F + 1 are known."""
+    tables = case.tables()
+    fed = fc.Federation.local(tables, aggregation=mode, split="columns")
+    recording = record(fed)
+    _fitted(case, fed)
+    X = np.concatenate(list(tables.values()), axis=1)
+    out = Outcome(case.bed, mode, case.rows, case.sites)
+    views = {"c": recording.coordinator(), **({"c at the leading site": recording.lead()} if recording.blind else {})}
+    for name, seen in views.items():
+        whole = [one for one in attacks.unfolding(seen) if len(one.parties) > 1 and len(one.coordinates) == len(X)]
+        known = np.arange(X.shape[1] + 1)
+        points = attacks.completed(whole[0], X[known], known)[len(known) :] if whole else ()
+        result = score([Found(x, 0, (), "an unfolded row") for x in points], {"all": X})
+        out.exact[name], out.nearly[name], out.wrong[name] = result.exact, result.nearly, result.wrong
+        out.losers[name] = case.sites if result.exact else 0
+    return out
+
+
 Attack = Callable[[Sequence[Seen]], Sequence[Found]]
 
 
@@ -129,6 +157,10 @@ def _plan(
     if case.m > 1:
         yield "b", attacks.fuzzy, own
         yield "b on global sums", lambda seen: attacks.fuzzy(seen, batches=3), sums
+        return
+    if case.start == "careful":
+        yield "e: points", attacks.shown_points, own
+        yield "e: sixth rows", attacks.remainders, own
         return
     yield "a", attacks.differencing, own
     yield "a3", attacks.differencing, sums
@@ -145,7 +177,12 @@ def _plan(
 
 
 def _fitted(case: Case, fed: fc.Federation) -> Any:
-    settings: dict[str, Any] = {"start": "box", "max_rounds": case.rounds, "random_state": case.seed, "bounds": (-8, 8)}
+    settings: dict[str, Any] = {
+        "start": case.start,
+        "max_rounds": case.rounds,
+        "random_state": case.seed,
+        "bounds": (-8, 8),
+    }
     settings["tol"] = None if case.m > 1 else 0.0
     if case.m > 1:
         return fc.FuzzyCMeans(case.k, m=case.m, **settings).fit(fed)
@@ -179,9 +216,11 @@ def _possible(seen: Seen, rows: int) -> bool:
     return seen.has("mass") and bool((seen.number("mass") >= 0).all() and seen.number("mass").sum() == rows)
 
 
-def measured(*, quick: bool = False, workers: int = 2, tell: Callable[[str], None] = lambda _: None) -> dict[str, Any]:
-    """All runs in all modes, and what came of them by bed, mode and attack."""
-    jobs = [(case, mode) for case in cases(quick=quick) for mode in MODES]
+def measured(
+    *, quick: bool = False, only: str = "", workers: int = 2, tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """All runs in all modes, or those whose name holds `only`, and what came of them by bed, mode and attack."""
+    jobs = [(case, mode) for case in cases(quick=quick) if only in case.bed for mode in MODES]
     began, done = time.monotonic(), list[Outcome]()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         for i, one in enumerate(pool.map(attacked, *zip(*jobs, strict=True), chunksize=4), 1):
@@ -242,9 +281,9 @@ def _cell(r: dict[str, Any]) -> str:
     )
 
 
-def main(*, json: bool = False, quick: bool = False, out: Path | None = None) -> int:
+def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path | None = None) -> int:
     """Measure, print, and write beside each other a JSON document and a table, where `out` names a place."""
-    found = measured(quick=quick, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    found = measured(quick=quick, only=only, tell=lambda line: print(line, file=sys.stderr, flush=True))
     if out is not None:
         out.with_suffix(".json").write_text(text.dumps(found, indent=1) + "\n")
         out.with_suffix(".md").write_text(table(found))
@@ -255,7 +294,8 @@ def main(*, json: bool = False, quick: bool = False, out: Path | None = None) ->
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few dozen small runs")
+    parser.add_argument("--only", default="", help="runs whose name holds this")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="where to write, without suffix")
     chosen = parser.parse_args()
-    sys.exit(main(json=chosen.json, quick=chosen.quick, out=chosen.out))
+    sys.exit(main(json=chosen.json, quick=chosen.quick, only=chosen.only, out=chosen.out))
