@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from fedclust.federation import Federation
     from fedclust.preprocessing.schema import Column
     from fedclust.selection import Selection, select_k
+    from fedclust.unlearning import Certificate, unlearn
 
 __version__ = "0.1.0"
 __all__ = [
     "MUFC",
     "AveragedFuzzyCMeans",
     "CMeans",
+    "Certificate",
     "Column",
     "DataError",
     "Features",
@@ -47,6 +49,8 @@ __all__ = [
     "load",
     "select_features",
     "select_k",
+    "statistics",
+    "unlearn",
 ]
 
 _HOMES = {
@@ -62,6 +66,8 @@ _HOMES = {
     "Features": "fedclust.features",
     "select_features": "fedclust.features",
     "Federation": "fedclust.federation",
+    "Certificate": "fedclust.unlearning",
+    "unlearn": "fedclust.unlearning",
     "Selection": "fedclust.selection",
     "select_k": "fedclust.selection",
     **dict.fromkeys(("DataError", "FedclustError", "QuorumLost", "RunFailed", "StudyError"), "fedclust.core.errors"),
@@ -70,7 +76,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the command line answers before scikit-learn is loaded."""
-    if name in ("agreement", "datasets", "indices"):
+    if name in ("agreement", "datasets", "indices", "statistics"):
         return importlib.import_module(f"fedclust.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)

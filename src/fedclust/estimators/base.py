@@ -79,17 +79,20 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _keep(self, fed: Federation, result: Any) -> None:
         """Set the fitted attributes."""
 
-    def save(self, path: str | Path) -> Path:
-        """Write the fitted model as JSON; numbers keep every bit."""
+    def document(self) -> dict[str, Any]:
+        """The fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
-        state = {name: _plain(getattr(self, name)) for name in self._fitted()}
-        document = {
+        return {
             "format": FORMAT,
             "version": VERSION,
             "class": type(self).__name__,
             "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
-            "fitted": state,
+            "fitted": {name: _plain(getattr(self, name)) for name in self._fitted()},
         }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the fitted model as JSON."""
+        document = self.document()
         path = Path(path)
         draft = path.with_name(path.name + ".new")
         draft.write_text(json.dumps(document, indent=1) + "\n")
