@@ -1,6 +1,7 @@
 """`fedclust audit` on real run folders: finished ones, in every mode, and folders that are none."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -64,6 +65,12 @@ def test_a_plain_run_is_told_to_have_lost_rows(ran, capsys):
 def test_a_secure_run_has_lost_none_by_site(ran, capsys):
     found = audited(capsys, ran("secure"))
     assert recovered(found, "a") == 0
+
+
+def test_sums_that_parties_may_leave_are_looked_at_too(ran, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "STUDY", STUDY.replace("max_rounds = 8", "max_rounds = 8\nquorum = 3"))
+    found = audited(capsys, ran("secure"))
+    assert recovered(found, "a3") > 0
 
 
 def test_a_blind_coordinator_has_nothing_and_the_leading_site_is_looked_at_by_itself(ran, capsys):

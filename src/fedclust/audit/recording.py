@@ -63,14 +63,10 @@ class Recording:
                     continue
                 seen.append(Seen(call.step, call.handler, (party,), plain_fields(call.message), _fields(release)))
             step = next(iter(calls.values())).step
-            if step not in opened:
-                continue
-            if not self.blind:
-                seen.append(_sum(opened[step]))
-            elif all(call.handler == ADDED for call in calls.values()) and answers:
+            if self.blind and step in opened and answers and all(c.handler == ADDED for c in calls.values()):
                 numbers = next(iter(answers.values())).total(list(answers.values())).numbers
                 seen.append(_under_the_veil(opened[step], tuple(answers), numbers))
-        return seen
+        return seen if self.blind else seen + self.lead()
 
     def lead(self) -> list[Seen]:
         """The sums, with their questions, as whoever drives the script sees them."""
@@ -147,7 +143,9 @@ def _listened(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]:
         answer = yield ask
         recording.asked.append((recording.step, ask))
         if ask.want == "total":
-            recording.opened.append(Opened(ask, answer[0], answer[1], recording.step))
+            # A sum that a journal holds in one piece comes without an exchange of its own.
+            step = max(recording.step, recording.opened[-1].step + 1 if recording.opened else 0)
+            recording.opened.append(Opened(ask, answer[0], answer[1], step))
         return answer
 
     return rewrite(protocol, lower)

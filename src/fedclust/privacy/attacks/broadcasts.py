@@ -69,6 +69,6 @@ def _cells(own: Floats | None, centers: Floats) -> Cells:
     """How many of the observer's rows are nearest to each centre, and their sums."""
     if own is None or not len(own):
         return np.zeros(len(centers)), np.zeros_like(centers)
-    labels = np.argmin(((own[:, None] - centers) ** 2).sum(axis=2), axis=1)
-    member = (labels[:, None] == np.arange(len(centers))).astype(float)
-    return member.sum(axis=0), member.T @ own
+    labels = np.argmin([((own - center) ** 2).sum(axis=1) for center in centers], axis=0)
+    counts = np.bincount(labels, minlength=len(centers)).astype(np.float64)
+    return counts, np.stack([own[labels == cluster].sum(axis=0) for cluster in range(len(centers))])
