@@ -20,6 +20,7 @@ from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError
 from fedclust.federation import Federation
 from fedclust.kernels import backend
 from fedclust.selection import Selection, select_k
+from fedclust.site.approval import digest_of
 from fedclust.study import Opened, Study, opened, read_study
 from fedclust.study.writing import write_whole
 
@@ -65,7 +66,7 @@ class Run:
         draft.mkdir(mode=0o700)
         try:
             write_whole(draft / "origin.json", json.dumps(about, indent=1) + "\n")
-            write_whole(draft / "run", secrets.token_hex(8) + "\n")
+            write_whole(draft / "run", f"{secrets.token_hex(8)}-{digest_of(text)}\n")  # every call names the study
             for name, content in files.items():
                 (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
                 write_whole(draft / name, content)

@@ -31,7 +31,23 @@ from fedclust.validation import composition, pca
 from fedclust.validation import indices as index_sums
 
 FORMAT, VERSION = "fedclust-analysis", 1
-RULES = frozenset({"handler-not-allowed", "too-few-rows", "not-a-sum"})  # codes of a site that will not answer
+RULES = frozenset(  # codes of a site that will not answer
+    {
+        "handler-not-allowed",
+        "too-few-rows",
+        "not-a-sum",
+        "too-few-parties",
+        "aggregation-too-weak",
+        "points-not-allowed",
+        "weights-not-allowed",
+        "too-many-calls",
+        "too-many-numbers",
+        "abstains",
+        "another-cohort",
+        "cohort-too-close",
+        "not-approved",
+    }
+)
 ALONE = "site"  # what an array is called when it is a federation by itself
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fedclust.cli import plan
 from fedclust.cli.export import apart
 from fedclust.core.errors import StudyError
 
 
 def add(verbs: Any) -> None:
-    site = verbs.add_parser("site", help="what a site does by itself: assign", description=__doc__)
+    site = verbs.add_parser("site", help="what a site does by itself: assign, plan, key", description=__doc__)
     acts = site.add_subparsers(title="verbs", metavar="VERB", required=True)
     assign = acts.add_parser("assign", help="label rows with a model", description=act_assign.__doc__)
     assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
@@ -20,6 +21,7 @@ def add(verbs: Any) -> None:
     assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, .csv or .parquet")
     assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
     assign.set_defaults(act=act_assign)
+    plan.add(acts)
 
 
 def act_assign(chosen: argparse.Namespace) -> int:

@@ -103,7 +103,7 @@ class Coordinator:
         self.step += 1
         calls = self._calls(ask)
         need = needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
-        replies = self._exchange(calls, need)
+        replies = of_kind(ask.who.release, self._exchange(calls, need))
         if ask.want == "total":
             replies = alike(replies)
         if ask.masks is None:
@@ -183,16 +183,23 @@ def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapp
 
 def alike(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
     """Replies that can be added: one in other shapes or units than most becomes a refusal under its party's name."""
-    forms = {party: _form(r.release) for party, r in replies.items() if isinstance(r, Sealed)}
+    forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, Sealed)}
     if len(set(forms.values())) <= 1:
         return replies
     usual, _ = Counter(forms.values()).most_common(1)[0]
-    odd = {party for party, form in forms.items() if form != usual}
-    return {party: Refusal(party, "odd-answer") if party in odd else reply for party, reply in replies.items()}
+    return _but({party for party, form in forms.items() if form != usual}, "odd-answer", replies)
 
 
-def _form(release: Any) -> tuple[object, ...]:
-    return (type(release), *release.form()) if isinstance(release, Release) else (type(release),)
+def of_kind(kind: type[Release], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    """Replies to the question that was asked; an answer to another becomes a refusal under its party's name."""
+    odd = {party for party, r in replies.items() if isinstance(r, Sealed) and type(r.release) is not kind}
+    return _but(odd, "odd-answer", replies)
+
+
+def _but(bad: set[PartyId], code: str, replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    if not bad:
+        return replies
+    return {party: Refusal(party, code) if party in bad else reply for party, reply in replies.items()}
 
 
 def possible(
@@ -200,20 +207,15 @@ def possible(
 ) -> Mapping[PartyId, Reply]:
     """Replies that can be true; another becomes a refusal under its party's name."""
     sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
-    odd = {party: "odd-answer" for party, release in sealed.items() if type(release) is not kind}
-    for party in odd:
-        del sealed[party]
-    if sealed:
-        first = calls[next(iter(sealed))]
-        if first.want == "total":
-            sound = kind.plausible(list(sealed.values()), first.message)
-        else:
-            sound = np.array([kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()])
-        if not sound.all():
-            odd |= {party: "impossible-answer" for party, good in zip(sealed, sound, strict=True) if not good}
-    if not odd:
+    if not sealed:
         return replies
-    return {party: Refusal(party, odd[party]) if party in odd else reply for party, reply in replies.items()}
+    first = calls[next(iter(sealed))]
+    if first.want == "total":
+        sound = kind.plausible(list(sealed.values()), first.message)
+    else:
+        sound = np.array([kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()])
+    false = {party for party, good in zip(sealed, sound, strict=True) if not good}
+    return _but(false, "impossible-answer", replies)
 
 
 def checked(release: R, ask: Any) -> R:

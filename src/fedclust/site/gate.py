@@ -69,6 +69,10 @@ class Gate:
     def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
         return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)
 
+    def account(self, call: Call, release: Release, size: int) -> None:
+        """Write an answer down as if it had left; what a plan does."""
+        self.ledger.write(self._accounted(self._entry(call, size), call, release))
+
     def _accounted(self, entry: Entry, call: Call, release: Release) -> Entry:
         """An entry with what the rules count."""
         if self.policy.lax:
@@ -87,7 +91,7 @@ class Gate:
         """What travels. The ledger has it before the engine does."""
         if type(release) is not handler.release:
             raise TypeError(f"{handler.name} declared {handler.release.__name__}")
-        covered = self._covered(release)
+        covered = self.covered(release)
         hidden = self._hidden(call, covered)
         sealed = (
             Sealed(self.party, call.run, call.step, call.handler, hidden, call.masks)
@@ -115,7 +119,7 @@ class Gate:
         hide = letters.sealed if call.want == "relay" else secagg.masked
         return hide(release, call, self.vault(call.run), self.party)
 
-    def _covered(self, release: Release) -> Release:
+    def covered(self, release: Release) -> Release:
         """The release with small counts of rows hidden, and the others rounded, where they are displayed."""
         shown = {name: d for name, d in release.schema().items() if d.combine == "each" and d.kind == "counts"}
         if not shown or self.policy.lax:

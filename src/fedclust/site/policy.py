@@ -35,7 +35,7 @@ class Policy:
     rounding: int = 0  # displayed counts are multiples of it
     max_calls: int = 0  # in a run
     handlers: frozenset[str] | None = None
-    withheld: frozenset[str] = frozenset({"vertical.reveal"})  # a site keeps its slice of centres to itself
+    withheld: frozenset[str] = frozenset({"vertical.reveal", "fcac.nodes"})  # slices of centres; nodes that are rows
 
     def allows(self, handler: str) -> bool:
         """Whether a question may be asked at all."""

@@ -1,0 +1,237 @@
+"""A site's own file: where its rows are, who it is, what its rules are, and whose approval it waits for.
+
+It lies at the site and is written by the site. Nothing that comes from a study or a coordinator can change it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.core.protocol import HANDLERS
+from fedclust.preprocessing.schema import Schema
+from fedclust.privacy.keys import Identity
+from fedclust.site.approval import Approval, read, roster_digest
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.site.policy import PROFILES, STRENGTH, Policy
+from fedclust.site.sources import open_source
+from fedclust.site.vault import Vaults
+
+SITES_OWN = ("source", "policy")  # of a study's [sites.NAME]: what a served site takes from its own file only
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key takes, in words and as a test."""
+
+    what: str
+    fits: Callable[[Any], bool]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name in HANDLERS for name in value)
+
+
+COUNT = Key("a whole number; 0 is no rule", _whole)
+YES = Key("true or false", lambda value: isinstance(value, bool))
+TEXT = Key("a text", lambda value: isinstance(value, str) and bool(value))
+TABLE = Key("a table", lambda value: isinstance(value, dict))
+QUESTIONS = Key('a list of questions, such as ["bounds.rows", "horizontal.moments"]', _names)
+TOP = {
+    "name": TEXT,
+    "source": Key(
+        'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
+        lambda value: TEXT.fits(value) or (isinstance(value, dict) and set(value) <= {"sql", "database"}),
+    ),
+    "id": TEXT,
+    "state": TEXT,
+    "identity": TEXT,
+    "steward": TEXT,
+    "approval": TEXT,
+    "policy": TABLE,
+    "roster": TABLE,
+}
+RULES = {
+    "profile": Key(f"one of {', '.join(PROFILES)}", lambda value: value in PROFILES),
+    "min_rows": COUNT,
+    "min_cell": COUNT,
+    "max_share": Key("a number from 0 to 1; 0 is no rule", lambda value: _number(value) and value <= 1),
+    "max_ratio": Key("a number of at least 0; 0 is no rule", _number),
+    "min_parties": COUNT,
+    "aggregation": Key(f"one of {', '.join(STRENGTH)}", lambda value: value in STRENGTH),
+    "one_cohort": YES,
+    "cohort_gap": COUNT,
+    "points": YES,
+    "weights": YES,
+    "rounding": COUNT,
+    "max_calls": COUNT,
+    "handlers": QUESTIONS,
+    "withheld": QUESTIONS,
+}
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """A site file, validated."""
+
+    name: str
+    source: Path | str | Mapping[str, str]
+    policy: Policy
+    id: str | None = None
+    state: Path | None = None
+    identity: Path | None = None
+    steward: Path | None = None
+    approval: Path | None = None
+    roster: Mapping[str, bytes] = field(default_factory=dict)
+
+    def desk(self, *, columns: tuple[str, ...] | None = None, schema: Schema | None = None, seed: int = 0) -> Desk:
+        """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder."""
+        source = open_source(self.source, columns=columns, id=self.id, site=self.name, schema=schema)
+        return Desk(
+            Holding(self.name, source, schema),
+            self.policy,
+            seed=seed,
+            folder=self.state,
+            vaults=self._vaults if self.identity else None,
+            approval=self.approved(),
+        )
+
+    def approved(self) -> Approval | None:
+        """The approval this site waits for, as its file has it now; None where it waits for none."""
+        if self.approval is None or self.steward is None:
+            return None
+        return Approval(
+            read(self.approval, public_key(self.steward)),
+            self.policy.digest,
+            roster_digest(self.roster),
+            version("fedclust"),
+        )
+
+    def accept(self, study: str) -> None:
+        """Refuse a study, given as its text, that says where a site's rows are or what its rules are."""
+        sites = tomllib.loads(study).get("sites", {})
+        for name, own in sites.items() if isinstance(sites, dict) else ():
+            for key in SITES_OWN:
+                if isinstance(own, dict) and key in own:
+                    raise StudyError(
+                        f"the study gives {key} in [sites.{name}]; a served site takes that from its own site.toml only"
+                    )
+
+    def _vaults(self) -> Vaults:
+        if self.identity is None:
+            raise StudyError("the site file names no identity; make one with fedclust site key")
+        return Vaults(private_key(self.identity), self.roster, self.state)
+
+
+def read_site(path: str | Path) -> SiteFile:
+    """A site from its file; relative paths in it start where it lies."""
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        top = _checked(tomllib.loads(text), TOP, str(path))
+    except FileNotFoundError:
+        raise StudyError(f"there is no site file at {path}; check the path") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise StudyError(f"{path} is not TOML ({error}); correct it") from None
+    for name in ("name", "source", "policy"):
+        if name not in top:
+            raise StudyError(f"{path} lacks {name}; a site file says its name, its source and its [policy]")
+    if ("approval" in top) != ("steward" in top):
+        raise StudyError(f"{path} names one of approval and steward; a signed approval needs both")
+    folder = path.parent
+    places = {
+        key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top
+    }
+    return SiteFile(
+        top["name"],
+        _source(top["source"], folder),
+        policy_from(top["policy"], f"[policy] of {path}"),
+        id=top.get("id"),
+        roster={name: _key(key, f"[roster] of {path}, {name},") for name, key in top.get("roster", {}).items()},
+        **places,
+    )
+
+
+def policy_from(table: Mapping[str, Any], place: str) -> Policy:
+    """A profile, or none, with single rules put over it."""
+    _checked(table, RULES, place)
+    base = PROFILES[table["profile"]] if "profile" in table else Policy("own")
+    rules: dict[str, Any] = {
+        name: frozenset(v) if isinstance(v, list) else v for name, v in table.items() if name != "profile"
+    }
+    return replace(base, name=f"{base.name}, changed" if rules and "profile" in table else base.name, **rules)
+
+
+def new_key(path: Path) -> Path:
+    """Make a signing key: the private half at a path, for its owner's eyes, the public half beside it."""
+    if path.exists():
+        raise StudyError(f"{path} exists; a key is never overwritten")
+    path.touch(mode=0o600)
+    identity = Identity.new()
+    path.write_text(identity.private.hex() + "\n")
+    public = path.with_name(f"{path.name}.pub")
+    public.write_text(identity.public.hex() + "\n")
+    return public
+
+
+def private_key(path: Path) -> Identity:
+    return Identity(_key(_text(path), str(path)))
+
+
+def public_key(path: Path) -> bytes:
+    return _key(_text(path), str(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise StudyError(f"there is no key at {path}; make one with fedclust site key") from None
+
+
+def _key(text: Any, place: str) -> bytes:
+    try:
+        key = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        key = b""
+    if len(key) != 32:
+        raise StudyError(f"{place} is no key of 64 hexadecimal digits; fedclust site key makes one")
+    return key
+
+
+def _source(given: Any, folder: Path) -> Path | str | Mapping[str, str]:
+    if isinstance(given, str):
+        return given if "://" in given else folder / Path(given).expanduser()
+    database = given.get("database")
+    if database is None or "://" in database or database == ":memory:":
+        return dict(given)
+    return {**given, "database": str(folder / Path(database).expanduser())}
+
+
+def _checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> Mapping[str, Any]:
+    for name, value in table.items():
+        if name not in known:
+            raise StudyError(f"{place} has no key '{name}'; {_meant(name, known) or 'it may hold ' + ', '.join(known)}")
+        if not known[name].fits(value):
+            raise StudyError(f"{name} in {place} does not fit; it must be {known[name].what}")
+    return table
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.casefold(), list(known), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,256 @@
+"""What a study would make leave one site, found out at that site before anything leaves.
+
+The study is rehearsed on the site's rows alone, and again on other rows made of them: a question that is the same both
+times does not depend on what anybody answers, so its answer is the very one that will leave. What other questions will
+ask is not known yet; their answers of the rehearsal stand in for them. Every answer meets the site's own gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from fedclust.aggregation import Aggregation
+from fedclust.analysis import describe
+from fedclust.core import wire
+from fedclust.core.drive import Engine, Reply
+from fedclust.core.envelope import Call, Sealed
+from fedclust.core.errors import FedclustError, StudyError
+from fedclust.core.protocol import HANDLERS
+from fedclust.core.release import Release
+from fedclust.core.types import Array, PartyId
+from fedclust.federation import Federation
+from fedclust.selection import select_k
+from fedclust.site.approval import digest_of
+from fedclust.site.gate import Gate
+from fedclust.site.holding import Holding, Turn, missing_in
+from fedclust.site.ledger import Ledger
+from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.sources import Source
+from fedclust.study.parts import Site, Study
+
+SLACK = 2, 10  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
+KEYS = {"secure": ("roster.offer", "roster.accept"), "blind": ("roster.offer", "roster.accept", "blind.group")}
+LEAVING_ON_THE_WAY = ("roster.offer", "recovery.share", "recovery.consent", "recovery.unmask")  # for each sum
+
+
+@dataclass(frozen=True)
+class Question:
+    """One kind of question: how often the rehearsal had it, its largest answer, and what the gate said.
+
+    `known` says that what is asked does not depend on any answer; `passed` is how many answers the gate let out before
+    it refused with `code`, the `place`th message of the run; `out` says that the site was out of the run by then.
+    `masked` says that masks hide the answer in a sum.
+    """
+
+    name: str
+    times: int
+    size: int = 0
+    known: bool = False
+    release: Release | None = None
+    passed: int = 0
+    code: str | None = None
+    place: int = 0
+    out: bool = False
+    masked: bool = False
+
+    @property
+    def most(self) -> int:
+        """How often an approval lets it be answered in one run."""
+        return SLACK[0] * self.times + SLACK[1]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would leave a site, question by question, in the order of asking."""
+
+    study: Study
+    party: PartyId
+    policy: Policy
+    rows: int
+    columns: tuple[str, ...]
+    questions: tuple[Question, ...]
+
+    @cached_property
+    def refused(self) -> tuple[Question, ...]:
+        """What the site's rules stop, the first first."""
+        return tuple(sorted((q for q in self.questions if q.code is not None), key=lambda q: q.place))
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.study.text)
+
+    @property
+    def most(self) -> dict[str, int]:
+        """The counts that an approval of this plan binds."""
+        return {question.name: question.most for question in self.questions}
+
+
+def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
+    """Rehearse a study at one site and hold every answer against the site's policy."""
+    alone = replace(study, sites=(_site(study, party, source),), aggregation=Aggregation())
+    fed = alone.federation()
+    holding = fed.holdings[party]
+    noted = _rehearsed(alone, fed)
+    known = {call.question for call, _ in _rehearsed(alone, _shaken(fed, party), strict=False)}
+    return Plan(
+        study,
+        party,
+        policy,
+        holding.under(study.missing).rows,
+        fed.columns,
+        (*_keys(study, noted), *_questions(noted, known, _Rules(study, holding, policy))),
+    )
+
+
+class _Noting:
+    """An engine that remembers what was asked and what was answered."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.desks: Any = getattr(engine, "desks", {})
+        self.noted: list[tuple[Call, Release]] = []
+
+    @property
+    def parties(self) -> tuple[PartyId, ...]:
+        return self.engine.parties
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        self.noted += [(calls[p], reply.release) for p, reply in replies.items() if isinstance(reply, Sealed)]
+        return replies
+
+
+@dataclass(frozen=True, eq=False)
+class _Shaken:
+    """Other rows of the same kind: every second one, an eighth as large, so that bounds still hold."""
+
+    source: Source
+
+    @property
+    def site(self) -> str:
+        return self.source.site
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.source.columns
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+    def blocks(self) -> Iterator[Array]:
+        return (block[:, ::2] / 8 for block in self.source.blocks())
+
+    def ids(self) -> Any:
+        ids = self.source.ids()
+        return None if ids is None else ids[::2]
+
+
+class _Rules:
+    """The site's gate, asked as if the study ran: the same cohort and masks, nothing sent."""
+
+    def __init__(self, study: Study, holding: Holding, policy: Policy) -> None:
+        self.mode = study.aggregation.mode
+        self.cohort = tuple(site.name for site in study.sites)
+        self.run = f"plan-{digest_of(study.text)}"
+        self.holding = holding
+        self.gate = Gate(holding.party, policy, Ledger())
+
+    @property
+    def out(self) -> bool:
+        """Whether the site has abstained."""
+        return self.gate.ledger.tally(self.run).abstained is not None
+
+    def masked(self, call: Call) -> bool:
+        return self.mode != "plain" and call.want == "total"
+
+    def verdict(self, call: Call, release: Release) -> str | None:
+        """The code to refuse with, or None."""
+        handler = HANDLERS[call.handler]
+        masks = "lasting-1" if self.masked(call) else None
+        real = replace(call, run=self.run, cohort=self.cohort, masks=masks, veiled=self.mode == "blind")
+        turn = Turn(self.holding, (0, call.step), {}, missing_in(call.message))
+        code = self.gate.admit(real, handler, turn.rows) or self.gate.judge(real, handler, release, turn)
+        if code is None:
+            self.gate.account(real, release, wire.size(release))
+        return code
+
+
+def _site(study: Study, party: PartyId, source: Any) -> Site:
+    own = next((site for site in study.sites if site.name == party), None)
+    if own is None:
+        names = ", ".join(site.name for site in study.sites)
+        raise StudyError(f"the study has no site '{party}'; name one of {names} with --name")
+    return replace(own, source=source, policy="none")
+
+
+def _rehearsed(study: Study, fed: Federation, *, strict: bool = True) -> list[tuple[Call, Release]]:
+    """Every question of a run on one site's rows, with its answer."""
+    engine = _Noting(fed.engine)
+    fed.engine = engine
+    fed.use(engine)
+    try:
+        _run(study, fed)
+    except FedclustError:
+        if strict:
+            raise
+    return engine.noted
+
+
+def _run(study: Study, fed: Federation) -> None:
+    estimator, choice = study.estimator(fed.columns), study.cluster.choice
+    if choice is not None:
+        found = select_k(estimator, fed, choice.ks, **choice.how)
+        describe(found.model, fed, found)
+        return
+    if "tol" in estimator.get_params():
+        estimator.set_params(tol=None)  # as many rounds as there may be
+    describe(estimator.fit(fed), fed)
+
+
+def _shaken(fed: Federation, party: PartyId) -> Federation:
+    holding = fed.holdings[party]
+    return Federation.over(
+        {party: (Holding(party, _Shaken(holding.source), holding.schema), PROFILES["none"])},
+        columns=fed.columns,
+        split=fed.split,
+        schema=fed.schema,
+        run=None,
+        seed=fed.seed,
+        aggregation=Aggregation(),
+    )
+
+
+def _questions(noted: list[tuple[Call, Release]], known: set[str], rules: _Rules) -> Iterator[Question]:
+    """One line for each question, for what is known beforehand apart from what is not."""
+    found: dict[tuple[str, bool], Question] = {}
+    for number, (call, release) in enumerate(noted, 1):
+        out = rules.out
+        sure, code, size = call.question in known, rules.verdict(call, release), wire.size(release)
+        place = (call.handler, sure)
+        before = found.get(place) or Question(call.handler, 0, known=sure, masked=rules.masked(call))
+        found[place] = replace(
+            before,
+            times=before.times + 1,
+            size=max(before.size, size),
+            release=rules.gate.covered(release) if before.release is None or size > before.size else before.release,
+            passed=before.passed + (code is None),
+            code=before.code or code,
+            place=number if code and not before.code else before.place,
+            out=out if code and not before.code else before.out,
+        )
+    for (name, sure), question in found.items():
+        other = found.get((name, not sure))
+        # One count for a question, however much of it is known.
+        yield question if other is None else replace(question, times=question.times + other.times)
+
+
+def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]:
+    """The questions by which keys are agreed on; they are about no row."""
+    sums = sum(call.want == "total" for call, _ in noted)
+    often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
+    for name in LEAVING_ON_THE_WAY if often else KEYS.get(study.aggregation.mode, ()):
+        yield Question(name, sums if often else 1)

@@ -1,0 +1,195 @@
+"""`fedclust site plan`, read as a data steward would, and the approval it signs."""
+
+import json
+
+import numpy as np
+import pytest
+from cli_user import csv, rows
+
+from fedclust.core.envelope import REMEDIES
+from fedclust.core.protocol import HANDLERS
+from fedclust.runs import Run
+from fedclust.site.file import read_site
+
+SITES = ("cleveland", "hungary", "basel")
+STUDY = """\
+name = "heart"
+columns = ["age", "bp"]
+[cluster]
+method = "fuzzy-c-means"
+k = 3
+start = "box"
+max_rounds = 5
+[privacy]
+aggregation = "secure"
+[sites.cleveland]
+source = "cleveland.csv"
+[sites.hungary]
+source = "hungary.csv"
+[sites.basel]
+source = "basel.csv"
+"""
+SITE = """\
+name = "hungary"
+source = "hungary.csv"
+state = "state"
+identity = "id.key"
+steward = "steward.key.pub"
+approval = "approval.json"
+[policy]
+profile = "standard"
+"""
+
+
+@pytest.fixture
+def steward(user):
+    user.write("basel.csv", csv(["age", "bp"], rows(3)))
+    user.study(text=STUDY)
+    user.write("site.toml", SITE)
+    for name in ("id.key", "steward.key"):
+        assert user("site", "key", name)[0] == 0
+    return user
+
+
+def plan(user, *words):
+    return user("site", "plan", "study.toml", *words)
+
+
+def document(user, *words):
+    code, out, err = plan(user, *words, "--json")
+    assert err == ""
+    return code, json.loads(out)
+
+
+def test_the_gist_comes_first(steward):
+    code, out, _ = plan(steward, "--data", "hungary.csv", "--name", "hungary")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].startswith('Study "heart" at site "hungary": 40 rows, 2 columns, 3 sites, policy "standard"')
+    assert lines[1].startswith("ALLOWED by this site's rules")
+    assert "The coordinator sees sums over all sites only" in out
+
+
+def test_every_question_of_the_run_is_in_the_plan(steward):
+    _, found = document(steward, "--site", "site.toml")
+    assert steward("run", "study.toml", "--quiet")[0] == 0
+    asked = {}
+    for line in (steward.folder / "runs" / "heart" / "sites" / "hungary" / "ledger.jsonl").read_text().splitlines():
+        name = json.loads(line)["handler"]
+        asked[name] = asked.get(name, 0) + 1
+    planned = {question["name"]: question["most"] for question in found["questions"]}
+    assert set(asked) <= set(planned)
+    assert all(count <= planned[name] for name, count in asked.items())
+    for question in found["questions"]:
+        assert [field["name"] for field in question["fields"]] == list(HANDLERS[question["name"]].release.schema())
+
+
+def test_numbers_that_are_known_are_real_and_others_are_marked_as_stand_ins(steward):
+    _, out, _ = plan(steward, "--site", "site.toml")
+    real, stand_ins = out.split("Stand-ins, computed from this site's rows alone")
+    assert "bounds.rows.rows         40  [the number of rows in all]" in real
+    assert "horizontal.moments.mass" in stand_ins
+    assert "bounds.rows.rows" not in stand_ins
+
+
+def test_the_first_round_is_known_where_start_and_bounds_are_declared(steward):
+    text = STUDY.replace('start = "box"', "start = [[0.0, 0.0], [6.0, 6.0], [12.0, 12.0]]").replace(
+        'columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-30.0, 30.0]'
+    )
+    steward.study(text=text)
+    _, found = document(steward, "--site", "site.toml")
+    known = {(question["name"], question["known"]) for question in found["questions"]}
+    assert {("horizontal.moments", True), ("horizontal.moments", False)} <= known
+
+
+def test_a_refusal_names_rule_and_remedy(steward):
+    steward.study(('aggregation = "secure"', 'aggregation = "plain"'), text=STUDY)
+    code, out, _ = plan(steward, "--site", "site.toml")
+    assert code == 3
+    assert "REFUSED by this site's rules at message" in out
+    assert " ".join(REMEDIES["too-many-numbers"].split()) in " ".join(out.split())
+    assert document(steward, "--site", "site.toml")[1]["allowed"] is False
+
+
+def test_points_are_refused_where_the_floor_is_above_five(steward):
+    steward.study(('start = "box"', 'start = "careful"'), text=STUDY)
+    code, found = document(steward, "--data", "hungary.csv", "--policy", "nhs")
+    assert code == 3
+    assert {q["name"]: q["code"] for q in found["questions"] if q["code"]} == {"start.seeds": "points-not-allowed"}
+    assert document(steward, "--data", "hungary.csv", "--policy", "standard")[0] == 0
+
+
+def approve(user):
+    return plan(user, "--site", "site.toml", "--approve", "approval.json", "--key", "steward.key")
+
+
+def run(user):
+    """A run of the study with hungary behind its own file; the others are in this process."""
+    import fedclust as fc
+    from fedclust.aggregation import Aggregation, Enrolled
+    from fedclust.engines.local import LocalEngine
+    from fedclust.study import read_study
+
+    made = Run.make(user.folder / "made", (user.folder / "study.toml").read_text(), origin=user.folder)
+    study = read_study(user.folder / "study.toml")
+    fed = study.federation()
+    enrolled = Enrolled(SITES, made.folder)
+    desk = read_site(user.folder / "site.toml").desk(columns=("age", "bp"))
+    desk.gate.vaults = enrolled.at("hungary")
+    desks = {**fed.engine.desks, "hungary": desk}
+    for party in ("cleveland", "basel"):
+        desks[party].gate.vaults = enrolled.at(party)
+    held = dict.fromkeys(SITES, fed.columns)
+    secure = Aggregation("secure")
+    whole = fc.Federation(
+        LocalEngine(desks), held, columns=fed.columns, run=made.folder, aggregation=secure, enrolled=enrolled
+    )
+    with whole:
+        return study.estimator(fed.columns).fit(whole)
+
+
+def test_an_approved_study_runs_and_one_letter_ends_that(steward):
+    code, out, _ = approve(steward)
+    assert code == 0
+    assert "Approved until" in out
+    assert np.isfinite(run(steward).objective_)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("study.toml", "max_rounds = 5", "max_rounds = 6"), ("site.toml", "standard", "datashield")],
+)
+def test_a_change_after_approval_makes_the_site_refuse(steward, name, old, new):
+    import fedclust as fc
+
+    approve(steward)
+    text = (steward.folder / name).read_text()
+    steward.write(name, text.replace(old, new))
+    with pytest.raises(fc.QuorumLost) as lost:
+        run(steward)
+    assert lost.value.missing == {"hungary": "not-approved"}
+
+
+def test_what_the_rules_refuse_cannot_be_approved(steward):
+    steward.study(('aggregation = "secure"', 'aggregation = "plain"'), text=STUDY)
+    code, _, err = approve(steward)
+    assert code == 2
+    assert "nothing to approve" in err
+    assert not (steward.folder / "approval.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((), "name this site's rows with --data"),
+        (("--site", "site.toml", "--policy", "nhs"), "the site's own file decides"),
+        (("--data", "hungary.csv", "--approve", "x.json"), "give --site and --key"),
+        (("--data", "hungary.csv", "--name", "paris"), "the study has no site 'paris'"),
+        (("--data", "hungary.csv", "--policy", "lax"), "there is no policy 'lax'"),
+        (("--site", "nowhere.toml"), "there is no site file"),
+    ],
+)
+def test_bad_arguments_are_refused_in_one_sentence(steward, words, told):
+    code, _, err = plan(steward, *words)
+    assert code == 2
+    assert told in err

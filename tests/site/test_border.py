@@ -1,0 +1,150 @@
+"""What cannot be true is refused: by name in plain mode, unnamed under masks, and first of all at the site itself."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.algorithms import horizontal, start
+from fedclust.core.drive import possible
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import OutOfBounds
+from fedclust.core.ring import Exact
+from fedclust.core.site import View
+from fedclust.site.gate import Gate
+
+ROWS = np.random.default_rng(3).normal(size=(60, 2))
+SITES = {"a": ROWS[:20], "b": ROWS[20:40], "c": ROWS[40:]}
+
+
+class Lying:
+    """An engine of which site b answers a question falsely."""
+
+    def __init__(self, engine, question, lie):
+        self.engine, self.question, self.lie = engine, question, lie
+        self.parties, self.desks = engine.parties, engine.desks
+
+    def exchange(self, calls, *, timeout, quorum):
+        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        reply = replies.get("b")
+        if isinstance(reply, Sealed) and reply.handler == self.question:
+            replies["b"] = self.lie(reply)
+        return replies
+
+
+def told(**changed):
+    return lambda reply: replace(reply, release=replace(reply.release, **{n: f(reply) for n, f in changed.items()}))
+
+
+def value(field, number):
+    """The same answer with one field all the same number."""
+
+    def false(reply):
+        honest = getattr(reply.release, field)
+        return Exact.of(np.full(honest.shape, number), unit=honest.unit)
+
+    return told(**{field: false})
+
+
+LIES = {
+    "a mass of 1e12": ("horizontal.moments", value("mass", 1e12), "impossible-answer"),
+    "a negative mass": ("horizontal.moments", value("mass", -1.0), "impossible-answer"),
+    "a pull of 1e12": ("horizontal.moments", value("pull", 1e9), "impossible-answer"),
+    "a negative objective": ("horizontal.moments", value("objective", -1.0), "impossible-answer"),
+    "rows of 1e12": ("bounds.rows", value("rows", 1e12), "impossible-answer"),
+    "fewer than no rows": ("bounds.rows", value("rows", -3.0), "impossible-answer"),
+    "a sum beyond its bound": ("standardise.spread", value("sums", 1e9), "impossible-answer"),
+    "another shape": (
+        "horizontal.moments",
+        told(mass=lambda r: Exact(r.release.mass.limbs[:-1], r.release.mass.unit[:-1])),
+        "odd-answer",
+    ),
+    "another unit": (
+        "horizontal.moments",
+        told(mass=lambda r: Exact(r.release.mass.limbs, r.release.mass.unit + 1)),
+        "odd-answer",
+    ),
+    "another question's answer": (
+        "horizontal.moments",
+        lambda r: replace(r, release=start.Candidates(np.zeros((2, 2)))),
+        "odd-answer",
+    ),
+    "another step's": ("horizontal.moments", lambda r: replace(r, step=r.step - 1), "no-answer"),
+    "another run's": ("horizontal.moments", lambda r: replace(r, run="another"), "no-answer"),
+    "not a number": ("start.seeds", told(points=lambda _: np.full((2, 2), np.nan)), "impossible-answer"),
+    "no end": ("start.seeds", told(points=lambda _: np.full((2, 2), np.inf)), "impossible-answer"),
+    "points of 1e12": ("start.seeds", told(points=lambda _: np.full((2, 2), 1e12)), "impossible-answer"),
+    "too many points": ("start.seeds", told(points=lambda _: np.zeros((9, 2))), "impossible-answer"),
+    "points without columns": ("start.seeds", told(points=lambda _: np.zeros(2)), "impossible-answer"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_false_answer_is_refused_by_name(lie):
+    question, false, code = LIES[lie]
+    fed = fc.Federation.local(SITES)
+    fed.use(Lying(fed.engine, question, false))
+    scale = "standardise" if question == "standardise.spread" else "none"
+    with pytest.raises(fc.QuorumLost) as lost:
+        fc.FuzzyCMeans(2, scale=scale, max_rounds=3).fit(fed)
+    assert lost.value.missing == {"b": code}
+
+
+def test_a_run_that_may_do_without_goes_on_without_the_false_answer():
+    fed = fc.Federation.local(SITES)
+    fed.use(Lying(fed.engine, "horizontal.moments", value("pull", 1e9)))
+    begin = ROWS[:2]
+    model = fc.FuzzyCMeans(2, start=begin, quorum=2, bounds=(-9, 9)).fit(fed)
+    honest = fc.FuzzyCMeans(2, start=begin, bounds=(-9, 9)).fit(fc.Federation.local({"a": SITES["a"], "c": SITES["c"]}))
+    assert np.array_equal(model.cluster_centers_, honest.cluster_centers_)
+    assert any("b did not contribute" in note for note in model.notes_)
+
+
+@pytest.mark.parametrize("aggregation", ["secure", "blind"])
+def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeypatch):
+    honest = Gate.judge
+
+    def judge(self, call, handler, release, site):
+        return None if self.party == "b" else honest(self, call, handler, release, site)
+
+    plain = horizontal.moments.answer
+    fed = fc.Federation.local(SITES, aggregation=aggregation)
+    monkeypatch.setattr(Gate, "judge", judge)  # a site that does not check itself
+
+    def false(site, ask):
+        found = plain(site, ask)
+        return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
+
+    object.__setattr__(horizontal.moments, "answer", false)
+    try:
+        with pytest.raises(fc.RunFailed, match="a sum of Moments is impossible") as failed:
+            fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
+    finally:
+        object.__setattr__(horizontal.moments, "answer", plain)
+    assert "b" not in str(failed.value).split()
+
+
+def test_a_site_checks_itself_before_masks_hide_its_answer():
+    plain = horizontal.moments.answer
+    fed = fc.Federation.local(SITES, aggregation="secure")
+
+    def false(site, ask):
+        found = plain(site, ask)
+        return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
+
+    object.__setattr__(horizontal.moments, "answer", false)
+    try:
+        with pytest.raises(OutOfBounds, match="cannot be true"):
+            fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
+    finally:
+        object.__setattr__(horizontal.moments, "answer", plain)
+
+
+def test_points_at_the_bound_pass_and_beyond_it_do_not():
+    view = View(np.array([1, 1], np.int32))
+    call = Call("r", 1, "start.seeds", start.Wish(view, 2, 0), "each", ("a",))
+    edge = Sealed("a", "r", 1, "start.seeds", start.Candidates(np.array([[6.0, -6.0]])))
+    beyond = replace(edge, release=start.Candidates(np.array([[6.01, 0.0]])))
+    assert possible(start.Candidates, {"a": call}, {"a": edge}) == {"a": edge}
+    assert possible(start.Candidates, {"a": call}, {"a": beyond}) == {"a": Refusal("a", "impossible-answer")}

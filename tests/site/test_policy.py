@@ -1,0 +1,266 @@
+"""Each rule of a policy lets pass and refuses, and abstaining outlives the process."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedclust as fc
+from fedclust.algorithms import horizontal, start
+from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
+from fedclust.core.protocol import HANDLERS, tallied
+from fedclust.core.site import View
+from fedclust.kernels import fcm
+from fedclust.preprocessing.bounds import Columns
+from fedclust.privacy.recovery import Live
+from fedclust.site import guards
+from fedclust.site.desk import Desk
+from fedclust.site.gate import Gate
+from fedclust.site.holding import Holding
+from fedclust.site.ledger import Ledger
+from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.sources import open_source
+from fedclust.validation.composition import Nearest
+
+NAMES = ("a", "b", "c", "d", "e", "f")
+LINE = np.r_[np.zeros(8), np.full(8, 10.0)][:, None]  # eight rows at 0, eight at 10
+
+
+def desk(policy, rows=LINE, **options):
+    return Desk(Holding("a", open_source(np.asarray(rows, float), site="a")), policy, **options)
+
+
+def rows_asked(step=1, *, run="r", cohort=NAMES[:3], masks=None, columns=1):
+    return Call(run, step, "bounds.rows", Columns(columns), "total", cohort, masks)
+
+
+def centres(*points, m=1.0, step=1, cohort=NAMES[:3]):
+    view = View(np.array([4], np.int32))
+    ask = horizontal.question(view, np.array(points, float)[:, None], m)
+    return Call("r", step, "horizontal.moments", ask, "total", cohort)
+
+
+def code(reply):
+    return reply.code if isinstance(reply, Refusal) else None
+
+
+def admitted(policy, call, ledger=None, rows=100):
+    gate = Gate("a", policy, Ledger() if ledger is None else ledger)
+    return gate.admit(call, HANDLERS[call.handler], rows)
+
+
+@pytest.mark.parametrize(
+    ("policy", "call", "expected"),
+    [
+        (Policy("own", min_rows=17), rows_asked(), "too-few-rows"),
+        (Policy("own", min_rows=16), rows_asked(), None),
+        (Policy("own", min_parties=4), rows_asked(), "too-few-parties"),
+        (Policy("own", min_parties=3), rows_asked(), None),
+        (Policy("own", min_parties=3), rows_asked(cohort=("a", "b", "b")), "too-few-parties"),
+        (Policy("own", aggregation="secure"), rows_asked(), "aggregation-too-weak"),
+        (Policy("own", withheld=frozenset({"bounds.rows"})), rows_asked(), "handler-not-allowed"),
+        (Policy("own", min_cell=8), centres(0, 10), None),
+        (Policy("own", min_cell=9), centres(0, 10), "abstains"),
+        (Policy("own", min_cell=9), centres(0, 99), None),  # one cluster has all sixteen, the other none
+        (Policy("own", max_share=0.125), centres(0, 10), None),
+        (Policy("own", max_share=0.12), centres(0, 10), "abstains"),
+        (Policy("own", max_ratio=0.33), centres(0, 10), None),  # 2 + 2 + 1 numbers, 5.28 allowed
+        (Policy("own", max_ratio=0.3), centres(0, 10), "too-many-numbers"),  # 4.8 allowed
+    ],
+)
+def test_a_rule_lets_pass_and_refuses(policy, call, expected):
+    assert code(desk(policy).answer(call)) == expected
+
+
+@pytest.mark.parametrize("points", [True, False])
+def test_points_leave_by_consent_only(points):
+    view = View(np.array([4], np.int32))
+    wish = start.Wish(view, 2, 0)
+    reply = desk(Policy("own", points=points, min_rows=1)).answer(Call("r", 1, "start.seeds", wish, "each", NAMES[:3]))
+    assert code(reply) == (None if points else "points-not-allowed")
+
+
+def test_the_strictest_site_answers_under_a_veil_only():
+    rules = Policy("own", aggregation="blind")
+    masked = rows_asked(masks="lasting-1")
+    assert admitted(rules, masked) == "aggregation-too-weak"
+    assert admitted(rules, replace(masked, veiled=True)) is None
+    assert admitted(Policy("own", aggregation="secure"), masked) is None
+    keys = Call("r", 1, "roster.offer", None, "each", NAMES[:3])
+    assert admitted(rules, keys) is None
+
+
+def test_a_run_has_so_many_questions_and_no_more():
+    at = desk(Policy("own", max_calls=2))
+    assert [code(at.answer(rows_asked(step))) for step in (1, 2, 2, 3)] == [None, None, None, "too-many-calls"]
+    assert code(at.answer(rows_asked(1, run="another"))) is None
+
+
+def test_effective_size_of_a_fuzzy_cell_by_hand():
+    # Two rows of weight 1 and 1/2: (3/2)^2 / (5/4) = 1.8 rows, of which the larger is two thirds.
+    w = tallied([np.array([[1.0, 0.5]])])
+    assert w[0] ** 2 / w[1] == pytest.approx([1.8])
+    assert w[2] / w[0] == pytest.approx([2 / 3])
+
+
+def test_many_rows_of_little_weight_are_many_and_one_of_much_is_one():
+    far = np.tile([-0.1, 0.1], 8)[:, None]
+    ask = centres(0, 12, m=2.0)
+    assert horizontal.behind(_turn(far), ask.message)[0, 1] < 1  # their weights add up to less than one row
+    assert code(desk(Policy("own", min_cell=15), far).answer(ask)) is None
+    assert code(desk(Policy("own", min_cell=3), np.r_[far, [[12.0]]]).answer(ask)) == "abstains"
+
+
+def _turn(rows):
+    from fedclust.site.holding import Turn
+
+    return Turn(Holding("a", open_source(rows, site="a")), (0, 1), {})
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_the_sum_of_weights_is_at_most_the_effective_size(weights):
+    total, squares, largest = tallied([np.array([weights])])[:, 0]
+    assert total * squares <= total**2 * (1 + 1e-9)
+    assert largest <= 1
+
+
+@given(st.integers(1, 12), st.lists(st.integers(0, 20), min_size=2, max_size=5), st.sampled_from([1.0, 2.0]))
+def test_no_sum_over_fewer_rows_than_the_floor_ever_leaves(floor, counts, m):
+    places = np.arange(len(counts)) * 3.0
+    rows = np.repeat(places, counts)[:, None]
+    if not len(rows):
+        return
+    ask = centres(*places, m=m)
+    reply = desk(Policy("own", min_cell=floor), rows).answer(ask)
+    d2 = (rows - places) ** 2
+    w = fcm.weights(np.ascontiguousarray(d2.T), m) if m > 1 else (d2.min(axis=1) == d2.T).astype(float)
+    sizes = np.array([own.sum() ** 2 / (own**2).sum() for own in w if own.sum() > 0])
+    assert code(reply) == ("abstains" if (sizes < floor * (1 - 1e-9)).any() else None)
+
+
+def test_a_site_that_abstains_stays_out_of_the_run_after_a_restart_too(tmp_path):
+    rules = Policy("own", min_cell=9)
+    assert code(desk(rules, folder=tmp_path).answer(rows_asked(1))) is None
+    assert code(desk(rules, folder=tmp_path).answer(centres(0, 10, step=2))) == "abstains"
+    again = desk(rules, folder=tmp_path)
+    assert [code(again.answer(call)) for call in (centres(0, 99, step=3), rows_asked(4))] == ["abstains"] * 2
+    assert code(again.answer(rows_asked(1, run="another"))) is None
+    assert [entry.handler for entry in again.gate.ledger.entries] == ["bounds.rows", "bounds.rows"]  # no sum left
+
+
+def test_numbers_are_counted_over_the_rounds_of_a_run_and_a_question_once(tmp_path):
+    rules = Policy("own", max_ratio=0.7)  # of 16 values: 11.2 numbers, two answers of five
+    at = desk(rules, folder=tmp_path)
+    assert code(at.answer(centres(0, 10, step=1))) is None
+    assert code(at.answer(centres(0, 10, step=2))) is None  # the same again tells nothing new
+    assert code(desk(rules, folder=tmp_path).answer(centres(1, 10, step=3))) is None
+    assert code(desk(rules, folder=tmp_path).answer(centres(2, 10, step=4))) == "too-many-numbers"
+
+
+RATIO = Policy("ratio", max_ratio=PROFILES["standard"].max_ratio)
+
+
+@pytest.mark.parametrize(
+    "rules", [RATIO, *(PROFILES[name] for name in PROFILES if name != "none")], ids=lambda p: p.name
+)
+def test_the_setting_in_which_fuzzy_sums_give_all_rows_is_refused_and_an_ordinary_one_is_not(rules):
+    def run(rows):
+        sites = {party: np.random.default_rng(i).normal(size=(rows, 4)) for i, party in enumerate("abc")}
+        fed = fc.Federation.local(sites, policy=rules)
+        return fc.FuzzyCMeans(3, start=np.eye(3, 4), max_rounds=4, tol=None).fit(fed)
+
+    with pytest.raises(fc.QuorumLost) as lost:
+        run(max(10, rules.min_rows))
+    assert set(lost.value.missing.values()) <= {"too-many-numbers"} | ({"abstains"} if rules.min_cell else set())
+    assert run(300).n_rounds_ == 4
+
+
+def test_one_question_one_cohort_in_every_run(tmp_path):
+    rules = Policy("own", one_cohort=True)
+
+    def ask(call):
+        ledger = Ledger(tmp_path)
+        found = admitted(rules, call, ledger)
+        if found is None:
+            release = desk(PROFILES["none"]).answer(rows_asked()).release
+            Gate("a", rules, ledger).account(call, release, 0)
+        return found
+
+    assert ask(rows_asked(1, masks="lasting-1")) is None
+    assert ask(rows_asked(2, masks="lasting-2")) is None  # a step repeated
+    assert ask(rows_asked(3, masks="lasting-2", cohort=NAMES[:2])) == "another-cohort"
+    assert ask(rows_asked(1, run="later", masks="lasting-1", cohort=NAMES)) == "another-cohort"
+    assert ask(rows_asked(4, masks="lasting-2", cohort=NAMES, columns=2)) is None
+
+
+@given(st.lists(st.sets(st.sampled_from(NAMES), min_size=3), min_size=2, max_size=6))
+def test_masked_cohorts_of_a_run_are_equal_or_far_apart(cohorts):
+    gate = Gate("a", Policy("own", cohort_gap=3), Ledger())
+    release = desk(PROFILES["none"]).answer(rows_asked()).release
+    passed = []
+    for step, cohort in enumerate(cohorts, 1):
+        call = rows_asked(step, masks="lasting-1", cohort=tuple(sorted(cohort)), columns=step)
+        if gate.admit(call, HANDLERS["bounds.rows"], 50) is None:
+            gate.account(call, release, 0)
+            passed.append(cohort)
+    assert all(one == other or len(one ^ other) >= 3 for one in passed for other in passed)
+    assert passed
+
+
+def test_who_answered_counts_as_a_cohort_where_sites_may_leave_on_the_way():
+    gate = Gate("a", Policy("own", cohort_gap=3), Ledger())
+    consent = HANDLERS["recovery.consent"]
+    one = Call("r", 1, consent.name, Live("once-1", NAMES), "each", NAMES)
+    gate.account(one, consent.release(b""), 0)
+    assert gate.admit(replace(one, step=2, message=Live("once-2", NAMES[:5])), consent, 50) == "cohort-too-close"
+    assert gate.admit(replace(one, step=2, message=Live("once-2", NAMES[:3])), consent, 50) is None
+
+
+def test_in_plain_mode_cohorts_may_differ():
+    rules = Policy("own", one_cohort=True, cohort_gap=3)
+    at = desk(rules)
+    assert [code(at.answer(rows_asked(step, cohort=NAMES[:step]))) for step in (3, 4)] == [None, None]
+
+
+def test_displayed_counts_are_hidden_and_rounded():
+    rows = np.repeat([0.0, 5.0, 10.0], [4, 13, 22])[:, None]
+    ask = Nearest(View(np.array([4], np.int32)), np.array([[0.0], [5.0], [10.0]]))
+    call = Call("r", 1, "composition.composition", ask, "each", NAMES[:3])
+    assert desk(Policy("own", min_cell=7, rounding=5), rows).answer(call).release.rows.tolist() == [-1, -1, 20]
+    assert desk(Policy("own", rounding=5), rows).answer(call).release.rows.tolist() == [5, 15, 20]
+
+
+def test_profiles_have_the_floors_they_are_named_for():
+    floors = {"none": 0, "datashield": 3, "standard": 5, "tre": 7, "nhs": 10, "cms": 11}
+    assert {name: rules.min_cell for name, rules in PROFILES.items()} == floors
+    assert {name for name, rules in PROFILES.items() if rules.rounding} == {"tre"}
+    assert PROFILES["none"].lax
+    assert not any(rules.lax for name, rules in PROFILES.items() if name != "none")
+
+
+def test_every_code_has_its_sentence():
+    guarded = (Path(guards.__file__)).read_text()
+    import re
+
+    codes = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', guarded)) | {"abstains", "not-approved"}
+    assert codes <= set(REMEDIES)
+
+
+def test_every_rule_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "site-policy.md").read_text()
+    assert [f.name for f in fields(Policy) if f.name != "name" and f"\n### `{f.name}`" not in page] == []
+    assert [name for name in PROFILES if f"`{name}`" not in page] == []
+
+
+def test_one_letter_changes_the_digest():
+    assert PROFILES["nhs"].digest != replace(PROFILES["nhs"], min_cell=9).digest
+    assert PROFILES["nhs"].digest == replace(PROFILES["nhs"]).digest
+
+
+def test_a_sealed_answer_passes_under_every_profile_with_rows_enough():
+    rows = np.random.default_rng(0).normal(size=(500, 1))
+    for rules in PROFILES.values():
+        assert isinstance(desk(rules, rows).answer(rows_asked()), Sealed)

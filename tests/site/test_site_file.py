@@ -1,0 +1,211 @@
+"""A site's own file, and the approval it may wait for: one letter of study or policy undoes it."""
+
+import json
+import stat
+from dataclasses import replace
+from datetime import date
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import StudyError
+from fedclust.preprocessing.bounds import Columns
+from fedclust.privacy.keys import Identity
+from fedclust.site.approval import Terms, digest_of, read, roster_digest, signed
+from fedclust.site.file import RULES, new_key, policy_from, private_key, public_key, read_site
+from fedclust.site.policy import PROFILES, Policy
+
+STUDY = 'name = "heart"\n[cluster]\nmethod = "c-means"\nk = 3\n'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(30, 2))
+    np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="age,bp", comments="")
+    for name in ("north", "steward"):
+        new_key(tmp_path / f"{name}.key")
+    return tmp_path
+
+
+def written(folder, text="", policy='profile = "datashield"'):
+    key = public_key(folder / "north.key.pub").hex()
+    (folder / "site.toml").write_text(
+        f'name = "north"\nsource = "rows.csv"\nstate = "state"\nidentity = "north.key"\n{text}\n'
+        f'[policy]\n{policy}\n[roster]\nnorth = "{key}"\n'
+    )
+    return read_site(folder / "site.toml")
+
+
+WAITING = 'steward = "steward.key.pub"\napproval = "approval.json"'
+
+
+def approve(folder, *, study=STUDY, signer="steward", **changed):
+    site = written(folder, WAITING)
+    terms = Terms(
+        "heart",
+        digest_of(study),
+        site.policy.digest,
+        roster_digest(site.roster),
+        fc.__version__,
+        "2999-12-31",
+        {"bounds.rows": 2},
+    )
+    text = signed(replace(terms, **changed), private_key(folder / f"{signer}.key"))
+    (folder / "approval.json").write_text(text)
+    return site
+
+
+def call(step=1, *, study=STUDY, handler="bounds.rows", run="1f"):
+    cohort = ("north", "south", "west")
+    return Call(f"{run}-{digest_of(study)}", step, handler, Columns(2), "total", cohort)
+
+
+def code(reply):
+    return reply.code if isinstance(reply, Refusal) else None
+
+
+def test_a_site_file_becomes_a_desk(folder):
+    site = written(folder)
+    assert (site.name, site.policy, site.state) == ("north", PROFILES["datashield"], folder / "state")
+    desk = site.desk(columns=("age", "bp"))
+    assert desk.answer(call()).release.rows.integers() == [30]
+    assert desk.gate.vault("run").sign(b"x")
+    assert (folder / "state" / "ledger.jsonl").exists()
+
+
+def test_single_rules_are_put_over_a_profile(folder):
+    policy = written(folder, policy='profile = "nhs"\nmin_cell = 12\nhandlers = ["bounds.rows"]').policy
+    assert policy == replace(PROFILES["nhs"], name="nhs, changed", min_cell=12, handlers=frozenset({"bounds.rows"}))
+    assert written(folder, policy="min_rows = 4").policy == Policy("own", min_rows=4)
+
+
+def test_every_rule_is_a_key_of_the_file():
+    from dataclasses import fields
+
+    assert set(RULES) - {"profile"} == {f.name for f in fields(Policy)} - {"name"}
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"min_cel": 3}, "did you mean 'min_cell'"),
+        ({"profile": "lax"}, "must be one of none, datashield"),
+        ({"min_cell": -1}, "a whole number"),
+        ({"min_cell": True}, "a whole number"),
+        ({"max_share": 2}, "from 0 to 1"),
+        ({"points": 1}, "true or false"),
+        ({"handlers": ["nobody.knows"]}, "a list of questions"),
+        ({"aggregation": "loud"}, "one of plain, secure, blind"),
+    ],
+)
+def test_a_bad_rule_is_refused_in_one_sentence(table, told):
+    with pytest.raises(StudyError, match=told):
+        policy_from(table, "[policy]")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('sorce = "x"', "did you mean 'source'"),
+        ('approval = "approval.json"', "needs both"),
+        ("id = 3", "it must be a text"),
+        ("= 3", "is not TOML"),
+    ],
+)
+def test_a_bad_file_is_refused_in_one_sentence(folder, text, told):
+    with pytest.raises(StudyError, match=told):
+        written(folder, text)
+
+
+def test_a_file_that_is_not_there_or_lacks_its_rules(tmp_path):
+    with pytest.raises(StudyError, match="there is no site file"):
+        read_site(tmp_path / "site.toml")
+    (tmp_path / "site.toml").write_text('name = "north"\nsource = "x.csv"\n')
+    with pytest.raises(StudyError, match="lacks policy"):
+        read_site(tmp_path / "site.toml")
+
+
+@pytest.mark.parametrize("key", ["source", "policy"])
+def test_a_study_that_would_rule_a_served_site_is_refused(folder, key):
+    site = written(folder)
+    site.accept(STUDY + "[sites.north]\n")
+    with pytest.raises(StudyError, match=f"the study gives {key} in \\[sites.north\\]"):
+        site.accept(STUDY + f'[sites.north]\n{key} = "none"\n')
+
+
+def test_keys_are_for_their_owner_and_never_overwritten(folder):
+    assert stat.S_IMODE((folder / "north.key").stat().st_mode) == 0o600
+    assert private_key(folder / "north.key").public == public_key(folder / "north.key.pub")
+    with pytest.raises(StudyError, match="never overwritten"):
+        new_key(folder / "north.key")
+
+
+def test_an_approved_study_is_answered_as_often_as_approved(folder):
+    desk = approve(folder).desk()
+    assert [code(desk.answer(call(step))) for step in (1, 2, 3)] == [None, None, "not-approved"]
+    assert isinstance(approve(folder).desk().answer(call(run="2f")), Sealed)  # another run of the same study
+
+
+def test_counts_hold_after_a_restart(folder):
+    replies = [code(approve(folder).desk().answer(call(step))) for step in (1, 2, 3)]
+    assert replies == [None, None, "not-approved"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"policy": PROFILES["none"].digest},
+        {"sites": roster_digest({"north": bytes(32)})},
+        {"fedclust": "0.0.9"},
+        {"expires": "2020-01-01"},
+        {"most": {"bounds.magnitudes": 9}},
+        {"study": digest_of(STUDY + " ")},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_whatever_else_was_approved_is_not(folder, changed):
+    assert code(approve(folder, **changed).desk().answer(call())) == "not-approved"
+
+
+@pytest.mark.parametrize("place", range(len(STUDY)))
+def test_one_letter_of_the_study_undoes_the_approval(folder, place):
+    other = STUDY[:place] + chr(ord(STUDY[place]) ^ 1) + STUDY[place + 1 :]
+    assert code(approve(folder).desk().answer(call(study=other))) == "not-approved"
+
+
+def test_one_letter_of_the_policy_undoes_the_approval(folder):
+    approve(folder)
+    assert code(written(folder, WAITING, policy='profile = "datashield"\nmin_cell = 4').desk().answer(call())) == (
+        "not-approved"
+    )
+
+
+def test_the_last_day_counts(folder):
+    found = approve(folder, expires="2030-06-01").approved()
+    desk = approve(folder, expires="2030-06-01").desk()
+    for today, expected in ((date(2030, 6, 1), None), (date(2030, 6, 2), "not-approved")):
+        desk.gate.approval = replace(found, today=lambda today=today: today)
+        assert code(desk.answer(call(step=today.day))) == expected
+
+
+def test_an_approval_by_someone_else_or_altered_is_refused(folder):
+    with pytest.raises(StudyError, match="signed by someone else"):
+        approve(folder, signer="north").desk()
+    approve(folder)
+    document = json.loads((folder / "approval.json").read_text())
+    for name, value in (("most", {"bounds.rows": 3}), ("expires", "2999-12-30"), ("name", "hearts")):
+        (folder / "approval.json").write_text(json.dumps({**document, name: value}))
+        with pytest.raises(StudyError, match="was altered"):
+            read(folder / "approval.json", public_key(folder / "steward.key.pub"))
+    (folder / "approval.json").write_text("{}")
+    with pytest.raises(StudyError, match="is not an approval"):
+        read(folder / "approval.json", Identity.new().public)
+
+
+def test_a_run_of_a_study_names_it_in_every_call(tmp_path):
+    from fedclust.runs import Run
+
+    run = Run.make(tmp_path / "run", STUDY, origin=tmp_path)
+    assert (run.folder / "run").read_text().strip().partition("-")[2] == digest_of(STUDY)
