@@ -46,7 +46,10 @@ class Verdict:
 
     @property
     def harmful(self) -> bool:
-        return bool(self.exact or self.nearly or (self.exact is None and self.candidates))
+        """Rows came out, or what came out could not be checked; a few near ones among many happen by chance."""
+        if self.exact is None:
+            return self.candidates > 0
+        return self.exact > 0 or (self.nearly or 0) > (self.wrong or 0)
 
 
 def judged(past: Past) -> list[Verdict]:
