@@ -124,3 +124,18 @@ def test_explicit_centres_are_given_row_by_row():
 def test_numbers_too_large_for_a_float_are_refused():
     with pytest.raises(fc.StudyError, match="a number of at least 0"):
         study(SHORT.replace("k = 2", f"k = 2\ntol = {10**400}"))
+
+
+def test_files_that_sql_names_lie_where_the_study_lies(tmp_path, monkeypatch):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "rows.csv").write_text("a\n1\n2\n3\n")
+    text = """name = "s"
+[cluster]
+method = "c-means"
+k = 2
+[sites.here]
+source = { sql = "SELECT * FROM 'rows.csv'" }
+"""
+    monkeypatch.chdir(tmp_path)
+    fed = parse_study(text, folder=tmp_path / "study").federation()
+    assert fed.holdings["here"].survey.rows == 3

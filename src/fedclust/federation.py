@@ -28,6 +28,7 @@ from fedclust.site.sources import Source, open_source, sorted_by_id
 
 T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
+LONGEST = 200  # bytes of a site's name: no file system takes much more
 LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
 
@@ -274,7 +275,7 @@ def _check(sites: Mapping[PartyId, Any], split: str) -> None:
     if not sites:
         raise StudyError("a federation needs at least one site")
     for party in sites:
-        if not isinstance(party, str) or not NAME.fullmatch(party):
+        if not isinstance(party, str) or not NAME.fullmatch(party) or len(party.encode()) > LONGEST:
             raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")

@@ -134,7 +134,7 @@ BAD = {
     "missing unknown": (change(("[cluster]", 'missing = "guess"\n[cluster]')), "one of 'refuse', 'drop', 'partial'"),
     "secure aggregation": (
         change(("[cluster]", '[privacy]\naggregation = "secure"\n[cluster]')),
-        "not in this version",
+        "at least three sites",
     ),
     "policy unknown": (change(('"hungary.csv"', '"hungary.csv"\npolicy = "nsh"')), "did you mean 'nhs'?"),
     "policy keeps a site out": (too_small_for_policy, "site 'hungary' holds fewer than the 10 rows"),

@@ -294,3 +294,9 @@ def test_a_missing_postgresql_driver_is_named_with_the_extra(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", absent)
     text = opening({"sql": "SELECT 1", "database": "postgresql://u:s3cret@localhost/db"})
     assert text.endswith("run pip install 'fedclust[postgres]'")
+
+
+def test_an_id_is_no_column_to_use(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("p,a\n1,2\n")
+    assert "'p' of site 'cleveland' tells rows apart" in opening(path, columns=["p", "a"], id="p")

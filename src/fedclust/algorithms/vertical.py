@@ -94,7 +94,7 @@ class Reach(Release):
 @handler(releases=Reach)
 def reach(site: Site, ask: Hello) -> Reach:  # noqa: ARG001
     """A mark for each column at the power of two above its share of a squared distance, whoever holds it."""
-    largest = _view(site).largest(site.largest)
+    largest = view_of(site).largest(site.largest)
     if "centers" in site.memory:
         largest = np.maximum(largest, np.abs(site.memory["centers"]).max(axis=0))
     marks = bounds.marked(4.0 * largest**2, least=-SQUARES, most=SQUARES)
@@ -140,7 +140,7 @@ class Distances(Release):
 def measure(site: Site, ask: Span) -> Distances:
     """This party's share of the squared distances of some rows to all centres."""
     centers = np.asarray(site.memory["centers"])
-    parts = [distances.exact(block, centers, ask.unit) for block in _span(site, ask.start, ask.stop)]
+    parts = [distances.exact(block, centers, ask.unit) for block in span(site, ask.start, ask.stop)]
     limbs = np.concatenate(parts, axis=1) if parts else np.zeros((len(centers), 0, 2), np.uint64)
     return Distances(Exact(limbs, np.asarray(ask.unit, np.int32)))
 
@@ -164,7 +164,7 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
     if not ask.first:
         sums.mass[...], sums.pull[...] = site.memory["mass"], site.memory["pull"]
     at = 0
-    for block in _span(site, ask.start, ask.start + count):
+    for block in span(site, ask.start, ask.start + count):
         exact.weighted(sums, block, np.ascontiguousarray(ask.weights[:, at : at + block.shape[1]]))
         at += block.shape[1]
     if not ask.last:
@@ -175,7 +175,7 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
 @handler(releases=Slice)
 def reveal(site: Site, ask: Hello) -> Slice:  # noqa: ARG001
     """This party's slice of the centres in original units, for a federation within one process."""
-    return Slice(_view(site).back(np.asarray(site.memory["centers"])), *_scale(site))
+    return Slice(view_of(site).back(np.asarray(site.memory["centers"])), *_scale(site))
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ def _kept(site: Site) -> dict[str, Array]:
 
 
 def _scale(site: Site) -> tuple[Floats | None, Floats | None]:
-    view = _view(site)
+    view = view_of(site)
     return view.origin, view.spread
 
 
@@ -351,17 +351,17 @@ def _raw(site: Site) -> View:
     return View(np.array([power_above(value) for value in site.largest], np.int32))
 
 
-def _view(site: Site) -> View:
+def view_of(site: Site) -> View:
     """How this party looks at its own columns."""
     if "origin" not in site.memory:
         return _raw(site)
     return standardise.scaled(_raw(site), site.memory["origin"], site.memory["spread"])
 
 
-def _span(site: Site, start: int, stop: int) -> Iterator[Array]:
+def span(site: Site, start: int, stop: int) -> Iterator[Array]:
     """The blocks of some rows."""
     at = 0
-    for block in site.blocks(_view(site)):
+    for block in site.blocks(view_of(site)):
         end = at + block.shape[1]
         if start < end and at < stop:
             yield block[:, max(start - at, 0) : stop - at]
@@ -369,7 +369,7 @@ def _span(site: Site, start: int, stop: int) -> Iterator[Array]:
 
 
 def _sums(site: Site, n_clusters: int) -> Sums:
-    exponents = _view(site).exponents
+    exponents = view_of(site).exponents
     mass = np.full(n_clusters, -BITS, np.int32)
     return Sums.zeros(mass, np.tile(exponents - BITS, (n_clusters, 1)).astype(np.int32), 0)
 
@@ -387,11 +387,11 @@ def _slices(site: Site, rows: Sequence[int] | Ints) -> Floats:
     """This party's columns of some rows."""
     found = np.empty((len(rows), len(site.columns)))
     for i, row in enumerate(rows):
-        found[i] = next(_span(site, int(row), int(row) + 1))[:, 0]
+        found[i] = next(span(site, int(row), int(row) + 1))[:, 0]
     return found
 
 
 def _box(site: Site) -> tuple[Floats, Floats]:
     """Mean -+ 2 sd of this party's own columns, from exact sums."""
-    found = alone(standardise.columns(_view(site)), site)
+    found = alone(standardise.columns(view_of(site)), site)
     return found.mean - 2 * found.sd, found.mean + 2 * found.sd

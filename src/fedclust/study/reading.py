@@ -116,7 +116,9 @@ def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str
                 f'source of {place} holds {key!r}; it takes sql = "SELECT ..." and database = "...", both texts'
             )
     database = given.get("database")
-    if database is None or "://" in database or database == ":memory:":
+    if database is None or database == ":memory:":
+        return {**given, "folder": str(folder)}  # files that the SQL names lie where the study lies
+    if "://" in database:
         return given
     return {**given, "database": str(folder / Path(database).expanduser())}
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms import vertical
-from fedclust.algorithms.vertical import FINE, Table, _span, _view
+from fedclust.algorithms.vertical import FINE, Table, span, view_of
 from fedclust.core import ring
 from fedclust.core.protocol import Keep, Protocol, each, handler, total
 from fedclust.core.release import Done, Release, additive
@@ -68,7 +68,7 @@ class Labels:
 def keep_means(site: Site, ask: Labels) -> Keep[Done]:
     """Add up the rows of each label and of all; with the last chunk, keep their means."""
     groups = ask.clusters + 1
-    unit = (_view(site).exponents - DEEP).astype(np.int32)
+    unit = (view_of(site).exponents - DEEP).astype(np.int32)
     counts, pull = np.zeros(groups, np.int64), np.zeros((groups, len(unit), 2), np.uint64)
     if not ask.first:
         counts, pull = np.array(site.memory["label_counts"]), np.array(site.memory["label_pull"])
@@ -163,6 +163,6 @@ def _crisp(table: Table, labels: Ints, clusters: int, names: tuple[str, ...], re
 def _rows(site: Site, start: int, count: int) -> Iterator[tuple[Array, int]]:
     """The blocks of some rows, and where each begins among them."""
     at = 0
-    for block in _span(site, start, start + count):
+    for block in span(site, start, start + count):
         yield block, at
         at += block.shape[1]

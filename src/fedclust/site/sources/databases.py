@@ -30,19 +30,19 @@ class Database(Protocol):
 
 
 def query(spec: Mapping[str, Any], *, id: str | None, site: str) -> Feed:  # noqa: A002
-    """Turn {"sql": ..., "database": ...} into a feed."""
-    unknown = sorted(set(spec) - {"sql", "database"})
+    """Turn {"sql": ..., "database": ...} into a feed; `folder` is where local files are that the SQL names."""
+    unknown = sorted(set(spec) - {"sql", "database", "folder"})
     if unknown or not isinstance(spec.get("sql"), str):
         wrong = f"has the unknown key '{unknown[0]}'" if unknown else "has no `sql`"
         raise DataError(
             f"the source of site '{site}' {wrong}; write sql = 'SELECT ...' and, if needed, database = '...'"
         )
-    return QueryFeed(_database(spec.get("database"), site), spec["sql"], id)
+    return QueryFeed(_database(spec.get("database"), site, spec.get("folder")), spec["sql"], id)
 
 
-def _database(name: Any, site: str) -> Database:
+def _database(name: Any, site: str, folder: Any) -> Database:
     if name is None or str(name) == ":memory:":
-        return DuckDB(":memory:", site)
+        return DuckDB(":memory:", site, folder)
     if str(name).startswith(("postgresql://", "postgres://")):
         return PostgreSQL(str(name), site)
     path = Path(name).expanduser()
@@ -114,13 +114,15 @@ class DuckDB:
         (duckdb.IOException, "a file that is absent or unreadable"),
     )
 
-    def __init__(self, path: str, site: str) -> None:
-        self._path, self._site = path, site
+    def __init__(self, path: str, site: str, folder: Any = None) -> None:
+        self._path, self._site, self._folder = path, site, folder
 
     @contextmanager
     def ask(self, select: str) -> Iterator[Answer]:
         with closing(self._connect()) as connection:
             try:
+                if self._folder is not None:
+                    connection.execute("SET file_search_path = $1", [str(self._folder)])
                 answer = connection.sql(select)
                 reader = answer.to_arrow_reader(rows_per_block(len(answer.columns), BATCH_BYTES))
                 yield reader.schema, iter(reader)

@@ -43,6 +43,8 @@ def open_source(
     schema = schema or {}
     if isinstance(spec, (np.ndarray, list, tuple)):
         return from_array(spec, columns=columns, id=id, site=site, schema=schema)
+    if id is not None and id in (columns or ()):
+        raise DataError(f"'{id}' of site '{site}' tells rows apart and is no column to use; leave it out of those")
     # Arrow takes longer to import than all of fedclust, and arrays need none of it.
     from fedclust.site.sources.frames import from_frame, is_frame  # noqa: PLC0415
     from fedclust.site.sources.streamed import Streamed  # noqa: PLC0415
