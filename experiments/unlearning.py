@@ -90,7 +90,9 @@ def main() -> None:
     if given.json:
         print(json.dumps(lines))
         return
-    print("| set | method | forgotten | replay s | quick / replay | same partition | ARI | objective ratio |")
+    print(
+        "| set | method | forgotten | replay: s, rounds | quick: share, rounds | same partition | ARI | objective |"
+    )
     print("|---|---|---|---|---|---|---|---|")
     keys = dict.fromkeys((line["set"], line["method"], line["forgotten"]) for line in lines)
     for key in keys:
@@ -100,7 +102,9 @@ def main() -> None:
             for what in ("seconds of a replay", "share of it", "ARI", "objective")
         )
         same = sum(line["same partition"] for line in own)
-        print(f"| {' | '.join(key)} | {slow:.3f} | {share:.2f} | {same} of {len(own)} | {ari:.4f} | {cost:.6f} |")
+        slower, faster = np.mean([line["rounds"] for line in own], axis=0)
+        times = f"{slow:.3f}, {slower:.0f} | {share:.2f}, {faster:.0f}"
+        print(f"| {' | '.join(key)} | {times} | {same} of {len(own)} | {ari:.4f} | {cost:.6f} |")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """Finished runs to report on, made once, and one browser for all pages."""
 
+from dataclasses import replace
+
 import chromium
 import numpy as np
 import pytest
 
 from fedclust import runs
 from fedclust.report import page, read_run
+from fedclust.site.policy import Policy
 from fedclust.study import read_study
 
 HOSTILE = "<script>alert(1)</script>"
@@ -24,7 +27,6 @@ index = "fuzzy-davies-bouldin"
 restarts = 1
 [sites.north]
 source = "north.csv"
-policy = "nhs"
 [sites.south]
 source = "south.csv"
 [sites.west]
@@ -63,6 +65,9 @@ def folders(tmp_path_factory):
     for name, text in {"rows": ROWS, "columns": COLUMNS}.items():
         (here / f"{name}.toml").write_text(text)
         study = read_study(here / f"{name}.toml")
+        # All of a profile's rules would keep tables this small out of a plain run.
+        rules = {"north": Policy("nhs", min_rows=10)}
+        study = replace(study, sites=tuple(replace(s, policy=rules.get(s.name, "none")) for s in study.sites))
         run, ready = runs.begin(study, here / name, origin=here)
         runs.see_through(run, ready)
         (run.folder / "report.html").write_text(page(read_run(run.folder)), encoding="utf-8")

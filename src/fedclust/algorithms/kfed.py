@@ -92,8 +92,8 @@ def projected(rows: Floats, count: int) -> Floats:
     """
     if rows.shape[1] <= count:
         return rows
-    _, _, directions = np.linalg.svd(rows, full_matrices=False)
-    first = directions[:count]
+    # The right singular vectors are the eigenvectors of A'A, which is small where A is long.
+    first = np.linalg.eigh(rows.T @ rows)[1][:, ::-1].T[:count]
     # The sign of a singular vector is nobody's choice: the largest entry is made positive.
     at = np.abs(first).argmax(axis=1)
     signs = np.sign(first[np.arange(len(first)), at])

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from typing import Protocol as Structural
 
-import numpy as np
-
 from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost, RunFailed
@@ -24,6 +22,7 @@ from fedclust.core.types import PartyId
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
 Reply = Sealed | Refusal
+AT_ONCE = 512  # answers that are looked at side by side
 Watch = Callable[[Mapping[str, Any]], None]
 
 
@@ -211,9 +210,11 @@ def possible(
         return replies
     first = calls[next(iter(sealed))]
     if first.want == "total":
-        sound = kind.plausible(list(sealed.values()), first.message)
+        parts = list(sealed.values())
+        some = (parts[at : at + AT_ONCE] for at in range(0, len(parts), AT_ONCE))
+        sound = [good for lot in some for good in kind.plausible(lot, first.message)]
     else:
-        sound = np.array([kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()])
+        sound = [kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()]
     false = {party for party, good in zip(sealed, sound, strict=True) if not good}
     return _but(false, "impossible-answer", replies)
 

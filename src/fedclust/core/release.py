@@ -80,8 +80,7 @@ class Release:
             if d.combine == "each":
                 sound &= [_finite(getattr(part, name)) for part in parts]
             elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
-                values = together(parts, name).floats().reshape(len(parts), -1)
-                sound &= ((values >= d.least) & (values <= d.most)).all(axis=1)
+                sound &= _within(together(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
         return sound
 
     @classmethod
@@ -102,6 +101,13 @@ def numbers_in(release: Release) -> int:
         for name, d in release.schema().items()
         if d.kind != "facts"
     )
+
+
+def _within(numbers: ring.Exact, least: float, most: float) -> Bools:
+    if least == 0 and not numbers.unit.any():  # counts, of which there may be thousands
+        return np.asarray((numbers.limbs[..., 1] == 0) & (numbers.limbs[..., 0] <= most))
+    values = numbers.floats()
+    return np.asarray((values >= least) & (values <= most))
 
 
 def _finite(value: object) -> bool:
