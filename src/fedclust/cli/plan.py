@@ -116,7 +116,7 @@ def _summary(found: Plan) -> str:
     who = {
         "plain": "The coordinator sees each answer of this site by itself.",
         "secure": "The coordinator sees sums over all sites only; what is marked 'own answer' it sees by itself.",
-        "blind": "The coordinator sees who is asked, lengths and times; the lead site sees sums over all sites and each 'own answer'.",
+        "blind": "The coordinator sees lengths and times; the lead sees sums over all sites and each 'own answer'.",
     }[mode]
     head = (
         f'Study "{found.study.name}" at site "{found.party}": {found.rows:,} rows, {len(found.columns)} columns, '
