@@ -120,6 +120,9 @@ def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
     assert all(0 <= n < 1 << sparse.VEIL for own in veils for n in own)
     again = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), ask).release
     assert again.counts == first.counts  # a handler is pure
+    finer = Count(ask.view, grid(2, 11), 3, 2, 3, 0, again=False)
+    other = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), finer).release
+    assert [n // sparse.PRIME for n in other.counts.integers()] != veils[0]  # another question, another veil
 
 
 def test_weighted_kmeans_by_hand():

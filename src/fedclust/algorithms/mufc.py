@@ -27,6 +27,7 @@ import numpy as np
 
 from fedclust.algorithms import kfed, start
 from fedclust.algorithms.model import Fitted
+from fedclust.core import wire
 from fedclust.core.errors import RunFailed
 from fedclust.core.protocol import Keep, Protocol, handler, total
 from fedclust.core.release import Release, additive
@@ -208,7 +209,7 @@ def _still_rows(site: Site, view: View, seeds: Floats) -> bool:
 
 def _secret(site: Site, ask: Count, numbers: int) -> bytes:
     """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
-    digest = hashlib.sha256(f"{site.party}\0{ask.seed}\0{ask.count}\0{ask.most}\0{ask.again}".encode())
+    digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # no other question has the same veil
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return hashlib.shake_256(digest.digest()).digest(numbers * sparse.VEIL // 8)
