@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust.site.policy import Policy
 from fedclust.unlearning import fingerprint
 
 
@@ -226,3 +227,21 @@ def test_a_model_of_batches_and_a_method_without_a_quick_way_are_refused():
         fc.unlearn(fc.CMeans(3).partial_fit(fed).partial_fit(fed), fed, site="a")
     with pytest.raises(fc.StudyError, match="KFed has no quicker way"):
         fc.unlearn(fc.KFed(3).fit(fed), fed, site="a", how="quick")
+
+
+def test_a_column_split_is_refused():
+    X = rows()
+    fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
+    with pytest.raises(fc.StudyError, match="over a column split"):
+        fc.unlearn(fc.CMeans(3).fit(fed), fed, rows=[1])
+
+
+@pytest.mark.parametrize(("policy", "said"), [(Policy("open"), False), (Policy("own", min_cell=5), None)])
+def test_a_site_that_may_not_count_so_few_rows_leaves_the_comparison_open(policy, said):
+    # Without the rows at 14 the one at 5.4 is nearer to the upper centre: one row that changes its cluster.
+    here = np.array([[0.0]] * 20 + [[10.0]] * 20 + [[5.4]])
+    fed = fc.Federation.local({"here": here, "far": np.full((20, 1), 14.0)}, policy=policy)
+    model = fc.CMeans(2, start=[[0.0], [10.0]], bounds=(0, 16)).fit(fed)
+    _, certificate = fc.unlearn(model, fed, site="far")
+    assert certificate.same_partition is said
+    assert certificate.exact

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.agreement import displacement
-from fedclust.core.errors import DataError, StudyError
+from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.protocol import Protocol
 from fedclust.core.types import Ints, PartyId
 from fedclust.estimators.oneshot import MUFC
@@ -52,7 +52,7 @@ class Certificate:
     recomputed: str
     exact: bool  # bit for bit the model trained without what was removed, from the same start
     start: str  # "free of what was removed", or not
-    same_partition: bool  # whether the rows that are left are parted as before
+    same_partition: bool | None  # whether the rows that are left are parted as before; None: a site may not say
     matches_replay: bool | None = None  # whether they are parted as by a replay; None: not checked
     apart: float | None = None  # how far the centres are from those of a replay
 
@@ -208,15 +208,18 @@ def _made(model: Any, left: Federation, how: str) -> Any:
     return made
 
 
-def _alike(one: Any, other: Any, fed: Federation) -> bool:
-    """Whether two models part the rows of a federation alike."""
+def _alike(one: Any, other: Any, fed: Federation) -> bool | None:
+    """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
 
     def script() -> Protocol[bool]:
         first, centers = yield from view_of(one, fed)
         second, others = yield from view_of(other, fed)
         return (yield from partitions.alike(partitions.Models(first, second, centers, others, one.missing)))
 
-    return fed.run(script(), missing=one.missing)[0]
+    try:
+        return fed.run(script(), missing=one.missing)[0]
+    except QuorumLost:
+        return None
 
 
 def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:

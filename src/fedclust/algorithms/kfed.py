@@ -46,7 +46,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class DeviceCenters(Release):
-    centers: Floats = shown("this site's own centres, means of several rows each and none of them a row")
+    centers: Floats = shown("this site's own centres, means of several rows each and none of them a row", kind="points")
 
 
 @handler(releases=DeviceCenters)

@@ -121,8 +121,8 @@ class Count:
 
 @dataclass(frozen=True)
 class Powers(Release):
-    counts: Exact = additive("power sums of the counts on a grid of rounded rows")
-    places: Exact = additive("the same of the cells, where a cell takes several numbers")
+    counts: Exact = additive("power sums of the counts on a grid of rounded rows", kind="points")
+    places: Exact = additive("the same of the cells, where a cell takes several numbers", kind="points")
     anew: Exact = additive("how many sites picked anew, how many had too few rows")
 
 

@@ -27,7 +27,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Shared(Release):
-    table: Exact = additive("how many rows are nearest to each pair of centres of two models")
+    table: Exact = additive("how many rows are nearest to each pair of centres of two models", cells=True)
 
 
 @handler(releases=Shared)
