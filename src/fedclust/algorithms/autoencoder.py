@@ -1,0 +1,262 @@
+"""Many small autoencoders trained as one stacked model, each as if it were trained alone.
+
+Model i is a row of weights; layer l of all models is one batched product, h <- f(b_l + h W_l), ReLU but for the last,
+which is a sigmoid. Each model has batches of its own; those with fewer rows rest while the others finish an epoch.
+On CPU and CUDA alike; torch is imported when a farm is made, not before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.core.errors import StudyError
+from fedclust.core.types import Array, Floats, Ints
+
+Weights = NDArray[np.float32]
+HIDDEN = (100, 64, 32)  # the paper's encoder; the decoder mirrors it
+CPU_STACK = 16  # models that train together on a CPU: more of them fall out of its cache
+ERRORS_AT_ONCE = 1 << 26  # values of one layer while errors are measured
+
+
+def torch_() -> Any:
+    """The torch module, or a sentence that says how to get it."""
+    try:
+        import torch  # noqa: PLC0415 an extra, and slow to load
+    except ModuleNotFoundError:
+        raise StudyError("deep clustering needs torch; install it with: pip install 'fedclust[deep]'") from None
+    return torch
+
+
+def layers(width: int, hidden: Sequence[int] = HIDDEN) -> tuple[int, ...]:
+    """The sizes of all layers for rows of so many values; narrow rows get layers that still compress.
+
+    >>> layers(784)
+    (784, 100, 64, 32, 64, 100, 784)
+    >>> layers(8)
+    (8, 6, 4, 2, 4, 6, 8)
+    """
+    shares = np.linspace(0.75, 0.25, len(hidden)) if len(hidden) > 1 else [0.5]
+    down = [min(h, max(1 if h == hidden[-1] else 2, int(width * s))) for h, s in zip(hidden, shares, strict=True)]
+    return (width, *down, *down[-2::-1], width)
+
+
+def length(sizes: Sequence[int]) -> int:
+    """How many weights a model has.
+
+    >>> length((4, 2, 4))
+    22
+    """
+    return sum((a + 1) * b for a, b in pairwise(sizes))
+
+
+def drawn(sizes: Sequence[int], rng: np.random.Generator) -> Weights:
+    """The weights of one model before training: uniform within sqrt(6 / (in + out)) (Glorot), biases zero."""
+    parts = []
+    for a, b in pairwise(sizes):
+        reach = math.sqrt(6.0 / (a + b))
+        parts += [rng.uniform(-reach, reach, a * b), np.zeros(b)]
+    return np.concatenate(parts).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How models train: Adam on the mean squared error of batches, until the loss of an epoch stalls."""
+
+    epochs: int = 20
+    batch: int = 32
+    rate: float = 1e-3
+    patience: int | None = 4  # epochs without a lower training loss; None: never stop early
+
+
+class Farm:
+    """Rows on a device, and models of one architecture to train on parts of them.
+
+    Weights go in and come out as arrays (models, weights), or stay on the device as tensors.
+    """
+
+    def __init__(self, rows: Array, sizes: Sequence[int], device: str = "cpu") -> None:
+        self.torch = torch_()
+        if device.startswith("cuda") and not self.torch.cuda.is_available():
+            raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
+        self.device = device
+        self.sizes = tuple(sizes)
+        self.rows = self.torch.as_tensor(np.ascontiguousarray(rows, np.float32), device=device)
+
+    def hold(self, weights: Any) -> Any:
+        """Weights as a tensor on the device."""
+        return self.torch.as_tensor(weights, dtype=self.torch.float32, device=self.device)
+
+    def train(
+        self,
+        weights: Any,
+        members: Sequence[Ints],
+        streams: Sequence[np.random.Generator],
+        how: Schedule | None = None,
+        stack: int | None = None,
+    ) -> tuple[Any, Floats]:
+        """Train model i on the rows `members[i]`, in an order that `streams[i]` draws; weights and last losses.
+
+        A model without rows stays as it is, with loss 0.
+        """
+        how = how or Schedule()
+        given = self.hold(weights)
+        done, losses = given.clone(), np.zeros(len(members))
+        # Models of like size train together, the largest first: those still at work are always the first ones.
+        order = np.argsort([-len(own) for own in members], kind="stable")
+        order = np.array([i for i in order if len(members[i])], np.int64)
+        stack = stack or (CPU_STACK if self.device == "cpu" else max(len(order), 1))
+        with self.torch.no_grad():
+            for at in range(0, len(order), stack):
+                some = order[at : at + stack]
+                pick = self.torch.as_tensor(some, device=self.device)
+                pen = _Pen(self, given[pick], [members[i] for i in some], [streams[i] for i in some], how)
+                trained, loss = pen.run()
+                done[pick] = trained
+                losses[some] = loss
+        return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses
+
+    def errors(self, weights: Any, rows: Ints | None = None) -> NDArray[np.float32]:
+        """The mean squared error of each model on each row: (models, rows)."""
+        torch, held = self.torch, self.hold(weights)
+        X = self.rows if rows is None else self.rows[torch.as_tensor(rows, device=self.device)]
+        out = np.empty((len(held), len(X)), np.float32)
+        step = max(1, ERRORS_AT_ONCE // max(1, self.sizes[0] * max(len(X), 1)))
+        piece = max(1, ERRORS_AT_ONCE // self.sizes[0])
+        with torch.no_grad():
+            for at in range(0, len(held), step):
+                some = held[at : at + step]
+                for start in range(0, len(X), piece):
+                    x = X[None, start : start + piece].expand(len(some), -1, -1)
+                    off = self.forward(some, x)[-1] - x
+                    out[at : at + step, start : start + piece] = (off * off).mean(dim=2).cpu().numpy()
+        return out
+
+    def parts(self, weights: Any) -> list[tuple[Any, Any]]:
+        """Views of stacked weights: for each layer the matrices (models, in, out) and the biases (models, 1, out)."""
+        found, at, count = [], 0, len(weights)
+        for a, b in pairwise(self.sizes):
+            matrix = weights[:, at : at + a * b].view(count, a, b)
+            bias = weights[:, at + a * b : at + (a + 1) * b].view(count, 1, b)
+            found.append((matrix, bias))
+            at += (a + 1) * b
+        return found
+
+    def forward(self, weights: Any, x: Any) -> list[Any]:
+        """What each layer gives, the rows themselves first."""
+        found = [x]
+        parts = self.parts(weights)
+        for number, (matrix, bias) in enumerate(parts, start=1):
+            z = self.torch.baddbmm(bias, found[-1], matrix)
+            found.append(z.sigmoid_() if number == len(parts) else z.relu_())
+        return found
+
+
+class _Pen:
+    """Models that train together, the one with most rows first."""
+
+    def __init__(
+        self, farm: Farm, weights: Any, members: list[Ints], streams: list[np.random.Generator], how: Schedule
+    ) -> None:
+        self.farm, self.how = farm, how
+        self.members, self.streams = members, streams
+        self.weights = weights.clone()
+        self.slopes = farm.torch.zeros_like(self.weights)
+        self.means, self.squares = farm.torch.zeros_like(self.weights), farm.torch.zeros_like(self.weights)
+        self.steps = [farm.torch.zeros((), device=farm.device) for _ in members]
+
+    def run(self) -> tuple[Any, Floats]:
+        """Epoch after epoch; a model whose loss stalls is done, and makes room."""
+        done, losses = self.weights.clone(), np.zeros(len(self.members))
+        left = np.arange(len(self.members))
+        best, since = np.full(len(left), math.inf), np.zeros(len(left), np.int64)
+        for _ in range(self.how.epochs):
+            loss = self._epoch()
+            losses[left] = loss
+            better = loss < best
+            best, since = np.where(better, loss, best), np.where(better, 0, since + 1)
+            going = np.ones(len(left), bool) if self.how.patience is None else since < self.how.patience
+            if not going.all():
+                pick = self.farm.torch.as_tensor(left[~going], device=self.farm.device)
+                done[pick] = self.weights[self.farm.torch.as_tensor(~going, device=self.farm.device)]
+                self._only(going)
+                left, best, since = left[going], best[going], since[going]
+            if not len(left):
+                return done, losses
+        done[self.farm.torch.as_tensor(left, device=self.farm.device)] = self.weights
+        return done, losses
+
+    def _only(self, going: Array) -> None:
+        keep = self.farm.torch.as_tensor(going, device=self.farm.device)
+        self.weights, self.means, self.squares = self.weights[keep], self.means[keep], self.squares[keep]
+        self.slopes = self.slopes[: len(self.weights)]
+        where = np.flatnonzero(going)
+        self.members = [self.members[i] for i in where]
+        self.streams = [self.streams[i] for i in where]
+        self.steps = [self.steps[i] for i in where]
+
+    def _epoch(self) -> Floats:
+        """One pass of every model over its rows; the mean loss of each on the way."""
+        torch, size = self.farm.torch, self.how.batch
+        counts = np.array([len(own) for own in self.members])
+        batches = -(-counts // size)
+        order = np.zeros((len(counts), int(batches[0]) * size), np.int64)
+        for row, own, stream in zip(order, self.members, self.streams, strict=True):
+            row[: len(own)] = own[stream.permutation(len(own))]
+        ids = torch.as_tensor(order, device=self.farm.device)
+        held = torch.as_tensor(counts, device=self.farm.device)
+        losses = torch.zeros(len(counts), device=self.farm.device)
+        place = torch.arange(size, device=self.farm.device)
+        for number in range(int(batches[0])):
+            at = number * size
+            active = int((batches > number).sum())
+            share = (held[:active] - at).clamp(max=size)
+            real = (place < share[:, None]).to(torch.float32)[:, :, None]
+            x = self.farm.rows[ids[:active, at : at + size]]
+            losses[:active] += self._step(active, x, real, share.to(torch.float32))
+        return np.asarray((losses / held).cpu().numpy(), np.float64)
+
+    def _step(self, active: int, x: Any, real: Any, share: Any) -> Any:
+        """One batch of each model at work: errors back through the layers, then Adam; summed losses of the rows."""
+        torch, weights = self.farm.torch, self.weights[:active]
+        found = self.farm.forward(weights, x)
+        out = found[-1]
+        off = (out - x).mul_(real)
+        loss = (off * off).mean(dim=2).sum(dim=1)
+        delta = off.mul_(out).mul_(1 - out).mul_((2.0 / self.farm.sizes[0]) / share[:, None, None])
+        parts, slopes = self.farm.parts(weights), self.farm.parts(self.slopes[:active])
+        for number in range(len(parts) - 1, -1, -1):
+            torch.bmm(found[number].transpose(1, 2), delta, out=slopes[number][0])
+            torch.sum(delta, dim=1, keepdim=True, out=slopes[number][1])
+            if number:
+                delta = torch.bmm(delta, parts[number][0].transpose(1, 2)).mul_(found[number] > 0)
+        self._adam(active)
+        return loss
+
+    def _adam(self, active: int) -> None:
+        """Adam, one pass over weights, slopes and moments; each model counts its own steps."""
+        from torch.optim.adam import adam  # noqa: PLC0415 as above
+
+        adam(
+            list(self.weights[:active].unbind()),
+            list(self.slopes[:active].unbind()),
+            list(self.means[:active].unbind()),
+            list(self.squares[:active].unbind()),
+            [],
+            self.steps[:active],
+            foreach=False,
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self.how.rate,
+            weight_decay=0.0,
+            eps=1e-8,
+            maximize=False,
+        )

@@ -1,0 +1,158 @@
+"""Which clusters of different sites are one: from how well each site's models reconstruct the others' rows.
+
+E_a(x) is the error of model a on row x. Two rules:
+
+    win     W[a, b] = share of the rows x of b with E_a(x) < min {E_c(x): c another cluster of b's site};
+            D = 1 - min(W, W^T); average linkage that never joins two clusters of one site; of its levels the one with
+            the largest mean silhouette on D
+    paper   |E_b(x) - E_a(x)| over the rows of b, scaled to [0, 1]; linked where the 75th percentile is below .2 both
+            ways; communities are connected components of two clusters or more
+
+A site finds its own columns of W (`wins`) or of the percentiles (`gaps`); the rest needs no row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from fedclust.core.types import Array, Floats, Ints, PartyId
+
+PERCENTILE = 75.0
+THETA = 0.2
+NEAR = 1.5  # times a cluster's own error: what passes for as good where nothing is known to be different
+
+
+def wins(errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId) -> dict[PartyId, Floats]:
+    """For each party the share W (its models, clusters here) of this party's rows that its models win.
+
+    `errors` holds each party's errors (models, rows here). Against whom? Against the models of this site's other
+    clusters. A site of one cluster has none; but of any other site's models at most one can be that cluster's, so all
+    but the best of each are known to be others. Where no site has two, a model wins a row if its error is below 1.5
+    times the site's own.
+    """
+    own = errors[party]
+    count = len(own)
+    shares = {sender: np.zeros((len(e), count)) for sender, e in errors.items()}
+    for b in range(count):
+        rows = labels == b
+        if not rows.any():
+            continue
+        rivals = _rivals(errors, rows, party, b)
+        bar = NEAR * own[b, rows] if rivals is None else rivals
+        for sender, e in errors.items():
+            shares[sender][:, b] = (e[:, rows] < bar).mean(axis=1)
+    return shares
+
+
+def _rivals(errors: Mapping[PartyId, NDArray[np.float32]], rows: Array, party: PartyId, b: int) -> Array | None:
+    """The least error of models known to stand for other clusters than b, row by row; None where none is known."""
+    own = errors[party]
+    if len(own) > 1:
+        return np.asarray(np.delete(own[:, rows], b, axis=0).min(axis=0))
+    known = []
+    for other, e in errors.items():
+        if other != party and len(e) > 1:
+            theirs = e[:, rows]
+            known.append(np.delete(theirs, int(theirs.mean(axis=1).argmin()), axis=0).min(axis=0))
+    return np.min(known, axis=0) if known else None
+
+
+def gaps(
+    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, percentile: float = PERCENTILE
+) -> dict[PartyId, Floats]:
+    """For each party the percentile (its models, clusters here) of the scaled differences to the own errors."""
+    own = errors[party]
+    found = {sender: np.ones((len(e), len(own))) for sender, e in errors.items()}
+    for b in range(len(own)):
+        rows = labels == b
+        if not rows.any():
+            continue
+        for sender, e in errors.items():
+            apart = np.abs(own[b, rows] - e[:, rows]).astype(np.float64)
+            low, high = apart.min(axis=1, keepdims=True), apart.max(axis=1, keepdims=True)
+            scaled = (apart - low) / np.where(high > low, high - low, 1.0)
+            found[sender][:, b] = np.percentile(scaled, percentile, axis=1)
+    return found
+
+
+def square(tables: Mapping[PartyId, Mapping[PartyId, Floats]], parties: Sequence[PartyId]) -> tuple[Floats, Ints]:
+    """One matrix (models, clusters) over all parties from the columns each party found, and whose cluster each is."""
+    blocks = [[tables[reader][sender] for reader in parties] for sender in parties]
+    owner = np.repeat(np.arange(len(parties)), [tables[p][p].shape[1] for p in parties])
+    return np.block(blocks), owner.astype(np.int64)
+
+
+def communities(W: Floats, owner: Ints) -> Ints:
+    """The community of each cluster by wins, from 0 on; -1 for an isolated one."""
+    D = 1.0 - np.minimum(W, W.T)
+    np.fill_diagonal(D, 0.0)
+    best, found = 0.0, np.arange(len(D))
+    for labels in levels(D, owner):
+        score = silhouette(D, labels)
+        if score > best:
+            best, found = score, labels
+    return _numbered(found)
+
+
+def levels(D: Floats, owner: Ints) -> list[Ints]:
+    """The partitions of average linkage that never joins two clusters of one owner, from single clusters upwards.
+
+    >>> D = np.array([[0, 9, 1, 8], [9, 0, 8, 2], [1, 8, 0, 9], [8, 2, 9, 0]]) / 10
+    >>> [level.tolist() for level in levels(D, np.array([0, 0, 1, 1]))]
+    [[0, 1, 0, 3], [0, 1, 0, 1]]
+    """
+    count = len(D)
+    sums = D.copy()
+    held = np.ones(count)
+    apart = owner[:, None] == owner[None, :]
+    labels, alive = np.arange(count), np.ones(count, bool)
+    found: list[Ints] = []
+    while True:
+        mean = np.where(apart | ~alive[:, None] | ~alive[None, :], np.inf, sums / np.outer(held, held))
+        a, b = sorted(divmod(int(mean.argmin()), count))
+        if not np.isfinite(mean[a, b]):
+            return found
+        sums[a] += sums[b]
+        sums[:, a] += sums[:, b]
+        held[a] += held[b]
+        apart[a] |= apart[b]
+        apart[:, a] |= apart[:, b]
+        alive[b] = False
+        labels = np.where(labels == b, a, labels)
+        found.append(labels)
+
+
+def silhouette(D: Floats, labels: Ints) -> float:
+    """The mean silhouette on distances D within [0, 1]; singletons count 0, and where all are one, others lie at 1.
+
+    >>> silhouette(np.array([[0, 0.2, 0.8], [0.2, 0, 0.9], [0.8, 0.9, 0]]), np.array([0, 0, 1])).__round__(4)
+    0.5093
+    """
+    _, at = np.unique(labels, return_inverse=True)
+    member = np.eye(at.max() + 1)[at]
+    size = member.sum(axis=0)
+    sums = D @ member
+    within = sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1)
+    means = np.where(member > 0, np.inf, sums / size)
+    nearest = means.min(axis=1) if len(size) > 1 else np.ones(len(D))
+    widest = np.maximum(np.maximum(within, nearest), np.finfo(float).tiny)
+    return float(np.where(size[at] > 1, (nearest - within) / widest, 0.0).mean())
+
+
+def linked(percentiles: Floats, owner: Ints, theta: float = THETA) -> Ints:
+    """The community of each cluster by the paper's rule, from 0 on; -1 for an isolated one."""
+    both = (percentiles < theta) & (theta > percentiles.T) & (owner[:, None] != owner[None, :])
+    return _numbered(connected_components(both, directed=False)[1].astype(np.int64))
+
+
+def _numbered(labels: Ints) -> Ints:
+    """Communities of two or more in the order of their first cluster; the others are isolated."""
+    names, first, at, size = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    number = np.full(len(names), -1, np.int64)
+    shared = np.flatnonzero(size > 1)
+    number[shared[np.argsort(first[shared])]] = np.arange(len(shared))
+    return number[at]

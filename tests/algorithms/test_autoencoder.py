@@ -1,0 +1,113 @@
+"""Models that train together end where each would end alone."""
+
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fedclust.algorithms import autoencoder
+from fedclust.algorithms.autoencoder import Farm, Schedule
+from fedclust.core.errors import StudyError
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")
+torch.set_num_threads(1)
+SIZES = (12, 8, 3, 8, 12)
+
+
+def alone(start, sizes, X, own, stream, how):
+    """One autoencoder by torch's own layers, loss and optimiser."""
+    modules, at = [], 0
+    for a, b in pairwise(sizes):
+        layer = torch.nn.Linear(a, b)
+        with torch.no_grad():
+            layer.weight.copy_(torch.from_numpy(start[at : at + a * b].reshape(a, b).T))
+            layer.bias.copy_(torch.from_numpy(start[at + a * b : at + (a + 1) * b]))
+        at += (a + 1) * b
+        modules += [layer, torch.nn.ReLU()]
+    net = torch.nn.Sequential(*modules[:-1], torch.nn.Sigmoid())
+    optimiser = torch.optim.Adam(net.parameters(), lr=how.rate)
+    best, since = np.inf, 0
+    for _ in range(how.epochs):
+        order, loss = own[stream.permutation(len(own))], 0.0
+        for at in range(0, len(own), how.batch):
+            x = torch.from_numpy(X[order[at : at + how.batch]])
+            optimiser.zero_grad()
+            error = torch.nn.functional.mse_loss(net(x), x)
+            error.backward()
+            optimiser.step()
+            loss += error.item() * len(x) / len(own)
+        best, since = (loss, 0) if loss < best else (best, since + 1)
+        if how.patience is not None and since >= how.patience:
+            break
+    layers = [m for m in net if isinstance(m, torch.nn.Linear)]
+    return np.concatenate(
+        [part for m in layers for part in (m.weight.detach().numpy().T.ravel(), m.bias.detach().numpy())]
+    )
+
+
+@pytest.fixture
+def rows():
+    return np.random.default_rng(0).uniform(size=(300, 12)).astype(np.float32)
+
+
+@pytest.mark.parametrize("stack", [1, 2, None])
+@pytest.mark.parametrize("patience", [None, 1])
+def test_stacked_models_end_where_each_ends_alone(rows, stack, patience):
+    sizes_of = [100, 7, 64, 0, 33]
+    cuts = np.cumsum([0, *sizes_of])
+    members = [np.arange(a, b) for a, b in pairwise(cuts)]
+    starts = np.stack([autoencoder.drawn(SIZES, np.random.default_rng(i)) for i in range(5)])
+    how = Schedule(epochs=6, rate=0.01, patience=patience)
+    trained, losses = Farm(rows, SIZES).train(
+        starts, members, [np.random.default_rng(10 + i) for i in range(5)], how, stack=stack
+    )
+    for i, own in enumerate(members):
+        stream = np.random.default_rng(10 + i)
+        expected = alone(starts[i], SIZES, rows, own, stream, how) if len(own) else starts[i]
+        assert np.abs(trained[i] - expected).max() < 1e-5
+        assert not np.array_equal(trained[i], starts[i]) or not len(own)
+    assert losses[3] == 0.0
+    assert (losses[[0, 1, 2, 4]] > 0).all()
+
+
+def test_errors_are_mean_squares_of_what_a_model_gets_wrong():
+    # One layer of weights zero: every output is sigmoid(0) = 1/2.
+    farm = Farm(np.array([[0.5, 0.5], [1.0, 0.5], [0.0, 1.0]]), (2, 2))
+    errors = farm.errors(np.zeros((1, autoencoder.length((2, 2))), np.float32))
+    assert errors.tolist() == [[0.0, 0.125, 0.25]]
+
+
+def test_a_step_of_adam_goes_down_the_slope_by_hand():
+    # out = sigmoid(0) = 1/2, x = 1: d loss / d z = 2 (1/2 - 1) 1/4 = -1/4 for weight and bias; Adam's first step is
+    # rate * g / (|g| + eps), so both rise by the rate.
+    farm = Farm(np.array([[1.0]]), (1, 1))
+    trained, losses = farm.train(
+        np.zeros((1, 2), np.float32), [np.array([0])], [np.random.default_rng(0)], Schedule(epochs=1, rate=0.1)
+    )
+    assert np.allclose(trained, [[0.1, 0.1]], atol=1e-6)
+    assert losses[0] == 0.25
+
+
+def test_weights_may_stay_on_the_device(rows):
+    farm = Farm(rows, SIZES)
+    start = autoencoder.drawn(SIZES, np.random.default_rng(0))[None]
+    how, own = Schedule(epochs=1), [np.arange(50)]
+    array, _ = farm.train(start, own, [np.random.default_rng(1)], how)
+    tensor, _ = farm.train(farm.hold(start), own, [np.random.default_rng(1)], how)
+    assert isinstance(array, np.ndarray)
+    assert np.array_equal(tensor.numpy(), array)
+    assert np.array_equal(farm.errors(tensor, np.arange(5)), farm.errors(array)[:, :5])
+
+
+def test_a_device_that_is_not_there_is_named():
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(StudyError, match="set device to 'cpu'"):
+        Farm(np.zeros((1, 2)), (2, 1, 2), "cuda")
+
+
+def test_without_torch_one_sentence_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(StudyError, match=r"pip install 'fedclust\[deep\]'"):
+        autoencoder.torch_()
