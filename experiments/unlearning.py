@@ -25,7 +25,7 @@ SETS = ("s_set1", "waveform", "satimage", "pendigits")
 METHODS: dict[str, Callable[[int, int], Any]] = {
     "CMeans": lambda k, seed: fc.CMeans(k, bounds=(0, 1), start="box", max_rounds=1000, random_state=seed),
     "FuzzyCMeans": lambda k, seed: fc.FuzzyCMeans(k, bounds=(0, 1), start="box", max_rounds=1000, random_state=seed),
-    "MUFC": lambda k, seed: fc.MUFC(k, bounds=(0, 1), random_state=seed),
+    "MUFC": lambda k, seed: fc.MUFC(k, min_rows=2, bounds=(0, 1), random_state=seed),
 }
 
 
