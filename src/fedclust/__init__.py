@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from fedclust import agreement, datasets, indices
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
     from fedclust.estimators import (
+        FCAC,
         MUFC,
         AveragedFuzzyCMeans,
         CMeans,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "FCAC",
     "MUFC",
     "AveragedFuzzyCMeans",
     "CMeans",
@@ -54,6 +56,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "FCAC": "fedclust.estimators",
     "AveragedFuzzyCMeans": "fedclust.estimators",
     "CMeans": "fedclust.estimators",
     "FuzzyCMeans": "fedclust.estimators",

@@ -23,6 +23,7 @@ SETTINGS = {
     "gradient-fuzzy-c-means": [{"max_rounds": 6}, {"max_rounds": 6, "start": "box", "scale": "standardise"}],
     "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "start": "box"}],
     "k-fed": [{}, {"scale": "standardise", "min_rows": 4}],
+    "fcac": [{}, {"setting": "published"}, {"missing": "drop", "scale": "none"}],
     "mufc": [{}, {"bounds": (-20, 40), "scale": "minmax", "local_clusters": 5}],
 }
 
@@ -35,7 +36,9 @@ class OnEngine:
     folder: Path
 
     def estimator(self, seed=0):
-        return METHODS[self.method](3, random_state=seed, **self.options)
+        kind = METHODS[self.method]
+        clusters = () if "setting" in kind().get_params() else (3,)  # a method that has settings finds their number
+        return kind(*clusters, random_state=seed, **self.options)
 
     def federation(self, sites, **options):
         return Federation.local(sites, **self.engine, **options)

@@ -6,11 +6,13 @@ from typing import Any
 from fedclust.core.errors import DataError
 from fedclust.estimators.base import FederatedEstimator, read_model
 from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
+from fedclust.estimators.continual import FCAC
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.estimators.oneshot import MUFC, KFed
 from fedclust.estimators.variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 
 __all__ = [
+    "FCAC",
     "METHODS",
     "MUFC",
     "AveragedFuzzyCMeans",
@@ -29,6 +31,7 @@ METHODS: dict[str, type[FederatedEstimator]] = {
     "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
     "gradient-fuzzy-c-means": GradientFuzzyCMeans,
     "gaussian-mixture": GaussianMixture,
+    "fcac": FCAC,
     "k-fed": KFed,
     "mufc": MUFC,
 }

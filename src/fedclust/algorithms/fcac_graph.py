@@ -1,0 +1,168 @@
+"""Clusters of weighted points without a number of clusters: communities of their neighbour graph that stay the same.
+
+graph   15 nearest neighbours; w_ij = exp(-d_ij^2 / (s_i s_j)) sqrt(M_i M_j), s_i the distance of the 7th, M rows
+levels  Leiden at resolutions from coarse to fine, the best of three runs each
+score   silhouette (every row of a point counts) x sqrt(mean adjusted Rand index with Leiden on 10 subsets of 80%)
+choice  the fewest clusters whose score comes near the best one
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.sparse import coo_array
+
+from fedclust.core.types import Floats, Ints, Units
+from fedclust.kernels import distances, elementary, groups
+from fedclust.validation import agreement
+
+NEIGHBOURS = 15
+RUNS = 3
+SUBSETS = 10
+SHARE = 0.8
+NEAR = 0.97
+RESOLUTIONS = tuple(np.geomspace(0.01, 1.0, 17).tolist())
+
+
+@dataclass(frozen=True)
+class Level:
+    """What one resolution gave."""
+
+    resolution: float
+    clusters: int
+    silhouette: float
+    stability: float
+
+    @property
+    def score(self) -> float:
+        return self.silhouette * self.stability
+
+
+@dataclass(frozen=True)
+class Found:
+    """The cluster of each point, and the levels it was chosen from."""
+
+    labels: Units
+    levels: tuple[Level, ...]
+
+    @property
+    def count(self) -> int:
+        return int(self.labels.max(initial=-1)) + 1
+
+
+def clusters(places: Floats, rows: Ints, seed: int) -> Found:
+    """The clusters of points that stand for rows; one if nothing parts them.
+
+    >>> blobs = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 20, axis=0)
+    >>> clusters(blobs, np.full(60, 5), seed=0).labels.tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    True
+    """
+    n = len(places)
+    if n < 3:
+        return Found(np.zeros(n, np.int32), ())
+    apart = np.sqrt(distances.squared(np.ascontiguousarray(places.T), places))
+    weights = rows.astype(np.float64)
+    order = _ordered(apart)
+    whole = _graph(order, apart, weights)
+    random = np.random.default_rng((seed, 3))
+    subsets = [np.sort(random.choice(n, max(2, int(SHARE * n)), replace=False)) for _ in range(SUBSETS)]
+    parts = [_graph(_within(order, some), apart, weights, some) for some in subsets]
+    levels, labels = list[Level](), list[Units]()
+    for resolution in RESOLUTIONS:
+        runs = [groups.leiden(*whole, resolution, RUNS * seed + run) for run in range(RUNS)]
+        own = max(runs, key=lambda found: found[1])[0]
+        agreed = [
+            _agreement(own[some], groups.leiden(*part, resolution, RUNS * seed)[0])
+            for some, part in zip(subsets, parts, strict=True)
+        ]
+        stable = max(float(np.mean(agreed)), 0.0) if own.max() else 0.0
+        levels.append(Level(resolution, int(own.max()) + 1, silhouette(apart, weights, own), stable))
+        labels.append(own)
+    return Found(_chosen(levels, labels), tuple(levels))
+
+
+def _chosen(levels: list[Level], labels: list[Units]) -> Units:
+    """The fewest clusters whose score comes near the best one; of equals the better."""
+    best = max(level.score for level in levels)
+    if best <= 0:
+        return np.zeros_like(labels[0])
+    near = [i for i, level in enumerate(levels) if level.score >= NEAR * best]
+    return labels[min(near, key=lambda i: (levels[i].clusters, -levels[i].score))]
+
+
+def silhouette(apart: Floats, weights: Floats, labels: Units) -> float:
+    """The mean silhouette of all rows, each at its point: (b - a) / max(a, b), a within its cluster, b to the next.
+
+    >>> apart = np.abs(np.subtract.outer([0.0, 1.0, 5.0], [0.0, 1.0, 5.0]))
+    >>> silhouette(apart, np.ones(3), np.array([0, 0, 1]))  # 4/5, 3/4 and, alone in its cluster, 0
+    0.5166666666666667
+    """
+    count = int(labels.max()) + 1
+    if count < 2:
+        return 0.0
+    order = np.argsort(labels, kind="stable")
+    starts = np.searchsorted(labels[order], np.arange(count))
+    sums = np.add.reduceat(apart[:, order] * weights[order], starts, axis=1)
+    mass = np.bincount(labels, weights)
+    at = np.arange(len(labels))
+    others = mass[labels] - 1
+    a = np.where(others > 0, sums[at, labels] / np.maximum(others, 1.0), 0.0)
+    means = sums / mass
+    means[at, labels] = np.inf
+    b = means.min(axis=1)
+    top = np.maximum(a, b)
+    s = np.where((others > 0) & (top > 0), (b - a) / np.where(top > 0, top, 1.0), 0.0)
+    return float((s * weights).sum() / weights.sum())
+
+
+def neighbours(points: int) -> int:
+    """How many neighbours a point has in the graph: few points must not all be each other's."""
+    return min(NEIGHBOURS, max(2, math.isqrt(points)), points - 1)
+
+
+def _ordered(apart: Floats) -> Ints:
+    """The nearest points of each point, itself left out, enough of them for every subset."""
+    n = len(apart)
+    count = min(n - 1, 3 * NEIGHBOURS)
+    far = apart.copy()
+    np.fill_diagonal(far, np.inf)
+    near = np.argpartition(far, count - 1, axis=1)[:, :count] if count < n - 1 else np.argsort(far, axis=1)[:, :count]
+    near = np.sort(near, axis=1)
+    by = np.argsort(np.take_along_axis(far, near, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(near, by, axis=1)
+
+
+def _within(order: Ints, some: Ints) -> Ints:
+    """The same for a subset, in its own numbers; -1 where a point has no more neighbours in it."""
+    number = np.full(len(order), -1)
+    number[some] = np.arange(len(some))
+    mine = number[order[some]]
+    by = np.argsort(mine < 0, axis=1, kind="stable")
+    return np.take_along_axis(mine, by, axis=1)
+
+
+def _graph(order: Ints, apart: Floats, weights: Floats, some: Ints | None = None) -> tuple[Ints, Units, Floats]:
+    """Neighbours with their weights, row by row, every edge in both directions."""
+    n = len(order)
+    some = np.arange(n) if some is None else some
+    k = neighbours(n)
+    near = order[:, :k]
+    d = np.where(near >= 0, apart[some[:, None], some[np.maximum(near, 0)]], np.inf)
+    last = np.maximum((near >= 0).sum(axis=1), 1) - 1
+    s = np.maximum(d[np.arange(n), np.minimum(k // 2 - 1, last)], 1e-150)
+    s = np.where(np.isfinite(s), s, 1.0)
+    a, place = np.nonzero(near >= 0)
+    b = near[a, place]
+    mass = weights[some]
+    w = elementary.exp(-(d[a, place] ** 2) / (s[a] * s[b])) * np.sqrt(mass[a] * mass[b])
+    edges = coo_array((w, (a, b)), shape=(n, n)).tocsr()
+    edges = edges.maximum(edges.T).tocsr()
+    edges.sort_indices()
+    return edges.indptr.astype(np.int64), edges.indices.astype(np.int32), np.asarray(edges.data, np.float64)
+
+
+def _agreement(a: Units, b: Units) -> float:
+    table = np.bincount(a * (int(b.max()) + 1) + b, minlength=(int(a.max()) + 1) * (int(b.max()) + 1))
+    return agreement.ari(table.reshape(int(a.max()) + 1, -1).astype(np.int64))

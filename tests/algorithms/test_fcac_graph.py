@@ -1,0 +1,69 @@
+"""Clusters of weighted points: the silhouette by definition, groups that are there, and none where there are none."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score, silhouette_score
+
+from fedclust.algorithms import fcac_graph
+
+
+def far(P):
+    return np.sqrt(((P[:, None] - P) ** 2).sum(axis=2))
+
+
+def test_the_silhouette_counts_every_row_of_a_point():
+    rng = np.random.default_rng(0)
+    P, rows, labels = rng.normal(size=(40, 3)), rng.integers(2, 6, 40), rng.integers(3, size=40)
+    repeated = np.repeat(P, rows, axis=0)
+    expected = silhouette_score(repeated, np.repeat(labels, rows))
+    assert fcac_graph.silhouette(far(P), rows.astype(float), labels) == pytest.approx(expected)
+    assert fcac_graph.silhouette(far(P), rows.astype(float), np.zeros(40, int)) == 0.0
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 9])
+def test_groups_that_are_there_are_found(k):
+    rng = np.random.default_rng(k)
+    y = np.repeat(np.arange(k), 30)
+    P = rng.normal(size=(30 * k, 4)) + rng.normal(size=(k, 4))[y] * 9
+    found = fcac_graph.clusters(P, rng.integers(5, 20, 30 * k), seed=0)
+    assert found.count == k
+    assert adjusted_rand_score(y, found.labels) == 1.0
+
+
+def test_a_subsets_neighbours_are_those_of_the_subset_alone():
+    rng = np.random.default_rng(0)
+    P, weights = rng.normal(size=(150, 3)), rng.integers(1, 9, 150).astype(float)
+    some = np.sort(rng.choice(150, 120, replace=False))
+    order = fcac_graph._ordered(far(P))
+    within = fcac_graph._graph(fcac_graph._within(order, some), far(P), weights, some)
+    alone = fcac_graph._graph(fcac_graph._ordered(far(P[some])), far(P[some]), weights[some])
+    for a, b in zip(within, alone, strict=True):
+        assert np.array_equal(a, b)
+
+
+def test_the_graph_by_hand():
+    # Three points on a line: every point neighbours both others; s is the distance to the nearer one.
+    P, weights = np.array([[0.0], [1.0], [3.0]]), np.array([4.0, 1.0, 1.0])
+    start, to, w = fcac_graph._graph(fcac_graph._ordered(far(P)), far(P), weights)
+    assert start.tolist() == [0, 2, 4, 6]
+    assert to.tolist() == [1, 2, 0, 2, 0, 1]
+    a, b, c = np.exp(-1 / (1 * 1)) * 2, np.exp(-9 / (1 * 2)) * 2, np.exp(-4 / (1 * 2))
+    assert w == pytest.approx([a, b, a, c, b, c])
+
+
+def test_few_or_identical_points_are_one_cluster():
+    for P in (np.zeros((1, 2)), np.array([[0.0], [9.0]]), np.ones((30, 2))):
+        found = fcac_graph.clusters(P, np.full(len(P), 5), seed=0)
+        assert found.labels.tolist() == [0] * len(P)
+
+
+def test_the_fewest_clusters_near_the_best_score_are_chosen():
+    levels = [
+        fcac_graph.Level(0.1, 2, 0.50, 0.9),
+        fcac_graph.Level(0.2, 3, 0.60, 0.98),
+        fcac_graph.Level(0.4, 7, 0.60, 1.0),
+        fcac_graph.Level(0.8, 9, 0.40, 1.0),
+    ]
+    labels = [np.full(3, k) for k in range(4)]
+    assert fcac_graph._chosen(levels, labels)[0] == 1  # .588 of .6
+    assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 0
