@@ -6,7 +6,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedclust as fc
 from fedclust.algorithms.fcac import Nodes, quartile, server_stream
+from fedclust.analysis import describe
 from fedclust.kernels.art import Net
+from fedclust.study import parse_study
 
 KINDS = [fc.FCAC(), fc.FCAC("published"), fc.FCAC(scale="standardise")]
 
@@ -213,3 +215,29 @@ def test_parameters_are_checked():
             fc.FCAC(**wrong).fit(X)
     with pytest.raises(fc.StudyError, match="whole rows"):
         fc.FCAC().fit(fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns"))
+
+
+STUDY = """name = "open"
+[cluster]
+method = "fcac"
+floor = 6
+[sites.a]
+source = "a.csv"
+[sites.b]
+source = "b.csv"
+"""
+
+
+def test_a_study_leaves_the_number_of_clusters_to_the_method(tmp_path):
+    X, _ = blobs(rows=400)
+    for name, rows in zip("ab", np.split(X, 2), strict=True):
+        np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="u,v", comments="")
+    study = parse_study(STUDY, folder=tmp_path)
+    model = study.estimator().fit(study.federation())
+    assert model.n_clusters_ == 4
+    assert set(describe(model, study.federation())["profiles"]) >= {"centers"}
+    assert model.node_rows_.min() >= 6
+    with pytest.raises(fc.StudyError, match="finds the number of clusters; leave k out"):
+        parse_study(STUDY.replace("floor = 6", "k = 3"), folder=tmp_path)
+    with pytest.raises(fc.StudyError, match="lacks k"):
+        parse_study(STUDY.replace("fcac", "c-means").replace("floor = 6\n", ""), folder=tmp_path)

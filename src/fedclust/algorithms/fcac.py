@@ -81,7 +81,7 @@ def fit(view: View, net: Net, *, fresh: bool, most: int, seed: int) -> Protocol[
     answers = yield from each(nodes, Batch(view, most, fresh))
     stream = server_stream(answers, len(view.exponents), seed)
     net = net.learn(stream, server=True, most=most)
-    yield from report(round=1, nodes=len(net.places), clusters=int(net.components().max(initial=-1)) + 1)
+    yield from report(round=1, shift=0.0, nodes=len(net.places), clusters=int(net.components().max(initial=-1)) + 1)
     single = sum(int((own.wins == 1).sum()) for own in answers.values())
     told = [LOSSY]
     if single:

@@ -142,7 +142,7 @@ def fit(view: View, places: Floats, rows: Ints, *, fresh: bool, floor: int, most
     order = np.lexsort((rows, *places.T[::-1]))
     places, rows = np.ascontiguousarray(places[order]), rows[order]
     found = fcac_graph.clusters(places, rows, seed)
-    yield from report(round=1, nodes=len(places), clusters=found.count)
+    yield from report(round=1, shift=0.0, nodes=len(places), clusters=found.count)
     return Round(places, rows, found, sent, tuple(told))
 
 

@@ -90,6 +90,7 @@ class FCAC(Assigning):
     history_: list[dict[str, Any]]
     _memories: dict[PartyId, dict[str, Array]]
     _going_on: bool = False
+    _m = 1.0  # indices and reports take the nearest centre
 
     def __init__(
         self,

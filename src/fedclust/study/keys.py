@@ -118,6 +118,9 @@ TOP = {
 }
 CHOOSING = ("criterion", "index", "rule", "restarts")  # how k is found where it is not given
 CLUSTER = {
+    "setting": _choice("default", "published"),
+    "floor": COUNT,
+    "max_nodes": COUNT,
     "method": _choice(*METHODS),
     "k": Key("a whole number of at least 1, a range such as '2..8', or 'auto'", _clusters),
     "m": Key("a number above 1", lambda value: _number(value) and value > 1),

@@ -15,6 +15,11 @@ from fedclust.preprocessing.schema import Column, encoded_names
 from fedclust.study.keys import meant
 
 
+def finds_k(method: str) -> bool:
+    """Whether a method finds the number of clusters itself."""
+    return not {"n_clusters", "n_components"} & set(METHODS[method]().get_params())
+
+
 @dataclass(frozen=True)
 class Site:
     """One party of a study that runs in this process: where its rows are, and what its policy lets happen to them."""
@@ -96,6 +101,9 @@ class Study:
         gaps = {} if self.missing == "refuse" else {"missing": self.missing}
         if gaps and "missing" not in kind().get_params():
             raise StudyError(f"method '{self.cluster.method}' needs every value; leave missing out")
+        if finds_k(self.cluster.method):
+            own = {} if self.scale == "none" else {"scale": self.scale}  # such a method has a scale of its own
+            return kind(bounds=self._bounds(columns), **own, **gaps, **self.cluster.options)
         ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
         ready.set_params(n_clusters=self.cluster.most)
         return ready

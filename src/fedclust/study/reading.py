@@ -12,7 +12,7 @@ from fedclust.estimators import METHODS
 from fedclust.study import toml
 from fedclust.study.columns import declared
 from fedclust.study.keys import CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
-from fedclust.study.parts import Choice, Cluster, Site, Study
+from fedclust.study.parts import Choice, Cluster, Site, Study, finds_k
 
 
 def read_study(path: str | Path, *, folder: Path | None = None) -> Study:
@@ -58,9 +58,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> 
 
 def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
     checked(table, CLUSTER, "[cluster]")
-    for name, such in (("method", '"fuzzy-c-means"'), ("k", "3")):
-        if name not in table:
-            raise StudyError(f"[cluster] lacks {name}; add a line such as {name} = {such}")
+    finds = _finds(table)
     taken = METHODS[table["method"]]().get_params()
     options: dict[str, Any] = {"random_state": seed}
     for name, value in table.items():
@@ -70,14 +68,27 @@ def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
             if name not in taken:
                 raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
             options[name] = None if value == "none" else value
-    start, choice = table.get("start"), _choice(table)
+    start, choice = table.get("start"), None if finds else _choice(table)
     if isinstance(start, list) and choice is not None:
         raise StudyError("start in [cluster] gives centres where k is to be chosen; give k as their number")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
             f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
         )
-    return Cluster(table["method"], None if choice else table["k"], options, choice)
+    return Cluster(table["method"], None if choice else table.get("k"), options, choice)
+
+
+def _finds(table: Mapping[str, Any]) -> bool:
+    """Whether the method finds k itself; then the study says nothing about k, else it must."""
+    if "method" not in table:
+        raise StudyError('[cluster] lacks method; add a line such as method = "fuzzy-c-means"')
+    finds = finds_k(table["method"])
+    if "k" not in table and not finds:
+        raise StudyError("[cluster] lacks k; add a line such as k = 3")
+    for name in ("k", *CHOOSING) if finds else ():
+        if name in table:
+            raise StudyError(f"method '{table['method']}' finds the number of clusters; leave {name} out of [cluster]")
+    return finds
 
 
 def _choice(table: Mapping[str, Any]) -> Choice | None:
