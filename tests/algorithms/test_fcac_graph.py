@@ -67,3 +67,17 @@ def test_the_fewest_clusters_near_the_best_score_are_chosen():
     labels = [np.full(3, k) for k in range(4)]
     assert fcac_graph._chosen(levels, labels)[0] == 1  # .588 of .6
     assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 0
+
+
+@pytest.mark.parametrize("width", [3, 20])
+def test_rows_go_by_the_vote_of_their_nine_nearest_points(width):
+    rng = np.random.default_rng(width)
+    P, labels = rng.normal(size=(60, width)), rng.integers(4, size=60).astype(np.int32)
+    rows = np.concatenate([rng.normal(size=(2000, width)), P[:5]])
+    found = fcac_graph.voted(np.ascontiguousarray(rows.T), P, labels)
+    for x, c in zip(rows, found, strict=True):
+        d = np.sqrt(((P - x) ** 2).sum(axis=1))
+        near = np.argsort(d)[:9]
+        votes = np.bincount(labels[near], 1 / (d[near] + 1e-9 * d[near[-1]]), minlength=4)
+        assert votes[c] == pytest.approx(votes.max(), rel=1e-9)
+    assert found[-5:].tolist() == labels[:5].tolist()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import coo_array
+from scipy.spatial import cKDTree
 
-from fedclust.core.types import Floats, Ints, Units
+from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import distances, elementary, groups
 from fedclust.validation import agreement
 
@@ -23,6 +24,9 @@ RUNS = 3
 SUBSETS = 10
 SHARE = 0.8
 NEAR = 0.97
+VOTERS = 9
+FLAT = 16  # columns up to which a tree of points is quicker than all distances
+CHUNK = 1024
 RESOLUTIONS = tuple(np.geomspace(0.01, 1.0, 17).tolist())
 
 
@@ -90,6 +94,39 @@ def _chosen(levels: list[Level], labels: list[Units]) -> Units:
         return np.zeros_like(labels[0])
     near = [i for i, level in enumerate(levels) if level.score >= NEAR * best]
     return labels[min(near, key=lambda i: (levels[i].clusters, -levels[i].score))]
+
+
+def voted(block: Array, places: Floats, labels: Units) -> Units:
+    """The cluster of each row of a block (columns by rows): its nearest points vote, by the inverse of their distance.
+
+    >>> voted(np.array([[4.0, 4.6]]), np.array([[0.0], [1.0], [9.0]]), np.array([0, 0, 1], np.int32)).tolist()
+    [0, 1]
+    """
+    voters, count = min(VOTERS, len(places)), int(labels.max()) + 1
+    if voters == 1 or count == 1:
+        return labels[distances.labels(block, places)[0]]
+    near, d = _nearest(block, places, voters)
+    weight = 1.0 / (d + 1e-9 * d[:, -1:] + np.finfo(float).tiny)
+    votes = np.zeros((len(near), count))
+    at = np.arange(len(near))
+    for k in range(voters):
+        votes[at, labels[near[:, k]]] += weight[:, k]
+    return np.asarray(votes.argmax(axis=1), np.int32)
+
+
+def _nearest(block: Array, places: Floats, count: int) -> tuple[Ints, Floats]:
+    """The nearest points of each row, the nearest first, and their distances."""
+    if len(block) <= FLAT:
+        d, near = cKDTree(places).query(np.ascontiguousarray(block.T), k=count)
+        return near, d
+    found = []
+    for at in range(0, block.shape[1], CHUNK):
+        d2 = np.ascontiguousarray(distances.squared(block[:, at : at + CHUNK], places).T)
+        near = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
+        own = np.take_along_axis(d2, near, axis=1)
+        by = np.argsort(own, axis=1, kind="stable")
+        found.append((np.take_along_axis(near, by, axis=1), np.sqrt(np.take_along_axis(own, by, axis=1))))
+    return np.concatenate([near for near, _ in found]), np.concatenate([d for _, d in found])
 
 
 def silhouette(apart: Floats, weights: Floats, labels: Units) -> float:

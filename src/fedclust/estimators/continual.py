@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from fedclust.algorithms import fcac, fcac_summaries
+from fedclust.algorithms import fcac, fcac_graph, fcac_summaries
 from fedclust.core import wire
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
@@ -252,15 +252,16 @@ class FCAC(Assigning):
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
     def _labels(self, block: Array) -> NDArray[np.int32]:
-        """The cluster of each row's nearest node; -1 for a row that is left out for its gaps."""
+        """The cluster that each row's nearest nodes vote for, or the published net's nearest; -1 for one with gaps."""
         gap = np.isnan(block).any(axis=0)
         whole = np.where(gap, 0.0, block)
         if self.net_ is None:
-            nearest = distances.labels(whole, self.scaled_nodes_)[0]
+            labels = fcac_graph.voted(whole, self.scaled_nodes_, self.node_labels_)
         else:
             net = Net(*self.net_)
             nearest = art.nearest(np.ascontiguousarray(whole.T, np.float64), net.places, net.width)[0]
-        return np.where(gap, -1, self.node_labels_[nearest]).astype(np.int32)
+            labels = self.node_labels_[nearest]
+        return np.where(gap, -1, labels).astype(np.int32)
 
     @property
     def _scale(self) -> str:
