@@ -107,7 +107,8 @@ class Held:
 
 def _rows_among(points: Floats, parts: list[Array]) -> Array:
     """Which points are equal to a row."""
-    rows = {row.tobytes() for part in parts for row in np.ascontiguousarray(part, np.float64)}
+    # Adding 0 makes both zeros one.
+    rows = {row.tobytes() for part in parts for row in np.ascontiguousarray(part, np.float64) + 0.0}
     return np.array([point.tobytes() in rows for point in points + 0.0], bool)
 
 
