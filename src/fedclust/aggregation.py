@@ -65,7 +65,7 @@ class Rewriting:
     def of(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
         """The protocol as it is asked."""
         if self._blind is None:
-            return self._secure.rewrite(protocol, run=self._run, quorum=quorum)
+            return self._secure.rewrite(protocol, quorum=quorum)
         if quorum != ALL:
             raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
         return self._blind.rewrite(protocol, run=self._run)

@@ -206,8 +206,9 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
 
 @pytest.mark.parametrize("aggregation", ["secure", "blind"])
 @pytest.mark.parametrize("step", range(1, 12))
-def test_where_all_must_answer_a_lost_step_is_repeated_with_fresh_masks(aggregation, step):
-    plan = lambda at, party: "silent" if (at, party) == (step, "p1") else None
+@pytest.mark.parametrize("fault", ["silent", "lost"])
+def test_where_all_must_answer_a_lost_step_is_repeated_with_fresh_masks(aggregation, step, fault):
+    plan = lambda at, party: fault if (at, party) == (step, "p1") else None
     model = fitted(aggregation, plan=plan, early_stopping=True)
     assert same(model, fitted("plain"))
     assert model.notes_ == []
@@ -219,15 +220,35 @@ def test_a_party_that_stays_away_ends_the_run_by_name():
     assert caught.value.missing == {"p1": "no-answer"}
 
 
+@pytest.mark.parametrize("fault", ["silent", "lost"])
 @pytest.mark.parametrize("step", range(1, 12))
-def test_drop_outs_up_to_the_threshold_are_recovered(step):
-    plan = lambda at, party: "silent" if party == "p1" and at >= step else None
+def test_drop_outs_up_to_the_threshold_are_recovered(step, fault):
+    """A party that leaves at whatever step: the sums that are opened are those of plain runs over who is in them."""
+    plan = lambda at, party: fault if party == "p1" and at >= step else None
     hidden = fitted("secure", plan=plan, quorum=0.8)
     assert any("p1" in note for note in hidden.notes_)
-    assert np.isfinite(hidden.cluster_centers_).all()
+    rest = {party: rows for party, rows in PARTS.items() if party != "p1"}
+    assert np.array_equal(hidden.cluster_centers_, fitted("plain", parts=rest).cluster_centers_)
     if step == 1:
-        rest = {party: rows for party, rows in PARTS.items() if party != "p1"}
         assert same(hidden, fitted("plain", parts=rest))
+
+
+@pytest.mark.parametrize("parties", [3, 4, 5, 6, 60])
+def test_as_many_as_may_leave_leave_at_every_stage(parties):
+    """One after the other, so that each stage of a sum loses someone; past the threshold the run ends by name."""
+    may = parties - recovery.threshold(parties)
+    X = np.concatenate(list(PARTS.values()))
+    parts = {f"p{i}": X[i % 90 : i % 90 + 3] for i in range(parties)}
+    gone = {f"p{i}": 4 + i % 5 for i in range(may)}
+    model = fitted("secure", parts=parts, quorum=recovery.threshold(parties), plan=_leaving(gone))
+    assert np.isfinite(model.cluster_centers_).all()
+    gone[f"p{may}"] = 9
+    with pytest.raises(QuorumLost, match=f"need {recovery.threshold(parties)}"):
+        fitted("secure", parts=parts, quorum=recovery.threshold(parties), plan=_leaving(gone))
+
+
+def _leaving(gone):
+    return lambda at, party: "silent" if at >= gone.get(party, 1_000_000) else None
 
 
 def test_past_the_threshold_the_refusal_is_clear():
@@ -364,7 +385,7 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
     run = fed.run_id
     cells = masks.cells_of(masked[victim].release)
     mask = masks.Mask(cells)
-    holders = recovery._holders(victim, everyone, name)
+    holders = sorted(everyone)
     own = {holders.index(h) + 1: r.release.own[victim] for h, r in opened.items() if victim in r.release.own}
     mask.take(keys.derived(shamir.joined(own, length=32), "own", name))  # the own mask is opened to the coordinator
     for other in everyone:
@@ -373,7 +394,8 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
         if other in bad:
             vault = fed.engine.desks[other].gate.vault(run)
             secret = vault.get(f"{name}.mask")
-            key = keys.derived(keys.agreed(secret, offers.offers[victim].mask), "mask", name)
+            info = keys.framed("mask", name) + recovery.between(victim, other)
+            key = keys.expanded(keys.agreed(secret, offers.offers[victim].mask), info)
             (mask.take if victim < other else mask.add)(key)
     # Shares of the others' mask keys that the friends hold are too few: joined they give nothing that fits.
     kept = {}

@@ -92,6 +92,7 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
         __version__,
         last.isoformat(),
         found.most,
+        found.study.aggregation.mode,
     )
     write_whole(chosen.approve, signed(terms, private_key(chosen.key)))
     if not chosen.json:

@@ -59,8 +59,11 @@ class Call:
         e = wire.decode(Envelope, data)
         if e.want not in ("total", "each", "relay") or e.handler not in HANDLERS:
             raise WireError("a call for something this version does not know")
+        cohort = tuple(e.cohort.split("\n"))
+        if len(set(cohort)) != len(cohort):
+            raise WireError("a cohort that names a party twice")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
-        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), tuple(e.cohort.split("\n")), e.masks)
+        return cls(e.run, e.step, e.handler, message, cast("Want", e.want), cohort, e.masks)
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,7 @@ REMEDIES = {
     "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
     "step-reused": "it had answered another question under this step",
     "not-understood": "the question was not understood; both sides must run the same version of fedclust",
+    "not-everyone": "a masked sum over some of the sites only; its policy asks for all of them",
     "keys-refused": "keys or signatures were not as they should be; its own log says which",
     "answer-changed": "its rows are not those it first answered this question with; put them back as they were",
     "failed": "an error at the site; its own log says which",

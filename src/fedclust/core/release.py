@@ -49,9 +49,9 @@ def counted(why: str) -> Any:
     return dataclasses.field(metadata={"disclosure": Disclosure("each", why, cells=True, kind="counts")})
 
 
-def letters(why: str) -> Any:
+def letters(why: str, *, kind: Kind = "facts") -> Any:
     """Letters by recipient, which the gate seals: nobody but the recipient reads them."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("letters", why)})
+    return dataclasses.field(metadata={"disclosure": Disclosure("letters", why, kind=kind)})
 
 
 HIDDEN = -1

@@ -69,6 +69,10 @@ class Vault(Protocol):
 
     @property
     def run(self) -> str: ...
+    @property
+    def enrolled(self) -> tuple[PartyId, ...]:
+        """Everyone whose identity this site was told of, itself among them."""
+
     def get(self, name: str) -> bytes | None: ...
     def put(self, values: Mapping[str, bytes]) -> None:
         """Keep values; on disk, where there is one, before this returns."""

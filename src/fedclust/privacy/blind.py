@@ -47,16 +47,28 @@ class Group:
 def group(site: Site, ask: Group) -> Done:
     """Take the group key, and the key that answers to the lead are encrypted under."""
     vault = site.vault
+    if vault.get("group.lead") not in (None, ask.lead.encode()):
+        raise KeysRefused("another site leads this run")
     key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
     common = keys.opened(key, ask.text, about)
-    vault.put({"group": common, "group.lead": ask.lead.encode(), "group.answers": _answers(vault, ask.name, ask.lead)})
+    if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
+        raise KeysRefused("another group key was given under this name")
+    vault.put(
+        {
+            "group": common,
+            "group.name": ask.name.encode(),
+            "group.lead": ask.lead.encode(),
+            "group.answers": _answers(vault, ask.name, ask.lead),
+        }
+    )
     return Done()
 
 
 @dataclass(frozen=True)
 class Veiled:
-    """A question that only the sites can read."""
+    """A question that only the sites can read, or one of them if it is its `own`."""
 
+    own: bool
     salt: bytes
     text: bytes
 
@@ -120,7 +132,10 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     veiled: Veiled = call.message
     common = _kept(vault, "group")
     key = keys.derived(common, "question", call.run, call.step, veiled.salt)
-    inner = wire.decode(Inner, keys.opened(key, veiled.text, _about(call.run, call.step)))
+    to = party if veiled.own else ""
+    inner = wire.decode(
+        Inner, keys.opened(key, veiled.text, _asked(call.run, call.step, call.handler, call.cohort, to))
+    )
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError("a veiled question for something this version does not know")
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
@@ -140,6 +155,15 @@ def hidden_code(code: str, call: Call, vault: Vault) -> str:
     return _locked(_kept(vault, "group.answers"), code.ljust(CODE).encode(), call.run, call.step).hex()
 
 
+@dataclass(frozen=True)
+class Led:
+    """What a lead keeps of one group key: the key, its letters to everyone, and the keys of everyone's answers."""
+
+    common: bytes
+    letters: dict[str, bytes]
+    answers: dict[str, bytes]
+
+
 class Blind:
     """Rewrites the protocols of one federation so that whoever carries its messages learns nothing from them."""
 
@@ -149,6 +173,7 @@ class Blind:
         self.lead = lead
         self._vault = vault
         self._given: str | None = None  # the name of the keys under which the group key was given
+        self._keys = Led(b"", {}, {})
 
     def rewrite(self, protocol: Protocol[T], *, run: str) -> Protocol[T]:
         """The same protocol, with sums masked and everything veiled."""
@@ -156,9 +181,11 @@ class Blind:
         def lower(ask: Ask) -> Protocol[Any]:
             if ask.who.name in IN_CLEAR:
                 return (yield ask)
+            if ask.masks is not None:
+                return (yield from self._led(ask, run))  # whoever masks it repeats it
             return (yield from self.secure.repeated(lambda: self._led(ask, run)))
 
-        return rewrite(self.secure.rewrite(protocol, run=run, quorum=ALL), lower)
+        return rewrite(self.secure.rewrite(protocol, quorum=ALL), lower)
 
     def _led(self, ask: Ask, run: str) -> Protocol[Any]:
         """A veiled question, once everyone has the group key; it names the keys that are in force now."""
@@ -168,34 +195,42 @@ class Blind:
         return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
 
     def _give(self) -> Protocol[None]:
-        """Make a group key, keep it, and send it to everyone."""
+        """Make a group key, keep it for good, and send it to everyone: a resumed run meets it again."""
         vault, name = self._vault(), self.secure.lasting or ""
-        if vault.get("group.name") != name.encode():
-            vault.put({"group.name": name.encode(), "group.made": secrets.token_bytes(32)})
-        common, letters = _kept(vault, "group.made"), {}
-        for party in self.parties:
-            key, about = _between(vault, name, party, way=(self.lead, party))
-            letters[party] = Group(self.lead, name, keys.locked(key, common, about))
-        yield from each_to(group, letters, quorum=ALL)
+        if vault.get(f"led.{name}") is None:
+            common, letters, answers = secrets.token_bytes(32), {}, {}
+            for party in self.parties:
+                key, about = _between(vault, name, party, way=(self.lead, party))
+                letters[party] = keys.locked(key, common, about)
+                answers[party] = _answers(vault, name, party)
+            vault.put({f"led.{name}": wire.encode(Led(common, letters, answers))})
+        self._keys = wire.decode(Led, _kept(vault, f"led.{name}"))
+        given = {party: Group(self.lead, name, text) for party, text in self._keys.letters.items()}
+        yield from each_to(group, given, quorum=ALL)
         self._given = name
 
     def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
         cohort = tuple(ask.messages) if ask.messages is not None else ask.among or self.parties
         at: list[int] = []
 
-        def veil(message: Any) -> AtStep:
+        carrier = add if ask.want == "total" else tell
+
+        def veil(message: Any, to: PartyId = "") -> AtStep:
+            inner = wire.encode(Inner(ask.who.name, ask.want, ask.masks, wire.encode(message)))
+
             def made(step: int) -> Veiled:
                 at[:] = [step]
-                return self._made(Inner(ask.who.name, ask.want, ask.masks, wire.encode(message)), run, step)
+                salt, key = self._salted(inner, run, step)
+                return Veiled(bool(to), salt, keys.locked(key, inner, _asked(run, step, carrier.name, cohort, to)))
 
             return AtStep(made)
 
         outer = replace(
             ask,
-            who=add if ask.want == "total" else tell,
+            who=carrier,
             want="total" if ask.want == "total" else "each",
             message=None if ask.messages is not None else veil(ask.message),
-            messages=None if ask.messages is None else {party: veil(m) for party, m in ask.messages.items()},
+            messages=None if ask.messages is None else {to: veil(m, to) for to, m in ask.messages.items()},
             masks=None,
         )
         try:
@@ -208,15 +243,17 @@ class Blind:
             return self._bare(ask.who.release, total, bare), who
         return {party: self._read(ask.who.release, party, told.text, run, at[0]) for party, told in answer.items()}
 
-    def _made(self, inner: Inner, run: str, step: int) -> Veiled:
-        common, text = _kept(self._vault(), "group.made"), wire.encode(inner)
-        # The salt follows from the text: asked again, a question has the same bytes; another question has another key.
-        salt = hmac.digest(common, keys.framed("salt", run, step, text), "sha256")[:SALT]
-        return Veiled(salt, keys.locked(keys.derived(common, "question", run, step, salt), text, _about(run, step)))
+    def _salted(self, text: bytes, run: str, step: int) -> tuple[bytes, bytes]:
+        """A salt that follows from the text, and the key it gives.
+
+        Asked again, a question has the same bytes; another question has another key.
+        """
+        salt = hmac.digest(self._keys.common, keys.framed("salt", run, step, text), "sha256")[:SALT]
+        return salt, keys.derived(self._keys.common, "question", run, step, salt)
 
     def _bare(self, kind: type[Release], total: Hidden, call: Call) -> Release:
         """A sum without the group's mask, in the shapes it has."""
-        common = _kept(self._vault(), "group.made")
+        common = self._keys.common
         shape = keys.opened(keys.derived(common, "shape", call.run, call.step, call.digest), total.shape, b"")
         mask = masks.Mask(len(total.numbers.limbs))
         mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
@@ -227,8 +264,7 @@ class Blind:
         return wire.decode(kind, self._opened(party, text, run, step))
 
     def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
-        vault = self._vault()
-        return _unlocked(_answers(vault, self._given or "", party), text, run, step)
+        return _unlocked(self._keys.answers[party], text, run, step)
 
     def _explained(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
         """A lost quorum with the reasons as the lead may read them."""
@@ -272,6 +308,11 @@ def _unlocked(key: bytes, text: bytes, run: str, step: int) -> bytes:
 
 def _about(run: str, step: int) -> bytes:
     return keys.framed("fedclust veil", run, step)
+
+
+def _asked(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
+    """What a veiled question is bound to: its place in the run, how it is answered, who is asked, for whom it is."""
+    return keys.framed("fedclust question", run, step, carrier, to, *cohort)
 
 
 def _between(vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:

@@ -17,6 +17,7 @@ from fedclust.privacy.roster import roster_of, secret
 
 R = TypeVar("R", bound=Release)
 SALT = 16  # a letter's key is derived from it, so no key serves two letters
+STEP = 8  # bytes of the number of the step it was written in, before it
 
 
 def sealed(release: R, call: Call, vault: Vault, party: PartyId) -> R:
@@ -25,30 +26,38 @@ def sealed(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     for field, disclosure in release.schema().items():
         if disclosure.combine == "letters":
             letters: dict[PartyId, bytes] = getattr(release, field)
-            changed[field] = {to: _sealed(text, call.masks or "", vault, party, to) for to, text in letters.items()}
+            changed[field] = {to: _sealed(text, call, vault, party, to) for to, text in letters.items()}
     return replace(release, **changed)
 
 
 def opened(mail: Mail, call: Call, vault: Vault, party: PartyId) -> Mail:
     """A recipient's mail in clear; a letter that was altered or was for someone else is refused."""
     name = call.masks or ""
-    letters = {}
+    letters, written = {}, {}
     for sender, text in mail.letters.items():
-        key, about = _key(vault, name, sender, text[:SALT], way=(sender, party))
-        letters[sender] = keys.opened(key, text[SALT:], about)
+        head, rest = text[: STEP + SALT], text[STEP + SALT :]
+        key, about = _key(vault, name, sender, head, way=(sender, party))
+        letters[sender] = keys.opened(key, rest, about)
+        step, before = head[:STEP], vault.get(f"mail.{sender}") or bytes(STEP)
+        if int.from_bytes(step, "big") < int.from_bytes(before, "big"):
+            raise KeysRefused("a letter older than one that came before")
+        if step != before:
+            written[f"mail.{sender}"] = step
+    if written:
+        vault.put(written)
     return replace(mail, letters=letters)
 
 
-def _sealed(text: bytes, name: str, vault: Vault, party: PartyId, to: PartyId) -> bytes:
-    salt = secrets.token_bytes(SALT)
-    key, about = _key(vault, name, to, salt, way=(party, to))
-    return salt + keys.locked(key, text, about)
+def _sealed(text: bytes, call: Call, vault: Vault, party: PartyId, to: PartyId) -> bytes:
+    head = call.step.to_bytes(STEP, "big") + secrets.token_bytes(SALT)
+    key, about = _key(vault, call.masks or "", to, head, way=(party, to))
+    return head + keys.locked(key, text, about)
 
 
-def _key(vault: Vault, name: str, other: PartyId, salt: bytes, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
-    """The key of one letter, and what it is bound to: the run, the keys' name, and which way it goes."""
+def _key(vault: Vault, name: str, other: PartyId, head: bytes, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
+    """The key of a letter, and what it is bound to: the run, the keys' name, which way it goes, when it was written."""
     offered = roster_of(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("a letter to or from someone whose keys are not known")
     about = keys.framed("letter", vault.run, name, *way)
-    return keys.derived(keys.agreed(secret(vault, name, "letter"), offered.letter), about, salt), about
+    return keys.derived(keys.agreed(secret(vault, name, "letter"), offered.letter), about, head), about

@@ -18,6 +18,7 @@ from fedclust.privacy.keys import digest
 R = TypeVar("R", bound=Release)
 CROWD = 50  # beyond, each party pairs with some others only
 SIDE = 10  # that many to either side of its place in a shuffled ring
+AT_ONCE = 1 << 16  # numbers of streams that are added in one pass
 
 
 def neighbours(party: PartyId, cohort: Sequence[PartyId], salt: bytes) -> tuple[PartyId, ...]:
@@ -56,9 +57,14 @@ def pairwise(party: PartyId, keys: Mapping[PartyId, bytes], cells: int) -> Mask:
 
 def _streams(keys: Sequence[bytes], cells: int) -> Limbs:
     """The sum of the streams of keys, each of which serves this stream alone, so that its nonce may be zero."""
-    nothing = bytes(16 * cells)
-    data = b"".join(Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(nothing) for key in keys)
-    return total([Exact(limbs, ONES) for limbs in np.frombuffer(data, "<u8").reshape(len(keys), cells, 2)]).limbs
+    nothing, found = bytes(16 * cells), np.zeros((cells, 2), np.uint64)
+    at_once = max(1, AT_ONCE // max(1, cells))
+    for start in range(0, len(keys), at_once):
+        some = keys[start : start + at_once]
+        data = b"".join(Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(nothing) for key in some)
+        terms = np.frombuffer(data, "<u8").reshape(len(some), cells, 2)
+        found = total([Exact(found, ONES), *(Exact(limbs, ONES) for limbs in terms)]).limbs
+    return found
 
 
 def cells_of(release: Release) -> int:

@@ -20,7 +20,7 @@ from fedclust.core.release import Release, shown
 from fedclust.core.site import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks, shamir
-from fedclust.privacy.roster import Offers, Wanted, checked, lasting, offer, roster_of, salt, secret
+from fedclust.privacy.roster import Offers, Wanted, checked, lasting, offer, roster_of, salt, secret, threshold
 
 SHARE = shamir.BYTES
 
@@ -40,7 +40,7 @@ def share(site: Site, ask: Offers) -> Shared:
     if (before := vault.get(f"{name}.letters")) is not None:
         return wire.decode(Shared, before)
     own = secrets.token_bytes(32)
-    holders = _holders(site.party, tuple(ask.offers), ask.name)
+    holders = sorted(ask.offers)
     needs = threshold(len(holders))
     parts = zip(
         shamir.split(own, len(holders), needed=needs),
@@ -75,7 +75,7 @@ def consent(site: Site, ask: Live) -> Consent:
     cohort, live = _used(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
         raise KeysRefused("a list of parties that is not one of those asked")
-    if len(live) < threshold(len(cohort)):
+    if len(live) < threshold(len(roster_of(vault, name).offers)):
         raise KeysRefused("too few parties answered for the sum to be opened")
     text = keys.framed(*sorted(live))
     if vault.get(f"{name}.live") is None:
@@ -110,13 +110,13 @@ def unmask(site: Site, ask: Unmask) -> Shares:
         raise KeysRefused("no list of who answered was signed")
     live, statement = _names(answered), _who(vault, name, answered)
     roster = roster_of(vault, name)
-    good = [p for p in live if p in ask.signatures and vault.signed(p, ask.signatures[p], statement)]
-    if len(good) < threshold(len(cohort)):
-        raise KeysRefused("too few parties signed this list of who answered")
+    # All of them: what one signs names the question and the parties it was told, so all were told the same.
+    if not all(p in ask.signatures and vault.signed(p, ask.signatures[p], statement) for p in live):
+        raise KeysRefused("not all who answered signed this list of them, for this question")
     own: dict[str, bytes] = {}
     gone: dict[str, bytes] = {}
     for sender in cohort:
-        if site.party not in _holders(sender, tuple(roster.offers), ask.name) or sender not in ask.letters:
+        if sender not in ask.letters:
             continue
         key, about = _letter(site, ask.name, sender, roster.offers[sender].letter, reading=True)
         text = keys.opened(key, ask.letters[sender], about)
@@ -127,7 +127,7 @@ def unmask(site: Site, ask: Unmask) -> Shares:
     return Shares(own, gone)
 
 
-def recoverable(ask: Ask, name: str, run: str) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+def recoverable(ask: Ask, name: str) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
     """A masked sum that parties may leave on the way; also who is in it."""
     asked = ask.among or ()
     need = max(needed(ask.quorum or ALL, len(asked)), threshold(len(asked)))
@@ -136,20 +136,15 @@ def recoverable(ask: Ask, name: str, run: str) -> Protocol[tuple[Any, tuple[Part
     letters = yield from each(share, known, among=tuple(offers), quorum=need)
     cohort = tuple(letters)
     total, live = yield Ask(ask.who, "total", ask.message, among=cohort, quorum=need, masks=name)
-    signed = yield from each(consent, Live(name, live), among=live, quorum=threshold(len(cohort)))
+    signed = yield from each(consent, Live(name, live), among=live, quorum=ALL)
     proof = {party: answer.signature for party, answer in signed.items()}
     requests = {
         party: Unmask(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
         for party in live
     }
-    shares = yield from each_to(unmask, requests, quorum=threshold(len(cohort)))
-    mask = _what_remains(known, cohort, live, shares, run=run, cells=masks.cells_of(total))
+    shares = yield from each_to(unmask, requests, quorum=threshold(len(offers)))
+    mask = _what_remains(known, cohort, live, shares, cells=masks.cells_of(total))
     return masks.shifted(total, masks.negative(mask.limbs)), live
-
-
-def threshold(parties: int) -> int:
-    """How many of so many must be there to open a sum: more than two thirds."""
-    return 2 * parties // 3 + 1
 
 
 def _what_remains(
@@ -158,18 +153,16 @@ def _what_remains(
     live: Sequence[PartyId],
     shares: Mapping[PartyId, Shares],
     *,
-    run: str,
     cells: int,
 ) -> masks.Mask:
     """The masks still in the sum: everyone's own, and those shared with parties that did not answer."""
-    name, everyone = known.name, tuple(known.offers)
+    name, holders = known.name, sorted(known.offers)
     mask = masks.Mask(cells)
     for party in cohort:
-        holders = _holders(party, everyone, name)
         given = {
             holders.index(holder) + 1: part
             for holder, answer in shares.items()
-            if holder in holders and (part := (answer.own if party in live else answer.gone).get(party)) is not None
+            if (part := (answer.own if party in live else answer.gone).get(party)) is not None
         }
         if len(given) < threshold(len(holders)):
             raise RunFailed(f"too few shares to open the sum: {len(given)} where {threshold(len(holders))} are needed")
@@ -179,10 +172,16 @@ def _what_remains(
             continue
         if keys.public_of(secret) != known.offers[party].mask:
             raise RunFailed("shares that do not give back a key; a party sent wrong ones")
-        for other in set(masks.neighbours(party, cohort, salt(run, name))) & set(live):
-            key = keys.derived(keys.agreed(secret, known.offers[other].mask), "mask", name)
+        for other in set(masks.neighbours(party, cohort, salt(known))) & set(live):
+            info = keys.framed("mask", name) + between(party, other)
+            key = keys.expanded(keys.agreed(secret, known.offers[other].mask), info)
             (mask.add if other < party else mask.take)(key)
     return mask
+
+
+def between(party: PartyId, other: PartyId) -> bytes:
+    """Whose mask it is: a key that a third party copied gives other masks."""
+    return keys.framed(*sorted((party, other)))
 
 
 def only_once(vault: Vault, name: str, call: Call) -> None:
@@ -201,11 +200,6 @@ def _used(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
         raise KeysRefused("no answer was given under these keys")
     call, *cohort = _parts(text)
     return tuple(name.decode() for name in cohort), call
-
-
-def _holders(party: PartyId, everyone: Sequence[PartyId], name: str) -> list[PartyId]:
-    """Who keeps shares of a party's secrets, itself among them."""
-    return sorted({party, *masks.neighbours(party, everyone, keys.digest("holders", name))})
 
 
 def _letter(site: Site, name: str, other: PartyId, public: bytes, *, reading: bool = False) -> tuple[bytes, bytes]:

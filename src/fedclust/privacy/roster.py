@@ -62,8 +62,18 @@ def accept(site: Site, ask: Offers) -> Done:
 
 
 def checked(site: Site, ask: Offers) -> None:
-    """Everyone's keys, signed by the identities this site was enrolled with, its own among them; once per name."""
+    """Everyone's keys, signed by the identities this site was enrolled with, its own among them; once per name.
+
+    Lasting keys are those of everyone enrolled. No key may come twice: whoever copies another's would cancel its masks.
+    """
     vault = site.vault
+    if lasting(ask.name) and set(ask.offers) != set(vault.enrolled):
+        raise KeysRefused("keys of other parties than those this site was enrolled with")
+    if len(ask.offers) < threshold(len(vault.enrolled)):
+        raise KeysRefused("keys of too few of the parties this site was enrolled with")
+    shown_keys = [key for offered in ask.offers.values() for key in (offered.mask, offered.letter)]
+    if len(set(shown_keys)) != len(shown_keys):
+        raise KeysRefused("a key that two parties offer, or one twice")
     for party, offered in ask.offers.items():
         about = _about(vault.run, ask.name, party, offered.mask, offered.letter)
         if not vault.signed(party, offered.signature, about):
@@ -116,5 +126,11 @@ def lasting(name: str) -> bool:
     return _kind(name)[0] == "lasting"
 
 
-def salt(run: str, name: str) -> bytes:
-    return keys.digest("neighbours", run, name)
+def threshold(parties: int) -> int:
+    """How many of so many must be there to open a sum: more than two thirds."""
+    return 2 * parties // 3 + 1
+
+
+def salt(roster: Offers) -> bytes:
+    """What shuffles the ring of a crowd: it follows from everyone's keys, so no one party chooses it."""
+    return keys.digest("neighbours", roster.name, *sorted(offered.mask for offered in roster.offers.values()))

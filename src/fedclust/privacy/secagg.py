@@ -19,31 +19,33 @@ from fedclust.core.release import Release
 from fedclust.core.site import Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks
-from fedclust.privacy.recovery import only_once, recoverable
-from fedclust.privacy.roster import Offers, Wanted, accept, lasting, offer, pair, roster_of, salt, secret
+from fedclust.privacy.recovery import between, only_once, recoverable
+from fedclust.privacy.roster import Offers, Wanted, accept, lasting, offer, pair, roster_of, salt, secret, threshold
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
 TRIES = 3
+PASSING = {"no-answer", "keys-refused", "odd-answer"}  # reasons that fresh keys may cure
 
 
 def masked(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     """A release under masks; what a gate does last."""
     name = call.masks or ""
     roster = roster_of(vault, name)
-    if party not in call.cohort or not set(call.cohort) <= set(roster.offers):
+    cohort = set(call.cohort)
+    if len(cohort) != len(call.cohort) or party not in cohort or not cohort <= set(roster.offers):
         raise KeysRefused("a sum over parties whose keys are not known")
-    purpose: tuple[bytes | str | int, ...] = ("mask", call.run, call.step, call.digest)
+    info = keys.framed("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
     if not lasting(name):
-        purpose = ("mask", name)
+        if len(cohort) < threshold(len(roster.offers)):
+            raise KeysRefused("a sum over too few of the parties whose keys are known")
+        info = keys.framed("mask", name)
         only_once(vault, name, call)
-    pairs = masks.neighbours(party, call.cohort, salt(call.run, name))
-    info = keys.framed(*purpose)
-    mask = masks.pairwise(
-        party,
-        {other: keys.expanded(pair(vault, name, other, roster.offers[other].mask), info) for other in pairs},
-        masks.cells_of(release),
-    )
+    pairs = {
+        other: keys.expanded(pair(vault, name, other, roster.offers[other].mask), info + between(party, other))
+        for other in masks.neighbours(party, call.cohort, salt(roster))
+    }
+    mask = masks.pairwise(party, pairs, masks.cells_of(release))
     if not lasting(name):
         mask.add(keys.derived(secret(vault, name, "own"), "own", name))
     return masks.shifted(release, mask.limbs)
@@ -61,7 +63,7 @@ class Secure:
         self.made = 0
         self.lasting: str | None = None
 
-    def rewrite(self, protocol: Protocol[T], *, run: str, quorum: Quorum = ALL) -> Protocol[T]:
+    def rewrite(self, protocol: Protocol[T], *, quorum: Quorum = ALL) -> Protocol[T]:
         """The same protocol, with sums masked and letters sealed."""
 
         def lower(ask: Ask) -> Protocol[Any]:
@@ -72,11 +74,8 @@ class Secure:
                 return (yield ask)
             if wanted == ALL:
                 return possible((yield from self._keyed(ask)), ask)
-            asked = self.parties if ask.among is None else ask.among
-            opened = yield Opening(
-                lambda step: recoverable(replace(ask, among=asked, quorum=wanted), f"once-{step}", run),
-                ask.who.release,
-            )
+            asked = replace(ask, among=self.parties if ask.among is None else ask.among, quorum=wanted)
+            opened = yield Opening(lambda step: _patiently(asked, step), ask.who.release)
             return possible(opened, ask)
 
         return rewrite(protocol, lower)
@@ -108,9 +107,21 @@ class Secure:
         for _ in range(TRIES - 1):
             try:
                 return (yield from steps())
-            except QuorumLost:
+            except QuorumLost as lost:
+                if not set(lost.missing.values()) & PASSING:
+                    raise
                 self.lasting = None
         return (yield from steps())
+
+
+def _patiently(ask: Ask, step: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+    """A sum that parties may leave, begun anew with fresh keys where one left when it was being opened."""
+    for tries in range(TRIES - 1):
+        try:
+            return (yield from recoverable(ask, f"once-{step + tries}"))
+        except QuorumLost:
+            continue
+    return (yield from recoverable(ask, f"once-{step + TRIES - 1}"))
 
 
 def possible(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from functools import lru_cache
 
 from fedclust.core.errors import KeysRefused
 
@@ -35,16 +36,25 @@ def split(secret: bytes, count: int, *, needed: int) -> list[bytes]:
 
 def joined(shares: Mapping[int, bytes], *, length: int) -> bytes:
     """The secret of `length` bytes from shares by place; nonsense where too few were given."""
-    places = list(shares)
-    value = 0
+    value = sum(
+        int.from_bytes(share, "big") * weight
+        for share, weight in zip(shares.values(), _weights(tuple(shares)), strict=True)
+    )
+    value %= PRIME
+    if value >> (8 * length):
+        raise KeysRefused("shares that belong to no one secret")
+    return value.to_bytes(length, "big")
+
+
+@lru_cache(maxsize=8)
+def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
+    """What each share counts for in the value at 0 (Lagrange); the same for every secret shared among the same."""
+    weights = []
     for i in places:
         above = below = 1
         for j in places:
             if j != i:
                 above = above * j % PRIME
                 below = below * (j - i) % PRIME
-        value += int.from_bytes(shares[i], "big") * above * pow(below, -1, PRIME)
-    value %= PRIME
-    if value >> (8 * length):
-        raise KeysRefused("shares that belong to no one secret")
-    return value.to_bytes(length, "big")
+        weights.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(weights)

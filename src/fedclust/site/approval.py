@@ -19,7 +19,7 @@ from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
 from fedclust.privacy.keys import Identity, signed_by
 from fedclust.site.ledger import Tally
-from fedclust.site.policy import Policy
+from fedclust.site.policy import STRENGTH, Policy, mode
 
 FORMAT, VERSION = "fedclust-approval", 1
 ABOUT = b"fedclust approval 1\n"
@@ -35,7 +35,8 @@ class Terms:
     sites: str  # a digest of names and keys
     fedclust: str
     expires: str
-    most: Mapping[str, int]  # answers to each question in a run
+    most: Mapping[str, int]  # answers to each question
+    aggregation: str = "plain"  # the least that sums travel under
 
     @property
     def text(self) -> bytes:
@@ -61,6 +62,7 @@ class Approval:
             and (self.sites, self.fedclust) == (terms.sites, terms.fedclust)
             and self.today() <= date.fromisoformat(terms.expires)
             and tally.by_handler[call.handler] < terms.most.get(call.handler, 0)
+            and (call.want != "total" or STRENGTH[mode(call)] >= STRENGTH[terms.aggregation])
         )
 
 

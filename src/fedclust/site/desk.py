@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fedclust.core import wire
@@ -17,6 +17,7 @@ from fedclust.privacy import blind, letters
 from fedclust.site.approval import Approval
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
+from fedclust.site.keeping import keep
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import Policy
 from fedclust.site.vault import Vaults
@@ -66,6 +67,8 @@ class Desk:
     def answer(self, call: Call) -> Sealed | Refusal:
         """The answer to a call, or a code, which under a veil is veiled too."""
         self.trouble = None
+        if call.veiled:
+            call = replace(call, veiled=False)  # that is for this desk to find out
         reply = self._answer_or_code(call)
         if isinstance(reply, Refusal) and call.handler in blind.CARRIERS:
             with contextlib.suppress(KeysRefused):
@@ -78,6 +81,7 @@ class Desk:
         except DataError as error:
             return self._refuse("bad-data", error)
         except OutOfBounds as error:
+            self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would show a largest value
             return self._refuse("out-of-bounds", error)
         except WireError as error:
             return self._refuse("not-understood", error)
@@ -143,13 +147,7 @@ class Desk:
 
     def _remember(self, call: Call, sealed: Sealed, memory: dict[str, Array]) -> None:
         if self._path:
-            state = State(call.run, call.step, call.digest, sealed.packed, memory)
-            draft = self._path.with_suffix(".new")
-            with os.fdopen(os.open(draft, WRITE | os.O_TRUNC, 0o600), "wb") as file:
-                file.write(wire.encode(state))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            keep(self._path, wire.encode(State(call.run, call.step, call.digest, sealed.packed, memory)))
         self.memory[call.run] = memory
 
     def _restore(self, path: Path) -> None:

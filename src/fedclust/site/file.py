@@ -9,6 +9,7 @@ import difflib
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ RULES = {
     "min_parties": COUNT,
     "aggregation": Key(f"one of {', '.join(STRENGTH)}", lambda value: value in STRENGTH),
     "one_cohort": YES,
+    "groups": YES,
     "cohort_gap": COUNT,
     "points": YES,
     "weights": YES,
@@ -107,7 +109,7 @@ class SiteFile:
             self.policy,
             seed=seed,
             folder=self.state,
-            vaults=self._vaults if self.identity else None,
+            vaults=self._vaults(),
             approval=self.approved(),
         )
 
@@ -132,10 +134,13 @@ class SiteFile:
                         f"the study gives {key} in [sites.{name}]; a served site takes that from its own site.toml only"
                     )
 
-    def _vaults(self) -> Vaults:
+    def _vaults(self) -> Callable[[], Vaults] | None:
+        """One set of vaults for the life of a desk; keys that no folder keeps would be lost with the process."""
         if self.identity is None:
-            raise StudyError("the site file names no identity; make one with fedclust site key")
-        return Vaults(private_key(self.identity), self.roster, self.state)
+            return None
+        if self.state is None:
+            raise StudyError("the site file names an identity but no state; name a folder in which keys are kept")
+        return cache(partial(Vaults, private_key(self.identity), self.roster, self.state))
 
 
 def read_site(path: str | Path) -> SiteFile:
@@ -218,7 +223,9 @@ def _source(given: Any, folder: Path) -> Path | str | Mapping[str, str]:
     if isinstance(given, str):
         return given if "://" in given else folder / Path(given).expanduser()
     database = given.get("database")
-    if database is None or "://" in database or database == ":memory:":
+    if database is None or database == ":memory:":
+        return {**given, "folder": str(folder)}
+    if "://" in database:
         return dict(given)
     return {**given, "database": str(folder / Path(database).expanduser())}
 

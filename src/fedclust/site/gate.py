@@ -60,11 +60,17 @@ class Gate:
         answer = guards.Answer(self._question(call, handler, site.rows), release, site)
         code = next((code for guard in guards.LEAVING if (code := guard(answer)) is not None), None)
         if code is not None:
-            self.ledger.write(replace(self._entry(call), abstained=code))
+            self.abstain(call, code)
         return code
 
+    def abstain(self, call: Call, code: str) -> None:
+        """Write down that this site takes no further part, unless it has no rules."""
+        if not self.policy.lax:
+            self.ledger.write(replace(self._entry(call), abstained=code))
+
     def _question(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.Question:
-        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run))
+        everyone = None if self.policy.lax or self.vaults is None else frozenset(self.vaults().roster)
+        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run), everyone)
 
     def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
         return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)

@@ -16,7 +16,7 @@ from fedclust.core.types import Floats, Ints
 from fedclust.privacy.recovery import consent
 from fedclust.privacy.roster import lasting
 from fedclust.site.ledger import Tally
-from fedclust.site.policy import STRENGTH, Policy
+from fedclust.site.policy import STRENGTH, Policy, mode
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
 
@@ -30,6 +30,7 @@ class Question:
     policy: Policy
     rows: int
     tally: Tally
+    everyone: frozenset[str] | None = None  # whom this site was enrolled with
 
     @property
     def masked_sum(self) -> bool:
@@ -108,6 +109,12 @@ def one_cohort(q: Question) -> str | None:
     return "another-cohort" if before is not None and before != frozenset(q.call.cohort) else None
 
 
+def whole(q: Question) -> str | None:
+    """A sum over some of the sites hides among those only, and its difference to the sum over all is the others'."""
+    some = q.masked_sum and lasting(str(q.call.masks)) and frozenset(q.call.cohort) != q.everyone
+    return "not-everyone" if some and not q.policy.groups else None
+
+
 def cohorts_apart(q: Question) -> str | None:
     """Sums of one run over sets of sites that differ by one or two nearly are those sites' sums."""
     asked = summed_over(q.call)
@@ -115,11 +122,6 @@ def cohorts_apart(q: Question) -> str | None:
         return None
     close = any(0 < len(asked ^ other) < q.policy.cohort_gap for other in q.tally.cohorts)
     return "cohort-too-close" if close else None
-
-
-def mode(call: Call) -> str:
-    """Under what a sum travels."""
-    return "blind" if call.veiled else "plain" if call.masks is None else "secure"
 
 
 def summed_over(call: Call) -> frozenset[str] | None:
@@ -205,6 +207,7 @@ ENTRY: tuple[Guard, ...] = (
     strong_enough,
     consented,
     seldom_enough,
+    whole,
     one_cohort,
     cohorts_apart,
 )

@@ -110,10 +110,11 @@ class Ledger:
                 raise
 
     def tally(self, run: str) -> Tally:
-        """What a run has had so far; an answer sent again after a crash counts once."""
-        if run not in self._tallies:
-            self._tallies[run] = Tally(self._answered_for)
-        return self._tallies[run]
+        """What the runs of a study have had so far; an answer sent again after a crash counts once."""
+        study = run.partition("-")[2] or run  # a coordinator may name runs as it likes, but not another study
+        if study not in self._tallies:
+            self._tallies[study] = Tally(self._answered_for)
+        return self._tallies[study]
 
     def _add(self, entry: Entry) -> None:
         if entry.abstained:
@@ -145,7 +146,7 @@ class Ledger:
             self._chain = chain
             self._add(entry)
         if lines[-1]:
-            path.write_text("".join(line + "\n" for line in whole))
+            os.truncate(path, path.stat().st_size - len(lines[-1].encode()))
 
 
 def _link(chain: str, entry: Entry) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
+from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
 
 Aggregation = Literal["plain", "secure", "blind"]
@@ -29,6 +30,7 @@ class Policy:
     min_parties: int = 0  # in a sum
     aggregation: Aggregation = "plain"  # the least that sums travel under
     one_cohort: bool = False  # a masked question is answered for one set of sites only, ever
+    groups: bool = True  # masked sums over some of the sites, too
     cohort_gap: int = 0  # the sets of sites of a run's masked sums are equal, or differ by so many
     points: bool = True  # may leave on their own
     weights: bool = True  # of a model, may leave on their own
@@ -73,6 +75,7 @@ def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
         max_ratio=0.33,
         min_parties=3,
         one_cohort=True,
+        groups=False,
         cohort_gap=3,
         **({"points": False, "weights": False} | rules),
     )
@@ -96,3 +99,8 @@ def profile(name: str | Policy) -> Policy:
     if name not in PROFILES:
         raise StudyError(f"there is no policy '{name}'; choose one of {', '.join(PROFILES)}")
     return PROFILES[name]
+
+
+def mode(call: Call) -> str:
+    """Under what a sum travels."""
+    return "blind" if call.veiled else "plain" if call.masks is None else "secure"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,7 @@ from typing import Any
 from fedclust.core import wire
 from fedclust.core.types import PartyId
 from fedclust.privacy.keys import Identity, signed_by
-
-WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+from fedclust.site.keeping import keep
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,10 @@ class RunVault:
         if path and path.exists():
             self._values = wire.decode(Kept, path.read_bytes()).values
 
+    @property
+    def enrolled(self) -> tuple[PartyId, ...]:
+        return tuple(self._roster)
+
     def get(self, name: str) -> bytes | None:
         return self._values.get(name)
 
@@ -58,12 +60,7 @@ class RunVault:
 
     def _save(self, values: dict[str, bytes]) -> None:
         if self._path:
-            draft = self._path.with_suffix(".new")
-            with os.fdopen(os.open(draft, WRITE, 0o600), "wb") as file:
-                file.write(wire.encode(Kept(self.run, values)))
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
+            keep(self._path, wire.encode(Kept(self.run, values)))
         self._values = values
 
 

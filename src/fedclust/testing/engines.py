@@ -13,14 +13,15 @@ from fedclust.core.errors import JournalError
 from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
 
-Fault = Literal["silent", "refuse", "late", "foreign"]
+Fault = Literal["silent", "lost", "refuse", "late", "foreign"]
 Plan = Callable[[int, PartyId], Fault | None]
 
 
 class Faulty:
     """Another engine, with faults: `plan(step, party)` names what goes wrong, or None.
 
-    silent   no answer comes
+    silent   the question does not come, and no answer either
+    lost     the question comes, the answer gets lost
     refuse   the site says no
     late     the answer to an earlier step comes instead
     foreign  the answer of another run comes instead
@@ -38,7 +39,9 @@ class Faulty:
         replies = self.engine.exchange(asked, timeout=timeout, quorum=quorum)
         for party, fault in faults.items():
             reply = replies.get(party)
-            if fault == "refuse":
+            if fault == "lost":
+                replies.pop(party, None)
+            elif fault == "refuse":
                 replies[party] = Refusal(party, "failed")
             elif fault == "late" and isinstance(reply, Sealed):
                 replies[party] = replace(reply, step=reply.step - 1)
