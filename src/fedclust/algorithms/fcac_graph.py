@@ -99,7 +99,7 @@ def _chosen(levels: list[Level], labels: list[Units]) -> Units:
 def voted(block: Array, places: Floats, labels: Units) -> Units:
     """The cluster of each row of a block (columns by rows): its nearest points vote, by the inverse of their distance.
 
-    >>> voted(np.array([[4.0, 4.6]]), np.array([[0.0], [1.0], [9.0]]), np.array([0, 0, 1], np.int32)).tolist()
+    >>> voted(np.array([[4.0, 7.0]]), np.array([[0.0], [1.0], [9.0]]), np.array([0, 0, 1], np.int32)).tolist()
     [0, 1]
     """
     voters, count = min(VOTERS, len(places)), int(labels.max()) + 1
