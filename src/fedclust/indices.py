@@ -19,12 +19,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.algorithms import vertical
-from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Floats
 from fedclust.federation import Federation, box_of
-from fedclust.preprocessing import bounds, standardise
+from fedclust.preprocessing import bounds, matching, standardise
 from fedclust.validation import indices, indices_columns
 from fedclust.validation.indices import BEST
 
@@ -137,8 +136,5 @@ def _over_columns(
 
 
 def _order(model: Any, fed: Federation) -> list[int]:
-    """Where the model has each of the federation's columns: by name, or by place where the names are others."""
-    if len(fed.columns) != len(model.columns_):
-        raise DataError(f"the sites have {len(fed.columns)} columns where the model has {len(model.columns_)}")
-    same = set(fed.columns) == set(model.columns_)
-    return [model.columns_.index(name) if same else at for at, name in enumerate(fed.columns)]
+    """Where the model has each of the federation's columns: by name where there are names."""
+    return matching.places(fed.columns, model.columns_, fed.schema, model.schema)

@@ -13,11 +13,12 @@ from fedclust.algorithms import vertical
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
-from fedclust.core.types import Array, Floats
+from fedclust.core.types import Array, Floats, Ints
 from fedclust.estimators.base import FederatedEstimator, columns_of
 from fedclust.federation import Federation
 from fedclust.kernels import cmeans, distances, fcm
 from fedclust.kernels import partial as gapped
+from fedclust.preprocessing import matching
 from fedclust.site.holding import Holding
 from fedclust.site.sources import open_source, survey
 
@@ -32,7 +33,10 @@ class Assigning(FederatedEstimator):
     spread_: Floats | None
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """The nearest centre of each row; for a federation, of its rows in the order of its parties."""
+        """The nearest centre of each row; for a federation, of its rows in the order of its parties.
+
+        A federation's columns go by name. Over a column split with an `id`, rows are in the order of the ids.
+        """
         if isinstance(X, Federation):
             return self._predict_federation(X)
         return self._labels(self._seen(X))
@@ -44,10 +48,16 @@ class Assigning(FederatedEstimator):
 
     def _squared(self, fed: Federation) -> Floats:
         """Squared distances over a column split, asked for as totals."""
-        check_is_fitted(self)
-        centers = vertical.slices(fed.places, self.cluster_centers_)
-        origin = None if self.origin_ is None else vertical.slices(fed.places, self.origin_[None, :])
-        spread = None if self.spread_ is None else vertical.slices(fed.places, self.spread_[None, :])
+        order = self._order(fed)
+        if type(self)._labels is not Assigning._labels:  # noqa: SLF001 such a model has more than centres
+            raise self._needs_rows()
+
+        def slices(points: Floats) -> dict[str, Floats]:
+            return vertical.slices(fed.places, np.atleast_2d(points)[:, order])
+
+        centers = slices(self.cluster_centers_)
+        origin = None if self.origin_ is None else slices(self.origin_)
+        spread = None if self.spread_ is None else slices(self.spread_)
         how = {
             p: vertical.Prepare(
                 origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
@@ -61,17 +71,29 @@ class Assigning(FederatedEstimator):
 
         return fed.run(script())[0]
 
+    def _order(self, fed: Federation) -> list[int]:
+        """Where the model has each of the federation's columns."""
+        check_is_fitted(self)
+        return matching.places(fed.columns, self.columns_, fed.schema, self.schema)
+
+    def _needs_rows(self) -> DataError:
+        return DataError(f"{type(self).__name__} labels whole rows; give it sites that hold them, not a column split")
+
     def _blocks(self, fed: Federation) -> list[Array]:
+        """The rows of a row split, columns as the model has them."""
+        found = matching.inverse(self._order(fed))
+        if fed.split == "columns":
+            raise self._needs_rows()
         if not fed.holdings:
             raise DataError("labels stay at the sites; run 'fedclust site assign' there")
         for holding in fed.holdings.values():
             holding.under(self._missing)
-        return [block for holding in fed.holdings.values() for block in self._looked_at(holding)]
+        return [block for holding in fed.holdings.values() for block in self._looked_at(holding, found)]
 
-    def _looked_at(self, holding: Holding) -> Iterator[Array]:
+    def _looked_at(self, holding: Holding, order: Ints | None = None) -> Iterator[Array]:
         """All rows of a site in this process, those left out for their gaps among them."""
         view = self._view()
-        return (view.of(block) for block in holding.source.blocks())
+        return (view.of(block if order is None else block[order]) for block in holding.source.blocks())
 
     def labels_of(self, block: Array) -> NDArray[np.int32]:
         """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
