@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -94,6 +95,13 @@ def test_the_elbow_lies_farthest_below_the_line_between_the_ends():
     # Line from 10 to 2: 10, 8, 6, 4, 2; the curve is 0, 3, 2.5, 1, 0 below it
     assert select_range.elbow([2, 3, 4, 5, 6], [10.0, 5.0, 3.5, 3.0, 2.0]) == 3
     assert select_range.elbow([2, 3], [2.0, 1.0]) == 3
+
+
+def test_an_infinite_index_is_no_point_of_the_curve():
+    assert select_range.elbow([2, 3, 4, 5], [1.0, 0.5, math.inf, math.inf]) == 3
+    assert select_range.elbow([2, 3, 4, 5, 6], [10.0, math.inf, 3.0, 2.5, 2.0]) == 4
+    assert select_range.elbow([2, 3, 4], [5.0, -math.inf, 7.0]) == 2
+    assert select_range.elbow([2, 3], [math.inf, math.inf]) == 2
 
 
 def test_what_a_new_centre_would_gain_by_hand():
@@ -324,3 +332,91 @@ def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
     assert found.scores == whole.scores
     with pytest.raises(fc.StudyError, match="set missing to 'drop', or criterion to 'index'"):
         fc.select_k(fc.CMeans(missing="partial"), X)
+
+
+def test_leaving_sites_out_is_refused_where_sums_are_masked():
+    fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
+    with pytest.raises(fc.StudyError, match="leaving sites out shows each site's part; set aggregation to 'plain'"):
+        fc.select_k(fc.CMeans(), fed, [3], restarts=1, stability="sites")
+    assert all(not counted["messages"] for counted in fed.traffic().values())
+
+
+@pytest.mark.parametrize("ks", [3, 2.0, "2..4", [2.7, 3], ["2"], [None]])
+def test_candidates_that_are_no_whole_numbers_are_refused(ks):
+    with pytest.raises(fc.StudyError, match="give whole numbers of at least 1, such as"):
+        fc.select_k(fc.CMeans(), groups(), ks)
+
+
+@pytest.mark.parametrize("estimator", [KMeans, fc.CMeans, "CMeans", fc.FCAC()])
+def test_what_has_no_number_of_clusters_is_refused(estimator):
+    with pytest.raises(fc.StudyError, match="has no number of centres to choose"):
+        fc.select_k(estimator, groups())
+
+
+@pytest.mark.parametrize("criterion", ["two-step", "index"])
+def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
+    X = groups(rows=40)
+    X[:, 1] = np.nan
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
+        fc.select_k(fc.CMeans(missing="drop", scale="standardise"), X, criterion=criterion)
+
+
+# Rows of which few differ
+
+
+def chosen(X, ks=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fc.select_k(fc.CMeans(), X, ks, restarts=1, stability=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_yes_and_no_in_two_columns_are_four_clusters_or_none(seed):
+    found = chosen(np.random.default_rng(seed).integers(0, 2, size=(200, 2)).astype(float))
+    assert found.k in {1, 4}
+    assert (found.k == 1) == any(note.startswith("A half of the rows was empty") for note in found.notes)
+
+
+def test_answers_from_one_to_five_at_random_have_no_structure():
+    assert chosen(np.random.default_rng(0).integers(1, 6, size=(150, 3)).astype(float)).k == 1
+
+
+def test_answers_from_one_to_five_of_two_opinions_are_two_clusters():
+    rng = np.random.default_rng(0)
+    opinions = np.where(rng.random((200, 1)) < 0.5, 1, 4) + rng.integers(0, 2, size=(200, 6))
+    assert chosen(opinions.astype(float)).k == 2
+
+
+@pytest.mark.parametrize(
+    ("points", "ks"),
+    [
+        ([[0.13, -0.13], [5.3, 6.1]], {1, 2}),
+        ([[0.0, 0.0], [1.0, 1.0]], {1, 2}),
+        ([[0.1, -0.1], [5.3, 6.1], [-4.1, 7.7]], {1, 3}),
+        ([[0.3, 0.7]], {1}),
+    ],
+)
+def test_rows_that_repeat_a_few_points_are_as_many_clusters_or_none(points, ks):
+    assert chosen(np.repeat(points, 20, axis=0)).k in ks
+
+
+def test_a_half_without_rows_has_no_strength():
+    # Two points, both on the same side of both halvings: nothing could come back
+    X = np.repeat([[0.13, -0.13], [5.3, 6.1]], 20, axis=0)
+
+    def script(frame):
+        halved = yield from strength.halves(frame, 2)
+        crisp = yield from halved.strengths([2])
+        mixed = yield from halved.strength_of_mixture(2, "EII", tol=1e-6, max_rounds=5)
+        return halved.empty, crisp[0], mixed
+
+    assert framed(fc.Federation.local({"a": X}), script) == (True, 0.0, 0.0)
+
+
+def test_more_clusters_than_rows_are_left_out():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    found = chosen(X, [2, 10])
+    assert found.range == (2, 2)
+    assert found.notes[0] == "There are 6 rows: K = 10 left out."
+    with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
+        chosen(X, [7, 10])

@@ -17,16 +17,18 @@ from sklearn.base import clone
 
 from fedclust import agreement, indices
 from fedclust.algorithms import mixture
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Floats
 from fedclust.engines.local import LocalEngine
+from fedclust.estimators.assigning import Assigning
 from fedclust.estimators.base import FederatedEstimator
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds
 from fedclust.validation import select_notes, select_range, select_two_step
+from fedclust.validation.indices import NO_ROWS
 from fedclust.validation.strength import Partition, compare, over_all
 
 T = TypeVar("T")
@@ -75,7 +77,7 @@ def select_k(
     index, rule : a validation index by name, and "min" (its best value) or "elbow"; naming one means criterion "index".
     restarts : fits of the estimator for a K, of which the best objective counts.
     criterion : "two-step" (default; row splits) or "index" (paper 2).
-    stability : "restarts", "sites" (leave one out; sites of this process only) or None.
+    stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
 
     Examples
     --------
@@ -87,7 +89,9 @@ def select_k(
     """
     if not isinstance(fed, Federation):
         fed = Federation.local({"here": fed})
-    candidates = None if ks is None else sorted({int(k) for k in ks})
+    if not (isinstance(estimator, Assigning) and hasattr(estimator, "n_clusters")):
+        raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as CMeans()")
+    candidates = _candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
     index, rule = index or INDEX, rule or "min"
@@ -101,6 +105,16 @@ def select_k(
     if stability is None:
         return found
     return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
+
+
+def _candidates(ks: Any) -> list[int] | None:
+    """The candidates in order, each once."""
+    if ks is None:
+        return None
+    some: list[Any] = list(ks) if isinstance(ks, Iterable) and not isinstance(ks, (str, bytes)) else []
+    if not some or not all(isinstance(k, (int, np.integer)) and k >= 1 for k in some):
+        raise StudyError(f"ks is {ks!r}; give whole numbers of at least 1, such as range(2, 9) or [3]")
+    return sorted({int(k) for k in some})
 
 
 @dataclass
@@ -140,6 +154,9 @@ class _Fits:
 def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
     frame = replace(frame, seed=fits.seed)
+    if ks is not None and high > frame.rows:
+        ks, told = select_notes.no_more_than(ks, frame.rows)
+        (low, high), notes = (ks[0], ks[-1]), [*notes, *told]
 
     def wider(most: int) -> int:
         return select_range.wider(most, frame.rows) if ks is None else most
@@ -149,7 +166,7 @@ def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[An
         notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
         high = len(choice.centers)
     k, told = select_notes.within(choice, ks)
-    notes += [*told, *select_notes.of_mixtures(choice, k, high, given=ks is not None)]
+    notes += [*told, *select_notes.of_mixtures(choice, k, high, given=ks is not None and high < frame.rows)]
     models = fits.at(k, start=frame.view.back(choice.centers[k - 1].centers))
     best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.dropped, s.icl))
     rows = [select_notes.row(s, chosen=s is best) for s in choice.scores]
@@ -160,9 +177,9 @@ def _look(
     estimator: Any, fed: Federation, ks: Sequence[int] | None
 ) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
     """The columns as the estimator sees them, centred, and the range of K."""
-    view = yield from _view(estimator, fed)
     width = len(fed.columns)
-    rows = yield from bounds.count(width, view.missing)
+    rows = yield from _counted(estimator, fed)
+    view = yield from _view(estimator, fed)
     frame = yield from mixture.frame(view, full=width * (width + 1) // 2 <= rows)
     notes = [] if frame.root is not None else ["Full covariances have more numbers than there are rows: EEE left out."]
     if ks is not None:
@@ -170,6 +187,14 @@ def _look(
     counts = yield from select_range.local_counts(view)
     high = select_range.thumb(counts, rows)[1]
     return frame, (1, max(high, min(AT_LEAST, rows // select_range.ROWS), 1)), notes
+
+
+def _counted(estimator: Any, fed: Federation) -> Protocol[int]:
+    """How many rows take part, if any do."""
+    rows = yield from bounds.count(len(fed.columns), estimator._missing)  # noqa: SLF001
+    if rows < 1:
+        raise DataError(NO_ROWS)
+    return rows
 
 
 def _view(estimator: Any, fed: Federation) -> Protocol[View]:
@@ -218,9 +243,9 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
         return (DEFAULT[0], DEFAULT[-1]), 0, notes
 
     def script() -> Protocol[tuple[list[int], int]]:
+        rows = yield from _counted(fits.estimator, fits.fed)
         view = yield from _view(fits.estimator, fits.fed)
-        counts = yield from select_range.local_counts(view)
-        return counts, (yield from bounds.count(len(fits.fed.columns), view.missing))
+        return (yield from select_range.local_counts(view)), rows
 
     counts, rows = fits.run(script())
     low, high = select_range.thumb(counts, rows)
@@ -279,7 +304,8 @@ def _check(  # noqa: PLR0917
     criterion: str,
     stability: str | None,
 ) -> None:
-    by_mixtures, least, most = criterion == "two-step", min(ks or [2]), max(ks or [2])
+    by_mixtures, most = criterion == "two-step", max(ks or [2])
+    masked = fed.aggregation.mode != "plain"
     gapped = estimator._missing == "partial"  # noqa: SLF001
     for broken, sentence in (
         (criterion not in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}"),
@@ -287,7 +313,7 @@ def _check(  # noqa: PLR0917
         (index not in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}"),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
-        (ks == [] or least < 1, "ks must be whole numbers of at least 1"),
+        (stability == "sites" and masked, "leaving sites out shows each site's part; set aggregation to 'plain'"),
         (not by_mixtures and most < 2, "an index needs two clusters; ask for K of at least 2"),
         (by_mixtures and fed.split != "rows", "the two-step needs whole rows; use criterion='index' for columns"),
         (by_mixtures and gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'"),

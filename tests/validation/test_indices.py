@@ -273,3 +273,12 @@ def test_only_what_an_index_needs_leaves():
     answer = scripts.around.answer(site, ask)
     sizes = {part: getattr(answer, part).limbs.size for part in terms.PARTS}
     assert sizes == {**dict.fromkeys(terms.PARTS, 0), "squares": 2}
+
+
+@pytest.mark.parametrize("name", fc.indices.BEST)
+def test_an_index_over_rows_that_were_all_dropped_is_refused(name):
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    model = fc.CMeans(2, missing="drop").fit(X)
+    X[:, 1] = np.nan
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
+        fc.indices.scores(model, X, [name])

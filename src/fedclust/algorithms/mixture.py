@@ -171,7 +171,7 @@ def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
     thick = found.mass >= TINY
     mass = np.where(thick, found.mass, 1.0)
     means = np.where(thick[:, None], found.pull / mass[:, None], before)
-    rows = math.fsum(found.mass.tolist())
+    rows = math.fsum(found.mass.tolist()) or 1.0  # a part of the rows may have none
     weights = found.mass / rows
     if family == "EEE":
         return Mixture(family, weights, means, _covariance(of, weights, means))

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from fedclust.core import ring
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
@@ -43,6 +43,7 @@ AROUND = {  # what an index adds up around the centres
     "partition-coefficient": ("squares",),
     "partition-entropy": ("entropy",),
 }
+NO_ROWS = "n_samples=0: every row has a gap and was dropped; set missing to 'partial', or leave columns out"
 CRISP = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
 
 
@@ -185,6 +186,8 @@ def from_sums(
 ) -> dict[str, float]:
     """Indices around the centres; `between` them are sums of p-th powers and of squares."""
     rows = found.rows.integers()[0]
+    if rows < 1:
+        raise DataError(NO_ROWS)
 
     def mean(part: Exact) -> float:
         return float(part.floats()[0]) / rows
@@ -221,6 +224,8 @@ def from_scatter(
 
 def used_labels(sizes: Floats) -> Array:
     """Which labels have rows; an index needs two of them."""
+    if not sizes.any():
+        raise DataError(NO_ROWS)
     if (sizes > 0).sum() < 2:
         raise StudyError("an index of labels needs at least two clusters with rows; ask for more clusters")
     return sizes > 0

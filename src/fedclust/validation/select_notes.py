@@ -7,11 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.core.errors import DataError
 from fedclust.validation.select_two_step import STABLE, Choice, Score
 
 CLOSE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
 LEVEL = 0.01  # of an index: less is level
 FLAT = 0.05
+
+
+def no_more_than(ks: Sequence[int], rows: int) -> tuple[list[int], list[str]]:
+    """The candidates that there are rows for."""
+    kept, left = [k for k in ks if k <= rows], [str(k) for k in ks if k > rows]
+    if not kept:
+        raise DataError(f"n_samples={rows} is fewer than n_clusters={ks[0]}; ask for fewer clusters")
+    return kept, [f"There are {rows} rows: K = {', '.join(left)} left out."] if left else []
 
 
 def within(choice: Choice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
@@ -36,6 +45,10 @@ def of_mixtures(choice: Choice, k: int, high: int, *, given: bool) -> list[str]:
                 f"Closest to coming back are {closest} clusters of c-means, with {choice.strengths[closest]:.2f} "
                 f"where {STABLE} is asked for."
             )
+    if choice.empty:
+        notes.append(
+            "A half of the rows was empty: equal rows stay together, and too few differ to see what comes back."
+        )
     if choice.why == "halves" and k == choice.k:
         notes.append(
             f"The rows are no Gaussians: ICL says {choice.k_icl}, but those do not come back in halves ({strong}); "

@@ -103,9 +103,14 @@ def wider(high: int, rows: int) -> int:
 
 
 def elbow(ks: Sequence[int], values: Sequence[float]) -> int:
-    """The K at which a falling curve bends most: farthest below the straight line between its ends."""
+    """The K at which a falling curve bends most: farthest below the straight line between its ends.
+
+    An infinite value is no point of the curve; with fewer than three points, the least value decides.
+    """
     x, y = np.asarray(ks, float), np.asarray(values, float)
-    if len(x) < 3 or x[-1] == x[0]:
-        return int(ks[int(np.argmin(y))])
+    finite = np.isfinite(y)
+    if finite.sum() < 3:
+        return int(ks[int(np.argmin(np.where(finite.any() & ~finite, np.inf, y)))])
+    x, y = x[finite], y[finite]
     line = y[0] + (y[-1] - y[0]) * (x - x[0]) / (x[-1] - x[0])
-    return int(ks[int(np.argmax(line - y))])
+    return int(x[int(np.argmax(line - y))])

@@ -54,7 +54,7 @@ class Choice:
     """The number of clusters, and c-means centres for each K that was looked at.
 
     `why` is the step that decided: "icl", "halves", "bic" or "none"; `strength` the prediction strength it turned on,
-    `strengths` those of c-means by K where they were asked for.
+    `strengths` those of c-means by K where they were asked for; `empty` whether a half had no rows.
     """
 
     k: int
@@ -65,6 +65,7 @@ class Choice:
     strengths: dict[int, float]
     scores: tuple[Score, ...]
     centers: tuple[Grown, ...]
+    empty: bool = False
 
 
 def separation(of: Evaluated) -> float:
@@ -103,9 +104,10 @@ def choose(
         if best.k < most or wider is None or wider(most) == most:
             break
         most = wider(most)
-    k, why, strong, strengths = 1, "none", None, dict[int, float]()
+    k, why, strong, strengths, empty = 1, "none", None, dict[int, float](), False
     if best.k > 1:
         halved = yield from halves(of, best.k)
+        empty = halved.empty
         strong = yield from halved.strength_of_mixture(best.k, best.family, tol=LEVEL, max_rounds=ROUNDS)
         k, why = best.k, "icl"
         if strong < RETURNS:
@@ -114,9 +116,10 @@ def choose(
             k, why = max((n for n, s in strengths.items() if s >= STABLE), default=1), "halves"
     elif k_bic > 1:
         halved = yield from halves(of, k_bic)
+        empty = halved.empty
         (strong,) = yield from halved.strengths([k_bic])
         k, why = (k_bic, "bic") if strong >= STABLE else (1, "none")
-    return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, strengths, tuple(scores), tuple(grown))
+    return Choice(k, why if k > 1 else "none", best.k, k_bic, strong, strengths, tuple(scores), tuple(grown), empty)
 
 
 def least(scores: Sequence[Score], criterion: str) -> Score:

@@ -91,6 +91,11 @@ class Halves:
     of: Frame
     grown: list[list[Grown]]
 
+    @property
+    def empty(self) -> bool:
+        """Whether a half has no rows, as happens where few rows differ: equal ones are in the same half."""
+        return any(not runs[0].mass.any() for runs in self.grown)
+
     def strengths(self, ks: Sequence[int]) -> Protocol[list[float]]:
         """Prediction strength of c-means for some K: the mean over halvings, and over which half predicts."""
         ways = [[Partition(nearest(runs[k - 1].centers)) for runs in self.grown] for k in ks]
@@ -110,7 +115,12 @@ class Halves:
         pairs = [Pair(part, own[i], own[i ^ 1]) for own in ways for i, part in enumerate(parts)]
         found = yield from compare(self.of.view, pairs, seed=self.of.seed)
         each = [found[at : at + len(parts)] for at in range(0, len(found), len(parts))]
-        return [float(np.mean([strength(table) for table in tables])) for tables in each]
+        return [float(np.mean([_of_halving(tables, i) for i in range(len(parts))])) for tables in each]
+
+
+def _of_halving(tables: Sequence[Array], i: int) -> float:
+    """The strength of one half's clusters; none where the other half has no rows to predict from."""
+    return strength(tables[i]) if tables[i ^ 1].any() else 0.0
 
 
 def strength(table: Array) -> float:
