@@ -36,13 +36,15 @@ __all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_g
 def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
     """How many rows of each cluster belong to each class, in the order of the classes.
 
-    `truth` has the class of each row that takes part, {party: classes}; over a column split, where all parties hold the
-    same rows, one array. It goes from the caller to the sites, and counts over all parties come back: a tool for
-    evaluation.
+    `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. Over a column
+    split, where all parties hold the same rows, it is one array: in the order of the tables, or, where rows are matched
+    by an `id`, in ascending order of the ids (`fed.ids`), whatever the order of the tables; {id: class} spares thinking
+    of it. It goes from the caller to the sites, and counts over all parties come back: a tool for evaluation.
     """
     check_is_fitted(model)
     if fed.split == "columns":
-        return table_of(model.predict(fed), truth, clusters=model.n_clusters)
+        classes = _by_id(truth, fed) if isinstance(truth, Mapping) else truth
+        return table_of(model.predict(fed), classes, clusters=model.n_clusters)
     if not isinstance(truth, Mapping) or set(truth) != set(fed.parties):
         raise DataError(f"the truth must name each site once: {', '.join(fed.parties)}")
     own = {party: np.asarray(truth[party]).ravel() for party in fed.parties}
@@ -124,6 +126,18 @@ def _from_table(index: Callable[[Ints], float], first: Any, second: Any) -> floa
     if table.ndim != 2 or table.dtype.kind not in "iu" or not table.sum():
         raise DataError("give a table of counts, or two arrays of labels with at least one row")
     return index(table.astype(np.int64))
+
+
+def _by_id(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
+    """The class of each row in the order of labels."""
+    if (ids := fed.ids) is None:
+        raise DataError(
+            "the truth goes by ids, and the sites' rows have none; give one class for each row, or name `id`"
+        )
+    known = {str(name): label for name, label in truth.items()}  # files have ids as text
+    if lacking := sum(str(name) not in known for name in ids):
+        raise DataError(f"the truth lacks the class of {lacking} rows; give one for each id")
+    return [known[str(name)] for name in ids]
 
 
 def _same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:

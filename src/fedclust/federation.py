@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import re
 import secrets
@@ -134,8 +135,8 @@ class Federation:
         `columns` lists the columns to use, or maps each to a `Column` that says what it is; `{site: columns}` where
         sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
         `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
-        as starts and centres have them (else site after site). `run` is a folder for the
-        journal. `wire` sends every message as bytes, as between machines.
+        as starts and centres have them (else site after site). `policy` is one for all sites, or `{site: policy}` that
+        names each. `run` is a folder for the journal. `wire` sends every message as bytes, as between machines.
 
         `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
         (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
@@ -148,9 +149,9 @@ class Federation:
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
         names = _same_columns(held) if split == "rows" else _all_columns(held, columns if order is None else order)
-        rules = {p: policy if isinstance(policy, (str, Policy)) else policy.get(p, "none") for p in sites}
+        rules = _rules(policy, tuple(sites))
         return cls.over(
-            {p: (Holding(p, source, schemas[p]), profile(rules[p])) for p, source in sources.items()},
+            {p: (Holding(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
             columns=names,
             split=split,
             schema=one_schema(schemas) if split == "rows" else joint_schema(schemas, names),
@@ -183,6 +184,13 @@ class Federation:
         """The sites' rows, where they are in this process; else none."""
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
         return {party: desk.holding for party, desk in desks.items()}
+
+    @property
+    def ids(self) -> list[Any] | None:
+        """The ids by which a column split of this process matches its rows, in the order of labels; else none."""
+        held = self.holdings.values() if self.split == "columns" else ()
+        found = next((holding.source.ids() for holding in held), None)
+        return None if found is None else found.tolist()
 
     def allows(self, handler: str) -> bool:
         """Whether the sites are all in this process and let a question be asked."""
@@ -271,7 +279,11 @@ class Federation:
         return QuorumLost(f"{lost} ({told})", lost.missing) if told else lost
 
 
-def _check(sites: Mapping[PartyId, Any], split: str) -> None:
+def _check(sites: Any, split: str) -> None:
+    if not isinstance(sites, Mapping):
+        raise StudyError(
+            f"sites came as a {type(sites).__name__}; give each a name, as in {{'north': ..., 'south': ...}}"
+        )
     if not sites:
         raise StudyError("a federation needs at least one site")
     for party in sites:
@@ -279,6 +291,24 @@ def _check(sites: Mapping[PartyId, Any], split: str) -> None:
             raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
+
+
+def _rules(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
+    """The policy of each site. A site that a table forgets must not be left without one."""
+    if isinstance(policy, (str, Policy)):
+        return {party: profile(policy) for party in sites}
+    if not isinstance(policy, Mapping):
+        raise StudyError("policy must be a name, a Policy, or a table of them by site")
+    for party in policy:
+        if party not in sites:
+            near = [f"did you mean '{name}'?" for name in difflib.get_close_matches(str(party), sites, n=1)]
+            raise StudyError(f"policy names '{party}', which is no site; {near[0] if near else 'leave it out'}")
+    for party in sites:
+        if party not in policy:
+            raise StudyError(
+                f"policy says nothing of site '{party}'; name every site, with 'none' for one without rules"
+            )
+    return {party: profile(policy[party]) for party in sites}
 
 
 def _open(spec: Any, party: PartyId, wanted: Wanted, split: Split, id: str | None) -> Source:  # noqa: A002

@@ -194,6 +194,21 @@ def test_an_empty_csv_is_refused(tmp_path):
     assert "is empty" in opening(write(tmp_path / "t.csv", ""))
 
 
+@pytest.mark.parametrize("first", [f"{NUMBER},2", f" {NUMBER} ,,NA", f'"{NUMBER}",1e-3', f"{NUMBER}"])
+def test_a_csv_without_a_header_is_refused_before_its_first_row_passes_for_names(first, tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text(f"{first}\n{first}\n")
+    assert "first line of data.csv of site 'cleveland' holds numbers" in sentence(
+        lambda: open_source(path, site="cleveland")
+    )
+
+
+def test_a_header_may_hold_a_number_among_names(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("age,2019\n1,2\n")
+    assert open_source(path, site="a").columns == ("age", "2019")
+
+
 def test_a_csv_in_another_encoding_is_refused(tmp_path):
     (tmp_path / "t.csv").write_bytes("größe\n1\n".encode("latin-1"))
     assert "save it as UTF-8" in opening(tmp_path / "t.csv")

@@ -1,6 +1,7 @@
 """Agreement by hand, against scikit-learn on pooled labels, and from a table that is summed over parties."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
@@ -152,3 +153,41 @@ def test_the_knowledge_gap_by_hand_and_from_a_federation():
     assert agreement.knowledge_gap(centers, truth, fed) == pytest.approx(expected, abs=1e-15)
     with pytest.raises(fc.StudyError, match="without variance"):
         agreement.knowledge_gap(centers, truth, [4.0, 0.0])
+
+
+def matched_by_id():
+    """Rows of two sites, in two orders; those with ids from 5 on are far away."""
+    who = np.arange(10)
+    near = np.where(who < 5, 0.0, 50.0) + who / 10
+    mixed, turned = np.random.default_rng(0).permutation(10), who[::-1]
+    sites = {
+        "p": pd.DataFrame({"who": mixed, "a": near[mixed]}),
+        "q": pd.DataFrame({"who": turned, "b": -near[turned]}),
+    }
+    return fc.Federation.local(sites, split="columns", id="who"), mixed
+
+
+def test_labels_of_rows_matched_by_id_are_in_the_order_of_ids():
+    fed, _ = matched_by_id()
+    model = fc.CMeans(2, start=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
+    assert fed.ids == model.ids_ == list(range(10))
+    assert model.labels_.tolist() == model.predict(fed).tolist() == [0] * 5 + [1] * 5
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_a_truth_by_id_needs_no_order(kind):
+    fed, mixed = matched_by_id()
+    model = fc.CMeans(2, start=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
+    truth = {kind(who): "far" if who >= 5 else "near" for who in mixed}
+    assert agreement.contingency(model, fed, truth).tolist() == [[0, 5], [5, 0]]
+
+
+def test_a_truth_by_id_must_know_every_row():
+    fed, _ = matched_by_id()
+    model = fc.CMeans(2).fit(fed)
+    with pytest.raises(fc.DataError, match="lacks the class of 7 rows"):
+        agreement.contingency(model, fed, {0: 1, 1: 1, 2: 0})
+    X = np.arange(8.0).reshape(4, 2)
+    nameless = fc.Federation.local({"p": X[:, :1], "q": X[:, 1:]}, split="columns")
+    with pytest.raises(fc.DataError, match="rows have none"):
+        agreement.contingency(fc.CMeans(2).fit(nameless), nameless, {0: 1})

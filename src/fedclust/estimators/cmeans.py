@@ -158,6 +158,7 @@ class _Lossless(Assigning):
         self.n_rounds_ = len(fitted.history)
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": r.objective} for r in fitted.history]
         self.cluster_sizes_ = fitted.mass
+        self.ids_ = fed.ids
         self.notes_ = [*fitted.notes, *_constant(fed, self._missing)]
         if self.tol is not None and fitted.history and not fitted.history[-1].shift < self.tol:
             self.notes_.append(
@@ -255,6 +256,11 @@ class CMeans(Streaming, _Lossless):
     quorum : "all", or the number or share of parties that must answer.
     singletons : "paper" hides a site's cluster of one row, which costs exactness and leaks; see the threat model.
     small_sites : "paper" lets sites with few rows abstain.
+
+    Attributes
+    ----------
+    labels_ : the nearest centre of each row, site after site; over a column split with an `id`, in the order of ids.
+    ids_ : over a column split with an `id`, the id of each of these rows, where all sites are in this process.
 
     Examples
     --------

@@ -76,6 +76,11 @@ class CsvFeed:
             raise DataError(
                 f"{self._path.name} of site '{self._site}' is empty; give a CSV file with a header and rows"
             )
+        if _a_row(names):
+            raise DataError(
+                f"the first line of {self._path.name} of site '{self._site}' holds numbers where names should be; "
+                "put a line with the columns' names above it"
+            )
         return tuple(names)
 
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
@@ -122,3 +127,17 @@ class CsvFeed:
                 "encode it as numbers or leave it out of `columns`"
             )
         return f"{file} cannot be read as CSV; check that it is whole and comma-separated"
+
+
+def _a_row(fields: Sequence[str]) -> bool:
+    """Whether a first line is a row: taken for a header, it would be lost, and its values shown as names."""
+    filled = [text.strip() for text in fields if text.strip() not in MARKS]
+    return bool(filled) and all(map(_number, filled))
+
+
+def _number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
