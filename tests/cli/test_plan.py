@@ -193,3 +193,14 @@ def test_bad_arguments_are_refused_in_one_sentence(steward, words, told):
     code, _, err = plan(steward, *words)
     assert code == 2
     assert told in err
+
+
+def test_a_study_for_served_sites_names_no_sources(steward):
+    text = "\n".join(line for line in STUDY.splitlines() if not line.startswith("source"))
+    steward.study(text=text)
+    code, out, err = steward("site", "plan", "study.toml", "--site", "site.toml")
+    assert code == 0, err
+    assert "ALLOWED" in out
+    assert "composition" not in out  # under masks it stays at the site
+    assert "groups = false" in " ".join(out.split())
+    assert steward("run", "study.toml")[0] == 2  # which needs them

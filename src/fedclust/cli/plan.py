@@ -60,7 +60,7 @@ def act_plan(chosen: argparse.Namespace) -> int:
     if chosen.approve and not (chosen.site and chosen.key):
         raise StudyError("an approval binds this site's file and is signed; give --site and --key with --approve")
     site = read_site(chosen.site) if chosen.site else None
-    study = read_study(chosen.study, folder=origin_of(chosen.study))
+    study = read_study(chosen.study, folder=origin_of(chosen.study), served=True)
     policy = site.policy if site else profile(chosen.policy or "standard")
     source = chosen.data or (site.source if site else None)
     if source is None:
@@ -224,7 +224,11 @@ def _value(value: Any) -> str:
 
 def _rules(found: Plan) -> str:
     policy = found.policy.document()
-    named = {name: value for name, value in policy.items() if name != "name" and value not in (0, 0.0, None, [])}
+    named = {
+        name: value
+        for name, value in policy.items()
+        if name != "name" and (value is False or value not in (0, None, []))
+    }
     listed = ", ".join(f"{name} = {_worded(value)}" for name, value in named.items())
     text = [f"Rules in force: {listed or 'none'}."]
     text += [f"Refused: {_why(question)}." for question in found.refused if not question.out]

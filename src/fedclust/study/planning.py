@@ -22,6 +22,7 @@ from fedclust.core.protocol import HANDLERS
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
 from fedclust.federation import Federation
+from fedclust.privacy.keys import Identity
 from fedclust.selection import select_k
 from fedclust.site.approval import digest_of
 from fedclust.site.gate import Gate
@@ -29,7 +30,9 @@ from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.sources import Source
+from fedclust.site.vault import Vaults
 from fedclust.study.parts import Site, Study
+from fedclust.validation.composition import composition
 
 SLACK = 2, 10  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
 KEYS = {"secure": ("roster.offer", "roster.accept"), "blind": ("roster.offer", "roster.accept", "blind.group")}
@@ -93,7 +96,8 @@ def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
     alone = replace(study, sites=(_site(study, party, source),), aggregation=Aggregation())
     fed = alone.federation()
     holding = fed.holdings[party]
-    noted = _rehearsed(alone, fed)
+    own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
+    noted = [(call, release) for call, release in _rehearsed(alone, fed) if call.handler not in own]
     known = {call.question for call, _ in _rehearsed(alone, _shaken(fed, party), strict=False)}
     return Plan(
         study,
@@ -157,7 +161,8 @@ class _Rules:
         self.cohort = tuple(site.name for site in study.sites)
         self.run = f"plan-{digest_of(study.text)}"
         self.holding = holding
-        self.gate = Gate(holding.party, policy, Ledger())
+        everyone = Vaults(Identity.new(), dict.fromkeys(self.cohort, b""))
+        self.gate = Gate(holding.party, policy, Ledger(), lambda: everyone)
 
     @property
     def out(self) -> bool:

@@ -15,8 +15,11 @@ from fedclust.study.keys import CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, c
 from fedclust.study.parts import Choice, Cluster, Site, Study, finds_k
 
 
-def read_study(path: str | Path, *, folder: Path | None = None) -> Study:
-    """A study from its file; relative paths in it start at `folder`, by default the file's own."""
+def read_study(path: str | Path, *, folder: Path | None = None, served: bool = False) -> Study:
+    """A study from its file; relative paths in it start at `folder`, by default the file's own.
+
+    A study for `served` sites may name them without their sources, which are the sites' own business.
+    """
     path = Path(path)
     if path.is_dir():
         raise StudyError(f"{path} is a folder; name the study file in it, such as {path / 'study.toml'}")
@@ -26,10 +29,10 @@ def read_study(path: str | Path, *, folder: Path | None = None) -> Study:
         raise StudyError(f"there is no study at {path}; check the path") from None
     except UnicodeDecodeError:
         raise StudyError(f"{path} is not UTF-8 text; a study is a TOML file") from None
-    return parse_study(text, folder=path.parent if folder is None else folder, path=path)
+    return parse_study(text, folder=path.parent if folder is None else folder, path=path, served=served)
 
 
-def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> Study:
+def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), served: bool = False) -> Study:
     """A study from its text."""
     top = checked(toml.tables(text, path), TOP, "the study")
     for name, remedy in NEEDED.items():
@@ -41,7 +44,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml")) -> 
         name=top["name"],
         text=text,
         cluster=_cluster(top["cluster"], top.get("seed", 0)),
-        sites=tuple(_site(name, table, split, folder) for name, table in top["sites"].items()),
+        sites=tuple(_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
         columns=None if schema is None else tuple(schema),
         schema=schema or {},
         scale=top.get("scale", "none"),
@@ -104,17 +107,18 @@ def _choice(table: Mapping[str, Any]) -> Choice | None:
     return Choice(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 
 
-def _site(name: str, table: Any, split: str, folder: Path) -> Site:
+def _site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> Site:
     place = f"[sites.{name}]"
     if not isinstance(table, dict):
         raise StudyError(f'{name} in [sites] must be a table; write [sites.{name}] with source = "FILE" below it')
     checked(table, SITE, place)
-    if "source" not in table:
+    if "source" not in table and not served:
         raise StudyError(f'{place} lacks its source; add source = "FILE"')
     if "columns" in table and split == "rows":
         raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
     columns = tuple(table["columns"]) if "columns" in table else None
-    return Site(name, _source(table["source"], folder, place), table.get("policy", "none"), columns)
+    source = _source(table["source"], folder, place) if "source" in table else ""
+    return Site(name, source, table.get("policy", "none"), columns)
 
 
 def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
