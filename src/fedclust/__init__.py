@@ -9,10 +9,12 @@ if TYPE_CHECKING:
     from fedclust import agreement, datasets, indices
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
     from fedclust.estimators import (
+        DEC,
         FCAC,
         MUFC,
         AveragedFuzzyCMeans,
         CMeans,
+        FedCRef,
         FuzzyCMeans,
         GaussianMixture,
         GradientFuzzyCMeans,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "DEC",
     "FCAC",
     "MUFC",
     "AveragedFuzzyCMeans",
@@ -35,6 +38,7 @@ __all__ = [
     "Column",
     "DataError",
     "Features",
+    "FedCRef",
     "FedclustError",
     "Federation",
     "FuzzyCMeans",
@@ -56,6 +60,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DEC": "fedclust.estimators",
+    "FedCRef": "fedclust.estimators",
     "FCAC": "fedclust.estimators",
     "AveragedFuzzyCMeans": "fedclust.estimators",
     "CMeans": "fedclust.estimators",

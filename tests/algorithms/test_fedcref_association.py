@@ -8,29 +8,38 @@ from fedclust.algorithms import fedcref_refining as refining
 
 # Site b holds rows 0, 1 in cluster 0 and rows 2, 3 in cluster 1; site a has two models.
 ERRORS = {
-    "a": np.array([[1.5, 4.0, 6.0, 6.0], [6.0, 6.0, 0.5, 0.9]], np.float32),
+    "a": np.array([[2.0, 4.0, 6.0, 6.0], [6.0, 6.0, 0.5, 0.9]], np.float32),
     "b": np.array([[1.0, 1.0, 5.0, 5.0], [3.0, 3.0, 1.0, 1.0]], np.float32),
 }
 LABELS = np.array([0, 0, 1, 1])
 
 
 def test_a_model_wins_rows_that_it_reconstructs_better_than_the_other_own_models():
+    found = association.wins(ERRORS, LABELS, "b", "rival")
+    assert found["a"].tolist() == [[0.5, 0.0], [0.0, 1.0]]  # 2 < 3 but 4 > 3; .5 and .9 < 5
+    assert np.diag(found["b"]).tolist() == [1.0, 1.0]
+
+
+def test_by_default_it_must_come_nearer_to_the_own_model_than_to_the_rival():
     found = association.wins(ERRORS, LABELS, "b")
-    assert found["a"].tolist() == [[0.5, 0.0], [0.0, 1.0]]  # 1.5 < 3 but 4 > 3; .5 and .9 < 5
+    assert found["a"].tolist() == [[0.0, 0.0], [0.0, 1.0]]  # 2 and 4 > sqrt(1 * 3); .5 and .9 < sqrt(1 * 5)
     assert np.diag(found["b"]).tolist() == [1.0, 1.0]
 
 
 def test_a_site_of_one_cluster_measures_against_models_known_to_be_others():
     errors = {"a": ERRORS["a"], "b": ERRORS["b"][:1], "c": np.array([[0.5, 7.0, 7.0, 0.5]], np.float32)}
     found = association.wins(errors, np.zeros(4, np.int64), "b")
-    # a's second model is the better on average (3.35 against 4.375), so its first is known to be another cluster's.
-    assert found["a"].tolist() == [[0.0], [0.5]]  # 6 > 1.5, 6 > 4, .5 < 6, .9 < 6
-    assert found["c"].tolist() == [[0.5]]  # .5 < 1.5, 7 > 4, 7 > 6, .5 < 6
+    # a's second model is the better on average (3.35 against 4.5), so its first is known to be another cluster's. The
+    # bar is the root of own times rival: sqrt(1 * 2), sqrt(1 * 4), sqrt(5 * 6) twice.
+    assert found["a"].tolist() == [[0.0], [0.5]]  # only .5 and .9 are below
+    assert found["c"].tolist() == [[0.5]]  # .5 < 1.41, 7 > 2, 7 > 5.48, .5 < 5.48
 
 
 def test_where_every_site_has_one_cluster_a_model_must_come_near_the_own():
     errors = {"a": ERRORS["a"][:1], "b": ERRORS["b"][:1]}
-    assert association.wins(errors, np.zeros(4, np.int64), "b")["a"].tolist() == [[0.5]]  # 1.5 = 1.5, 4; 6 < 7.5 twice
+    assert association.wins(errors, np.zeros(4, np.int64), "b")["a"].tolist() == [
+        [0.5]
+    ]  # 2 > 1.5, 4 > 1.5; 6 < 7.5 twice
 
 
 def test_an_empty_cluster_wins_and_loses_nothing():
@@ -65,7 +74,18 @@ def test_the_cut_needs_no_threshold():
     truth = np.array([0, 1, 0, 1, 2, 1, 2, 3])
     owner = np.array([0, 0, 1, 1, 1, 2, 2, 3])
     W = np.where(truth[:, None] == truth, 0.6, 0.2)
-    assert association.communities(W, owner).tolist() == [0, 1, 0, 1, 2, 1, 2, -1]
+    for rule in ("win", "rival"):
+        assert association.communities(W, owner, rule).tolist() == [0, 1, 0, 1, 2, 1, 2, -1]
+
+
+def test_a_class_of_one_site_is_not_taken_in_for_being_nearest():
+    W = np.where(np.eye(4) > 0, 1.0, [[0, 0, 0.9, 0.4], [0, 0, 0, 0], [0.9, 0, 0, 0.4], [0.4, 0, 0.4, 0]])
+    owner = np.array([0, 0, 1, 2])
+    # Clusters 0 and 2 lie .1 apart, 3 lies .6 from both; the usual gap is the median of .1, 1, .1, .6, so .35.
+    # Without 3: .833 twice (1 - .1 / .6), .65 (1 against .35) and .417 (.6 against .35), mean .683;
+    # with it: 1 - .35 twice, 1 - .6, .65, mean .588.
+    assert association.communities(W, owner).tolist() == [0, -1, 0, -1]
+    assert association.communities(W, owner, "rival").tolist() == [0, -1, 0, 0]
 
 
 def test_clusters_that_nothing_joins_stay_isolated():

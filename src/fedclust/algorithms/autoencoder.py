@@ -87,11 +87,13 @@ class Farm:
             raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
         self.device = device
         self.sizes = tuple(sizes)
-        self.rows = self.torch.as_tensor(np.ascontiguousarray(rows, np.float32), device=device)
+        self.rows = self.torch.tensor(np.ascontiguousarray(rows, np.float32), device=device)
 
     def hold(self, weights: Any) -> Any:
         """Weights as a tensor on the device."""
-        return self.torch.as_tensor(weights, dtype=self.torch.float32, device=self.device)
+        if self.torch.is_tensor(weights):
+            return weights
+        return self.torch.tensor(np.asarray(weights, np.float32), device=self.device)  # a copy: what came is not ours
 
     def train(
         self,
@@ -156,6 +158,62 @@ class Farm:
             z = self.torch.baddbmm(bias, found[-1], matrix)
             found.append(z.sigmoid_() if number == len(parts) else z.relu_())
         return found
+
+
+def encoded(rows: Array, *, seed: int, device: str = "cpu", how: Schedule | None = None) -> NDArray[np.float32]:
+    """The rows in the innermost layer of one autoencoder trained on all of them."""
+    sizes = layers(rows.shape[1])
+    farm, rng = Farm(rows, sizes, device), np.random.default_rng(seed)
+    weights, _ = farm.train(drawn(sizes, rng)[None], [np.arange(len(rows))], [rng], how)
+    with farm.torch.no_grad():
+        codes = farm.forward(farm.hold(weights), farm.rows[None])[len(sizes) // 2][0]
+    return np.asarray(codes.cpu().numpy(), np.float32)
+
+
+def looped(
+    rows: Array,
+    sizes: Sequence[int],
+    weights: Weights,
+    *,
+    members: Sequence[Ints],
+    streams: Sequence[np.random.Generator],
+    how: Schedule,
+) -> Weights:
+    """What `Farm.train` does, one model after the other by torch's own layers and optimiser: the yardstick for it."""
+    torch, X = torch_(), np.ascontiguousarray(rows, np.float32)
+    found = np.array(weights, np.float32)
+    for own, stream, place in zip(members, streams, found, strict=True):
+        net, parts = _network(torch, sizes, place)
+        adam = torch.optim.Adam(net.parameters(), lr=how.rate)
+        best, since = math.inf, 0
+        for _ in range(how.epochs if len(own) else 0):
+            order, loss = own[stream.permutation(len(own))], 0.0
+            for at in range(0, len(own), how.batch):
+                x = torch.from_numpy(X[order[at : at + how.batch]])
+                adam.zero_grad()
+                error = torch.nn.functional.mse_loss(net(x), x)
+                error.backward()
+                adam.step()
+                loss += error.item() * len(x) / len(own)
+            best, since = (loss, 0) if loss < best else (best, since + 1)
+            if how.patience is not None and since >= how.patience:
+                break
+        place[:] = np.concatenate([part.detach().numpy().T.ravel() for part in parts])
+    return found
+
+
+def _network(torch: Any, sizes: Sequence[int], weights: Weights) -> tuple[Any, list[Any]]:
+    """One model of torch's own making, and its matrices and biases in the order of our weights."""
+    modules, parts, at = [], [], 0
+    for a, b in pairwise(sizes):
+        layer = torch.nn.Linear(a, b)
+        with torch.no_grad():
+            layer.weight.copy_(torch.from_numpy(weights[at : at + a * b].reshape(a, b).T.copy()))
+            layer.bias.copy_(torch.from_numpy(weights[at + a * b : at + (a + 1) * b].copy()))
+        at += (a + 1) * b
+        modules += [layer, torch.nn.ReLU()]
+        parts += [layer.weight, layer.bias]
+    return torch.nn.Sequential(*modules[:-1], torch.nn.Sigmoid()), parts
 
 
 class _Pen:

@@ -1,10 +1,12 @@
 """Which clusters of different sites are one: from how well each site's models reconstruct the others' rows.
 
-E_a(x) is the error of model a on row x. Two rules:
+E_a(x) is the error of model a on row x. Three rules:
 
-    win     W[a, b] = share of the rows x of b with E_a(x) < min {E_c(x): c another cluster of b's site};
+    win     W[a, b] = share of the rows x of b with E_a(x)^2 < E_b(x) min {E_c(x): c another cluster of b's site}:
+            rows on which a comes nearer to b's own model than to its best rival;
             D = 1 - min(W, W^T); average linkage that never joins two clusters of one site; of its levels the one with
             the largest mean silhouette on D
+    rival   the same with E_a(x) < min {E_c(x)}, and lone clusters that count 0 in the silhouette
     paper   |E_b(x) - E_a(x)| over the rows of b, scaled to [0, 1]; linked where the 75th percentile is below .2 both
             ways; communities are connected components of two clusters or more
 
@@ -26,13 +28,15 @@ THETA = 0.2
 NEAR = 1.5  # times a cluster's own error: what passes for as good where nothing is known to be different
 
 
-def wins(errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId) -> dict[PartyId, Floats]:
+def wins(
+    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, rule: str = "win"
+) -> dict[PartyId, Floats]:
     """For each party the share W (its models, clusters here) of this party's rows that its models win.
 
-    `errors` holds each party's errors (models, rows here). Against whom? Against the models of this site's other
-    clusters. A site of one cluster has none; but of any other site's models at most one can be that cluster's, so all
-    but the best of each are known to be others. Where no site has two, a model wins a row if its error is below 1.5
-    times the site's own.
+    `errors` holds each party's errors (models, rows here). A model wins a row if its error is below the geometric mean
+    of the own model's and the best rival's. Rivals are the models of this site's other clusters. A site of one cluster
+    has none; but of any other site's models at most one can be that cluster's, so all but the best of each are known to
+    be others. Where no site has two, the bar is 1.5 times the own error.
     """
     own = errors[party]
     count = len(own)
@@ -42,7 +46,8 @@ def wins(errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: Par
         if not rows.any():
             continue
         rivals = _rivals(errors, rows, party, b)
-        bar = NEAR * own[b, rows] if rivals is None else rivals
+        mine = own[b, rows]
+        bar = NEAR * mine if rivals is None else rivals if rule == "rival" else np.sqrt(mine * rivals)
         for sender, e in errors.items():
             shares[sender][:, b] = (e[:, rows] < bar).mean(axis=1)
     return shares
@@ -86,16 +91,27 @@ def square(tables: Mapping[PartyId, Mapping[PartyId, Floats]], parties: Sequence
     return np.block(blocks), owner.astype(np.int64)
 
 
-def communities(W: Floats, owner: Ints) -> Ints:
+def communities(W: Floats, owner: Ints, rule: str = "win") -> Ints:
     """The community of each cluster by wins, from 0 on; -1 for an isolated one."""
     D = 1.0 - np.minimum(W, W.T)
     np.fill_diagonal(D, 0.0)
     best, found = 0.0, np.arange(len(D))
+    usual = 1.0 if rule == "rival" else usual_gap(D, owner)
     for labels in levels(D, owner):
-        score = silhouette(D, labels)
+        score = silhouette(D, labels, usual)
         if score > best:
             best, found = score, labels
     return _numbered(found)
+
+
+def usual_gap(D: Floats, owner: Ints) -> float:
+    """How far a cluster usually is from the nearest of another owner's: the median; 0 where there is no other.
+
+    >>> usual_gap(np.array([[0, 0.9, 0.1], [0.9, 0, 0.5], [0.1, 0.5, 0]]), np.array([0, 0, 1]))
+    0.1
+    """
+    nearest = np.where(owner[:, None] == owner, np.inf, D).min(axis=1, initial=np.inf)
+    return float(np.median(nearest)) if len(nearest) and np.isfinite(nearest).all() else 0.0
 
 
 def levels(D: Floats, owner: Ints) -> list[Ints]:
@@ -126,21 +142,25 @@ def levels(D: Floats, owner: Ints) -> list[Ints]:
         found.append(labels)
 
 
-def silhouette(D: Floats, labels: Ints) -> float:
-    """The mean silhouette on distances D within [0, 1]; singletons count 0, and where all are one, others lie at 1.
+def silhouette(D: Floats, labels: Ints, usual: float = 1.0) -> float:
+    """The mean silhouette on distances D within [0, 1]; where all are one cluster, others would lie at 1.
 
-    >>> silhouette(np.array([[0, 0.2, 0.8], [0.2, 0, 0.9], [0.8, 0.9, 0]]), np.array([0, 0, 1])).__round__(4)
-    0.5093
+    A cluster alone scores by how much farther than `usual` it is from its nearest, (d - usual) / d, or 0.
+
+    >>> D = np.array([[0, 0.2, 0.8], [0.2, 0, 0.9], [0.8, 0.9, 0]])
+    >>> round(silhouette(D, np.array([0, 0, 1])), 4), round(silhouette(D, np.array([0, 0, 1]), usual=0.2), 4)
+    (0.5093, 0.7642)
     """
     _, at = np.unique(labels, return_inverse=True)
     member = np.eye(at.max() + 1)[at]
     size = member.sum(axis=0)
     sums = D @ member
-    within = sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1)
+    within = np.where(size[at] > 1, sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1), usual)
     means = np.where(member > 0, np.inf, sums / size)
     nearest = means.min(axis=1) if len(size) > 1 else np.ones(len(D))
     widest = np.maximum(np.maximum(within, nearest), np.finfo(float).tiny)
-    return float(np.where(size[at] > 1, (nearest - within) / widest, 0.0).mean())
+    score = (nearest - within) / widest
+    return float(np.where(size[at] > 1, score, np.maximum(score, 0.0)).mean())
 
 
 def linked(percentiles: Floats, owner: Ints, theta: float = THETA) -> Ints:

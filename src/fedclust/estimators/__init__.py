@@ -7,16 +7,19 @@ from fedclust.core.errors import DataError
 from fedclust.estimators.base import FederatedEstimator, read_model
 from fedclust.estimators.cmeans import CMeans, FuzzyCMeans
 from fedclust.estimators.continual import FCAC
+from fedclust.estimators.deep import DEC, FedCRef
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.estimators.oneshot import MUFC, KFed
 from fedclust.estimators.variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 
 __all__ = [
+    "DEC",
     "FCAC",
     "METHODS",
     "MUFC",
     "AveragedFuzzyCMeans",
     "CMeans",
+    "FedCRef",
     "FederatedEstimator",
     "FuzzyCMeans",
     "GaussianMixture",
@@ -36,11 +39,13 @@ METHODS: dict[str, type[FederatedEstimator]] = {
     "mufc": MUFC,
 }
 
+DEEP: tuple[type[FederatedEstimator], ...] = (FedCRef, DEC)  # not for studies: they have no centres to report
+
 
 def load(path: str | Path) -> Any:
     """A fitted estimator that `save` wrote."""
     document = read_model(path)
-    kinds = {kind.__name__: kind for kind in METHODS.values()}
+    kinds = {kind.__name__: kind for kind in (*METHODS.values(), *DEEP)}
     if document.get("class") not in kinds:
         raise DataError(f"{path} holds a {document.get('class')}, which this version does not know; update fedclust")
     return kinds[document["class"]].restore(document)

@@ -1,0 +1,225 @@
+"""Deep embedded clustering: an encoder learns to reconstruct, then is pulled to the clusters that k-means finds in it.
+
+    pretraining   layer by layer as denoising autoencoders (20% of the inputs dropped), then all layers together
+    clusters      q_ij ~ 1 / (1 + |z_i - mu_j|^2), rows sum to 1;  p_ij ~ q_ij^2 / sum_i q_ij, rows sum to 1
+    refinement    KL(P || Q) by stochastic gradient; P is found anew from all rows every `refresh` steps; stop where
+                  fewer than .1% of the rows changed their cluster since the last time
+
+Paper: Xie, Girshick and Farhadi, "Unsupervised deep embedding for clustering analysis" (2016). Numbers of steps are
+parameters, `PUBLISHED` has the paper's. Pretraining begins from Glorot's weights and descends by Adam: the paper's
+tiny weights and its rates need its very many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.algorithms.autoencoder import torch_
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.types import Array, Floats, Ints
+
+ENCODER = (500, 500, 2000, 10)
+MOMENTUM = 0.9
+AT_ONCE = 4096  # rows that are encoded together
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How many steps of which size; a step is one batch."""
+
+    layer_steps: int = 500
+    fine_steps: int = 2_000
+    batch: int = 256
+    pretrain_rate: float = 1e-3
+    dropped: float = 0.2
+    rate: float = 0.01
+    refresh: int = 140
+    tolerance: float = 0.001
+    steps: int = 20_000
+    restarts: int = 20
+
+
+PUBLISHED = Schedule(layer_steps=50_000, fine_steps=100_000)
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A fitted encoder, layer after layer, with its clusters."""
+
+    layers: tuple[NDArray[np.float32], ...]  # matrix, bias, matrix, bias, ...
+    scale: float
+    centers: NDArray[np.float32]
+    labels: Ints
+    steps: int  # of refinement
+    settled: bool
+
+    def encode(self, rows: Array) -> NDArray[np.float32]:
+        """Where rows lie in the code."""
+        z = np.asarray(rows, np.float32) * np.float32(self.scale)
+        for at in range(0, len(self.layers), 2):
+            z = z @ self.layers[at] + self.layers[at + 1]
+            if at + 2 < len(self.layers):
+                z = np.maximum(z, 0)
+        return z
+
+    def memberships(self, rows: Array) -> Floats:
+        """The degree to which each row belongs to each cluster (rows, clusters)."""
+        return soft(self.encode(rows), self.centers)
+
+
+def soft(codes: Array, centers: Array) -> Floats:
+    """Student's t similarities of codes to centres, each row summing to 1.
+
+    >>> soft(np.array([[0.0]]), np.array([[0.0], [1.0]])).round(4).tolist()
+    [[0.6667, 0.3333]]
+    """
+    near = 1.0 / (1.0 + ((codes[:, None].astype(np.float64) - centers[None]) ** 2).sum(axis=2))
+    return np.asarray(near / near.sum(axis=1, keepdims=True), np.float64)
+
+
+def target(q: Floats) -> Floats:
+    """The sharpened memberships that refinement aims at.
+
+    >>> target(np.array([[0.8, 0.2], [0.4, 0.6]])).round(4).tolist()
+    [[0.9143, 0.0857], [0.2286, 0.7714]]
+    """
+    weight = q**2 / q.sum(axis=0)
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True), np.float64)
+
+
+def fit(
+    rows: Array,
+    clusters: int,
+    *,
+    seed: int = 0,
+    how: Schedule | None = None,
+    encoder: Sequence[int] = ENCODER,
+    device: str = "cpu",
+) -> Embedding:
+    """Cluster rows; the encoder's layers are d-500-500-2000-10 unless said otherwise."""
+    if not 1 <= clusters <= len(rows):
+        raise DataError(f"{len(rows)} rows cannot make {clusters} clusters; ask for 1 to {len(rows)}")
+    return _Fit(rows, seed, how or Schedule(), encoder, device).clusters(clusters)
+
+
+class _Fit:
+    """One run: the rows on a device, the layers being trained, a stream of batches."""
+
+    def __init__(self, rows: Array, seed: int, how: Schedule, encoder: Sequence[int], device: str) -> None:
+        self.torch = torch_()
+        if device.startswith("cuda") and not self.torch.cuda.is_available():
+            raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
+        self.device, self.how, self.seed = device, how, seed
+        self.rng = np.random.default_rng(seed)
+        square = float((np.asarray(rows, np.float64) ** 2).mean()) if len(rows) else 1.0
+        self.scale = float(1.0 / np.sqrt(square)) if square > 0 else 1.0  # so that |x|^2 / d is about 1
+        self.X = self.torch.as_tensor(np.asarray(rows, np.float32) * np.float32(self.scale), device=device)
+        sizes = (self.X.shape[1], *encoder)
+        self.down = [self._layer(a, b) for a, b in pairwise(sizes)]
+        self.up = [self._layer(b, a) for a, b in pairwise(sizes)]
+
+    def clusters(self, count: int) -> Embedding:
+        self._pretrain()
+        codes = self._codes()
+        from sklearn.cluster import KMeans  # noqa: PLC0415 slow to import
+
+        start = KMeans(count, n_init=self.how.restarts, random_state=self.seed).fit(codes)
+        centers = self.torch.tensor(start.cluster_centers_, dtype=self.torch.float32, device=self.device)
+        labels, steps, settled = self._refine(centers.requires_grad_())
+        layers = tuple(part.detach().cpu().numpy() for layer in self.down for part in layer)
+        return Embedding(layers, self.scale, centers.detach().cpu().numpy(), labels, steps, settled)
+
+    def _layer(self, a: int, b: int) -> list[Any]:
+        reach = np.sqrt(6.0 / (a + b))
+        matrix = self.torch.tensor(
+            self.rng.uniform(-reach, reach, (a, b)), dtype=self.torch.float32, device=self.device
+        )
+        return [matrix.requires_grad_(), self.torch.zeros(b, device=self.device, requires_grad=True)]
+
+    def _batches(self, count: int) -> Any:
+        """Batches of row numbers, all rows in a new order each time around."""
+        size = min(self.how.batch, len(self.X))
+        order, at = self.rng.permutation(len(self.X)), 0
+        for _ in range(count):
+            if at + size > len(order):
+                order, at = self.rng.permutation(len(self.X)), 0
+            yield self.torch.as_tensor(order[at : at + size], device=self.device)
+            at += size
+
+    def _pretrain(self) -> None:
+        """Each layer learns to repair the output of those below it; then all learn together, without noise."""
+        inputs = self.X
+        for number, (down, up) in enumerate(zip(self.down, self.up, strict=True)):
+            last, first = number == len(self.down) - 1, number == 0
+            adam = self.torch.optim.Adam([*down, *up], lr=self.how.pretrain_rate)
+            for rows in self._batches(self.how.layer_steps):
+                x = inputs[rows]
+                code = self._apply(down, self._noisy(x), linear=last)
+                back = self._apply(up, code if last else self._noisy(code), linear=first)
+                self._descend(adam, ((back - x) ** 2).mean())
+            with self.torch.no_grad():
+                inputs = self._apply(down, inputs, linear=last)
+        adam = self.torch.optim.Adam([p for pair in (*self.down, *self.up) for p in pair], lr=self.how.pretrain_rate)
+        for rows in self._batches(self.how.fine_steps):
+            x = self.X[rows]
+            self._descend(adam, ((self._decoded(self._encoded(x)) - x) ** 2).mean())
+
+    def _refine(self, centers: Any) -> tuple[Ints, int, bool]:
+        """Descend KL(P || Q); clusters, steps, and whether they had settled."""
+        torch, how = self.torch, self.how
+        parameters = [centers, *(p for layer in self.down for p in layer)]
+        descent = torch.optim.SGD(parameters, lr=how.rate, momentum=MOMENTUM)
+        labels = self._labels(centers)
+        for done in range(0, how.steps, how.refresh):
+            q = soft(self._codes(), centers.detach().cpu().numpy())
+            now = np.asarray(q.argmax(axis=1), np.int64)
+            # The first look is at k-means' own clusters; only from the second on has anything had time to change.
+            if done and (now != labels).mean() < how.tolerance:
+                return now, done, True
+            labels = now
+            aim = torch.tensor(target(q), dtype=torch.float32, device=self.device)
+            for rows in self._batches(min(how.refresh, how.steps - done)):
+                z = self._encoded(self.X[rows])
+                near = 1.0 / (1.0 + ((z[:, None] - centers[None]) ** 2).sum(dim=2))
+                logs = torch.log(near / near.sum(dim=1, keepdim=True))
+                p = aim[rows]
+                self._descend(descent, (p * (torch.log(p.clamp(min=1e-12)) - logs)).sum(dim=1).mean())
+        return self._labels(centers), how.steps, False
+
+    def _labels(self, centers: Any) -> Ints:
+        return np.asarray(soft(self._codes(), centers.detach().cpu().numpy()).argmax(axis=1), np.int64)
+
+    def _descend(self, optimiser: Any, loss: Any) -> None:
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+
+    def _noisy(self, x: Any) -> Any:
+        """Dropout by a mask from the run's own stream."""
+        kept = self.rng.random(tuple(x.shape), np.float32) >= self.how.dropped
+        return x * self.torch.as_tensor(kept, device=self.device) / (1.0 - self.how.dropped)
+
+    def _apply(self, layer: list[Any], x: Any, *, linear: bool) -> Any:
+        z = self.torch.addmm(layer[1], x, layer[0])
+        return z if linear else self.torch.relu(z)
+
+    def _encoded(self, x: Any) -> Any:
+        for number, layer in enumerate(self.down, start=1):
+            x = self._apply(layer, x, linear=number == len(self.down))
+        return x
+
+    def _decoded(self, z: Any) -> Any:
+        for number in range(len(self.up) - 1, -1, -1):
+            z = self._apply(self.up[number], z, linear=number == 0)
+        return z
+
+    def _codes(self) -> Array:
+        with self.torch.no_grad():
+            parts = [self._encoded(self.X[at : at + AT_ONCE]) for at in range(0, len(self.X), AT_ONCE)]
+            return np.asarray(self.torch.cat(parts).cpu().numpy())
