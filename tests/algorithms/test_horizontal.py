@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import fedclust as fc
 from fedclust.algorithms.horizontal import moments, question
+from fedclust.algorithms.model import Moved, Notes
+from fedclust.algorithms.reseeding import TRIES, NewPlaces
 from fedclust.core.protocol import alone
 from fedclust.core.site import View
 from fedclust.preprocessing import standardise
@@ -72,6 +75,67 @@ def test_an_empty_cluster_is_seeded_anew_and_said():
     assert any("empty" in note for note in model.notes_)
     again = fc.CMeans(3, start=[[0.5], [10.5], [500.0]]).fit(X)
     assert np.array_equal(model.cluster_centers_, again.cluster_centers_)
+
+
+def two_groups():
+    rng = np.random.default_rng(0)
+    return np.abs(np.concatenate([rng.normal(size=(50, 2)), rng.normal(size=(50, 2)) + 10]))
+
+
+@pytest.mark.parametrize("missing", ["refuse", "partial"])
+def test_a_start_far_from_all_rows_still_finds_both_groups(missing):
+    model = fc.CMeans(2, start=[[5.0, 5], [1000, 1000]], missing=missing).fit(two_groups())
+    assert model.cluster_sizes_.tolist() == [50, 50]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_cluster_ends_empty_in_a_box_far_wider_than_the_rows(seed):
+    X = two_groups()
+    made = fc.CMeans(2 + seed % 4, start="box", bounds=[(0, 1000)] * 2, random_state=seed)
+    pooled = made.fit(X)
+    assert (pooled.cluster_sizes_ > 0).all()
+    spread = clone(made).fit(fc.Federation.local({"a": X[:7], "b": X[7:60], "c": X[60:]}))
+    assert np.array_equal(spread.cluster_centers_, pooled.cluster_centers_)
+    assert spread.history_ == pooled.history_
+
+
+@pytest.mark.parametrize("kind", ["many columns", "skewed", "outlier", "line"])
+def test_an_empty_cluster_wins_rows_of_any_shape(kind):
+    rng = np.random.default_rng(1)
+    X = {
+        "many columns": rng.normal(size=(200, 64)),
+        "skewed": np.exp(2 * rng.normal(size=(300, 3))),
+        "outlier": np.r_[rng.normal(size=(100, 2)), [[1e6, 1e6]]],
+        "line": np.outer(rng.normal(size=100), np.ones(30)),
+    }[kind]
+    start = np.r_[X.mean(axis=0)[None], np.full((3, X.shape[1]), 1e8)]
+    for seed in range(5):
+        assert (fc.CMeans(4, start=start, random_state=seed).fit(X).cluster_sizes_ > 0).all()
+
+
+def test_clusters_that_no_row_is_left_for_stay_empty_and_are_told():
+    model = fc.CMeans(3, start=[[0.0], [8.0], [50.0]]).fit(np.repeat([[0.0], [8.0]], 10, axis=0))
+    assert model.cluster_sizes_.tolist() == [10, 10, 0]
+    assert model.n_rounds_ == 1
+    assert "Clusters without rows at the end: 1. Ask for fewer, or begin elsewhere." in model.notes_
+
+
+def test_a_new_place_by_hand():
+    # Rows at 0 and 4: mean 2, objective 2 * 2^2, so spread 2; the new centre lies that far off, then half as far.
+    places = NewPlaces(np.random.default_rng(0), Notes())
+    moved = Moved(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
+    for step in (2.0, 1.0, 0.5):
+        target, anew = places.fill(moved, np.array([[2.0], [99.0]]), 1)
+        assert anew
+        assert (target[0, 0], abs(target[1, 0] - 2)) == (2, step)
+
+
+def test_places_run_out():
+    places = NewPlaces(np.random.default_rng(0), Notes())
+    moved = Moved(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
+    found = [places.fill(moved, np.array([[2.0], [99.0]]), 1) for _ in range(TRIES + 1)]
+    assert [anew for _, anew in found] == [True] * TRIES + [False]
+    assert found[-1][0].tolist() == [[2], [99]]
 
 
 def test_singletons_are_hidden_only_under_the_papers_rule_and_said():

@@ -99,6 +99,24 @@ def test_an_empty_cluster_is_put_on_a_far_row():
     assert any("empty" in note for note in model.notes_)
 
 
+def test_empty_clusters_go_to_rows_of_their_own():
+    # Three equal rows lie off the filled centre; after one empty cluster took them, no row is left for the other.
+    X = np.array([[0.0, 0.0]] * 30 + [[9.0, 9.0]] * 3)
+    for seed in range(10):
+        start = [[0.0, 0.0], [700.0, 0.0], [0.0, 700.0]]
+        model = fc.CMeans(3, start=start, random_state=seed, max_rounds=20).fit(columns(X, [0], [1]))
+        assert model.cluster_sizes_.tolist()[0] == 30
+        assert model.n_rounds_ < 20
+        assert "Clusters without rows at the end: 1. Ask for fewer, or begin elsewhere." in model.notes_
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_cluster_ends_empty_in_a_box_far_wider_than_the_rows(seed):
+    fed = columns(np.abs(table(width=2)), [0], [1])
+    model = fc.CMeans(4, start="box", bounds=[(0, 1000)] * 2, random_state=seed).fit(fed)
+    assert (model.cluster_sizes_ > 0).all()
+
+
 @pytest.mark.parametrize("m", [1.1, 1.3])
 def test_a_far_centre_keeps_its_digits(m):
     X = table()

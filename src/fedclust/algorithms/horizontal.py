@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Moved, Notes, Round, frobenius
+from fedclust.algorithms.reseeding import NewPlaces
 from fedclust.core.protocol import Protocol, handler, heard, report, tallied
 from fedclust.core.release import ROW_BITS, ROWS, Release, additive, together
 from fedclust.core.ring import Exact, power_above
@@ -143,6 +144,7 @@ def fit(
     `moved_by` is another way to ask for the sums of one round, as rows with gaps need.
     """
     centers, history, notes = start, list[Round](), Notes()
+    places = NewPlaces(rng, notes)
     likely: int | None = None  # the objective never rises, so its last value bounds what a row can add to the next
 
     def sweep(among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
@@ -154,16 +156,17 @@ def fit(
     for number in range(1, max_rounds + 1):
         moved = yield from sweep(_some(parties, participation, rng))
         notes.suppressed(number, moved)
-        target = _reseed(moved, centers, rng, notes, number)
+        target, anew = places.fill(moved, centers, number)
         shift = frobenius(target - centers)
         steady = participation >= 1 and target is moved.centers and moved.whole
         likely = power_above(moved.objective) + 1 if steady and moved.objective > 0 else None
         centers = target
         history.append(Round(number, shift, moved.objective))
         yield from report(round=number, shift=shift, objective=moved.objective)
-        if tol is not None and shift < tol:
+        if tol is not None and shift < tol and not anew:
             break
     closing = yield from sweep(None)
+    notes.left_empty(int((closing.mass <= 0).sum()))
     if participation < 1:
         notes.partial(participation, frobenius(np.where(closing.mass[:, None] > 0, closing.centers, centers) - centers))
     return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes.sentences()))
@@ -208,19 +211,6 @@ def deeper(mass: Floats, shifts: Units) -> Units | None:
     # A mass is at least each of its terms: a unit this fine still holds them.
     gain = np.where(mass > 0, -np.frexp(np.where(mass > 0, relative, 1.0))[1], BITS - 1)
     return np.where(again, shifts + gain, shifts).astype(np.int32)
-
-
-def _reseed(moved: Moved, centers: Floats, rng: np.random.Generator, notes: Notes, number: int) -> Floats:
-    """An empty cluster gets a new centre, uniform in the box that the other centres span."""
-    empty = np.flatnonzero(moved.mass <= 0)
-    if not len(empty):
-        return moved.centers
-    filled = moved.centers[moved.mass > 0] if len(empty) < len(centers) else centers
-    low, high = filled.min(axis=0), filled.max(axis=0)
-    target = moved.centers.copy()
-    target[empty] = low + (high - low) * rng.random((len(empty), centers.shape[1]))
-    notes.reseeded(number, len(empty))
-    return target
 
 
 def _some(parties: Sequence[PartyId], participation: float, rng: np.random.Generator) -> tuple[PartyId, ...] | None:

@@ -60,6 +60,10 @@ class Notes:
     def reseeded(self, number: int, clusters: int) -> None:
         self.empty += [number] * clusters
 
+    def left_empty(self, clusters: int) -> None:
+        if clusters:
+            self.others.append(f"Clusters without rows at the end: {clusters}. Ask for fewer, or begin elsewhere.")
+
     def partial(self, participation: float, shift: float) -> None:
         self.others.append(
             f"Not lossless: a random {participation:.0%} of the parties took part in each round; "

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Notes, Round
+from fedclust.algorithms.reseeding import drawn, rows_of_their_own
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Keep, Protocol, alone, each, each_to, handler, report, total
 from fedclust.core.release import ROWS, Done, Release, additive, shown
@@ -222,17 +223,19 @@ def fit(
     before = yield from squared(table, n_clusters)
     for number in range(1, max_rounds + 1):
         weights = _weights(before, m)
-        yield from _weigh(weights, _empty(weights, before, rng, notes, number))
+        reseed = rows_of_their_own(weights, before, rng, notes, number)
+        yield from _weigh(weights, reseed)
         d2 = yield from squared(table, n_clusters)
         shift = math.sqrt(_sum((np.sqrt(d2) - np.sqrt(before)) ** 2))
         objective = _sum(weights * before)
         before = d2
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
-        if tol is not None and shift < tol:
+        if tol is not None and shift < tol and (reseed < 0).all():
             break
     weights = _weights(before, m)
     mass = np.array([_sum(w) for w in weights])
+    notes.left_empty(int((mass <= 0).sum()))
     nowhere = np.empty((n_clusters, 0))  # no one holds whole centres
     fitted = Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences()))
     return Settled(fitted, before, begun, (yield from each(reveal, Hello())) if show else None)
@@ -290,15 +293,8 @@ def _plus_plus(table: Table, n_clusters: int, rng: np.random.Generator) -> Proto
     while len(chosen) < n_clusters:
         yield from each(place, Place(rows=np.array(chosen[-1:])))
         nearest = np.minimum(nearest, (yield from squared(table, 1))[0])
-        chosen.append(_draw(nearest, rng))
+        chosen.append(drawn(nearest, rng))
     return np.array(chosen)
-
-
-def _draw(weights: Floats, rng: np.random.Generator) -> int:
-    mass = np.cumsum(weights)
-    if mass[-1] <= 0:
-        return int(rng.integers(len(weights)))
-    return min(int(np.searchsorted(mass, rng.random() * mass[-1], side="right")), len(weights) - 1)
 
 
 def _weigh(weights: Floats, reseed: Ints) -> Protocol[None]:
@@ -320,15 +316,6 @@ def _weights(d2: Floats, m: float) -> Floats:
     if m != 1:
         return fcm.weights(d2, m)
     return np.asarray(cmeans.labels_from(d2)[None, :] == np.arange(len(d2))[:, None], np.float64)
-
-
-def _empty(weights: Floats, d2: Floats, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
-    """For each cluster without mass the row it is put on, far rows first; -1 for the others."""
-    rows = np.full(len(weights), -1, np.int64)
-    for cluster in np.flatnonzero(weights.sum(axis=1) <= 0):
-        rows[cluster] = _draw(d2.min(axis=0), rng)
-        notes.reseeded(number, 1)
-    return rows
 
 
 def _sum(values: Floats) -> float:
