@@ -73,8 +73,9 @@ def populate(
     used = dict.fromkeys(names, common)
     found = Population({}, {}, {})
     digits = max(2, len(str(sites)))
-    for number in range(1, sites + 1):
-        mine = np.sort(rng.choice(names, int(rng.integers(low, high + 1)), replace=False))
+    # All classes are dealt before any row: who holds what depends on the seed, not on the number of rows.
+    held = [np.sort(rng.choice(names, int(rng.integers(low, high + 1)), replace=False)) for _ in range(sites)]
+    for number, mine in enumerate(held, start=1):
         parts = []
         for name in mine:
             stop = used[name] + per_class - common
@@ -90,6 +91,27 @@ def populate(
         found.classes[party] = np.asarray(y[found.rows[party]], np.int64)
         found.start[party] = spoilt(np.repeat(np.arange(len(mine)), per_class), len(mine), dirt, rng)
     return found
+
+
+def affordable(y: npt.ArrayLike, sites: int = 25, *, overlap: float = 0.0, seed: int = 0, most: int = 500) -> int:
+    """The most rows per class, up to `most`, that `populate` can give for this seed without running out.
+
+    >>> affordable(np.arange(60) % 3, sites=4, seed=0)
+    5
+    """
+    y = np.asarray(y)
+    have = dict(zip(*np.unique(y, return_counts=True), strict=True))
+    one = populate(y, sites, per_class=1, seed=seed)
+    holders: dict[int, int] = {}
+    for own in one.classes.values():
+        for label in np.unique(own).tolist():
+            holders[label] = holders.get(label, 0) + 1
+    fits = [
+        size
+        for size in range(1, most + 1)
+        if all(round(overlap * size) + n * (size - round(overlap * size)) <= have[c] for c, n in holders.items())
+    ]
+    return max(fits, default=0)
 
 
 def spoilt(labels: Ints, clusters: int, dirt: float, rng: np.random.Generator) -> Ints:
