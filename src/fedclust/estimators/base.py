@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.core.drive import Absence
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.errors import DataError, StudyError
+from fedclust.core.errors import DataError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
+from fedclust.estimators.checking import require as require  # noqa: PLC0414 subclasses find it here
+from fedclust.estimators.checking import seed_of
 from fedclust.federation import Federation
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Column, plain_schema, schema_from
@@ -31,7 +32,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
-    random_state: int | None
+    random_state: Any
     tol: float | None
     notes_: list[str]
     columns_: tuple[str, ...]
@@ -46,10 +47,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
         self.schema_ = plain_schema(X.schema)
-        require(
-            self.random_state is None or self.random_state >= 0, "random_state must be a number of at least 0, or None"
-        )
-        self.seed_ = secrets.randbits(31) if self.random_state is None else int(self.random_state)
+        self.seed_ = seed_of(self.random_state)
         result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL), missing=self._missing)
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *self.notes_]
@@ -82,11 +80,14 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def document(self) -> dict[str, Any]:
         """The fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
+        given = self.get_params(deep=False)
+        if isinstance(given.get("random_state"), (np.random.RandomState, np.random.Generator)):
+            given["random_state"] = self.seed_  # what it stood for
         return {
             "format": FORMAT,
             "version": VERSION,
             "class": type(self).__name__,
-            "parameters": {name: _plain(value) for name, value in self.get_params(deep=False).items()},
+            "parameters": {name: _plain(value) for name, value in given.items()},
             "fitted": {name: _plain(getattr(self, name)) for name in self._fitted()},
         }
 
@@ -122,6 +123,8 @@ def read_model(path: str | Path) -> dict[str, Any]:
         document = json.loads(Path(path).read_text())
     except FileNotFoundError:
         raise DataError(f"there is no model at {path}") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; name the model in it, such as {Path(path) / 'model.json'}") from None
     except (ValueError, UnicodeDecodeError):
         raise DataError(f"{path} is not a saved model") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -129,12 +132,6 @@ def read_model(path: str | Path) -> dict[str, Any]:
     if document.get("version") != VERSION:
         raise DataError(f"{path} has format {document.get('version')}, this version reads {VERSION}; update fedclust")
     return document
-
-
-def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
-    """A parameter must make sense; else the sentence says what to do."""
-    if not condition:
-        raise StudyError(sentence)
 
 
 def _absent(absences: Sequence[Absence]) -> list[str]:

@@ -14,8 +14,9 @@ from fedclust.core.errors import DataError
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Floats, PartyId
+from fedclust.estimators import remarks
 from fedclust.estimators.assigning import Assigning, FuzzyAssigning
-from fedclust.estimators.base import require
+from fedclust.estimators.checking import is_quorum, number, require, some, whole
 from fedclust.estimators.streaming import Streaming
 from fedclust.federation import LARGEST, Federation, box_of
 from fedclust.kernels import cmeans
@@ -71,7 +72,7 @@ class _Lossless(Assigning):
         width, missing, box = len(fed.columns), self._missing, box_of(self.bounds, len(fed.columns))
         if fed.declared:
             yield from schema.agree(fed.declared, missing)
-        self._enough((yield from limits.count(width, missing)))
+        self._enough(some((yield from limits.count(width, missing)), missing))
         gaps = yield from told(fed.columns, missing)
         view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
         if self.scale == "standardise":
@@ -123,7 +124,7 @@ class _Lossless(Assigning):
         drawn = given is None and self.start == "box"
         places = vertical.box_places(fed.places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from vertical.agree(fed.places, how, places)
-        self._enough(table.rows)
+        self._enough(some(table.rows, self._missing))
         return (
             yield from vertical.fit(
                 table,
@@ -159,11 +160,7 @@ class _Lossless(Assigning):
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": r.objective} for r in fitted.history]
         self.cluster_sizes_ = fitted.mass
         self.ids_ = fed.ids
-        self.notes_ = [*fitted.notes, *_constant(fed, self._missing)]
-        if self.tol is not None and fitted.history and not fitted.history[-1].shift < self.tol:
-            self.notes_.append(
-                f"Stopped after {self.max_rounds} rounds, before the centres moved by less than {self.tol:g}."
-            )
+        self.notes_ = [*fitted.notes, *remarks.constant(fed, self._missing), *self._ending(fed, result)]
         if isinstance(result, vertical.Settled):
             self.labels_ = cmeans.labels_from(result.d2).astype(np.int32)
             self._assemble(fed, result)
@@ -177,6 +174,9 @@ class _Lossless(Assigning):
                 whole = view.missing == "refuse"
                 blocks = [held.blocks(view) if whole else self._looked_at(held) for held in fed.holdings.values()]
                 self.labels_ = np.concatenate([self._labels(block) for own in blocks for block in own])
+
+    def _ending(self, fed: Federation, result: tuple[Fitted, View] | vertical.Settled) -> list[str]:
+        return remarks.ending(self.tol, self.max_rounds, fed.columns, result)
 
     def _assemble(self, fed: Federation, settled: vertical.Settled) -> None:
         """Put the slices of a column split together, where the parties showed them."""
@@ -207,23 +207,29 @@ class _Lossless(Assigning):
 
     def _check(self, fed: Federation) -> None:
         require(
-            _whole(self.n_clusters) and self.n_clusters >= 1,
-            f"n_clusters is {self.n_clusters}; it must be a whole number of at least 1",
+            whole(self.n_clusters) and self.n_clusters >= 1,
+            f"n_clusters is {self.n_clusters!r}; it must be a whole number of at least 1",
         )
         require(
-            _whole(self.max_rounds) and self.max_rounds >= 1, f"max_rounds is {self.max_rounds}; it must be at least 1"
+            whole(self.max_rounds) and self.max_rounds >= 1,
+            f"max_rounds is {self.max_rounds!r}; it must be a whole number of at least 1",
         )
         require(
-            self.tol is None or self.tol >= 0, f"tol is {self.tol}; it must be at least 0, or None to never stop early"
+            self.tol is None or (number(self.tol) and self.tol >= 0),
+            f"tol is {self.tol!r}; it must be a number of at least 0, or None to never stop early",
         )
         require(
             not isinstance(self.start, str) or self.start in STARTS,
             f"start is '{self.start}'; choose one of {', '.join(STARTS)}, or give centres",
         )
-        require(0 < self.participation <= 1, f"participation is {self.participation}; it must be above 0 and at most 1")
         require(
-            _is_quorum(self.quorum), f"quorum is {self.quorum!r}; choose 'all', a number of parties, or a share above 0"
+            number(self.participation) and 0 < self.participation <= 1,
+            f"participation is {self.participation!r}; it must be a number above 0 and at most 1",
         )
+        require(
+            is_quorum(self.quorum), f"quorum is {self.quorum!r}; choose 'all', a number of parties, or a share above 0"
+        )
+        self._m  # noqa: B018 says what is wrong with a fuzziness before anything is asked
         require(self.scale in SCALES, f"scale is '{self.scale}'; choose one of {', '.join(SCALES)}")
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
@@ -355,8 +361,8 @@ class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
     @property
     def _m(self) -> float:  # type: ignore[override]
         require(
-            1 < self.m <= MOST_FUZZY,
-            f"m is {self.m}; fuzziness must be above 1 (use CMeans for hard clusters) and at most {MOST_FUZZY}",
+            number(self.m) and 1 < self.m <= MOST_FUZZY,
+            f"m is {self.m!r}; fuzziness must be above 1 (use CMeans for hard clusters) and at most {MOST_FUZZY}",
         )
         return float(self.m)
 
@@ -371,27 +377,3 @@ def _joined(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:
 
 def _positive(width: Floats) -> Floats:
     return np.where(width > 0, width, 1.0)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def _is_quorum(value: Any) -> bool:
-    if isinstance(value, str):
-        return value == ALL
-    return (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
-
-
-def _constant(fed: Federation, missing: str) -> list[str]:
-    """Columns that hold one value everywhere, as far as this process can see."""
-    surveys = [(h.source.columns, h.under(missing)) for h in fed.holdings.values()]
-    names = {name for own, _ in surveys for name in own}
-    for own, found in surveys:
-        names -= {name for name in own if name not in found.constant}
-    same = [
-        name
-        for name in fed.columns
-        if name in names and len({float(s.lo[o.index(name)]) for o, s in surveys if name in o}) == 1
-    ]
-    return [f"Constant, so without influence: {', '.join(same)}."] if same else []

@@ -15,7 +15,7 @@ from fedclust.algorithms.model import Fitted
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Array, Floats
-from fedclust.estimators.base import require
+from fedclust.estimators.checking import require, whole
 from fedclust.estimators.cmeans import _Lossless
 from fedclust.federation import Federation
 from fedclust.kernels import elementary
@@ -112,8 +112,8 @@ class GaussianMixture(_Lossless):
 
     def _check(self, fed: Federation) -> None:
         require(
-            isinstance(self.n_components, (int, np.integer)) and self.n_components >= 1,
-            f"n_components is {self.n_components}; it must be a whole number of at least 1",
+            whole(self.n_components) and self.n_components >= 1,
+            f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
         )
         require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
         require(fed.split == "rows", "a Gaussian mixture needs whole rows; over a column split use FuzzyCMeans")
@@ -151,9 +151,10 @@ class GaussianMixture(_Lossless):
         self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
         self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
         super()._keep(fed, (fitted, frame.view))
-        # What the base says about centres that still moved is not this method's stop.
-        self.notes_ = [note for note in self.notes_ if "before the centres moved" not in note]
         self.objective_ = -self.log_likelihood_
+
+    def _ending(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
+        return []  # the stop is one of likelihoods, which `_told` speaks of
 
     def predict_proba(self, X: Any) -> Floats:
         """How likely each row comes from each component, rows by components; NaN for a row left out for its gaps."""

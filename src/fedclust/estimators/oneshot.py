@@ -12,7 +12,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Floats
-from fedclust.estimators.base import require
+from fedclust.estimators.checking import number, require, whole
 from fedclust.estimators.cmeans import _Lossless
 from fedclust.federation import Federation
 from fedclust.preprocessing import bounds as limits
@@ -47,8 +47,14 @@ class _OneShot(_Lossless):
         name = type(self).__name__
         require(fed.split == "rows", f"{name} needs whole rows; use CMeans where columns are split")
         require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
-        require(self._local >= 1, f"local_clusters is {self.local_clusters}; it must be at least 1, or None")
-        require(self.min_rows >= 2, f"min_rows is {self.min_rows}; a centre must stand for at least 2 rows")
+        require(
+            whole(self._local) and self._local >= 1,
+            f"local_clusters is {self.local_clusters!r}; it must be a whole number of at least 1, or None",
+        )
+        require(
+            whole(self.min_rows) and self.min_rows >= 2,
+            f"min_rows is {self.min_rows!r}; a centre must stand for at least 2 rows",
+        )
 
     def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View]]:
         view, box, gaps = yield from self._looked(fed)
@@ -157,7 +163,10 @@ class MUFC(_OneShot):
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
-        require(self.step is None or 1e-9 <= self.step <= 1, f"step is {self.step}; it must be above 0 and at most 1")
+        require(
+            self.step is None or (number(self.step) and 1e-9 <= self.step <= 1),
+            f"step is {self.step!r}; it must be a number above 0 and at most 1",
+        )
 
     def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
         rows = yield from limits.count(len(fed.columns), self._missing)

@@ -12,7 +12,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Floats
-from fedclust.estimators.base import require
+from fedclust.estimators.checking import number, require, whole
 from fedclust.estimators.cmeans import FuzzyCMeans
 from fedclust.federation import Federation
 
@@ -91,7 +91,10 @@ class AveragedFuzzyCMeans(_Lossy):
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         require(self.average in AVERAGES, f"average is '{self.average}'; choose one of {', '.join(AVERAGES)}")
-        require(self.local_tol > 0, f"local_tol is {self.local_tol}; it must be above 0")
+        require(
+            number(self.local_tol) and self.local_tol > 0,
+            f"local_tol is {self.local_tol!r}; it must be a number above 0",
+        )
 
     def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         return fcm_averaged.fit(
@@ -161,8 +164,11 @@ class GradientFuzzyCMeans(_Lossy):
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
-        require(np.isfinite(self.step) and self.step > 0, f"step is {self.step}; it must be above 0")
-        require(self.local_rounds >= 1, f"local_rounds is {self.local_rounds}; it must be at least 1")
+        require(number(self.step) and 0 < self.step < np.inf, f"step is {self.step!r}; it must be a number above 0")
+        require(
+            whole(self.local_rounds) and self.local_rounds >= 1,
+            f"local_rounds is {self.local_rounds!r}; it must be a whole number of at least 1",
+        )
 
     def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
         return fcm_gradient.fit(

@@ -1,0 +1,63 @@
+"""What a parameter may be, asked before anything is computed with it, so that no one meets a bare TypeError."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.protocol import ALL
+
+SEEDS = 1 << 32  # the papers' box start draws from a stream that takes no larger seed
+
+
+def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
+    """A parameter must make sense; else the sentence says what to do."""
+    if not condition:
+        raise StudyError(sentence)
+
+
+def whole(value: Any) -> bool:
+    """Whether a value is a whole number; True and "2" are none."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def number(value: Any) -> bool:
+    """Whether a value is a number that can be compared; NaN cannot."""
+    return whole(value) or (isinstance(value, (float, np.floating)) and not np.isnan(value))
+
+
+def is_quorum(value: Any) -> bool:
+    """Whether a value says how many parties must answer."""
+    if isinstance(value, str):
+        return value == ALL
+    return (whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
+
+
+def seed_of(given: Any) -> int:
+    """The seed that a `random_state` stands for; of NumPy's generators one is drawn, as scikit-learn does.
+
+    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    (7, True)
+    """
+    if given is None:
+        return secrets.randbits(31)
+    if isinstance(given, np.random.RandomState):
+        return int(given.randint(1 << 31, dtype=np.int64))
+    if isinstance(given, np.random.Generator):
+        return int(given.integers(1 << 31))
+    require(
+        whole(given) and 0 <= given < SEEDS,
+        f"random_state is {given!r}; it must be a whole number from 0 to {SEEDS - 1}, a generator of NumPy's, or None",
+    )
+    return int(given)
+
+
+def some(rows: int, missing: str) -> int:
+    """The number of rows that take part, if any does."""
+    if not rows:
+        none = "no site has a row" if missing == "refuse" else "no row is left, for each lacks values"
+        raise DataError(f"n_samples=0: {none}; give rows, or leave out columns that most of them lack")
+    return rows

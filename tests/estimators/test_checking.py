@@ -1,0 +1,101 @@
+"""Parameters that make no sense are met by a sentence, and what ends a run by one that fits."""
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.core.errors import FedclustError
+
+X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0, 0], [9, 9]], 20, axis=0)
+KINDS = {kind.__name__: kind for kind in (fc.CMeans, fc.FuzzyCMeans, fc.GaussianMixture, fc.KFed, fc.MUFC)}
+KINDS |= {kind.__name__: kind for kind in (fc.AveragedFuzzyCMeans, fc.GradientFuzzyCMeans)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter", "value"),
+    [
+        *[(kind, "random_state", value) for kind in KINDS for value in (-1, 1.5, "0", 2**40, True)],
+        *[("FuzzyCMeans", "tol", value) for value in ("x", float("nan"), -1, [1])],
+        *[("FuzzyCMeans", "m", value) for value in ("2", None, 1, float("nan"))],
+        *[("FuzzyCMeans", "n_clusters", value) for value in ("2", 2.0, True, 0, None)],
+        *[("CMeans", "participation", value) for value in ("1", None, 0)],
+        *[("CMeans", "max_rounds", value) for value in ("3", 1.5, True)],
+        *[("GaussianMixture", "n_components", value) for value in ("2", True, 1.5)],
+        *[("AveragedFuzzyCMeans", "local_tol", value) for value in ("x", 0)],
+        *[("GradientFuzzyCMeans", "step", value) for value in ("x", 0, float("inf"))],
+        *[("GradientFuzzyCMeans", "local_rounds", value) for value in ("x", 1.5, 0)],
+        *[("KFed", "local_clusters", value) for value in ("x", 1.5, 0)],
+        *[("MUFC", "min_rows", value) for value in ("x", 2.5, 1)],
+        *[("MUFC", "step", value) for value in ("x", 0)],
+    ],
+)
+def test_a_parameter_that_makes_no_sense_is_named_with_what_it_is(kind, parameter, value):
+    with pytest.raises(fc.StudyError) as refused:
+        KINDS[kind](**{parameter: value}).fit(X)
+    assert str(refused.value).startswith(f"{parameter} is {value!r}; ")
+
+
+@pytest.mark.parametrize("stream", [np.random.RandomState, np.random.default_rng])
+@pytest.mark.parametrize("start", ["box", "careful", "party"])
+def test_generators_of_numpy_are_drawn_from(stream, start, tmp_path):
+    first, second = (fc.CMeans(2, start=start, random_state=stream(5)).fit(X) for _ in range(2))
+    assert first.seed_ == second.seed_
+    again = fc.CMeans(2, start=start, random_state=first.seed_).fit(X)
+    assert np.array_equal(first.start_centers_, again.start_centers_)
+    shared = stream(5)
+    assert len({fc.CMeans(2, random_state=shared).fit(X).seed_ for _ in range(3)}) == 3
+    assert fc.load(first.save(tmp_path / "model.json")).random_state == first.seed_
+
+
+def test_the_largest_seed_suits_every_start():
+    for start in ("box", "careful", "party"):
+        assert fc.CMeans(2, start=start, random_state=2**32 - 1).fit(X).seed_ == 2**32 - 1
+
+
+def test_a_folder_is_no_model(tmp_path):
+    with pytest.raises(fc.DataError, match="is a folder; name the model in it"):
+        fc.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+def test_where_every_row_has_gaps_no_row_is_left(kind):
+    gappy = X.copy()
+    gappy[::2, 0], gappy[1::2, 1] = np.nan, np.nan
+    with pytest.raises(FedclustError, match="no row is left") as refused:
+        kind(2, missing="drop").fit(fc.Federation.local({"a": gappy[:20], "b": gappy[20:]}))
+    assert "fewer clusters" not in str(refused.value)
+
+
+def columns():
+    return fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
+
+
+def test_a_stop_over_columns_speaks_of_distances():
+    model = fc.FuzzyCMeans(2, max_rounds=1).fit(columns())
+    assert model.notes_ == ["Stopped after 1 rounds, before the distances changed by less than 1e-06."]
+    model = fc.FuzzyCMeans(2, max_rounds=1).fit(X)
+    assert model.notes_ == ["Stopped after 1 rounds, before the centres moved by less than 1e-06."]
+
+
+COARSE = "Stopped by tol = 1e-06, coarse for such small"
+
+
+@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+def test_a_tol_too_coarse_for_the_units_is_told(kind):
+    small = X * 1e-7
+    (note,) = kind(2, start="box").fit(small).notes_
+    assert note.startswith(f"{COARSE} values (x0, x1): set scale")
+    # The same far from zero, where only the centres tell.
+    (note,) = kind(2, start="box").fit(small + 1.0).notes_
+    assert note.startswith(f"{COARSE} distances between centres")
+    (note,) = kind(2, start="box").fit(X * [1.0, 1e-7]).notes_
+    assert note.startswith(f"{COARSE} values (x1):")
+    split = fc.Federation.local({"a": small[:, :1], "b": small[:, 1:]}, split="columns")
+    (note,) = kind(2, start="box").fit(split).notes_
+    assert note.startswith(f"{COARSE} distances:")
+
+
+@pytest.mark.parametrize("options", [{"scale": "standardise"}, {"tol": 1e-12}, {"tol": None, "max_rounds": 3}])
+def test_nothing_is_told_where_tol_suits_the_units(options):
+    assert fc.FuzzyCMeans(2, start="box", **options).fit(X * 1e-7).notes_ == []
+    assert fc.FuzzyCMeans(2, start="box").fit(np.c_[X, np.zeros(40)]).notes_ == ["Constant, so without influence: x2."]
