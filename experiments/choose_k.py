@@ -3,8 +3,8 @@
 
     python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE]
 
-Every set is a formula and a seed. Beds g2, motivational, mixtures, uneven, blobs are drawn; s-sets and real are read by
-name (set FEDCLUST_DATA). `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
+Every set is a formula and a seed. Beds s-sets and real are read by name (set FEDCLUST_DATA), the others are drawn.
+`--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
 """
 
 from __future__ import annotations
@@ -89,6 +89,16 @@ def uneven(quick: bool) -> Iterator[Case]:
         )
 
 
+def irrelevant(quick: bool) -> Iterator[Case]:
+    """Three Gaussians in two columns, 4 to 8 sd apart, and one to three columns that know nothing of them."""
+    rng = np.random.default_rng(SEED + 4)
+    for number in range(3 if quick else 24):
+        more, apart, rows = 1 + number % 3, float(rng.uniform(4, 8)), (300, 900)[number % 2]
+        X = fc.datasets.mixture(3, 2, rows, SEED + 900 + number, separation=apart).X
+        name = f"{more} of {2 + more} columns, {apart:.1f} apart, {rows} rows"
+        yield Case("irrelevant columns", name, 3, np.column_stack([X, rng.normal(size=(rows, more))]), "standardise")
+
+
 def blobs(quick: bool) -> Iterator[Case]:
     """No clusters: round and stretched Gaussians, uniform boxes and balls."""
     rng = np.random.default_rng(SEED + 2)
@@ -154,6 +164,7 @@ BEDS: dict[str, Callable[[bool], Iterator[Case]]] = {
     "s-sets": s_sets,
     "mixtures": mixtures,
     "uneven": uneven,
+    "irrelevant columns": irrelevant,
     "blobs": blobs,
     "tails": tails,
     "real": real,

@@ -149,7 +149,8 @@ def test_clusters_come_back_in_halves_and_pieces_of_a_gaussian_do_not():
         def then(frame):
             halved = yield from strength.halves(frame, k)
             crisp = yield from halved.strengths([k])
-            return crisp[0], (yield from halved.strength_of_mixture(k, family, tol=1e-6, max_rounds=20))
+            ((*_, whole),) = yield from select_centers.grow(frame, k)
+            return crisp[0], (yield from halved.strength_of_mixture(whole.centers, family, tol=1e-6, max_rounds=20))
 
         return then
 
@@ -407,7 +408,7 @@ def test_a_half_without_rows_has_no_strength():
     def script(frame):
         halved = yield from strength.halves(frame, 2)
         crisp = yield from halved.strengths([2])
-        mixed = yield from halved.strength_of_mixture(2, "EII", tol=1e-6, max_rounds=5)
+        mixed = yield from halved.strength_of_mixture(frame.view.points(X[[0, -1]]), "EII", tol=1e-6, max_rounds=5)
         return halved.empty, crisp[0], mixed
 
     assert framed(fc.Federation.local({"a": X}), script) == (True, 0.0, 0.0)
@@ -420,3 +421,37 @@ def test_more_clusters_than_rows_are_left_out():
     assert found.notes[0] == "There are 6 rows: K = 10 left out."
     with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
         chosen(X, [7, 10])
+
+
+# Columns that have nothing to do with the clusters
+
+
+def beside(seed, more=1):
+    """Three Gaussians in two columns beside columns that know nothing of them."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], 100, axis=0) + rng.normal(size=(300, 2))
+    return np.column_stack([X, rng.normal(size=(300, more))])
+
+
+@pytest.mark.parametrize("seed", [2, 5, 6, 11])
+def test_an_irrelevant_column_hides_no_clusters(seed):
+    found = fc.select_k(fc.CMeans(scale="standardise"), beside(seed), range(1, 6), restarts=1, stability=None)
+    assert (found.k, found.notes) == (3, [])
+
+
+def test_a_half_from_a_poor_start_is_given_the_means_of_the_whole():
+    # c-means cuts along the wide column; only from the true means does EM in a half find the true components
+    rng = np.random.default_rng(0)
+    X = np.repeat([[0.0, 0.0], [8.0, 0.0]], 150, axis=0) + rng.normal(size=(300, 2)) * [1.0, 40.0]
+    fed = fc.Federation.local({"a": X})
+
+    def script(means):
+        def then(frame):
+            halved = yield from strength.halves(frame, 2)
+            of = frame.view.points(np.array(means))
+            return (yield from halved.strength_of_mixture(of, "VVI", tol=1e-6, max_rounds=25))
+
+        return then
+
+    assert framed(fed, script([[0.0, 0.0], [8.0, 0.0]])) > 0.95
+    assert framed(fed, script([[4.0, -32.0], [4.0, 32.0]])) < 0.75

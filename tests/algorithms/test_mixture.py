@@ -287,3 +287,24 @@ def test_halves_are_decided_by_the_rows_themselves():
     assert sorted(map(tuple, np.concatenate(parts, axis=1).T)) == sorted(map(tuple, one.T))
     assert gaussians.half(x, 1, 6).shape != one.shape or not np.array_equal(gaussians.half(x, 1, 6), one)
     assert not np.array_equal(gaussians.half(x, 3, 5)[:, :20], one[:, :20])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_half_alone_has_scipys_likelihood_and_no_round_lowers_it(family):
+    X = rows(5)
+    fed = fc.Federation.local({"a": X[:120], "b": X[120:]})
+
+    def script():
+        frame = yield from mixture.frame((yield from bounds.agree(3)), full=True)
+        (sums,) = yield from mixture.sweep(frame, [mixture.nearest(np.zeros((1, 3)), part=1)])
+        of = yield from mixture.in_part(frame, 1, sums.mass[0])
+        starts = yield from mixture.start(of, [family], [frame.view.points(X[[0, 100]])], parts=[1])
+        (end,) = yield from mixture.climb(of, starts[0], tol=None, max_rounds=12, parts=[1])
+        return frame, end
+
+    frame, end = fed.run(script())[0]
+    half = gaussians.half(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
+    assert 80 < half.shape[1] < 130
+    assert end.log == pytest.approx(logsumexp(_scores(end.mixture, half.T), axis=1).sum(), rel=1e-12)
+    levels = [-step.objective for step in end.history] + [end.log]
+    assert (np.diff(levels) > -1e-9 * abs(end.log)).all()

@@ -261,12 +261,22 @@ class Products(Release):
     products: Exact = additive("sums of products of columns, for the covariance of all rows")
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Which rows to multiply column by column."""
+
+    view: View
+    reach: Units
+    seed: int
+    part: int = ALL
+
+
 @handler(releases=Products)
-def scatter(site: Site, ask: Sweep) -> Products:
-    """Sum x x^T over the rows, columns by columns."""
+def scatter(site: Site, ask: Spread) -> Products:
+    """Sum x x^T over the rows of a part, columns by columns."""
     unit = (ask.reach[:, None] + ask.reach[None, :] - BITS).astype(np.int32)
     sums = Sums.zeros((ask.reach - BITS).astype(np.int32), unit, 0)
     for block in site.blocks(ask.view):
-        x = within(np.asarray(block, np.float64), ask.reach)
+        x = half(within(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)
         exact.weighted(sums, x, x)
     return Products(Exact(sums.pull, unit))

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedclust.algorithms.gaussians import ALL, BITS, Centred, Gaussians, Sweep, moments, reach, scatter
+from fedclust.algorithms.gaussians import ALL, BITS, Centred, Gaussians, Spread, Sweep, moments, reach, scatter
 from fedclust.algorithms.model import Round, frobenius
 from fedclust.core.protocol import Protocol, report, total
 from fedclust.core.ring import power_above
@@ -99,9 +99,21 @@ def frame(view: View, *, full: bool) -> Protocol[Frame]:
     out = Frame(seen, tight, rows, found.sd**2)
     if not full:
         return out
-    sums = yield from total(scatter, Sweep(seen, tight, None, 0, ()))
+    return (yield from _with_root(out, ALL, rows))
+
+
+def in_part(of: Frame, part: int, rows: float) -> Protocol[Frame]:
+    """The same columns with the root of a part's own x x^T, about 0, where the part's mean need not be.
+
+    What EEE takes from the whole holds only for rows whose products it counts: a half has its own.
+    """
+    return of if of.root is None else (yield from _with_root(of, part, max(rows, 1.0)))
+
+
+def _with_root(of: Frame, part: int, rows: float) -> Protocol[Frame]:
+    sums = yield from total(scatter, Spread(of.view, of.reach, of.seed, part))
     covariance = sums.products.floats() / rows
-    out = replace(out, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
+    out = replace(of, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
     return replace(out, root=_root(covariance, out))
 
 

@@ -81,15 +81,17 @@ def separation(of: Evaluated) -> float:
     return float((apart / np.where(wide > 0, wide, 1e-300)).min())
 
 
-def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Score]]:
-    """The criteria of every family from each set of centres."""
+def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Evaluated]]:
+    """The mixtures of every family that EM finds from each set of centres."""
     families = [f for f in FAMILIES if f != "EEE" or of.root is not None]
     starts = yield from mixture.start(of, families, centers)
-    found = yield from mixture.climb(of, [m for row in starts for m in row], tol=LEVEL, max_rounds=ROUNDS)
-    return [
-        Score(len(e.mass), e.mixture.family, e.log, mixture.bic(e, of.rows), mixture.icl(e, of.rows), separation(e))
-        for e in found
-    ]
+    return (yield from mixture.climb(of, [m for row in starts for m in row], tol=LEVEL, max_rounds=ROUNDS))
+
+
+def score(of: Evaluated, rows: int) -> Score:
+    """The criteria of one mixture."""
+    bic, icl = mixture.bic(of, rows), mixture.icl(of, rows)
+    return Score(len(of.mass), of.mixture.family, of.log, bic, icl, separation(of))
 
 
 def choose(
@@ -99,7 +101,8 @@ def choose(
     while True:
         ((*grown,),) = yield from grow(of, most)
         some = range(1, most + 1) if ks is None else sorted({1, *ks})
-        scores = yield from evaluate(of, [grown[k - 1].centers for k in some])
+        found = yield from evaluate(of, [grown[k - 1].centers for k in some])
+        scores = [score(e, of.rows) for e in found]
         best, k_bic = least(scores, "icl"), least(scores, "bic").k
         if best.k < most or wider is None or wider(most) == most:
             break
@@ -108,7 +111,8 @@ def choose(
     if best.k > 1:
         halved = yield from halves(of, best.k)
         empty = halved.empty
-        strong = yield from halved.strength_of_mixture(best.k, best.family, tol=LEVEL, max_rounds=ROUNDS)
+        means = found[scores.index(best)].mixture.means
+        strong = yield from halved.strength_of_mixture(means, best.family, tol=LEVEL, max_rounds=ROUNDS)
         k, why = best.k, "icl"
         if strong < RETURNS:
             fewer = [n for n in some if 1 < n <= best.k]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.gaussians import ALL, Gaussians, half, scores, whiten
-from fedclust.algorithms.mixture import Family, Frame, climb, gaussians, nearest, start
+from fedclust.algorithms.mixture import Family, Frame, climb, gaussians, in_part, nearest, start
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
@@ -101,14 +101,24 @@ class Halves:
         ways = [[Partition(nearest(runs[k - 1].centers)) for runs in self.grown] for k in ks]
         return (yield from self._strengths(ways))
 
-    def strength_of_mixture(self, k: int, family: Family, *, tol: float, max_rounds: int) -> Protocol[float]:
-        """The same for the components of a mixture, which EM finds in every half."""
-        parts = [runs[0].part for runs in self.grown]
-        starts = yield from start(self.of, [family], [runs[k - 1].centers for runs in self.grown], parts=parts)
-        found = yield from climb(self.of, [first for (first,) in starts], tol=tol, max_rounds=max_rounds, parts=parts)
-        root = self.of.root if family == "EEE" else None
-        ways = [[Partition(gaussians(e.mixture, self.of), root) for e in found]]
-        return (yield from self._strengths(ways))[0]
+    def strength_of_mixture(self, means: Floats, family: Family, *, tol: float, max_rounds: int) -> Protocol[float]:
+        """The same for the components of a mixture, given by the means it has in all rows.
+
+        EM climbs in every half from the half's own centres of c-means and from those means, and the likelier end
+        counts: c-means of a half may cut it along a column that has nothing to do with the components.
+        """
+        way = list[Partition]()
+        for runs in self.grown:
+            part = runs[0].part
+            of = self.of
+            if family == "EEE":
+                of = yield from in_part(of, part, float(runs[0].mass.sum()))
+            starts = yield from start(of, [family], [runs[len(means) - 1].centers, means], parts=[part] * 2)
+            first = [only for (only,) in starts]
+            found = yield from climb(of, first, tol=tol, max_rounds=max_rounds, parts=[part] * 2)
+            likelier = max(found, key=lambda e: e.log)
+            way.append(Partition(gaussians(likelier.mixture, of), of.root if family == "EEE" else None))
+        return (yield from self._strengths([way]))[0]
 
     def _strengths(self, ways: Sequence[Sequence[Partition]]) -> Protocol[list[float]]:
         parts = [runs[0].part for runs in self.grown]
