@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import moments, question
+from fedclust.algorithms.horizontal import moments, nearer, question
 from fedclust.algorithms.model import Moved, Notes
 from fedclust.algorithms.reseeding import TRIES, NewPlaces
 from fedclust.core.protocol import alone
@@ -168,6 +168,76 @@ def test_a_smaller_quorum_goes_on_without_a_party_and_says_so():
     fed.use(Faulty(fed.engine, lambda step, party: "silent" if step > 5 and party == "p3" else None))
     model = fc.FuzzyCMeans(2, quorum=3, start="box").fit(fed)
     assert any(note.startswith("Not lossless: p3 did not contribute") for note in model.notes_)
+
+
+@pytest.mark.parametrize("back", [6, 8, 9])
+def test_a_party_that_returns_with_far_rows_is_counted_in_full(back):
+    rng = np.random.default_rng(0)
+    sites = {name: at + 0.01 * rng.normal(size=(n, 1)) for name, at, n in [("a", 0, 50), ("b", 10, 50), ("c", 40, 10)]}
+    fed = fc.Federation.local(sites)
+    fed.use(Faulty(fed.engine, lambda step, party: "silent" if party == "c" and 4 <= step < back else None))
+    model = fc.CMeans(2, start=[[0.0], [10.0]], quorum=2, max_rounds=6, tol=None).fit(fed)
+    X = np.concatenate(list(sites.values()))
+    d2 = (X - model.cluster_centers_.T) ** 2
+    assert model.objective_ == pytest.approx(d2.min(axis=1).sum(), rel=1e-10)
+    assert model.objective_ > 5000
+
+
+@pytest.mark.parametrize("m", [1.0, 2.0])
+def test_a_share_beyond_the_bound_it_is_asked_under_is_refused(m):
+    site = turn([[0.0], [1.0], [10.0]])
+    asked = ask([[0.0], [6.0]], m)
+    expected = 1 + 16 if m == 1 else 1 / (1 + 1 / 25) + 1 / (1 / 100 + 1 / 16)
+    for reach in (4, asked.reach):
+        found = moments.answer(site, replace(asked, reach=reach))
+        assert float(found.objective.floats()) == pytest.approx(expected, rel=1e-12)
+    with pytest.raises(fc.FedclustError, match="exceeds its bound"):
+        moments.answer(site, replace(asked, reach=3))
+
+
+def test_a_bound_found_from_a_rounded_sum_holds_the_row():
+    # 1.4 units round to one: a bound of one unit would not hold the row.
+    rough = ask([[0.0]], 1.0)
+    unit = 2.0 ** (rough.reach - 51)
+    assert 2.0 ** nearer(unit, rough) >= 1.5 * unit
+
+
+def test_centres_that_rounding_moved_off_their_rows_do_not_end_a_run():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([np.full((40, 1), 0.1), 1e6 + 1e-9 * np.round(rng.normal(size=(40, 1)))])
+    model = fc.CMeans(2, start=[[0.1], [1e6]], tol=None, max_rounds=5).fit(X)
+    assert model.cluster_sizes_.tolist() == [40, 40]
+
+
+def test_the_singleton_rule_goes_on_when_a_hidden_row_shows_again():
+    rng = np.random.default_rng(0)
+    a = np.concatenate([0.01 * rng.normal(size=(50, 1)), [[1000.0]]])
+    b = np.concatenate([0.01 * rng.normal(size=(50, 1)), 1 + 0.01 * rng.normal(size=(50, 1))])
+    model = fc.CMeans(2, start=[[0.0], [1.0]], singletons="paper").fit(fc.Federation.local({"a": a, "b": b}))
+    assert any("singleton rule hid" in note for note in model.notes_)
+    assert model.cluster_centers_.ravel() == pytest.approx([0, 1], abs=0.05)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_singleton_rule_blames_no_honest_site(seed):
+    rng = np.random.default_rng(seed)
+    X = np.concatenate([rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) + 6, rng.standard_cauchy(size=(6, 2)) * 8])
+    fed = fc.Federation.local({f"s{i}": part for i, part in enumerate(np.array_split(rng.permutation(X), 12))})
+    model = fc.CMeans(4, singletons="paper", start="box", random_state=seed).fit(fed)
+    assert np.isfinite(model.cluster_centers_).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"small_sites": "paper"}, "every site is too small"),
+        ({"singletons": "paper"}, "the singleton rule hid every row"),
+    ],
+)
+def test_a_run_in_which_no_row_counts_ends_without_a_result(options, words):
+    fed = fc.Federation.local({"a": np.array([[0.0], [5.0]]), "b": np.array([[0.0], [5.0]])})
+    with pytest.raises(fc.RunFailed, match=words):
+        fc.CMeans(2, start=[[0.0], [5.0]], **options).fit(fed)
 
 
 def test_a_value_beyond_declared_bounds_is_refused_not_wrapped():

@@ -57,6 +57,13 @@ def test_sums_by_hand():
     assert float(found.objective.floats()) == 2 * 1 + 2 * 4
 
 
+def test_a_share_beyond_the_bound_it_is_asked_under_is_refused():
+    view = View(np.array([3, 3], np.int32), missing="partial")
+    ask = partial.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 2)
+    with pytest.raises(fc.FedclustError, match="exceeds its bound"):
+        partial.moments.answer(turn([[1, NAN], [NAN, 4]]), ask)
+
+
 def test_a_hard_round_by_hand():
     X = [[0.0, 5.0], [1.0, NAN], [10.0, NAN], [12.0, NAN]]
     model = fc.CMeans(2, start=[[0.0, 5.0], [9.0, 70.0]], tol=None, max_rounds=1, missing="partial").fit(X)

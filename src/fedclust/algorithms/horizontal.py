@@ -13,7 +13,7 @@ vertically partitioned data"; the same, "Federated fuzzy c-means".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -22,18 +22,21 @@ import numpy as np
 
 from fedclust.algorithms.model import Fitted, Moved, Notes, Round, frobenius
 from fedclust.algorithms.reseeding import NewPlaces
+from fedclust.core.errors import OutOfBounds, RunFailed
 from fedclust.core.protocol import Protocol, handler, heard, report, tallied
 from fedclust.core.release import ROW_BITS, ROWS, Release, additive, together
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId, Units
 from fedclust.kernels import cmeans, distances, fcm
-from fedclust.kernels import sums as exact
 from fedclust.kernels.partial import weights
-from fedclust.kernels.sums import Sums
+from fedclust.kernels.sums import Blocks, Sums
 
 BITS = 51  # a term is rounded to 2^-51 of its bound
 TINY = 2.0**-8  # a cluster of less mass is asked for again, at a finer unit
+AT_ONCE = 4096  # rows whose shares of the objective are in memory together
+NOISE = 72  # rounding of centres moves an objective by less than 2^-72 of the farthest square
+TOO_FAR = "a row's share of the objective exceeds its bound; the rows must not change during a run"
 DEEPEST = 780  # no finer unit, for floats have none: below, a cluster is empty
 
 
@@ -55,6 +58,11 @@ class Centers:
         mass = (-BITS - self.shifts).astype(np.int32)
         pull = (self.view.exponents[None, :] - BITS - self.shifts[:, None]).astype(np.int32)
         return mass, pull, np.asarray(self.reach - BITS, np.int32)
+
+    @cached_property
+    def certain(self) -> bool:
+        """Whether any row that keeps within the columns' bounds keeps within `reach`."""
+        return self.reach >= farthest(self.view, self.centers)
 
 
 def question(view: View, centers: Floats, m: float) -> Centers:
@@ -114,14 +122,16 @@ def moments(site: Site, ask: Centers) -> Moments:
     if ask.small_sites and site.rows * n_columns <= n_clusters * (n_columns + 1):
         return _moments(sums, ask, Exact.counts((0, 1)))
     blocks = site.blocks(ask.view)
-    if ask.singletons and not isinstance(blocks, list):
-        blocks = list(blocks)  # the rule looks twice
+    cells = 0
+    if ask.singletons:
+        blocks, cells = _without_singletons(list(blocks), ask)
     for some in [blocks] if isinstance(blocks, list) else blocks:
+        if not ask.certain:
+            _check_shares(some, ask)
         if ask.m == 1:
             cmeans.accumulate(sums, some, ask.centers)
         else:
             fcm.accumulate(sums, some, ask.centers, ask.m)
-    cells = _hide_singletons(sums, blocks, ask) if ask.singletons else 0
     return _moments(sums, ask, Exact.counts((cells, 0)) if cells else NOTHING)
 
 
@@ -156,16 +166,21 @@ def fit(
     for number in range(1, max_rounds + 1):
         moved = yield from sweep(_some(parties, participation, rng))
         notes.suppressed(number, moved)
+        if participation >= 1:
+            _some_rows(moved)
         target, anew = places.fill(moved, centers, number)
         shift = frobenius(target - centers)
-        steady = participation >= 1 and target is moved.centers and moved.whole
-        likely = power_above(moved.objective) + 1 if steady and moved.objective > 0 else None
+        # Rows that were not in this sum, for a silent party or a rule of the papers, may raise the next one.
+        complete = moved.whole and set(parties) <= set(moved.who) and not (singletons or small_sites)
+        steady = participation >= 1 and target is moved.centers and complete
+        likely = power_above(moved.objective + 2.0 ** (farthest(view, target) - NOISE)) + 1 if steady else None
         centers = target
         history.append(Round(number, shift, moved.objective))
         yield from report(round=number, shift=shift, objective=moved.objective)
-        if tol is not None and shift < tol and not anew:
+        if tol is not None and shift < tol and not anew and moved.mass.any():
             break
     closing = yield from sweep(None)
+    _some_rows(closing)
     notes.left_empty(int((closing.mass <= 0).sum()))
     if participation < 1:
         notes.partial(participation, frobenius(np.where(closing.mass[:, None] > 0, closing.centers, centers) - centers))
@@ -187,19 +202,19 @@ def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved
         sums, among = yield from heard(moments, ask, among=among)
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = pull / mass[:, None]
-    return Moved(centers, mass, objective, cells, abstained, whole=asked is None)
+    return Moved(centers, mass, objective, cells, abstained, whole=asked is None, who=among)
 
 
 def nearer(objective: float, ask: Centers) -> int | None:
     """A closer bound on a row's share of an objective that shows too few digits, or None.
 
     The objective is at least each share of it. Rows differ from a centre by no less than their own last digit, so
-    2^-104 of the farthest square is as fine as it need be.
+    2^-104 of the farthest square is as fine as it need be. Each share was rounded, by half a unit at most.
     """
     least = farthest(ask.view, ask.centers) - 2 * (BITS + 1)
     if objective >= 2.0 ** (ask.reach - 8) or ask.reach <= least:
         return None
-    return max(power_above(objective) if objective > 0 else ask.reach - BITS + 1, least)
+    return max(power_above(objective + 2.0 ** (ask.reach - BITS)), least)
 
 
 def deeper(mass: Floats, shifts: Units) -> Units | None:
@@ -213,6 +228,39 @@ def deeper(mass: Floats, shifts: Units) -> Units | None:
     return np.where(again, shifts + gain, shifts).astype(np.int32)
 
 
+def _some_rows(moved: Moved) -> None:
+    """Centres that no row had a say in are no result."""
+    if moved.mass.any():
+        return
+    if moved.abstained:
+        raise RunFailed("every site is too small for the paper's rule; leave small_sites out or ask for fewer clusters")
+    raise RunFailed("the singleton rule hid every row; leave singletons out or ask for fewer clusters")
+
+
+def _check_shares(blocks: Blocks, ask: Centers) -> None:
+    """Refuse to add shares beyond the bound they are added under: the sum would be another number."""
+    for block in [blocks] if isinstance(blocks, np.ndarray) else blocks:
+        if not block.size or _box_within(block, ask):
+            continue
+        parts = (block[:, at : at + AT_ONCE] for at in range(0, block.shape[1], AT_ONCE))
+        if any(_shares(part, ask).max() > 2.0**ask.reach for part in parts):
+            raise OutOfBounds(TOO_FAR)
+
+
+def _box_within(block: Array, ask: Centers) -> bool:
+    """Whether the box around the rows lies near enough to one centre: no share exceeds the least squared distance."""
+    low, high = block.min(axis=1).astype(np.float64), block.max(axis=1).astype(np.float64)
+    far = np.maximum(np.abs(low - ask.centers), np.abs(high - ask.centers))
+    return bool((far * far).sum(axis=1).min() <= 2.0 ** (ask.reach - 1))
+
+
+def _shares(block: Array, ask: Centers) -> Floats:
+    if ask.m == 1:
+        return distances.labels(block, ask.centers)[1]
+    d2 = distances.squared(block, ask.centers)
+    return np.asarray((weights(d2, ask.m) * d2).sum(axis=0))
+
+
 def _some(parties: Sequence[PartyId], participation: float, rng: np.random.Generator) -> tuple[PartyId, ...] | None:
     """A fresh random subset of the parties, or None for all of them."""
     if participation >= 1:
@@ -221,15 +269,15 @@ def _some(parties: Sequence[PartyId], participation: float, rng: np.random.Gener
     return tuple(parties[i] for i in sorted(rng.choice(len(parties), count, replace=False)))
 
 
-def _hide_singletons(sums: Sums, blocks: Iterable[Array], ask: Centers) -> int:
-    """The paper's rule: a cluster with one row of this site sends nothing of it. Returns how many cells were hidden."""
-    lone = Exact(sums.mass, sums.mass_unit).floats() == 1
-    sums.mass[lone] = 0
-    sums.pull[lone] = 0
-    for block in blocks if lone.any() else ():
-        labels, d2 = distances.labels(block, ask.centers)
-        exact.add(sums.objective, exact.exact(-d2[lone[labels]][None, :], sums.objective_unit)[0])
-    return int(lone.sum())
+def _without_singletons(blocks: list[Array], ask: Centers) -> tuple[list[Array], int]:
+    """The paper's rule: a cluster with one row of this site sends nothing. The other rows, and how many were lone."""
+    labels = [distances.labels(block, ask.centers)[0] for block in blocks]
+    sizes = np.bincount(np.concatenate(labels), minlength=len(ask.centers)) if labels else np.zeros(1)
+    lone = sizes == 1
+    if not lone.any():
+        return blocks, 0
+    kept = [np.ascontiguousarray(block[:, ~lone[own]]) for block, own in zip(blocks, labels, strict=True)]
+    return kept, int(lone.sum())
 
 
 def _moments(sums: Sums, ask: Centers, hidden: Exact) -> Moments:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fedclust.core.types import Array, Floats
+from fedclust.core.types import Array, Floats, PartyId
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Moved:
     hidden: int
     abstained: int
     whole: bool = False  # whether every party was asked
+    who: tuple[PartyId, ...] = ()  # who answered
 
 
 @dataclass(frozen=True)

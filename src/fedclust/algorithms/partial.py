@@ -19,8 +19,18 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.algorithms import start
-from fedclust.algorithms.horizontal import BITS, DEEPEST, Centers, deeper, nearer, objective_within, within_reach
+from fedclust.algorithms.horizontal import (
+    BITS,
+    DEEPEST,
+    TOO_FAR,
+    Centers,
+    deeper,
+    nearer,
+    objective_within,
+    within_reach,
+)
 from fedclust.algorithms.model import Moved
+from fedclust.core.errors import OutOfBounds
 from fedclust.core.protocol import Protocol, each, handler, heard, tallied
 from fedclust.core.release import Release, additive, shown, together
 from fedclust.core.ring import Exact, power_above
@@ -79,6 +89,12 @@ def _starts(block: Array) -> range:
     return range(0, block.shape[1], AT_ONCE)
 
 
+def _share(block: Array, ask: Places) -> float:
+    """The largest share of the objective among some rows."""
+    d2 = squared(block, ask.centers)
+    return float((weights(d2, ask.m) * d2).sum(axis=0).max(initial=0.0))
+
+
 def _weights(block: Array, ask: Places) -> Floats:
     own = weights(squared(block, ask.centers), ask.m)
     there = ~np.isnan(block)
@@ -90,7 +106,10 @@ def moments(site: Site, ask: Places) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
     sums = PartialSums.zeros(-BITS, share, pull, int(objective))
+    certain = ask.reach >= farthest(ask.view, ask.centers)
     for block in site.blocks(ask.view):
+        if not certain and any(_share(block[:, at : at + AT_ONCE], ask) > 2.0**ask.reach for at in _starts(block)):
+            raise OutOfBounds(TOO_FAR)
         accumulate(sums, block, ask.centers, ask.m)
     return PartialMoments(
         Exact(sums.mass, sums.pulls.mass_unit),
@@ -127,7 +146,7 @@ def moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
     mass = np.maximum(mass, share.max(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = np.where(share > 0, pull / share, ask.centers)
-    return Moved(centers, mass, objective, 0, 0, whole=asked is None)
+    return Moved(centers, mass, objective, 0, 0, whole=asked is None, who=among)
 
 
 @dataclass(frozen=True)
