@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.study import parse_study, read_study
+from fedclust.estimators import METHODS
+from fedclust.study import keys, parse_study, read_study
 
 FULL = """
 name = "heart"
@@ -74,6 +75,36 @@ def test_every_key_reaches_the_estimator_and_the_sites():
     )
     assert san_diego.name == "San Diego"
     assert san_diego.source == {"sql": "SELECT * FROM t", "database": "/home/me/sd.duckdb"}
+
+
+ELSEWHERE = {"n_clusters", "n_components", "random_state", "bounds", "missing", "scale"}  # k, seed, and keys at the top
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_of_a_method_has_a_key(method):
+    assert set(METHODS[method]().get_params()) - ELSEWHERE - set(keys.CLUSTER) == set()
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("gaussian-mixture", {"family": "EEE"}),
+        ("averaged-fuzzy-c-means", {"average": "index", "local_tol": 0.01, "m": 1.5}),
+        ("gradient-fuzzy-c-means", {"step": 0.01, "local_rounds": 3, "m": 1.5}),
+        ("k-fed", {"local_clusters": 4, "min_rows": 7}),
+        ("mufc", {"local_clusters": 4, "min_rows": 7, "step": 0.1}),
+    ],
+)
+def test_a_methods_own_parameters_reach_it(method, options):
+    lines = "".join(f"{name} = {value!r}\n" for name, value in options.items())
+    model = study(SHORT.replace('"c-means"\n', f'"{method}"\n{lines}')).estimator()
+    assert {name: model.get_params()[name] for name in options} == options
+
+
+@pytest.mark.parametrize("line", ['family = "XYZ"', "step = 0", "local_tol = -1", "local_rounds = 1.5", "min_rows = 1"])
+def test_a_methods_own_parameters_must_make_sense(line):
+    with pytest.raises(fc.StudyError, match="it must be"):
+        study(SHORT.replace("k = 2", f"k = 2\n{line}"))
 
 
 def test_what_is_left_out_keeps_the_estimators_defaults():

@@ -74,7 +74,28 @@ def other_rows(user):
 
 def too_small_for_policy(user):
     user.write("hungary.csv", csv(COLUMNS, spoiled(1.0)[:9]))
-    user.study(('source = "hungary.csv"', 'source = "hungary.csv"\npolicy = "nhs"'))
+    third = '[sites.zurich]\nsource = "cleveland.csv"\n'
+    user.study(('source = "hungary.csv"', f'source = "hungary.csv"\npolicy = "nhs"\n{third}'))
+
+
+def over_columns(*policies):
+    """As many sites as there are policies, each with a column of the same rows."""
+
+    def bad(user):
+        sites = ""
+        for place, policy in enumerate(policies):
+            user.write(f"site{place}.csv", csv([f"c{place}"], spoiled(1.0)[:, :1]))
+            sites += f'[sites.s{place}]\nsource = "site{place}.csv"\npolicy = "{policy}"\n'
+        user.study(text=f'name = "joint"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}')
+
+    return bad
+
+
+def no_row_left(user):
+    gaps = "age,bp,chol\n" + "1,,3\n,2,3\n" * 9
+    user.write("cleveland.csv", gaps)
+    user.write("hungary.csv", gaps)
+    user.study(("[cluster]", 'missing = "drop"\n[cluster]'))
 
 
 def unknown_database(user):
@@ -138,6 +159,17 @@ BAD = {
     ),
     "policy unknown": (change(('"hungary.csv"', '"hungary.csv"\npolicy = "nsh"')), "did you mean 'nhs'?"),
     "policy keeps a site out": (too_small_for_policy, "site 'hungary' holds fewer than the 10 rows"),
+    "policy asks for more sites": (
+        change(('source = "hungary.csv"', 'source = "hungary.csv"\npolicy = "standard"')),
+        "'standard' of site 'hungary' asks for sums over at least 3 sites, and the study has 2",
+    ),
+    "policy asks for more sites, over columns": (over_columns("standard", "none"), "over at least 3 sites"),
+    "policy keeps distances in": (
+        over_columns("none", "none", "datashield"),
+        "'datashield' of site 's2' lets no distances of every row leave unmasked",
+    ),
+    "no row left": (no_row_left, "no row is left"),
+    "no header": (file("hungary.csv", f"{SECRET},2,3\n1,2,3\n"), "holds numbers where names should be"),
     "columns of a site in a row split": (
         change(('"hungary.csv"', '"hungary.csv"\ncolumns = ["bp"]')),
         'needs split = "columns"',
@@ -209,6 +241,7 @@ def test_bad_input_in_a_process_of_its_own(user, name):
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.csv"], "there is no model"),
         (["site", "assign", "study.toml", "--data", "hungary.csv", "--out", "labels.csv"], "is not a saved model"),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "hungary.csv"], "the data file itself"),
+        (["site", "assign", ".", "--data", "hungary.csv", "--out", "labels.csv"], "is a folder; name the model in it"),
     ],
 )
 def test_bad_arguments_are_one_sentence(user, arguments, words):

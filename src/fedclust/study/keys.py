@@ -10,9 +10,11 @@ from sys import float_info
 from typing import Any
 
 from fedclust.aggregation import MODES
+from fedclust.algorithms.mixture import FAMILIES
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.estimators.variants import AVERAGES
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import TYPES
 from fedclust.selection import CRITERIA, RULES
@@ -117,6 +119,16 @@ TOP = {
     "sites": TABLE,
 }
 CHOOSING = ("criterion", "index", "rule", "restarts")  # how k is found where it is not given
+ABOVE = Key("a number above 0", lambda value: _number(value) and value > 0)
+OWN = {  # parameters that some methods have and others have not; by the estimators' own names
+    "family": _choice(*FAMILIES),
+    "average": _choice(*AVERAGES),
+    "step": ABOVE,
+    "local_tol": ABOVE,
+    "local_rounds": COUNT,
+    "local_clusters": COUNT,
+    "min_rows": Key("a whole number of at least 2", lambda value: _whole(value) and value >= 2),
+}
 CLUSTER = {
     "setting": _choice("default", "published"),
     "floor": COUNT,
@@ -133,6 +145,7 @@ CLUSTER = {
     ),
     "participation": Key("a number above 0 and at most 1", lambda value: _number(value) and 0 < value <= 1),
     "quorum": Key("'all', a number of sites, or a share such as 0.8", _quorum, choices=("all",)),
+    **OWN,
     "singletons": _choice("none", "paper"),
     "small_sites": _choice("none", "paper"),
     "seed": SEED,

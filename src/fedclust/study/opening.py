@@ -34,6 +34,9 @@ class Opened:
 def opened(study: Study) -> Opened:
     """Open the sites and look at every row once; bad rows and a study that does not suit them show here."""
     fed = study.federation()
+    needs_all = study.cluster.options.get("quorum", "all") == "all"
+    if needs_all:
+        _policies(study, fed)
     estimator = study.estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
     start = study.cluster.options.get("start")
@@ -47,13 +50,34 @@ def opened(study: Study) -> Opened:
         for holding in fed.holdings.values():
             holding.source.ids()  # refuses ids that repeat
     in_all = sum(rows) if study.split == "rows" else min(rows)
+    if not in_all:
+        raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
     if in_all < study.cluster.most:
         raise DataError(
             f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
         )
-    if study.cluster.options.get("quorum", "all") == "all":
+    if needs_all:
         _floors(fed, study.missing)
     return Opened(study, fed, estimator)
+
+
+def _policies(study: Study, fed: Federation) -> None:
+    """What a site's policy is certain to refuse, whatever its rows are, in a run that needs all sites."""
+    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
+    for party, desk in desks.items():
+        policy = desk.gate.policy
+        if len(fed.parties) < policy.min_parties:
+            raise StudyError(
+                f"the policy '{policy.name}' of site '{party}' asks for sums over at least {policy.min_parties} sites, "
+                f"and the study has {len(fed.parties)}; add sites, or agree on another policy"
+            )
+        values = policy.max_ratio * len(desk.holding.source.columns)
+        plain = study.split == "columns" and study.aggregation.mode == "plain"
+        if plain and policy.max_ratio and study.cluster.most > values:
+            raise StudyError(
+                f"the policy '{policy.name}' of site '{party}' lets no distances of every row leave unmasked, which a "
+                'plain column split needs; set aggregation = "secure" in [privacy]'
+            )
 
 
 def _floors(fed: Federation, missing: str) -> None:
