@@ -32,7 +32,7 @@ from fedclust.datasets.deep import Population, affordable, images, populate
 RULES = ("win", "rival", "paper", "perfect")
 CLEAR = 0.55  # share of a cluster that one class must be for a perfect association to know it
 
-# Published: communities found, wrong associations in %, isolated at the end, ACC at the end and with perfect association.
+# Published: communities found, wrong associations in %, isolated at the end, ACC at the end, with perfect association.
 PUBLISHED = {
     1: {"EMNIST, DEC": (10.8, 1.1, 19.1, 0.894, None)},
     3: {
