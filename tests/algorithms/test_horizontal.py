@@ -203,10 +203,12 @@ def test_a_bound_found_from_a_rounded_sum_holds_the_row():
 
 
 def test_centres_that_rounding_moved_off_their_rows_do_not_end_a_run():
-    rng = np.random.default_rng(0)
-    X = np.concatenate([np.full((40, 1), 0.1), 1e6 + 1e-9 * np.round(rng.normal(size=(40, 1)))])
-    model = fc.CMeans(2, start=[[0.1], [1e6]], tol=None, max_rounds=5).fit(X)
-    assert model.cluster_sizes_.tolist() == [40, 40]
+    # Beside a value of 1e6 the terms of a pull end at 2^-31, so the centre of the small rows leaves them by 1e-10.
+    small = 0.125 + 0.4 * 2.0**-31
+    X = np.array([[small]] * 40 + [[small + 1e-12]] + [[1e6]] * 3)
+    model = fc.CMeans(2, start=[[small], [1e6]], tol=None, max_rounds=5).fit(X)
+    assert model.cluster_sizes_.tolist() == [41, 3]
+    assert model.objective_ > 1e3 * model.history_[0]["objective"] > 0
 
 
 def test_the_singleton_rule_goes_on_when_a_hidden_row_shows_again():

@@ -59,9 +59,13 @@ def test_table_of_confirmed_numbers(name):
         assert np.mean(indices) == pytest.approx(xie_beni, abs=0.0011)
 
 
+# Paper 1, at a participation of .25, .5 and .75; its parties were drawn from another random stream.
+DISPLACEMENTS = {"xclara": (0.0089, 0.0055, 0.0025), "waveform": (0.032, 0.019, 0.020)}
+
+
 @needs_data
-@pytest.mark.parametrize(("name", "limits"), [("xclara", (0.02, 0.01, 0.007)), ("waveform", (0.06, 0.04, 0.035))])
-def test_displacement_shrinks_with_participation(name, limits):
+@pytest.mark.parametrize("name", DISPLACEMENTS)
+def test_displacement_shrinks_with_participation(name):
     X, _, k = scaled(name)
     fed = parties(X)
     means = []
@@ -73,8 +77,10 @@ def test_displacement_shrinks_with_participation(name, limits):
             cost = ((whole[:, None] - part) ** 2).sum(axis=2)
             moved.append(np.sqrt(cost[linear_sum_assignment(cost)].sum()))
         means.append(np.mean(moved))
-    assert means[0] > means[2] * 0.99
-    assert all(mean < limit for mean, limit in zip(means, limits, strict=True))
+    assert means[0] > means[1]
+    assert means[0] > means[2]
+    for mean, printed in zip(means, DISPLACEMENTS[name], strict=True):
+        assert 0.6 * printed < mean < 1.3 * printed
 
 
 @needs_data
