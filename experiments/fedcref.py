@@ -149,14 +149,14 @@ class Sites:
             for i, name in enumerate(self.names):
                 here = slice(self.places[i], self.places[i + 1])
                 errors = {other: self.errors[j][:, here] for j, other in enumerate(self.names)}
-                by_paper = rule == "paper"
-                tables[name] = (
-                    association.gaps(errors, self.labels[i], name)
-                    if by_paper
-                    else association.wins(errors, self.labels[i], name, rule)
-                )
+                if rule == "paper":
+                    tables[name] = association.gaps(errors, self.labels[i], name)
+                else:
+                    tables[name] = association.wins(errors, self.labels[i], name, near=rule == "win")
             W, owner = association.square(tables, self.names)
-            labels = association.linked(W, owner) if rule == "paper" else association.communities(W, owner, rule)
+            labels = association.linked(W, owner) if rule == "paper" else association.communities(W, owner)
+            if rule == "win":
+                labels = association.let_go(W, labels)
         return [labels[owner == i] for i in range(len(self.names))]
 
     def _perfect(self) -> np.ndarray:

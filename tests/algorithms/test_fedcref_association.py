@@ -15,7 +15,7 @@ LABELS = np.array([0, 0, 1, 1])
 
 
 def test_a_model_wins_rows_that_it_reconstructs_better_than_the_other_own_models():
-    found = association.wins(ERRORS, LABELS, "b", "rival")
+    found = association.wins(ERRORS, LABELS, "b", near=False)
     assert found["a"].tolist() == [[0.5, 0.0], [0.0, 1.0]]  # 2 < 3 but 4 > 3; .5 and .9 < 5
     assert np.diag(found["b"]).tolist() == [1.0, 1.0]
 
@@ -28,11 +28,12 @@ def test_by_default_it_must_come_nearer_to_the_own_model_than_to_the_rival():
 
 def test_a_site_of_one_cluster_measures_against_models_known_to_be_others():
     errors = {"a": ERRORS["a"], "b": ERRORS["b"][:1], "c": np.array([[0.5, 7.0, 7.0, 0.5]], np.float32)}
-    found = association.wins(errors, np.zeros(4, np.int64), "b")
-    # a's second model is the better on average (3.35 against 4.5), so its first is known to be another cluster's. The
-    # bar is the root of own times rival: sqrt(1 * 2), sqrt(1 * 4), sqrt(5 * 6) twice.
-    assert found["a"].tolist() == [[0.0], [0.5]]  # only .5 and .9 are below
-    assert found["c"].tolist() == [[0.5]]  # .5 < 1.41, 7 > 2, 7 > 5.48, .5 < 5.48
+    labels = np.zeros(4, np.int64)
+    # a's second model is the better on average (3.35 against 4.5), so its first is known to be another cluster's: the
+    # bar is 2, 4, 6, 6, or near its root with the own error, sqrt(2), sqrt(4), sqrt(30), sqrt(30).
+    assert association.wins(errors, labels, "b", near=False)["a"].tolist() == [[0.0], [0.5]]
+    assert association.wins(errors, labels, "b", near=False)["c"].tolist() == [[0.5]]  # .5 < 2, 7 > 4, 7 > 6, .5 < 6
+    assert association.wins(errors, labels, "b")["c"].tolist() == [[0.5]]
 
 
 def test_where_every_site_has_one_cluster_a_model_must_come_near_the_own():
@@ -74,18 +75,23 @@ def test_the_cut_needs_no_threshold():
     truth = np.array([0, 1, 0, 1, 2, 1, 2, 3])
     owner = np.array([0, 0, 1, 1, 1, 2, 2, 3])
     W = np.where(truth[:, None] == truth, 0.6, 0.2)
-    for rule in ("win", "rival"):
-        assert association.communities(W, owner, rule).tolist() == [0, 1, 0, 1, 2, 1, 2, -1]
+    assert association.communities(W, owner).tolist() == [0, 1, 0, 1, 2, 1, 2, -1]
 
 
-def test_a_class_of_one_site_is_not_taken_in_for_being_nearest():
-    W = np.where(np.eye(4) > 0, 1.0, [[0, 0, 0.9, 0.4], [0, 0, 0, 0], [0.9, 0, 0, 0.4], [0.4, 0, 0.4, 0]])
-    owner = np.array([0, 0, 1, 2])
-    # Clusters 0 and 2 lie .1 apart, 3 lies .6 from both; the usual gap is the median of .1, 1, .1, .6, so .35.
-    # Without 3: .833 twice (1 - .1 / .6), .65 (1 against .35) and .417 (.6 against .35), mean .683;
-    # with it: 1 - .35 twice, 1 - .6, .65, mean .588.
-    assert association.communities(W, owner).tolist() == [0, -1, 0, -1]
-    assert association.communities(W, owner, "rival").tolist() == [0, -1, 0, 0]
+def test_a_cluster_that_its_community_fits_badly_is_let_go_and_so_is_who_is_left_alone():
+    labels = np.array([0, 1, 0, 1, 0])
+    V = np.where(labels[:, None] == labels, 0.8, 0.0)
+    assert association.let_go(V, labels).tolist() == labels.tolist()
+    V[3, 1] = 0.2  # one way is enough: 1 and 3 lie .8 apart, usual is .2, the bar .6
+    assert association.let_go(V, labels).tolist() == [0, -1, 0, -1, 0]
+    assert association.let_go(V, np.full(5, -1)).tolist() == [-1] * 5
+
+
+def test_where_nothing_fits_well_nobody_is_let_go():
+    labels = np.array([0, 1, 0, 1, 0])
+    V = np.where(labels[:, None] == labels, 0.3, 0.0)
+    V[3, 1] = 0.2  # .8 where .7 is usual: the bar is .85
+    assert association.let_go(V, labels).tolist() == labels.tolist()
 
 
 def test_clusters_that_nothing_joins_stay_isolated():

@@ -132,17 +132,16 @@ def _associated(
     """The community of each cluster of each site that is still there; a site that left is out from here on."""
     asked = Compare(plan, course.association)
     answers = yield from each(at_site.compare, asked, among=tuple(clusters))
-    known = {p: own.by_sender() for p, own in answers.items()}
-    left = sorted(known)
-    while gone := [p for p in left if any(p not in known[other] for other in left)]:
+    left = sorted(answers)
+    while gone := [p for p in left if any(p not in answers[other].senders for other in left)]:
         left = [p for p in left if p not in gone]
-    tables = {p: {other: known[p][other] for other in left} for p in left}
-    W, owner = association.square(tables, left)
-    labels = (
-        association.linked(W, owner, course.theta)
-        if course.association == "paper"
-        else (association.communities(W, owner, course.association))
-    )
+    W, owner = association.square({p: answers[p].by_sender() for p in left}, left)
+    if course.association == "paper":
+        labels = association.linked(W, owner, course.theta)
+    else:
+        labels = association.communities(W, owner)
+    if course.association == "win":
+        labels = association.let_go(W, labels)
     return {p: labels[owner == i] for i, p in enumerate(left)}, {p: clusters[p] for p in left}
 
 

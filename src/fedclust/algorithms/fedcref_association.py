@@ -2,11 +2,11 @@
 
 E_a(x) is the error of model a on row x. Three rules:
 
-    win     W[a, b] = share of the rows x of b with E_a(x)^2 < E_b(x) min {E_c(x): c another cluster of b's site}:
-            rows on which a comes nearer to b's own model than to its best rival;
-            D = 1 - min(W, W^T); average linkage that never joins two clusters of one site; of its levels the one with
-            the largest mean silhouette on D
-    rival   the same with E_a(x) < min {E_c(x)}, and lone clusters that count 0 in the silhouette
+    win     W[a, b] = share of the rows x of b with E_a(x)^2 < E_b(x) min {E_c(x): c another cluster of b's site}, on
+            which a comes nearer to b's own model than to its best rival; D = 1 - min(W, W^T); average linkage that
+            never joins two clusters of one site; of its levels the one with the largest mean silhouette on D, where
+            lone clusters count 0; then a cluster that its community fits badly is let go again
+    rival   W[a, b] = share of the rows with E_a(x) < min {E_c(x)}, and nobody is let go
     paper   |E_b(x) - E_a(x)| over the rows of b, scaled to [0, 1]; linked where the 75th percentile is below .2 both
             ways; communities are connected components of two clusters or more
 
@@ -29,14 +29,14 @@ NEAR = 1.5  # times a cluster's own error: what passes for as good where nothing
 
 
 def wins(
-    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, rule: str = "win"
+    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, *, near: bool = True
 ) -> dict[PartyId, Floats]:
     """For each party the share W (its models, clusters here) of this party's rows that its models win.
 
-    `errors` holds each party's errors (models, rows here). A model wins a row if its error is below the geometric mean
-    of the own model's and the best rival's. Rivals are the models of this site's other clusters. A site of one cluster
-    has none; but of any other site's models at most one can be that cluster's, so all but the best of each are known to
-    be others. Where no site has two, the bar is 1.5 times the own error.
+    `errors` holds each party's errors (models, rows here). Rivals are the models of this site's other clusters. A site
+    of one cluster has none; but of any other site's models at most one can be that cluster's, so all but the best of
+    each are known to be others. Where no site has two, a model wins a row if its error is below 1.5 times the own.
+    `near` sets the bar at the geometric mean of the own error and the best rival's, else it is the rival's.
     """
     own = errors[party]
     count = len(own)
@@ -47,7 +47,7 @@ def wins(
             continue
         rivals = _rivals(errors, rows, party, b)
         mine = own[b, rows]
-        bar = NEAR * mine if rivals is None else rivals if rule == "rival" else np.sqrt(mine * rivals)
+        bar = NEAR * mine if rivals is None else np.sqrt(mine * rivals) if near else rivals
         for sender, e in errors.items():
             shares[sender][:, b] = (e[:, rows] < bar).mean(axis=1)
     return shares
@@ -91,27 +91,51 @@ def square(tables: Mapping[PartyId, Mapping[PartyId, Floats]], parties: Sequence
     return np.block(blocks), owner.astype(np.int64)
 
 
-def communities(W: Floats, owner: Ints, rule: str = "win") -> Ints:
+def communities(W: Floats, owner: Ints) -> Ints:
     """The community of each cluster by wins, from 0 on; -1 for an isolated one."""
-    D = 1.0 - np.minimum(W, W.T)
-    np.fill_diagonal(D, 0.0)
+    D = apart(W)
     best, found = 0.0, np.arange(len(D))
-    usual = 1.0 if rule == "rival" else usual_gap(D, owner)
     for labels in levels(D, owner):
-        score = silhouette(D, labels, usual)
+        score = silhouette(D, labels)
         if score > best:
             best, found = score, labels
     return _numbered(found)
 
 
-def usual_gap(D: Floats, owner: Ints) -> float:
-    """How far a cluster usually is from the nearest of another owner's: the median; 0 where there is no other.
+def let_go(W: Floats, labels: Ints) -> Ints:
+    """Communities without the clusters that lie nearer to having nothing in common than to what is usual.
 
-    >>> usual_gap(np.array([[0, 0.9, 0.1], [0.9, 0, 0.5], [0.1, 0.5, 0]]), np.array([0, 0, 1]))
-    0.1
+    A cluster's distance is its mean 1 - min(W, W^T) to the others of its community, usual is the median of those; the
+    farthest goes first, and whoever is left alone goes too.
+
+    >>> W = np.array([[0, 0.9, 0.1, 0], [0.9, 0, 0.1, 0], [0.1, 0.1, 0, 0], [0, 0, 0, 0]])
+    >>> let_go(W, np.array([0, 0, 0, -1])).tolist()
+    [0, 0, -1, -1]
     """
-    nearest = np.where(owner[:, None] == owner, np.inf, D).min(axis=1, initial=np.inf)
-    return float(np.median(nearest)) if len(nearest) and np.isfinite(nearest).all() else 0.0
+    D, labels = apart(W), labels.copy()
+    if not (labels >= 0).any():
+        return labels
+    usual = float(np.nanmedian(_within(D, labels)))
+    while True:
+        far = np.nan_to_num(_within(D, labels), nan=0.0)
+        if far.max() <= (1.0 + usual) / 2:
+            return labels
+        labels[int(far.argmax())] = -1
+        labels = _numbered(np.where(labels < 0, len(labels) + np.arange(len(labels)), labels))
+
+
+def apart(W: Floats) -> Floats:
+    """Distances from shares of wins."""
+    D = 1.0 - np.minimum(W, W.T)
+    np.fill_diagonal(D, 0.0)
+    return np.asarray(D, np.float64)
+
+
+def _within(D: Floats, labels: Ints) -> Floats:
+    """The mean distance of each cluster to the others of its community; NaN for an isolated one."""
+    same = (labels[:, None] == labels) & (labels >= 0)
+    count = same.sum(axis=1) - 1.0
+    return np.asarray(np.where(count > 0, (D * same).sum(axis=1) / np.maximum(count, 1), np.nan), np.float64)
 
 
 def levels(D: Floats, owner: Ints) -> list[Ints]:
@@ -142,25 +166,21 @@ def levels(D: Floats, owner: Ints) -> list[Ints]:
         found.append(labels)
 
 
-def silhouette(D: Floats, labels: Ints, usual: float = 1.0) -> float:
-    """The mean silhouette on distances D within [0, 1]; where all are one cluster, others would lie at 1.
+def silhouette(D: Floats, labels: Ints) -> float:
+    """The mean silhouette on distances D within [0, 1]; lone clusters count 0; where all are one, others lie at 1.
 
-    A cluster alone scores by how much farther than `usual` it is from its nearest, (d - usual) / d, or 0.
-
-    >>> D = np.array([[0, 0.2, 0.8], [0.2, 0, 0.9], [0.8, 0.9, 0]])
-    >>> round(silhouette(D, np.array([0, 0, 1])), 4), round(silhouette(D, np.array([0, 0, 1]), usual=0.2), 4)
-    (0.5093, 0.7642)
+    >>> round(silhouette(np.array([[0, 0.2, 0.8], [0.2, 0, 0.9], [0.8, 0.9, 0]]), np.array([0, 0, 1])), 4)
+    0.5093
     """
     _, at = np.unique(labels, return_inverse=True)
     member = np.eye(at.max() + 1)[at]
     size = member.sum(axis=0)
     sums = D @ member
-    within = np.where(size[at] > 1, sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1), usual)
+    within = sums[np.arange(len(D)), at] / np.maximum(size[at] - 1, 1)
     means = np.where(member > 0, np.inf, sums / size)
     nearest = means.min(axis=1) if len(size) > 1 else np.ones(len(D))
     widest = np.maximum(np.maximum(within, nearest), np.finfo(float).tiny)
-    score = (nearest - within) / widest
-    return float(np.where(size[at] > 1, score, np.maximum(score, 0.0)).mean())
+    return float(np.where(size[at] > 1, (nearest - within) / widest, 0.0).mean())
 
 
 def linked(percentiles: Floats, owner: Ints, theta: float = THETA) -> Ints:

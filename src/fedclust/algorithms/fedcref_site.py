@@ -144,8 +144,8 @@ class Tables(Release):
     senders: tuple[str, ...] = shown("whose models are known here")
     models: Ints = shown("how many each of them has")
     shares: Floats = shown(
-        "for each model and each cluster here, the share of rows that the model reconstructs better than the other "
-        "models here (or a percentile of differences of errors)",
+        "for each model and each cluster here, the share of rows that the model reconstructs well beside the models "
+        "here (or a percentile of differences of errors)",
         kind="sums",
     )
 
@@ -157,16 +157,16 @@ class Tables(Release):
 @handler(releases=Tables)
 def compare(site: Site, ask: Compare) -> Tables:
     """This site's columns of the table of all models and all clusters."""
-    errors = {name[2:]: np.asarray(e) for name, e in site.memory.items() if name.startswith("e/")}
-    labels, found = np.asarray(site.memory["labels"]), {}
-    if site.party in errors and ask.rule == "paper":
+    errors = {name[2:]: np.asarray(e) for name, e in sorted(site.memory.items()) if name.startswith("e/")}
+    labels = np.asarray(site.memory["labels"])
+    if site.party not in errors:
+        return Tables((), np.zeros(0, np.int64), np.zeros((0, int(site.memory["count"]))))
+    if ask.rule == "paper":
         found = association.gaps(errors, labels, site.party)
-    elif site.party in errors:
-        found = association.wins(errors, labels, site.party, ask.rule)
-    names = tuple(sorted(found))
-    nothing = np.zeros((0, int(site.memory["count"])))
-    sizes = np.array([len(found[name]) for name in names], np.int64)
-    return Tables(names, sizes, np.concatenate([found[name] for name in names] or [nothing]))
+    else:
+        found = association.wins(errors, labels, site.party, near=ask.rule == "win")
+    sizes = np.array([len(e) for e in errors.values()], np.int64)
+    return Tables(tuple(errors), sizes, np.concatenate([found[name] for name in errors]))
 
 
 @dataclass(frozen=True)
