@@ -10,8 +10,10 @@ import pytest
 import fedclust as fc
 from fedclust.algorithms import fcm_averaged, fcm_local
 from fedclust.core.site import View
+from fedclust.preprocessing import bounds
 from fedclust.site.holding import Holding, Turn
 from fedclust.site.sources import open_source
+from fedclust.validation import select_range
 
 DATA = os.environ.get("FEDCLUST_DATA")
 needs_bank = pytest.mark.skipif(
@@ -162,3 +164,31 @@ def test_the_wealthy_of_bank_marketing():
     lossless = fc.FuzzyCMeans(4, scale="standardise", max_rounds=300).fit(fed)
     assert lossless.scaled_centers_[:, 1].max() == pytest.approx(2.4, abs=0.05)
     assert fc.indices.fuzzy_davies_bouldin(model, fed) < fc.indices.fuzzy_davies_bouldin(lossless, fed)
+
+
+@pytest.mark.slow
+def test_the_motivational_example_over_twenty_draws_by_the_papers_criterion():
+    chosen, values, own = [], [], []
+
+    def script():
+        return (yield from select_range.local_counts((yield from bounds.agree(2))))
+
+    for seed in range(20):
+        fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
+        found = fc.select_k(fc.AveragedFuzzyCMeans(), fed, criterion="index", restarts=2, stability=None)
+        chosen.append(found.k)
+        values += [row["value"] for row in found.scores if row["k"] == 5]
+        own += fed.run(script())[0]
+    assert chosen.count(5) >= 19
+    assert np.mean(values) == pytest.approx(FEDERATED[5], abs=0.01)
+    assert (len(own), own.count(2)) == (60, 58)  # two clients find the small cluster in the middle too
+
+
+@pytest.mark.slow
+@needs_bank
+def test_the_elbow_of_bank_marketing():
+    fed = fc.Federation.local(bank())
+    estimator = fc.FuzzyCMeans(scale="standardise", tol=1e-4)
+    found = fc.select_k(estimator, fed, range(2, 11), rule="elbow", restarts=1, stability=None)
+    assert 4 <= found.k <= 6
+    assert min(found.scores, key=lambda row: row["value"])["k"] == 10  # the least value says nothing: the curve falls

@@ -51,8 +51,8 @@ def of_mixtures(choice: Choice, k: int, high: int, *, given: bool) -> list[str]:
         )
     if choice.why == "halves" and k == choice.k:
         notes.append(
-            f"The rows are no Gaussians: ICL says {choice.k_icl}, but those do not come back in halves ({strong}); "
-            f"{k} is the largest number of clusters that do."
+            f"ICL says {choice.k_icl}, but those components do not come back in halves ({strong}), as happens where "
+            f"groups are no Gaussians or rows are few; {k} is the largest number of c-means clusters that do."
         )
     if choice.why == "bic" and k == choice.k:
         notes.append(f"Overlapping clusters: ICL says 1, BIC says {k}, and they come back in halves ({strong}).")

@@ -5,8 +5,8 @@ two components lie in one place (nearer than SEPARATE standard deviations) descr
 is dropped. Of the others, K_I has the least ICL and K_B the least BIC.
 
 1. K_I > 1 is the answer if that mixture's components come back in halves of the rows (prediction strength at least
-   RETURNS). If not, they are pieces of groups that are no Gaussians, and the answer is the largest K up to K_I whose
-   c-means clusters do come back (at least STABLE).
+   RETURNS). If not, they are most often pieces of groups that are no Gaussians, and the answer is the largest K up to
+   K_I whose c-means clusters do come back (at least STABLE).
 2. K_I = 1, but K_B > 1: clusters overlap; K_B is the answer if its c-means clusters come back (at least STABLE).
 3. Else there is no structure: K = 1.
 """
