@@ -40,6 +40,16 @@ def test_stacked_models_end_where_each_ends_alone(rows, stack, patience):
     assert (losses[[0, 1, 2, 4]] > 0).all()
 
 
+def test_a_mask_hides_what_a_shorter_batch_lacks(rows):
+    members = [np.arange(50), np.arange(50, 83)]
+    start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (2, 1))
+    farm, how = Farm(rows, SIZES), Schedule(epochs=2, rate=0.01)
+    apart, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(2)], how)
+    farm.device = "cpu:0"  # as on any other device: all models in one batch, the last ones under a mask
+    masked, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(2)], how)
+    assert np.abs(apart - masked).max() < 1e-3
+
+
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():
     # One layer of weights zero: every output is sigmoid(0) = 1/2.
     farm = Farm(np.array([[0.5, 0.5], [1.0, 0.5], [0.0, 1.0]]), (2, 2))

@@ -8,7 +8,7 @@ On CPU and CUDA alike; torch is imported when a farm is made, not before.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -268,46 +268,66 @@ class _Pen:
         for row, own, stream in zip(order, self.members, self.streams, strict=True):
             row[: len(own)] = own[stream.permutation(len(own))]
         ids = torch.as_tensor(order, device=self.farm.device)
-        held = torch.as_tensor(counts, device=self.farm.device)
+        # Of each batch: its rows, and 2 / (rows x columns), the slope of a mean of squares, rounded once as torch does.
+        shares = np.clip(counts[:, None] - size * np.arange(batches[0]), 0, size)
+        scales = (2.0 / (np.maximum(shares, 1) * self.farm.sizes[0])).astype(np.float32)
+        held = torch.as_tensor(shares, device=self.farm.device)
+        scaled = torch.as_tensor(scales, device=self.farm.device)
         losses = torch.zeros(len(counts), device=self.farm.device)
         place = torch.arange(size, device=self.farm.device)
         for number in range(int(batches[0])):
-            at = number * size
-            active = int((batches > number).sum())
-            share = (held[:active] - at).clamp(max=size)
-            real = (place < share[:, None]).to(torch.float32)[:, :, None]
-            x = self.farm.rows[ids[:active, at : at + size]]
-            losses[:active] += self._step(active, x, real, share.to(torch.float32))
-        return np.asarray((losses / held).cpu().numpy(), np.float64)
+            for some, wide in self._runs(shares[:, number]):
+                ragged = bool((shares[some, number] < wide).any())
+                real = (place[:wide] < held[some, number, None]).to(torch.float32)[:, :, None] if ragged else None
+                x = self.farm.rows[ids[some, number * size : number * size + wide]]
+                losses[some] += self._step(some, x, real, scaled[some, number, None, None])
+        return np.asarray(losses.cpu().numpy() / counts, np.float64)
 
-    def _step(self, active: int, x: Any, real: Any, share: Any) -> Any:
+    def _runs(self, shares: Ints) -> Iterator[tuple[slice, int]]:
+        """The models that have a batch, and its width: on a CPU those of equal width, elsewhere all, under a mask.
+
+        Zeros under a mask change no sum, but a CPU adds a wider batch in another order; and Adam's first steps go by
+        the sign of a slope, however small.
+        """
+        active = int((shares > 0).sum())
+        if self.farm.device != "cpu":
+            yield slice(0, active), int(shares[0])
+            return
+        start = 0
+        while start < active:
+            stop = start + int((shares[start:active] == shares[start]).argmin() or active - start)
+            yield slice(start, stop), int(shares[start])
+            start = stop
+
+    def _step(self, some: slice, x: Any, real: Any, scale: Any) -> Any:
         """One batch of each model at work: errors back through the layers, then Adam; summed losses of the rows."""
-        torch, weights = self.farm.torch, self.weights[:active]
+        torch, weights = self.farm.torch, self.weights[some]
         found = self.farm.forward(weights, x)
         out = found[-1]
-        off = (out - x).mul_(real)
-        loss = (off * off).mean(dim=2).sum(dim=1)
-        delta = off.mul_(out).mul_(1 - out).mul_((2.0 / self.farm.sizes[0]) / share[:, None, None])
-        parts, slopes = self.farm.parts(weights), self.farm.parts(self.slopes[:active])
+        off = out - x if real is None else (out - x).mul_(real)
+        loss = (off * off).sum(dim=(1, 2)).div_(self.farm.sizes[0])
+        delta = torch.ops.aten.sigmoid_backward(off.mul_(scale), out)
+        parts, slopes = self.farm.parts(weights), self.farm.parts(self.slopes[some])
         for number in range(len(parts) - 1, -1, -1):
             torch.bmm(found[number].transpose(1, 2), delta, out=slopes[number][0])
             torch.sum(delta, dim=1, keepdim=True, out=slopes[number][1])
             if number:
-                delta = torch.bmm(delta, parts[number][0].transpose(1, 2)).mul_(found[number] > 0)
-        self._adam(active)
+                delta = torch.bmm(delta, parts[number][0].transpose(1, 2))
+                delta = torch.ops.aten.threshold_backward(delta, found[number], 0)  # ReLU lets pass what is above 0
+        self._adam(some)
         return loss
 
-    def _adam(self, active: int) -> None:
+    def _adam(self, some: slice) -> None:
         """Adam, one pass over weights, slopes and moments; each model counts its own steps."""
         from torch.optim.adam import adam  # noqa: PLC0415 as above
 
         adam(
-            list(self.weights[:active].unbind()),
-            list(self.slopes[:active].unbind()),
-            list(self.means[:active].unbind()),
-            list(self.squares[:active].unbind()),
+            list(self.weights[some].unbind()),
+            list(self.slopes[some].unbind()),
+            list(self.means[some].unbind()),
+            list(self.squares[some].unbind()),
             [],
-            self.steps[:active],
+            self.steps[some],
             foreach=False,
             fused=True,
             amsgrad=False,
