@@ -90,9 +90,7 @@ def main() -> None:
     if given.json:
         print(json.dumps(lines))
         return
-    print(
-        "| set | method | forgotten | replay: s, rounds | quick: share, rounds | same partition | ARI | objective |"
-    )
+    print("| set | method | forgotten | replay: s, rounds | quick: share, rounds | same partition | ARI | objective |")
     print("|---|---|---|---|---|---|---|---|")
     keys = dict.fromkeys((line["set"], line["method"], line["forgotten"]) for line in lines)
     for key in keys:
