@@ -73,8 +73,8 @@ def question(view: View, centers: Floats, m: float) -> Centers:
 
 def farthest(view: View, centers: Floats) -> int:
     """The power of two above any squared distance of a row to a centre."""
-    far = zip(view.exponents.tolist(), np.abs(centers).max(axis=0).tolist(), strict=True)
-    return power_above(math.fsum((2.0**e + v) ** 2 for e, v in far))
+    far = np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)
+    return power_above(math.fsum((far * far).tolist()))
 
 
 Sweep = Callable[[Centers, tuple[PartyId, ...] | None], Protocol[Moved]]

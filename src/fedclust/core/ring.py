@@ -82,6 +82,9 @@ class Exact:
     def floats(self) -> Floats:
         """The numbers as float64, rounded once, half to even."""
         low, high = self.limbs[..., 0], self.limbs[..., 1]
+        short = low.view(np.int64)
+        if (high.view(np.int64) == short >> 63).all():  # 64 bits hold them all: one conversion, which rounds once
+            return np.asarray(np.ldexp(short.astype(np.float64), self.unit), np.float64)
         negative = (high >> np.uint64(63)).astype(bool)
         with np.errstate(over="ignore"):  # minus 2^64 k wraps to nothing, as it should
             low = np.where(negative, ~low + np.uint64(1), low)
@@ -100,6 +103,8 @@ class Exact:
 def total(terms: Sequence[Exact]) -> Exact:
     """The sum of many, in one pass over each half of the low limb."""
     first = terms[0]
+    if len(terms) == 1:
+        return first
     for term in terms[1:]:
         same = term.unit is first.unit or np.array_equal(term.unit, first.unit)
         if not same or term.limbs.shape != first.limbs.shape:
