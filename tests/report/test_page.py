@@ -175,3 +175,12 @@ def test_ticks_are_round_and_few():
 def test_a_run_of_an_older_version_still_tells_its_result(copy):
     (copy / "analysis.json").unlink()
     assert runs.Run.find(copy).analysis is None
+
+
+@pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
+def test_the_page_says_who_could_see_what(copy, mode):
+    assert f"Aggregation was {mode}:" in changed(copy, "analysis.json", lambda found: found.update(aggregation=mode))
+
+
+def test_an_older_run_was_plain(copy):
+    assert "Aggregation was plain:" in changed(copy, "analysis.json", lambda found: found.pop("aggregation"))

@@ -101,6 +101,7 @@ def _facts(model: Any, fed: Federation) -> dict[str, Any]:
         "seed": model.seed_,
         "columns": [{"name": name, "type": units[name].type, "unit": units[name].unit} for name in fed.columns],
         "parties": list(fed.parties),
+        "aggregation": fed.aggregation.mode,
         "lossless": bool(getattr(model, "lossless", True))
         and not any(note.startswith("Not lossless") for note in model.notes_),
     }

@@ -12,6 +12,15 @@ from fedclust.report.reading import Finished
 from fedclust.report.sections import absent, section
 from fedclust.report.words import count, size
 
+SEEN = {
+    "plain": "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
+    "Treat the run folder, the journal above all, as you would the sites' own sums.",
+    "secure": "Aggregation was secure: of what was summed, the coordinator saw the sum over all sites and no site's "
+    "part of it. Exact sums over few rows can still give a row away; fedclust audit looks for that.",
+    "blind": "Aggregation was blind: the coordinator saw neither questions nor sums, but who was asked, lengths and "
+    "times. The leading site saw the sums over all sites.",
+}
+
 
 def leaving(run: Finished) -> Markup:
     """What left each site, by question and by site, with the reason declared for each field."""
@@ -24,10 +33,6 @@ def leaving(run: Finished) -> Markup:
         f"Rows stayed at their sites. To {count(len(found['questions']), 'kind')} of question the sites gave "
         f"{count(answers, 'answer')}, {size(total)} in all, each written down in its site's own ledger before it left."
     )
-    plain = (
-        "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
-        "Treat the run folder, the journal above all, as you would the sites' own sums."
-    )
     floors = "A site with a floor sends nothing if it has fewer rows, and hides smaller counts of rows."
     questions = tag("ul", [_question(question) for question in found["questions"]], class_="questions")
     by_site = [[party, f"{own['messages']:,}", size(own["bytes"]), _rule(own)] for party, own in found["sites"].items()]
@@ -35,7 +40,7 @@ def leaving(run: Finished) -> Markup:
         "leaving",
         "What left each site",
         tag("p", told, _again(run)),
-        tag("p", plain),
+        tag("p", SEEN[run.analysis.get("aggregation", "plain")]),
         table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
         tag("p", floors) if any(own["min_rows"] for own in found["sites"].values()) else None,
         tag("h3", "Answers by question"),
