@@ -30,7 +30,7 @@ from fedclust.federation import Federation
 from fedclust.indices import view_of
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
-from fedclust.site.sources.base import Block, Ids, Packed, Source
+from fedclust.site.sources.base import Block, Derived, Ids, Packed, Source
 from fedclust.validation import partitions
 
 __all__ = ["Certificate", "unlearn"]
@@ -142,24 +142,11 @@ def without(fed: Federation, gone: Sequence[PartyId], rows: Sequence[int] | None
     return left
 
 
-@dataclass(frozen=True)
-class Lessened:
-    """A source that is read in blocks, without some of its rows."""
+@dataclass(frozen=True, eq=False)
+class Lessened(Derived):
+    """A source without some of its rows."""
 
-    source: Source
     gone: Ints
-
-    @property
-    def site(self) -> str:
-        return self.source.site
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.source.columns
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def blocks(self) -> Iterator[Block]:
         at = 0

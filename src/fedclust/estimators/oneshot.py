@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -61,8 +62,9 @@ class _OneShot(_Lossless):
         fitted = yield from self._once(fed, view, box)
         return replace(fitted, start=view.back(fitted.start), notes=(*gaps, *fitted.notes)), view
 
+    @abstractmethod
     def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
-        raise NotImplementedError
+        """What sites say once, and the clusters made of it."""
 
 
 class KFed(_OneShot):

@@ -29,7 +29,7 @@ from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.sources import Source
+from fedclust.site.sources import Derived
 from fedclust.site.vault import Vaults
 from fedclust.study.parts import Site, Study
 from fedclust.validation.composition import composition
@@ -127,23 +127,8 @@ class _Noting:
         return replies
 
 
-@dataclass(frozen=True, eq=False)
-class _Shaken:
+class _Shaken(Derived):
     """Other rows of the same kind: every second one, an eighth as large, so that bounds still hold."""
-
-    source: Source
-
-    @property
-    def site(self) -> str:
-        return self.source.site
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.source.columns
-
-    @property
-    def resident(self) -> bool:
-        return False
 
     def blocks(self) -> Iterator[Array]:
         return (block[:, ::2] / 8 for block in self.source.blocks())

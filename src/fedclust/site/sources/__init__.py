@@ -1,7 +1,7 @@
 """The one way into a site's rows: arrays, frames, files and queries all become passes over blocks of columns."""
 
-from fedclust.site.sources.base import Block, Packed, Source
+from fedclust.site.sources.base import Block, Derived, Packed, Source
 from fedclust.site.sources.opening import open_source
 from fedclust.site.sources.surveying import Survey, sorted_by_id, survey, taking_part
 
-__all__ = ["Block", "Packed", "Source", "Survey", "open_source", "sorted_by_id", "survey", "taking_part"]
+__all__ = ["Block", "Derived", "Packed", "Source", "Survey", "open_source", "sorted_by_id", "survey", "taking_part"]

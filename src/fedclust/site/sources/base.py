@@ -44,6 +44,25 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
+class Derived:
+    """The base of sources made of another one: the same site and columns, other rows, read in blocks."""
+
+    source: Source
+
+    @property
+    def site(self) -> str:
+        return self.source.site
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.source.columns
+
+    @property
+    def resident(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, eq=False)
 class Packed:
     """Rows held in memory as read-only blocks."""
 
