@@ -27,6 +27,8 @@ HOMES = {  # a dependency that few need, and the only places that may import it
     "dask": ("engines/cluster.py",),
     "duckdb": ("site/sources/",),
     "pyarrow": ("site/sources/", "study/writing.py", "benchmarks/"),  # elsewhere it only writes
+    "opendp": ("privacy/",),
+    "dp_accounting": ("privacy/",),
     "adbc_driver_postgresql": ("site/sources/",),
     "pickle": (),
 }
