@@ -16,7 +16,9 @@ from typing import Any
 
 import fedclust
 from fedclust.analysis import describe
-from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError
+from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, Waiting
+from fedclust.engines.attendance import Tell
+from fedclust.engines.observing import Observed, Status, together
 from fedclust.federation import Federation
 from fedclust.kernels import backend
 from fedclust.selection import Selection, select_k
@@ -43,11 +45,14 @@ class Run:
         origin: Path,
         digests: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
+        name: str | None = None,
+        served: Mapping[str, Any] | None = None,
     ) -> Run:
         """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
 
         `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
-        `files` are texts to put beside the study.
+        `files` are texts to put beside the study; `name` is the run's where it has one already; `served` says by which
+        engine its sites are reached.
         """
         files = {"study.toml": text, **(files or {})}
         about = {
@@ -58,7 +63,8 @@ class Run:
             "started": now(),
             "folder": str(origin),
             "rows": dict(digests or {}),
-            "files": {name: _digest(content) for name, content in files.items()},
+            "files": {path: _digest(content) for path, content in files.items()},
+            **({"served": dict(served)} if served else {}),
         }
         refuse_to_overwrite(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -66,10 +72,11 @@ class Run:
         draft.mkdir(mode=0o700)
         try:
             write_whole(draft / "origin.json", json.dumps(about, indent=1) + "\n")
-            write_whole(draft / "run", f"{secrets.token_hex(8)}-{digest_of(text)}\n")  # every call names the study
-            for name, content in files.items():
-                (draft / name).parent.mkdir(mode=0o700, exist_ok=True)
-                write_whole(draft / name, content)
+            # Every call names the study.
+            write_whole(draft / "run", f"{name or f'{secrets.token_hex(8)}-{digest_of(text)}'}\n")
+            for path, content in files.items():
+                (draft / path).parent.mkdir(mode=0o700, exist_ok=True)
+                write_whole(draft / path, content)
             draft.replace(folder)
         except BaseException:
             shutil.rmtree(draft, ignore_errors=True)
@@ -131,9 +138,24 @@ class Run:
     def model(self) -> Path:
         return self.folder / "model.json"
 
+    @property
+    def status(self) -> Path:
+        return self.folder / "status.json"
+
+    @property
+    def name(self) -> str:
+        """What every call of the run names it."""
+        return (self.folder / "run").read_text().strip()
+
+    @property
+    def served(self) -> dict[str, Any] | None:
+        """By which engine the sites are reached, and with what settings; None where they are in one process."""
+        return self.origin.get("served")
+
     def study(self) -> Study:
         """The study as it was when the run began."""
-        return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"])
+        served = self.served is not None
+        return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"], served=served)
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
         write_whole(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
@@ -143,6 +165,15 @@ class Run:
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
             self.folder.parent.rmdir()  # only where nothing else is in it
+
+    @property
+    def at_work(self) -> bool:
+        """Whether some process is at work in the folder."""
+        try:
+            with self.held():
+                return False
+        except RunFailed:
+            return True
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -202,10 +233,12 @@ def again(run: Run) -> Opened:
     return ready
 
 
-def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> Any:
+def see_through(
+    run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False, tell: Tell | None = None
+) -> Any:
     """Go on from the journal to a model, its description and the run's metrics.
 
-    A `fresh` run that meets bad data at once leaves no folder.
+    A `fresh` run that meets bad data at once leaves no folder. `tell` hears of every step, besides the run's status.
     """
     rounds = 0
 
@@ -219,21 +252,31 @@ def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: b
         began = time.monotonic()
         fed = ready.fed.on_record(run.folder)
         fed.watch = note
+        status = Status(run.status, fed.parties, run=run.name, aggregation=fed.aggregation.mode)
+        heard = status if tell is None else together(status, tell)
+        fed.use(Observed(fed.engine, heard))
         try:
             model, selection = _fitted(ready, fed)
             model.save(run.model)
             described = describe(model, fed, selection)
-        except (StudyError, DataError, OutOfBounds):
-            if fresh and not rounds:
+        except BaseException as error:
+            heard("state", state=_state(error))
+            if isinstance(error, (StudyError, DataError, OutOfBounds)) and fresh and not rounds:
                 run.discard()
             raise
         finally:
             fed.close()
         run.write("analysis.json", described)
-        run.write(
-            "metrics.json", _metrics(run, ready.study, fed, model, time.monotonic() - began, notes=described["notes"])
-        )
+        seconds = time.monotonic() - began
+        heard("state", state="finished")
+        sites = fed.traffic() or _heard(status.document)
+        run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
     return model
+
+
+def _state(error: BaseException) -> str:
+    """What a status says of a run that did not finish."""
+    return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 
 
 def _fitted(ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
@@ -246,7 +289,13 @@ def _fitted(ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
 
 
 def _metrics(
-    run: Run, study: Study, fed: Federation, model: Any, seconds: float, *, notes: list[str]
+    run: Run,
+    study: Study,
+    model: Any,
+    seconds: float,
+    *,
+    sites: Mapping[str, Mapping[str, int]],
+    described: Mapping[str, Any],
 ) -> dict[str, Any]:
     """How the run went, for other tools; nothing in it is about a row."""
     origin = run.origin
@@ -259,7 +308,7 @@ def _metrics(
         "method": study.cluster.method,
         "k": model.n_clusters,
         "split": study.split,
-        "columns": list(fed.columns),
+        "columns": [column["name"] for column in described["columns"]],
         "rounds": model.n_rounds_,
         "objective": model.objective_,
         "shifts": [entry["shift"] for entry in model.history_],
@@ -267,9 +316,14 @@ def _metrics(
         "started": origin["started"],
         "finished": now(),
         "seconds": round(seconds, 3),
-        "sites": fed.traffic(),
-        "notes": notes,
+        "sites": sites,
+        "notes": described["notes"],
     }
+
+
+def _heard(status: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
+    return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in status["sites"].items()}
 
 
 def _digest(text: str) -> str:

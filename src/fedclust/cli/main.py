@@ -1,6 +1,6 @@
 """The command `fedclust`: finds the verb, and turns whatever goes wrong into one sentence and an exit code.
 
-0 done; 1 the run failed; 2 a bad study, bad data or bad arguments; 130 stopped by Ctrl-C.
+0 done; 1 the run failed; 2 a bad study, bad data or bad arguments; 4 the run waits for sites; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fedclust import __version__
-from fedclust.cli import audit, bench, demo, export, reporting, running, site
+from fedclust.cli import audit, bench, coordinating, demo, export, reporting, running, site
 from fedclust.core.errors import DataError, FedclustError, OutOfBounds, StudyError
 
 FAILED, REFUSED, STOPPED, UNHEARD = 1, 2, 130, 141
@@ -38,7 +38,7 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"fedclust {__version__}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
-    for family in (demo, running, reporting, audit, site, export, bench):
+    for family in (demo, running, coordinating, reporting, audit, site, export, bench):
         family.add(verbs)
     return top
 

@@ -1,4 +1,4 @@
-"""`fedclust run` and `fedclust resume`: a study carried out, however often it is interrupted."""
+"""`fedclust run`: a study carried out in one process, and what the other verbs share with it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,12 @@ def add(verbs: Any) -> None:
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME, the study's name)"
     )
-    _common(run)
+    common(run)
     run.set_defaults(act=act_run)
-    resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
-    resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    _common(resume)
-    resume.set_defaults(act=act_resume)
 
 
-def _common(verb: argparse.ArgumentParser) -> None:
+def common(verb: argparse.ArgumentParser) -> None:
+    """How much is told."""
     verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
 
@@ -49,25 +46,6 @@ def act_run(chosen: argparse.Namespace) -> int:
         progress.end()
         raise
     return finish(run, ready, progress, chosen, fresh=True)
-
-
-def act_resume(chosen: argparse.Namespace) -> int:
-    """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
-    from fedclust import load, runs
-
-    run = runs.Run.find(chosen.run)
-    if run.finished:
-        tell(run, load(run.model), chosen)
-        return 0
-    study = run.study()
-    progress = watching(study, chosen)
-    progress.opening()
-    try:
-        ready = runs.again(run)
-    except BaseException:
-        progress.end()
-        raise
-    return finish(run, ready, progress, chosen)
 
 
 def watching(study: Any, chosen: argparse.Namespace) -> Progress:

@@ -103,6 +103,32 @@ class Refusal:
     code: str
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A site's reply between machines: the digest of the call it is to, and either a sealed answer or a code."""
+
+    party: str
+    call: bytes
+    sealed: bytes | None
+    code: str
+
+    @classmethod
+    def to(cls, call: bytes, reply: Sealed | Refusal) -> Answer:
+        """The reply to a call of this digest."""
+        if isinstance(reply, Sealed):
+            return cls(reply.party, call, reply.packed, "")
+        return cls(reply.party, call, None, reply.code)
+
+    def reply(self) -> Sealed | Refusal:
+        """What was replied; an answer that cannot be read is a refusal under its party's name."""
+        if self.sealed is None:
+            return Refusal(self.party, self.code)
+        try:
+            return Sealed.decode(self.sealed)
+        except WireError:
+            return Refusal(self.party, "odd-answer")
+
+
 REMEDIES = {
     "too-few-rows": "it holds fewer rows than its policy lets take part",
     "handler-not-allowed": "its policy does not allow this question",
@@ -122,6 +148,9 @@ REMEDIES = {
     "not-a-sum": "it was asked for its own answer where only a sum may leave",
     "bad-data": "its data cannot be used; its own log says why",
     "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
+    "over-budget": "its privacy budget, over all studies, has no room for this; ask with a smaller epsilon",
+    "not-private": "it has a privacy budget, so it answers under noise only; set epsilon in [privacy]",
+    "too-little-noise": "the noise of the sites that may be relied on would not do; all must run the same version",
     "step-reused": "it had answered another question under this step",
     "not-understood": "the question was not understood; both sides must run the same version of fedclust",
     "not-everyone": "a masked sum over some of the sites only; its policy asks for all of them",
@@ -132,3 +161,8 @@ REMEDIES = {
     "impossible-answer": "its answer cannot be true: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
 }
+    "another-version": "it runs another version of fedclust; install the same one on both sides",
+    "another-name": "it goes by another name; the study must call it as its own site.toml does",
+    "another-study": "it was told of another study, or given its source or rules by this one; send it the study anew",
+    "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
+    "busy": "another process serves this site; stop one of them",

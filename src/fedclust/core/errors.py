@@ -29,6 +29,10 @@ class KeysRefused(FedclustError):
     """Keys, signatures or sealed letters that are not what they should be; nothing is given out on them."""
 
 
+class OverBudget(FedclustError):
+    """A price that a site's privacy budget has no room for."""
+
+
 class JournalError(FedclustError):
     """The journal is damaged, belongs to another study, or contradicts the run."""
 
@@ -43,3 +47,11 @@ class QuorumLost(RunFailed):
     def __init__(self, text: str, missing: dict[str, str]) -> None:
         super().__init__(text)
         self.missing = missing
+
+
+class Waiting(FedclustError):
+    """A step was asked and its answers may take days: nothing is wrong, and the run goes on when they are there."""
+
+    def __init__(self, text: str, parties: tuple[str, ...]) -> None:
+        super().__init__(text)
+        self.parties = parties

@@ -13,7 +13,7 @@ import numpy as np
 from fedclust.core import ring
 from fedclust.core.types import Bools
 
-Kind = Literal["facts", "counts", "sums", "points", "weights"]
+Kind = Literal["facts", "counts", "sums", "points", "weights", "noisy", "keys"]
 ROW_BITS = 36
 ROWS = 2.0**ROW_BITS  # more than any site holds
 
@@ -25,7 +25,9 @@ class Disclosure:
     combine: Literal["sum", "each", "letters"]
     why: str = ""
     cells: bool = False  # how many rows are behind each number, or what they weigh: a site has a floor for it
-    kind: Kind = "facts"  # "facts" tell nothing of single rows, "points" and "weights" need the site's consent
+    # "facts" tell nothing of single rows, "points" and "weights" need the site's consent, "noisy" sums are paid for by
+    # differential privacy; "keys" and declarations are of no row at all.
+    kind: Kind = "facts"
     least: float = -math.inf
     most: float = math.inf
 
@@ -99,7 +101,7 @@ def numbers_in(release: Release) -> int:
     return sum(
         getattr(release, name).limbs.size // 2 if d.combine == "sum" else np.size(getattr(release, name))
         for name, d in release.schema().items()
-        if d.kind != "facts"
+        if d.kind not in ("facts", "keys", "noisy")
     )
 
 

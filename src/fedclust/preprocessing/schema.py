@@ -160,7 +160,7 @@ class Names:
 @dataclass(frozen=True)
 class Declared(Release):
     fingerprints: tuple[bytes, ...] = shown(
-        "a digest of what the site declares each column to be: type, unit, levels; never a value"
+        "a digest of what the site declares each column to be: type, unit, levels; never a value", kind="keys"
     )
 
 

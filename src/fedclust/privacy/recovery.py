@@ -27,7 +27,9 @@ SHARE = shamir.BYTES
 
 @dataclass(frozen=True)
 class Shared(Release):
-    letters: dict[str, bytes] = shown("shares of this party's masks, each encrypted to the party that is to keep it")
+    letters: dict[str, bytes] = shown(
+        "shares of this party's masks, each encrypted to the party that is to keep it", kind="keys"
+    )
 
 
 @handler(releases=Shared)
@@ -65,7 +67,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Consent(Release):
-    signature: bytes = shown("the party's signature of who answered")
+    signature: bytes = shown("the party's signature of who answered", kind="keys")
 
 
 @handler(releases=Consent)
@@ -96,8 +98,8 @@ class Unmask:
 
 @dataclass(frozen=True)
 class Shares(Release):
-    own: dict[str, bytes] = shown("shares of the own masks of parties that answered")
-    gone: dict[str, bytes] = shown("shares of the mask keys of parties that did not")
+    own: dict[str, bytes] = shown("shares of the own masks of parties that answered", kind="keys")
+    gone: dict[str, bytes] = shown("shares of the mask keys of parties that did not", kind="keys")
 
 
 @handler(releases=Shares)

@@ -25,9 +25,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Offer(Release):
-    mask: bytes = shown("a public key, from which masks are agreed")
-    letter: bytes = shown("a public key, from which keys of letters are agreed")
-    signature: bytes = shown("the party's signature of both")
+    mask: bytes = shown("a public key, from which masks are agreed", kind="keys")
+    letter: bytes = shown("a public key, from which keys of letters are agreed", kind="keys")
+    signature: bytes = shown("the party's signature of both", kind="keys")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, WireError
+from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
+from fedclust.core.private import Noisy
 from fedclust.core.protocol import HANDLERS, Keep, Mail
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import blind, letters
@@ -19,6 +20,7 @@ from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.keeping import keep
 from fedclust.site.ledger import Ledger
+from fedclust.site.paying import Till
 from fedclust.site.policy import Policy
 from fedclust.site.vault import Vaults
 
@@ -51,7 +53,8 @@ class Desk:
         approval: Approval | None = None,
     ) -> None:
         self.holding = holding
-        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults, approval)
+        till = Till(policy, folder, durable=durable)
+        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults, approval, till=till)
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
@@ -87,6 +90,8 @@ class Desk:
             return self._refuse("not-understood", error)
         except KeysRefused as error:
             return self._refuse("keys-refused", error)
+        except OverBudget as error:
+            return self._refuse("over-budget", error)
         except AnswerChanged as error:
             return self._refuse("answer-changed", error)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
@@ -115,7 +120,11 @@ class Desk:
         message = call.message
         if isinstance(message, Mail):
             message = letters.opened(message, call, turn.vault, self.party)
-        answer = handler.answer(turn, message)
+        answer = (
+            self.gate.till.noisy(call, handler.release, lambda: handler.answer(turn, message))
+            if issubclass(handler.release, Noisy)
+            else handler.answer(turn, message)
+        )
         release = answer.release if isinstance(answer, Keep) else answer
         if code := self.gate.judge(call, handler, release, turn):
             return Refusal(self.party, code)

@@ -22,7 +22,7 @@ from fedclust.site.approval import Approval, read, roster_digest
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES, STRENGTH, Policy
-from fedclust.site.sources import open_source
+from fedclust.site.sources import open_source, sorted_by_id
 from fedclust.site.vault import Vaults
 
 SITES_OWN = ("source", "policy")  # of a study's [sites.NAME]: what a served site takes from its own file only
@@ -62,6 +62,7 @@ TOP = {
     "id": TEXT,
     "state": TEXT,
     "identity": TEXT,
+    "coordinator": TEXT,
     "steward": TEXT,
     "approval": TEXT,
     "policy": TABLE,
@@ -82,6 +83,8 @@ RULES = {
     "weights": YES,
     "rounding": COUNT,
     "max_calls": COUNT,
+    "epsilon": Key("a number of at least 0; 0 is no rule", _number),
+    "delta": Key("a number from 0 to 1; 0 is 1e-6", lambda value: _number(value) and value < 1),
     "handlers": QUESTIONS,
     "withheld": QUESTIONS,
 }
@@ -101,9 +104,23 @@ class SiteFile:
     approval: Path | None = None
     roster: Mapping[str, bytes] = field(default_factory=dict)
 
-    def desk(self, *, columns: tuple[str, ...] | None = None, schema: Schema | None = None, seed: int = 0) -> Desk:
-        """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder."""
-        source = open_source(self.source, columns=columns, id=self.id, site=self.name, schema=schema)
+    coordinator: bytes | None = None
+    def desk(
+        self,
+        *,
+        columns: tuple[str, ...] | None = None,
+        schema: Schema | None = None,
+        seed: int = 0,
+        id: str | None = None,  # noqa: A002 the study's word
+        sort: bool = False,
+    ) -> Desk:
+        """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
+
+        `sort` puts rows in the order of their `id`, as a split by columns needs them.
+        """
+        source = open_source(self.source, columns=columns, id=id or self.id, site=self.name, schema=schema)
+        if sort:
+            source = sorted_by_id(source)
         return Desk(
             Holding(self.name, source, schema),
             self.policy,
@@ -158,6 +175,8 @@ def read_site(path: str | Path) -> SiteFile:
             raise StudyError(f"{path} lacks {name}; a site file says its name, its source and its [policy]")
     if ("approval" in top) != ("steward" in top):
         raise StudyError(f"{path} names one of approval and steward; a signed approval needs both")
+    if top["policy"].get("epsilon") and "state" not in top:
+        raise StudyError(f"{path} has a privacy budget and no state; without a folder, what was spent would be forgotten")
     folder = path.parent
     places = {
         key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top
@@ -167,7 +186,8 @@ def read_site(path: str | Path) -> SiteFile:
         _source(top["source"], folder),
         policy_from(top["policy"], f"[policy] of {path}"),
         id=top.get("id"),
-        roster={name: _key(key, f"[roster] of {path}, {name},") for name, key in top.get("roster", {}).items()},
+        coordinator=read_key(top["coordinator"], f"coordinator in {path}") if "coordinator" in top else None,
+        roster={name: read_key(key, f"[roster] of {path}, {name},") for name, key in top.get("roster", {}).items()},
         **places,
     )
 
@@ -195,11 +215,11 @@ def new_key(path: Path) -> Path:
 
 
 def private_key(path: Path) -> Identity:
-    return Identity(_key(_text(path), str(path)))
+    return Identity(read_key(_text(path), str(path)))
 
 
 def public_key(path: Path) -> bytes:
-    return _key(_text(path), str(path))
+    return read_key(_text(path), str(path))
 
 
 def _text(path: Path) -> str:
@@ -209,7 +229,8 @@ def _text(path: Path) -> str:
         raise StudyError(f"there is no key at {path}; make one with fedclust site key") from None
 
 
-def _key(text: Any, place: str) -> bytes:
+def read_key(text: Any, place: str) -> bytes:
+    """A public or private key from its 64 digits; `place` is where they stand."""
     try:
         key = bytes.fromhex(text)
     except (ValueError, TypeError):

@@ -19,6 +19,7 @@ from fedclust.privacy.blind import Veil
 from fedclust.site import guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger
+from fedclust.site.paying import Till
 from fedclust.site.policy import Policy
 from fedclust.site.vault import RunVault, Vaults
 
@@ -33,12 +34,15 @@ class Gate:
         ledger: Ledger,
         vaults: Callable[[], Vaults] | None = None,
         approval: Approval | None = None,
+        *,
+        till: Till | None = None,
     ) -> None:
         self.party = party
         self.policy = policy
         self.ledger = ledger
         self.vaults = vaults
         self.approval = approval
+        self.till = till or Till(policy)
         self.rules = guards.ALWAYS if policy.lax else guards.ENTRY
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.envelope import Call
+from fedclust.core.private import Noisy, Price, honest
 from fedclust.core.protocol import Handler
 from fedclust.core.release import HIDDEN, Release, numbers_in
 from fedclust.core.site import Site
 from fedclust.core.types import Floats, Ints
 from fedclust.privacy.recovery import consent
-from fedclust.privacy.roster import lasting
+from fedclust.privacy.roster import lasting, threshold
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
@@ -31,6 +32,10 @@ class Question:
     rows: int
     tally: Tally
     everyone: frozenset[str] | None = None  # whom this site was enrolled with
+
+    @property
+    def under_noise(self) -> bool:
+        return issubclass(self.handler.release, Noisy)
 
     @property
     def masked_sum(self) -> bool:
@@ -56,6 +61,8 @@ def allowed(q: Question) -> str | None:
 
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
+    if q.under_noise:
+        return None  # noise hides how many there are, which a refusal would tell
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
 
@@ -81,7 +88,8 @@ def enough_parties(q: Question) -> str | None:
 def strong_enough(q: Question) -> str | None:
     """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled."""
     if q.policy.aggregation == "blind" and not q.call.veiled:
-        silent = all(d.kind == "facts" for d in q.handler.release.schema().values()) and q.call.want != "total"
+        kinds = {d.kind for d in q.handler.release.schema().values()}
+        silent = kinds <= {"facts", "keys"} and q.call.want != "total"
         return None if silent else "aggregation-too-weak"
     if q.call.want != "total":
         return None
@@ -94,6 +102,26 @@ def consented(q: Question) -> str | None:
     if "points" in kinds and not q.policy.points:
         return "points-not-allowed"
     return "weights-not-allowed" if "weights" in kinds and not q.policy.weights else None
+
+
+def paid_for(q: Question) -> str | None:
+    """Where a budget limits what is told of a row, nothing that is told of rows goes past it."""
+    free = q.under_noise or all(d.kind == "keys" for d in q.handler.release.schema().values())
+    return "not-private" if q.policy.epsilon and not free else None
+
+
+def enough_noise(q: Question) -> str | None:
+    """A price is a price, and the noise of the honest sites alone is what it asks for; one's own where all is seen."""
+    if not q.under_noise:
+        return None
+    price = getattr(q.call.message, "price", None)
+    if not isinstance(price, Price) or not price.sound:
+        return "too-little-noise"
+    if not q.masked_sum:
+        return None if price.honest == 1 else "too-little-noise"
+    cohort = len(q.call.cohort)
+    fewest = cohort if lasting(str(q.call.masks)) else threshold(cohort)
+    return None if price.honest <= honest(len(q.everyone or q.call.cohort), fewest) else "too-little-noise"
 
 
 def seldom_enough(q: Question) -> str | None:
@@ -197,7 +225,7 @@ def rounded(counts: Any, step: int) -> Any:
     return found.astype(np.int64) if isinstance(counts, np.ndarray) else int(found)
 
 
-ALWAYS: tuple[Guard, ...] = (allowed, sums_only)  # what a site without rules of its own still keeps to
+ALWAYS: tuple[Guard, ...] = (allowed, sums_only, enough_noise)  # what a site without rules of its own still keeps to
 ENTRY: tuple[Guard, ...] = (
     still_in,
     allowed,
@@ -206,6 +234,8 @@ ENTRY: tuple[Guard, ...] = (
     enough_parties,
     strong_enough,
     consented,
+    paid_for,
+    enough_noise,
     seldom_enough,
     whole,
     one_cohort,

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
+from fedclust.core.private import FINITE
 from fedclust.core.site import Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
 from fedclust.preprocessing.missing import MISSING
@@ -38,7 +39,7 @@ class Holding:
 
     def under(self, missing: str) -> Survey:
         """The facts of the rows that take part under a way with gaps; refuses rows that cannot."""
-        if missing not in MISSING:
+        if missing not in (*MISSING, FINITE):
             raise DataError(f"{self.party} was asked to treat gaps in a way it does not know; update fedclust")
         if missing not in self._surveys:
             self._surveys[missing] = survey(self.source, missing)

@@ -36,6 +36,8 @@ class Policy:
     weights: bool = True  # of a model, may leave on their own
     rounding: int = 0  # displayed counts are multiples of it
     max_calls: int = 0  # in a run
+    epsilon: float = 0.0  # that all studies together may spend of each row's privacy; then nothing leaves without noise
+    delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] = frozenset({"vertical.reveal", "fcac.nodes"})  # slices of centres; nodes that are rows
 

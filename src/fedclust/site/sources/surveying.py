@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
+from fedclust.core.private import FINITE, REACH
 from fedclust.site.sources.base import RESIDENT_BYTES, Block, Packed, Source, regroup, rows_per_block
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
             low, high = np.fmin.reduce(used, axis=1, initial=np.inf), np.fmax.reduce(used, axis=1, initial=-np.inf)
         kept += used.shape[1]
         lo, hi = np.fmin(lo, low), np.fmax(hi, high)
+    if missing == FINITE:  # whether there is a row, or an odd one, is nothing a refusal may tell
+        return Survey(kept, lo, hi, (), rows - kept, gaps)
     if rows == 0:
         raise DataError(f"site '{source.site}' has no rows; give it data or leave it out")
     _refuse_gaps(source, gaps if missing == "refuse" else np.zeros_like(gaps), infinite)
@@ -62,8 +65,15 @@ def taking_part(block: Block, missing: str) -> Block:
     """The rows of a block that a study works on: all, the complete ones, or those with any value."""
     if missing == "refuse":
         return block
+    if missing == FINITE:
+        return _finite_rows(block)
     gap = np.isnan(block)
     out = gap.any(axis=0) if missing == "drop" else gap.all(axis=0)
+    return np.ascontiguousarray(block[:, ~out]) if out.any() else block
+
+
+def _finite_rows(block: Block) -> Block:
+    out = ~(np.abs(block.astype(np.float64)) <= 2.0**REACH).all(axis=0)  # of NaN nothing is true
     return np.ascontiguousarray(block[:, ~out]) if out.any() else block
 
 

@@ -1,0 +1,133 @@
+"""A study coordinated over sites that are elsewhere: begun, gone on with, and seen through, by whatever engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.engines.attendance import Tell, nobody
+from fedclust.engines.metrics import Exposed
+from fedclust.engines.networked import Networked
+from fedclust.engines.observing import Log, Status, together
+from fedclust.engines.registry import Posting, connect, known
+from fedclust.federation import Federation
+from fedclust.preprocessing.schema import Column, encoded_names
+from fedclust.runs import Run, Watch, see_through
+from fedclust.serving import schema_at
+from fedclust.site.file import SITES_OWN
+from fedclust.study import Opened, Study
+from fedclust.study.toml import tables
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How one process works at a run: whether it stays until answers come, for whom it does not wait, who may watch."""
+
+    wait: bool = False
+    timeout: float | None = None
+    without: frozenset[str] = frozenset()
+    log: Path | None = None
+    metrics: int | None = None  # a port of the loopback address
+
+
+def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings: dict[str, str] | None = None) -> Run:
+    """A new run folder, once nothing speaks against the study; no site has heard of it yet."""
+    known(engine)
+    for name, site in tables(study.text, Path("the study"))["sites"].items():
+        for key in SITES_OWN:
+            if key in site:
+                raise StudyError(f"[sites.{name}] gives {key}; a site that serves takes that from its own file only")
+    study.aggregation.check([site.name for site in study.sites])
+    opened(study, Unreached(tuple(site.name for site in study.sites)))
+    served = {"engine": engine, "own": str(own.resolve()) if own else None, "settings": settings or {}}
+    return Run.make(folder, study.text, origin=Path(), served=served)
+
+
+def go_on(run: Run, manner: Manner, watch: Watch | None = None) -> Any:
+    """Carry a run on to its model, or as far as it goes for now."""
+    study = run.study()
+    with telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
+        return see_through(run, opened(study, engine), watch, tell=tell)
+
+
+def opened(study: Study, engine: Any) -> Opened:
+    """A study whose sites are reached by an engine; what it says of columns must be enough."""
+    fed = Federation(
+        engine,
+        {site.name: encoded_names(schema_at(study, site.name)) for site in study.sites},
+        columns=columns_of(study),
+        split=study.split,
+        seed=study.seed,
+        schema=schema_of(study),
+        aggregation=study.aggregation,
+    )
+    estimator = study.estimator(fed.columns)
+    estimator.protocol(fed).close()  # checks the parameters; no step is taken
+    return Opened(study, fed, estimator)
+
+
+def schema_of(study: Study) -> dict[str, Column]:
+    """All columns of a served study, and what they are."""
+    if study.split == "rows":
+        return dict(schema_at(study, study.sites[0].name))
+    everywhere = {name: column for site in study.sites for name, column in schema_at(study, site.name).items()}
+    return dict(study.schema) if set(study.schema) == set(everywhere) else everywhere
+
+
+def columns_of(study: Study) -> tuple[str, ...]:
+    return encoded_names(schema_of(study))
+
+
+class Unreached:
+    """Sites that nobody has called yet: enough to see whether a study can be carried out at all."""
+
+    def __init__(self, parties: tuple[str, ...]) -> None:
+        self.parties = parties
+
+    def exchange(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {}
+
+
+@contextmanager
+def telling(run: Run, manner: Manner) -> Iterator[Tell]:
+    """Whoever watches, for as long as the process works at the run."""
+    with ExitStack() as stack:
+        tells: list[Tell] = []
+        if manner.log is not None:
+            log = Log(manner.log, run.name)
+            stack.callback(log.close)
+            tells.append(log)
+        if manner.metrics is not None:
+            status = Status(None, [site.name for site in run.study().sites])
+            stack.enter_context(Exposed(status, manner.metrics))
+            tells.append(status)
+        yield together(*tells) if tells else nobody
+
+
+@contextmanager
+def connected(run: Run, study: Study, manner: Manner, tell: Tell) -> Iterator[Networked]:
+    """The engine of a run, let go at the end; only a run that is done tells its sites so."""
+    served = run.served or {}
+    posting = Posting(
+        run=run.name,
+        study=study.text,
+        parties=tuple(site.name for site in study.sites),
+        folder=run.folder,
+        own=Path(served["own"]) if served.get("own") else None,
+        settings=served.get("settings", {}),
+        wait=manner.wait,
+        timeout=manner.timeout,
+        without=manner.without,
+        tell=tell,
+    )
+    engine = connect(str(served.get("engine")), posting)
+    done = False
+    try:
+        yield engine
+        done = True
+    finally:
+        engine.close(done=done)

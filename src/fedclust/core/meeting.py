@@ -1,0 +1,75 @@
+"""What a coordinator and a site tell each other before the first question: versions, the run, and the study itself.
+
+A greeting is plain JSON, so that whatever versions meet, each can read which one the other is and say so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import version
+from typing import Any, Self
+
+from fedclust.core import wire
+from fedclust.core.errors import WireError
+from fedclust.core.types import PartyId
+
+MOST = 1 << 20  # bytes of a greeting; a study is a page of text
+FORMAT = wire.MAGIC[2]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A few texts and numbers as JSON, and back only if they are just those."""
+
+    def encode(self) -> bytes:
+        return json.dumps({"kind": type(self).__name__.lower(), **asdict(self)}, sort_keys=True).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        try:
+            found: Any = json.loads(bytes(data)) if len(data) <= MOST else None
+        except (ValueError, RecursionError):
+            found = None
+        wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
+        if not isinstance(found, dict) or found.pop("kind", None) != cls.__name__.lower():
+            raise WireError(f"expected a {cls.__name__.lower()}")
+        # A newer version may say more; what this one knows of must be there.
+        if any(type(found.get(name)) is not kind for name, kind in wanted.items()):
+            raise WireError(f"a {cls.__name__.lower()} that lacks what it must say")
+        return cls(**{name: found[name] for name in wanted})
+
+
+@dataclass(frozen=True)
+class Greeting(_Told):
+    """A coordinator's first words to a site. The name of a run ends in the digest of its study."""
+
+    run: str
+    party: str
+    study: str  # its text
+    fedclust: str
+    wire: int = FORMAT
+
+    @classmethod
+    def to(cls, party: PartyId, *, run: str, study: str) -> Greeting:
+        return cls(run, party, study, version("fedclust"))
+
+
+@dataclass(frozen=True)
+class Welcome(_Told):
+    """A site's answer: it is ready, or a code says why not. Versions are told either way."""
+
+    run: str
+    party: str
+    fedclust: str
+    code: str = ""
+    wire: int = FORMAT
+
+    @classmethod
+    def of(cls, greeting: Greeting, party: PartyId, code: str = "") -> Welcome:
+        return cls(greeting.run, party, version("fedclust"), code)
+
+
+def versions_differ(one: Greeting | Welcome, other: Greeting | Welcome) -> bool:
+    """Whether two sides cannot work together: sums are the same bits between equal versions only."""
+    return (one.fedclust, one.wire) != (other.fedclust, other.wire)

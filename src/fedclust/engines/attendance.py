@@ -1,0 +1,57 @@
+"""Who is there: parties that miss a deadline are suspended, asked again later, and welcomed back when they answer.
+
+Times are of a clock that only goes forward; no machine's idea of the date decides anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from fedclust.core.types import PartyId
+
+Tell = Callable[..., None]
+
+
+def nobody(event: str, **facts: object) -> None:
+    """Whoever watches a run gets `tell(event, **facts)`; by default nobody does."""
+
+
+@dataclass
+class Attendance:
+    """How long parties are waited for, and who of them is suspended.
+
+    `timeout` is what one asking takes at most. A party that misses it is suspended: while enough others answer it is
+    asked again only `again` seconds later. Where too few answer without it, it is asked on and on, until `patience`
+    seconds of a step are over and the quorum is lost.
+    """
+
+    timeout: float = 60.0
+    again: float = 300.0
+    patience: float = 900.0
+    tell: Tell = nobody
+    clock: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    _since: dict[PartyId, float] = field(default_factory=dict)
+
+    @property
+    def suspended(self) -> tuple[PartyId, ...]:
+        return tuple(self._since)
+
+    def first(self, parties: Iterable[PartyId], need: int) -> list[PartyId]:
+        """Whom to ask at once: everyone but the suspended, who wait for their time unless too few are left."""
+        asked = list(parties)
+        ready = [p for p in asked if p not in self._since or self.clock() - self._since[p] >= self.again]
+        return ready if len(ready) >= need else asked
+
+    def missed(self, party: PartyId, step: int) -> None:
+        """A party let a deadline pass."""
+        if party not in self._since:
+            self.tell("suspended", site=party, step=step)
+        self._since[party] = self.clock()
+
+    def answered(self, party: PartyId, step: int) -> None:
+        """A party answered, whatever it answered."""
+        if self._since.pop(party, None) is not None:
+            self.tell("rejoined", site=party, step=step)

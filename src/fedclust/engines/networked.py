@@ -1,0 +1,137 @@
+"""An engine between machines, whatever carries its bytes: it greets, asks, asks again, and checks every reply.
+
+Whoever adds a way of travelling writes a `Link`; versions, deadlines, suspension and stray replies are settled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol as Structural
+
+from fedclust.core import wire
+from fedclust.core.drive import Reply
+from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal
+from fedclust.core.errors import RunFailed, WireError
+from fedclust.core.meeting import Greeting, Welcome, versions_differ
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.observing import told_of
+
+PAUSE = 0.5  # seconds before parties are asked again: a link may find out at once that nobody is there
+GREETINGS = 3  # a site that forgot a run is told of it anew, a few times
+
+
+class Link(Structural):
+    """Carries bytes to parties and brings theirs; knows nothing of what they mean."""
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
+        """Send each party its request and yield replies as they come, for at most `timeout` seconds.
+
+        The party is the one whose identity the link has checked. Replies to earlier requests may come too. A party
+        that cannot be reached is left out; nothing is raised for it. A party asked the same again may get it again.
+        """
+
+    def close(self, *, done: bool) -> None:
+        """Let go; `done` says that the run is over and sites need not wait for more."""
+
+
+class Networked:
+    """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question."""
+
+    def __init__(
+        self, link: Link, parties: tuple[PartyId, ...], *, run: str, study: str, attendance: Attendance | None = None
+    ) -> None:
+        self.link = link
+        self.parties = parties
+        self.run, self.study = run, study
+        self.attendance = attendance or Attendance()
+        self._met: set[PartyId] = set()
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""
+        here = self.attendance
+        step = next(iter(calls.values())).step
+        patience = here.timeout if timeout is None else timeout
+        waiting, replies = here.first(calls, quorum), dict[PartyId, Reply]()
+        forgot = dict.fromkeys(calls, 0)
+        until = here.clock() + here.patience
+        while waiting and here.clock() < until:
+            self._greet([party for party in waiting if party not in self._met], patience)
+            asked = {party: calls[party] for party in waiting if party in self._met}
+            for party, reply in self._asked(asked, patience):
+                here.answered(party, step)
+                if isinstance(reply, Refusal) and reply.code == "not-greeted" and forgot[party] < GREETINGS:
+                    forgot[party] += 1
+                    self._met.discard(party)
+                    continue
+                replies[party] = reply
+                told_of(here.tell, party, reply, step)
+            late = [party for party in waiting if party not in replies]
+            for party in late:
+                if not forgot[party] or party in self._met:
+                    here.missed(party, step)
+            # A refusal is an answer: whoever says no is not asked again, and the quorum may be lost at once.
+            able = len(calls) - sum(isinstance(reply, Refusal) for reply in replies.values())
+            if len(replies) >= quorum or able < quorum:
+                break
+            waiting = [party for party in calls if party not in replies]
+            here.pause(min(PAUSE, patience))
+        return {party: replies[party] for party in calls if party in replies}
+
+    def close(self, *, done: bool = False) -> None:
+        self.link.close(done=done)
+
+    def _asked(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:
+        """Replies to these very calls, one from each party; late, doubled and foreign ones are dropped and counted."""
+        left = dict(calls)
+        if not left:
+            return
+        for party, data in self.link.carry({party: call.packed for party, call in calls.items()}, timeout=timeout):
+            try:
+                answer = wire.decode(Answer, data)
+            except WireError:
+                self.attendance.tell("dropped", site=party, kind="foreign")
+                continue
+            if answer.party != party or party not in calls:
+                self.attendance.tell("dropped", site=party, kind="foreign")
+            elif answer.call != calls[party].digest:
+                self.attendance.tell("dropped", site=party, kind="late")
+            elif party not in left:
+                self.attendance.tell("dropped", site=party, kind="duplicate")
+            else:
+                del left[party]
+                yield party, answer.reply()
+            if not left:
+                return
+
+    def _greet(self, parties: list[PartyId], timeout: float) -> None:
+        """Meet those who are there; one that must not take part ends the run, by name."""
+        if not parties:
+            return
+        greetings = {p: Greeting.to(p, run=self.run, study=self.study) for p in parties}
+        left = dict(greetings)
+        for party, data in self.link.carry({p: g.encode() for p, g in greetings.items()}, timeout=timeout):
+            try:
+                welcome = Welcome.decode(data)
+            except WireError:
+                self.attendance.tell("dropped", site=party, kind="foreign")
+                continue
+            if party not in left or welcome.run not in (self.run, ""):
+                self.attendance.tell("dropped", site=party, kind="late" if party in greetings else "foreign")
+                continue
+            self._welcomed(left.pop(party), welcome)
+            if not left:
+                return
+
+    def _welcomed(self, greeting: Greeting, welcome: Welcome) -> None:
+        party = greeting.party
+        if versions_differ(greeting, welcome):
+            raise RunFailed(
+                f"site '{party}' runs fedclust {welcome.fedclust} (wire format {welcome.wire}) and this coordinator "
+                f"{greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
+            )
+        if welcome.code:
+            raise RunFailed(f"site '{party}' takes no part: {REMEDIES.get(welcome.code, welcome.code)}")
+        self._met.add(party)
+        self.attendance.answered(party, 0)
+        self.attendance.tell("met", site=party)

@@ -1,0 +1,187 @@
+"""What may be seen of a run from outside: which site was heard when, what it sent by number and size, what it refused.
+
+Nothing here knows a value, a column or a row. Times are for people to read; nothing is decided by them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.drive import Engine, Reply
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Tell
+
+FORMAT, VERSION = "fedclust-status", 1
+EVERY = 0.5  # seconds between two writings of the status
+
+
+def together(*tells: Tell) -> Tell:
+    """Everyone who wants to know, told in turn."""
+
+    def tell(event: str, **facts: object) -> None:
+        for one in tells:
+            one(event, **facts)
+
+    return tell
+
+
+class Observed:
+    """Another engine, with what passes through it told to whoever watches."""
+
+    def __init__(self, engine: Engine, tell: Tell) -> None:
+        self.engine = engine
+        self.tell = tell
+        self.parties = engine.parties
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        first = next(iter(calls.values()))
+        self.tell("asked", step=first.step, question=first.handler, sites=list(calls), need=quorum)
+        began = time.monotonic()
+        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        if not hasattr(self.engine, "attendance"):  # which tells of each answer as it comes
+            for party, reply in replies.items():
+                told_of(self.tell, party, reply, first.step)
+        for party in calls:
+            if party not in replies:
+                self.tell("silent", site=party, step=first.step)
+        self.tell("settled", step=first.step, seconds=round(time.monotonic() - began, 6))
+        return replies
+
+
+def told_of(tell: Tell, party: PartyId, reply: Reply, step: int) -> None:
+    """Tell of one reply."""
+    if isinstance(reply, Refusal):
+        tell("refused", site=party, step=step, code=reply.code)
+    elif isinstance(reply, Sealed):
+        tell("answered", site=party, step=step, bytes=reply.size)
+
+
+class Status:
+    """The state of a run, folded from what is told, and kept in a file that anyone allowed may read at any time."""
+
+    def __init__(self, path: Path | None, parties: Sequence[PartyId], **about: Any) -> None:
+        self._path = path
+        self._next = 0.0
+        self._turn = threading.Lock()
+        before = read(path) if path else None
+        self.document: dict[str, Any] = before or {
+            "format": FORMAT,
+            "version": VERSION,
+            "state": "running",
+            "step": 0,
+            "question": None,
+            "steps": 0,
+            "seconds": 0.0,
+            "waiting": [],
+            "files": {},
+            "sites": {party: _fresh() for party in parties},
+        }
+        self.document |= about | {"state": "running", "waiting": []}
+
+    def __call__(self, event: str, **facts: Any) -> None:
+        with self._turn:
+            self._take(event, facts)
+            self._write(at_once=event in ("state", "suspended", "rejoined"))
+
+    def now(self) -> dict[str, Any]:
+        """A copy that stays as it is."""
+        with self._turn:
+            return copy.deepcopy(self.document)
+
+    def _take(self, event: str, facts: Mapping[str, Any]) -> None:
+        whole = self.document
+        now = whole["updated"] = _now()
+        site = whole["sites"].get(facts.get("site"))
+        if event == "asked":
+            whole |= {"step": facts["step"], "question": facts["question"], "waiting": list(facts["sites"])}
+        elif event == "settled":
+            whole |= {"steps": whole["steps"] + 1, "seconds": round(whole["seconds"] + facts["seconds"], 6)}
+            whole["waiting"] = []
+        elif event == "state":
+            whole |= {"state": facts["state"]}
+        elif event == "bad-file":
+            whole["files"][facts["file"]] = facts["why"]
+        elif site is not None:
+            _fold(site, event, facts, now)
+            if facts["site"] in whole["waiting"] and event in ("answered", "refused"):
+                whole["waiting"].remove(facts["site"])
+
+    def _write(self, *, at_once: bool) -> None:
+        began = time.monotonic()
+        if self._path is None or (not at_once and began < self._next):
+            return
+        draft = self._path.with_name(f"{self._path.name}.new")
+        # A run does not stop because nobody can be told how it goes.
+        with contextlib.suppress(OSError):
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(self.document, file, indent=1)
+            draft.replace(self._path)
+        # Of thousands of sites this takes a while; it must stay a small part of the run.
+        self._next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
+
+
+def _fresh() -> dict[str, Any]:
+    return {
+        "seen": None,
+        "step": 0,
+        "answers": 0,
+        "bytes": 0,
+        "refusals": {},
+        "silences": 0,
+        "suspended": False,
+        "dropped": {},
+    }
+
+
+def _fold(site: dict[str, Any], event: str, facts: Mapping[str, Any], now: str) -> None:
+    if event in ("answered", "refused", "met", "rejoined"):
+        site |= {"seen": now, "suspended": False}
+    if event == "answered":
+        site |= {"step": facts["step"], "answers": site["answers"] + 1, "bytes": site["bytes"] + facts["bytes"]}
+    elif event == "refused":
+        site["refusals"][facts["code"]] = site["refusals"].get(facts["code"], 0) + 1
+    elif event == "silent":
+        site["silences"] += 1
+    elif event == "suspended":
+        site["suspended"] = True
+    elif event == "dropped":
+        site["dropped"][facts["kind"]] = site["dropped"].get(facts["kind"], 0) + 1
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A status that was written, if one can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    sound = isinstance(found, dict) and (found.get("format"), found.get("version")) == (FORMAT, VERSION)
+    return found if sound else None
+
+
+class Log:
+    """One JSON document a line, for machines that collect such lines."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._run = run
+        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+
+    def __call__(self, event: str, **facts: object) -> None:
+        self._file.write(json.dumps({"time": _now(), "run": self._run, "event": event, **facts}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,74 @@
+"""The engines by name, and what each is told of a run; a new one is a module with `connect` and a line here."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Tell, nobody
+from fedclust.engines.networked import Networked
+
+
+@dataclass(frozen=True)
+class Posting:
+    """A run as an engine must know it to reach its sites.
+
+    `own` is the coordinator's own file, where it has one, and `settings` what the run was begun with besides. With
+    `wait` the process stays until answers come; without it, an engine whose answers take days may raise `Waiting`.
+    `without` names sites that are not to be waited for. `timeout` None leaves it to the engine.
+    """
+
+    run: str
+    study: str
+    parties: tuple[PartyId, ...]
+    folder: Path
+    own: Path | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    wait: bool = True
+    timeout: float | None = None
+    without: frozenset[PartyId] = frozenset()
+    tell: Tell = nobody
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an engine is: `module.connect(posting)` makes it. `extra` is what must be installed for it."""
+
+    module: str
+    what: str
+    extra: str | None = None
+
+
+ENGINES = {
+    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all"),
+}
+
+
+def known(name: str) -> Entry:
+    """An engine by its name."""
+    if name not in ENGINES:
+        close = difflib.get_close_matches(name, ENGINES, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ENGINES)}"
+        raise StudyError(f"there is no engine '{name}'; {hint}")
+    return ENGINES[name]
+
+
+def connect(name: str, posting: Posting) -> Networked:
+    """The engine of that name, ready to reach the sites of a run."""
+    entry = known(name)
+    try:
+        module = importlib.import_module(entry.module)
+    except ModuleNotFoundError as absent:
+        if entry.extra is None:
+            raise
+        raise StudyError(
+            f"engine '{name}' needs {absent.name}; install it with: pip install 'fedclust[{entry.extra}]'"
+        ) from None
+    made: Networked = module.connect(posting)
+    return made

@@ -1,0 +1,57 @@
+"""A study met by one site that serves it: the desk that its own file and the study's text make together."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+from fedclust.core.errors import StudyError
+from fedclust.preprocessing.schema import Column, Schema
+from fedclust.site.desk import Desk
+from fedclust.site.file import SiteFile
+from fedclust.site.reception import Reception
+from fedclust.study import Study, parse_study
+
+
+def reception(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> Reception:
+    """The site's door, for one process. `data` stands in for the file's source; `study` allows no other."""
+    if site.state is None:
+        raise StudyError("the site file names no state; name a folder in which ledger, memory and keys are kept")
+    own = site if data is None else replace(site, source=data)
+    try:
+        only = None if study is None else study.read_bytes().decode("utf-8-sig")
+    except (FileNotFoundError, UnicodeDecodeError):
+        raise StudyError(f"there is no study at {study}; check the path") from None
+    return Reception(own.name, site.state, lambda text: desk(own, text), only=only)
+
+
+def desk(site: SiteFile, text: str) -> Desk:
+    """The desk at which a site serves a study; refuses a study that is not for it, or that says too much of it."""
+    try:
+        site.accept(text)
+    except tomllib.TOMLDecodeError:
+        raise StudyError("the study is not TOML; ask for it again") from None
+    study = parse_study(text, folder=Path(), served=True)
+    schema = schema_at(study, site.name)
+    return site.desk(
+        columns=tuple(schema),
+        schema=schema,
+        seed=study.seed,
+        id=site.id or study.id,
+        sort=study.split == "columns" and (site.id or study.id) is not None,
+    )
+
+
+def schema_at(study: Study, party: str) -> Schema:
+    """The columns that a site of a served study is to hold, and what they are."""
+    own = next((site for site in study.sites if site.name == party), None)
+    if own is None:
+        raise StudyError(f"the study has no site '{party}'; it names {', '.join(s.name for s in study.sites)}")
+    if study.split == "columns":
+        if own.columns is None:
+            raise StudyError(f"[sites.{party}] must name its columns: nobody can look them up at a site that serves")
+        return {name: study.schema.get(name, Column()) for name in own.columns}
+    if not study.schema:
+        raise StudyError("the study must name its columns: nobody can look them up at sites that serve")
+    return study.schema

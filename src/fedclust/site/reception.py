@@ -1,0 +1,134 @@
+"""Where messages from outside reach a site: it meets a coordinator, knows it again after a restart, and hands calls in.
+
+Every engine between machines gives what arrives to `Reception.hear` and sends back what that returns. It never raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fedclust.core import wire
+from fedclust.core.envelope import Answer, Call, Refusal, Sealed
+from fedclust.core.errors import DataError, StudyError, WireError
+from fedclust.core.meeting import Greeting, Welcome, versions_differ
+from fedclust.core.types import PartyId
+from fedclust.site.approval import digest_in, digest_of
+from fedclust.site.desk import Desk
+from fedclust.site.keeping import keep, only_one
+
+Opening = Callable[[str], Desk]
+"""A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
+
+
+class Reception:
+    """One site's door for calls that arrive as bytes; the process that opened it is the only one that serves the site.
+
+    `only` is a study's text, where no other is to be served.
+    """
+
+    def __init__(self, party: PartyId, folder: Path, opening: Opening, *, only: str | None = None) -> None:
+        self.party = party
+        self.folder = folder
+        self.trouble: Exception | None = None  # for the site's own eyes
+        self._opening = opening
+        self._only = only
+        self._run: str | None = None
+        self._desk: Desk | None = None
+        self._turn = threading.Lock()
+        self._lock = only_one(folder)
+
+    def __enter__(self) -> Self:
+        self._lock.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.__exit__(kind, error, trace)
+
+    def hear(self, data: bytes) -> bytes:
+        """The reply to a greeting or to a call, one at a time."""
+        with self._turn:
+            self.trouble = None
+            return self._met(data) if data[:1] == b"{" else self._asked(data)
+
+    def known(self, run: str) -> Greeting | None:
+        """What this site was greeted with for a run, also before a restart."""
+        with contextlib.suppress(OSError, WireError):
+            return Greeting.decode(self._path(run).read_bytes())
+        return None
+
+    def _met(self, data: bytes) -> bytes:
+        try:
+            greeting = Greeting.decode(data)
+        except WireError as error:
+            self._note("not-understood", error)
+            return Welcome("", self.party, "", "not-understood").encode()
+        code = self._against(greeting)
+        if not code:
+            self._path(greeting.run).parent.mkdir(mode=0o700, exist_ok=True)
+            keep(self._path(greeting.run), data)
+        return Welcome.of(greeting, self.party, code).encode()
+
+    def _against(self, greeting: Greeting) -> str:
+        """The code to refuse a coordinator with, or nothing: then the desk is open."""
+        if versions_differ(greeting, Welcome.of(greeting, self.party)):
+            return "another-version"
+        if greeting.party != self.party:
+            return "another-name"
+        if digest_of(greeting.study) != digest_in(greeting.run) or self._only not in (None, greeting.study):
+            return "another-study"
+        return self._opened(greeting)
+
+    def _opened(self, greeting: Greeting) -> str:
+        if self._run == greeting.run:
+            return ""
+        self._run = self._desk = None  # one desk at a time writes the ledger
+        try:
+            self._desk, self._run = self._opening(greeting.study), greeting.run
+        except StudyError as error:
+            return self._note("another-study", error)
+        except DataError as error:
+            return self._note("bad-data", error)
+        except Exception as error:  # noqa: BLE001 whatever it is, it stays at the site
+            return self._note("failed", error)
+        return ""
+
+    def _asked(self, data: bytes) -> bytes:
+        digest = hashlib.sha256(data).digest()
+        try:
+            reply = self._replied(Call.decode(data))
+        except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
+            reply = Refusal(self.party, self._note("not-understood", error))
+        return wire.encode(Answer.to(digest, reply))
+
+    def _replied(self, call: Call) -> Sealed | Refusal:
+        if self._run != call.run:
+            greeting = self.known(call.run)
+            if greeting is None:
+                return Refusal(self.party, "not-greeted")
+            if code := self._against(greeting):
+                return Refusal(self.party, code)
+        if self._desk is None:
+            return Refusal(self.party, "not-greeted")
+        reply = self._desk.answer(call)
+        self.trouble = self._desk.trouble
+        return reply
+
+    def _note(self, code: str, error: Exception) -> str:
+        self.trouble = error
+        path = self.folder / "trouble.log"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with contextlib.suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "a") as file:
+            file.write(f"{code}: {type(error).__name__}: {error}\n")
+        return code
+
+    def _path(self, run: str) -> Path:
+        return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]
