@@ -165,6 +165,18 @@ class Federation:
     def on_record(self, folder: Path) -> Federation:
         """The same sites with the journal in a run folder; there, too, what sites of this process remember."""
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        if not desks:
+            return Federation(
+                self.engine,
+                self._held,
+                columns=self.columns,
+                split=self.split,
+                run=folder,
+                seed=self.seed,
+                timeout=self._coordinator.timeout,
+                schema=self.schema,
+                aggregation=self.aggregation,
+            )
         return Federation.over(
             {party: (desk.holding, desk.gate.policy) for party, desk in desks.items()},
             columns=self.columns,
@@ -189,18 +201,6 @@ class Federation:
     def ids(self) -> list[Any] | None:
         """The ids by which a column split of this process matches its rows, in the order of labels; else none."""
         held = self.holdings.values() if self.split == "columns" else ()
-        if not desks:
-            return Federation(
-                self.engine,
-                self._held,
-                columns=self.columns,
-                split=self.split,
-                run=folder,
-                seed=self.seed,
-                timeout=self._coordinator.timeout,
-                schema=self.schema,
-                aggregation=self.aggregation,
-            )
         found = next((holding.source.ids() for holding in held), None)
         return None if found is None else found.tolist()
 

@@ -160,9 +160,9 @@ REMEDIES = {
     "odd-answer": "its answer had another shape or unit than the others'; all must run the same version of fedclust",
     "impossible-answer": "its answer cannot be true: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
-}
     "another-version": "it runs another version of fedclust; install the same one on both sides",
     "another-name": "it goes by another name; the study must call it as its own site.toml does",
     "another-study": "it was told of another study, or given its source or rules by this one; send it the study anew",
     "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
     "busy": "another process serves this site; stop one of them",
+}

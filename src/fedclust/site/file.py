@@ -102,9 +102,9 @@ class SiteFile:
     identity: Path | None = None
     steward: Path | None = None
     approval: Path | None = None
+    coordinator: bytes | None = None
     roster: Mapping[str, bytes] = field(default_factory=dict)
 
-    coordinator: bytes | None = None
     def desk(
         self,
         *,
