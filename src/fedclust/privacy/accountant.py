@@ -1,0 +1,96 @@
+"""What noise is worth: between rho, in which spending adds up, and the epsilon and delta that people speak of.
+
+Of Gaussian noise with standard deviation sigma times the most a row can move a sum, rho = 1 / (2 sigma^2). Costs
+in rho add up, also where later questions depend on earlier answers. They are an (epsilon, delta) for every delta:
+
+    epsilon = min over a > 1 of  a rho + ln(1 / (a delta)) / (a - 1) + ln(1 - 1/a)
+
+(Canonne, Kamath and Steinke 2020, Proposition 12). A privacy loss distribution gives a smaller figure for the same
+noise; that one is reported, this one is enforced.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+from scipy.optimize import minimize_scalar
+
+from fedclust.core.errors import StudyError
+
+LARGE = 10.0  # an epsilon from which on a guarantee says little
+MEANINGLESS = 50.0
+
+
+def epsilon_of(rho: float, delta: float) -> float:
+    """The epsilon at a delta of a cost in rho.
+
+    >>> round(epsilon_of(0.024356, 1e-6), 4), epsilon_of(0.0, 1e-6)
+    (1.0, 0.0)
+    """
+    if rho <= 0:
+        return 0.0
+
+    def at(log: float) -> float:
+        a = 1 + math.exp(log)
+        return a * rho - math.log(a * delta) / (a - 1) + math.log1p(-1 / a)
+
+    # The minimum is near a - 1 = sqrt(ln(1/delta) / rho).
+    near = 0.5 * math.log(max(-math.log(delta), 1e-3) / rho)
+    found = minimize_scalar(at, bounds=(near - 6, near + 6), method="bounded", options={"xatol": 1e-9})
+    return max(0.0, float(found.fun))
+
+
+@cache
+def rho_of(epsilon: float, delta: float) -> float:
+    """The largest cost in rho that is still within an epsilon at a delta."""
+    low, high = 0.0, 1.0
+    while epsilon_of(high, delta) < epsilon:
+        high *= 2
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
+    return low
+
+
+def reported_epsilon(rhos: Iterable[float], delta: float) -> float:
+    """The epsilon of Gaussian releases by their privacy loss distribution, computed by `dp-accounting`.
+
+    Gaussian noise of several prices is as good as one release at their sum. The noise is discrete; counted in 2^-36 it
+    differs from rounded Gaussian noise, to which the figure applies exactly, by less than 2^-40 a number.
+    """
+    rho = math.fsum(rhos)
+    if rho <= 0:
+        return 0.0
+    try:
+        from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 an extra
+    except ImportError:
+        raise StudyError("differential privacy needs the extra dp; install fedclust[dp]") from None
+    loss = privacy_loss_distribution.from_gaussian_mechanism(1 / math.sqrt(2 * rho))
+    return float(loss.get_epsilon_for_delta(delta))
+
+
+def meaning(epsilon: float, delta: float) -> str:
+    """A plain sentence on what an epsilon promises.
+
+    >>> meaning(1.0, 1e-6)
+    'Whoever would be right about one row being there with a chance of 50% is right with at most 73%, but for cases of a chance of 1e-06.'
+    """  # noqa: E501 one line, as it is printed
+    chance = 1 / (1 + math.exp(-epsilon))
+    shown = "over 99.9%" if chance > 0.999 else f"at most {chance:.0%}" if chance < 0.99 else f"at most {chance:.1%}"
+    return (
+        "Whoever would be right about one row being there with a chance of 50% is right with "
+        f"{shown}, but for cases of a chance of {delta:g}."
+    )
+
+
+def warning(epsilon: float) -> str | None:
+    """What to say of an epsilon that promises little, or None."""
+    if epsilon >= MEANINGLESS:
+        return (
+            f"epsilon = {epsilon:g} is no protection: it allows a row to be told with near certainty. Use 1, or less."
+        )
+    if epsilon >= LARGE:
+        return f"epsilon = {epsilon:g} promises little: it leaves room to tell nearly every row. Use 1, or less."
+    return None
