@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedclust.federation import Federation
     from fedclust.preprocessing.schema import Column
     from fedclust.selection import Selection, select_k
+    from fedclust.site.sources.noised import LocalNoise
     from fedclust.unlearning import Certificate, unlearn
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ __all__ = [
     "GaussianMixture",
     "GradientFuzzyCMeans",
     "KFed",
+    "LocalNoise",
     "QuorumLost",
     "RunFailed",
     "Selection",
@@ -75,6 +77,7 @@ _HOMES = {
     "Features": "fedclust.features",
     "select_features": "fedclust.features",
     "Federation": "fedclust.federation",
+    "LocalNoise": "fedclust.site.sources.noised",
     "Certificate": "fedclust.unlearning",
     "unlearn": "fedclust.unlearning",
     "Selection": "fedclust.selection",

@@ -50,7 +50,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.seed_ = seed_of(self.random_state)
         result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL), missing=self._missing)
         self._keep(X, result)
-        self.notes_ = [*_absent(absences), *self.notes_]
+        self.notes_ = [*_absent(absences), *_noised(X), *self.notes_]
         return self
 
     @property
@@ -132,6 +132,12 @@ def read_model(path: str | Path) -> dict[str, Any]:
     if document.get("version") != VERSION:
         raise DataError(f"{path} has format {document.get('version')}, this version reads {VERSION}; update fedclust")
     return document
+
+
+def _noised(fed: Federation) -> list[str]:
+    """What sites of this process did to their rows before anything was computed."""
+    told = (getattr(holding.source, "remarks", ()) for holding in fed.holdings.values())
+    return list(dict.fromkeys(remark for own in told for remark in own))
 
 
 def _absent(absences: Sequence[Absence]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from fedclust.core.errors import DataError
 from fedclust.preprocessing.schema import Schema
 from fedclust.site.sources.arrays import from_array
+from fedclust.site.sources.noised import Noised
 
 if TYPE_CHECKING:
     from fedclust.site.sources.base import Source
@@ -41,6 +43,9 @@ def open_source(
     if isinstance(columns, str):
         columns = [columns]
     schema = schema or {}
+    if isinstance(spec, Noised):
+        plain = partial(open_source, columns=columns, id=id, site=site, schema=schema)
+        return spec.opened(plain)
     if isinstance(spec, (np.ndarray, list, tuple)):
         return from_array(spec, columns=columns, id=id, site=site, schema=schema)
     if id is not None and id in (columns or ()):

@@ -1,0 +1,231 @@
+"""Rows that are noised before anyone else sees them: each once, and the same outcome ever after.
+
+Local differential privacy is a promise about a row's outcomes, all of them. A site therefore keeps the noised rows and
+gives them out again whenever the same rows come, over rounds, runs and crashes. A row that comes among other rows
+would be noised anew: that is a second outcome, costs its epsilon again, and is refused beyond the budget. Rows are
+known again by keyed fingerprints; equal rows of one batch are different rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core import wire
+from fedclust.core.errors import DataError, OverBudget, StudyError
+from fedclust.core.types import Floats
+from fedclust.privacy import local
+from fedclust.site.keeping import keep
+from fedclust.site.sources.base import RESIDENT_BYTES, Packed, Source, regroup, rows_per_block
+
+MECHANISMS = ("window", "laplace", "paper")
+LARGE = 10.0  # an epsilon from which on the promise says little
+MARK = 16  # bytes of a fingerprint
+ROUND = 1 + 2.0**-40  # a sum of floats may end just above what it stands for
+PAPER = (
+    "Rows carry paper 3's noise, which is NOT differential privacy: its size follows from the site's own rows, so that "
+    "one row shows in the noise of all others; its epsilon is for each of {columns} columns, not for a row; and all "
+    "sites draw the same noise. Use it to repeat the paper's figures only."
+)
+PRIVATE = (
+    "Rows were noised at the sites before anything was computed ({mechanism}): epsilon {epsilon:g} for a whole row of "
+    "{columns} columns, whatever the run shows."
+)
+WEAK = (
+    "An epsilon of {epsilon:g} promises little: a row may make an outcome up to e^{epsilon:g} times as likely as "
+    "another row would."
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a site remembers of the noise it gave: fingerprints of rows, what each has spent, and the outcomes."""
+
+    key: bytes
+    marks: npt.NDArray[np.uint8]
+    spent: Floats
+    batches: dict[str, Floats]
+
+    @classmethod
+    def nothing(cls) -> Kept:
+        return cls(secrets.token_bytes(32), np.empty((0, MARK), np.uint8), np.empty(0), {})
+
+    def mark(self, rows: Floats) -> npt.NDArray[np.uint8]:
+        """The fingerprints of rows, which nobody can make without the key."""
+        exact = np.ascontiguousarray(rows) + 0.0  # both zeros are one
+        found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=MARK, key=self.key).digest() for row in exact)
+        return np.frombuffer(found, np.uint8).reshape(-1, MARK)
+
+
+class LocalNoise:
+    """Noise that sites put on their rows: `epsilon` for a whole row, between public `bounds`.
+
+    Parameters
+    ----------
+    epsilon : the promise to each row. An outcome is at most e^epsilon times as likely as from any other row.
+    bounds : (low, high) for all columns, or a pair each, known without looking at the rows; values beyond count as the
+        bound. A table {column: (low, high)} works too.
+    mechanism : "window", "laplace" (drawn by OpenDP), or "paper": paper 3's noise, which is not private.
+    budget : what a row may spend in all, where it comes in several batches; None: epsilon, so once.
+    folder : where sites keep outcomes and what was spent, a folder for each; None: in this object, so use one for all
+        rounds.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(600, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 200, axis=0)
+    >>> noise = fc.LocalNoise(12, bounds=(-5, 15))
+    >>> model = fc.KFed(3).fit(fc.Federation.local(noise.over({"a": X[::2], "b": X[1::2]})))
+    >>> model.notes_[0]
+    'Rows were noised at the sites before anything was computed (window): epsilon 12 for a whole row of 2 columns, \
+whatever the run shows.'
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        *,
+        bounds: Any = None,
+        mechanism: str = "window",
+        budget: float | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        if mechanism not in MECHANISMS:
+            raise StudyError(f"mechanism is {mechanism!r}; choose one of {', '.join(MECHANISMS)}")
+        for name, value in (("epsilon", epsilon), ("budget", epsilon if budget is None else budget)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                raise StudyError(f"{name} is {value!r}; it must be a number above 0")
+        if bounds is None and mechanism != "paper":
+            raise StudyError("noise needs public bounds, or the rows would decide its size; set bounds")
+        self.epsilon = float(epsilon)
+        self.bounds = bounds
+        self.mechanism = mechanism
+        self.budget = float(epsilon if budget is None else budget)
+        self.folder = None if folder is None else Path(folder)
+        self._kept: dict[str, Kept] = {}
+
+    def over(self, sites: Mapping[str, Any]) -> dict[str, Noised]:
+        """Sources for a federation whose rows come out noised."""
+        return {party: Noised(spec, self) for party, spec in sites.items()}
+
+    def spent(self, site: str) -> float:
+        """The most that a row of a site has spent."""
+        return float(self._recall(site).spent.max(initial=0.0))
+
+    def rows(self, source: Source) -> Packed:
+        """A source's rows under noise, the same ones each time these rows come."""
+        blocks = [np.asarray(block.T, np.float64) for block in source.blocks()]
+        rows = np.concatenate([np.empty((0, len(source.columns))), *blocks])
+        if not np.isfinite(rows).all():
+            raise DataError(
+                f"site '{source.site}' lacks values, and gaps would show through noise; fill them, or leave the "
+                "columns out"
+            )
+        low, high = self._box(source.columns)
+        noised = self._once(source.site, rows, low, high)
+        held = tuple(
+            regroup(
+                [list(noised.T)],
+                width=noised.shape[1],
+                rows=rows_per_block(noised.shape[1], RESIDENT_BYTES),
+                dtype=np.float64,
+            )
+        )
+        return Outcomes(source.site, source.columns, held, source.ids(), remarks=self.remarks(int((high > low).sum())))
+
+    def remarks(self, columns: int) -> tuple[str, ...]:
+        """What a result made of these rows must say."""
+        if self.mechanism == "paper":
+            return (PAPER.format(columns=columns),)
+        told = [PRIVATE.format(mechanism=self.mechanism, epsilon=self.epsilon, columns=columns)]
+        return (*told, WEAK.format(epsilon=self.epsilon)) if self.epsilon >= LARGE else tuple(told)
+
+    def _once(self, site: str, rows: Floats, low: Floats, high: Floats) -> Floats:
+        """Outcomes from memory, or drawn, and kept before anyone sees them."""
+        kept = self._recall(site)
+        marks = kept.mark(rows)
+        how = f"{self.mechanism} {self.epsilon!r} ".encode() + low.tobytes() + high.tobytes()
+        name = hashlib.sha256(kept.key + how + marks.tobytes()).hexdigest()
+        if name in kept.batches:
+            return kept.batches[name]
+        kept = self._charged(site, kept, marks)
+        outcomes = self._drawn(rows, low, high)
+        kept = replace(kept, batches={**kept.batches, name: outcomes})
+        if (path := self._path(site)) is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(path, wire.encode(kept))
+        self._kept[site] = kept
+        return outcomes
+
+    def _charged(self, site: str, kept: Kept, marks: npt.NDArray[np.uint8]) -> Kept:
+        """The memory with a batch's epsilon on each of its rows."""
+        known = {mark.tobytes(): at for at, mark in enumerate(kept.marks)}
+        new = {mark.tobytes() for mark in marks}
+        again = np.array([known[mark] for mark in new if mark in known], np.int64)
+        spent = kept.spent.copy()
+        spent[again] += self.epsilon
+        if max(spent[again].max(initial=0.0), self.epsilon) > self.budget * ROUND:
+            raise OverBudget(
+                f"rows of site '{site}' come again among others; under fresh noise they would spend more than their "
+                "budget. Give new rows only, or raise budget"
+            )
+        fresh = sorted(new - known.keys())
+        return replace(
+            kept,
+            marks=np.concatenate([kept.marks, np.frombuffer(b"".join(fresh), np.uint8).reshape(-1, MARK)]),
+            spent=np.concatenate([spent, np.full(len(fresh), self.epsilon)]),
+        )
+
+    def _drawn(self, rows: Floats, low: Floats, high: Floats) -> Floats:
+        if self.mechanism == "paper":
+            return local.published(rows, self.epsilon)
+        how = local.windowed if self.mechanism == "window" else local.laplaced
+        return how(rows, low, high, self.epsilon)
+
+    def _recall(self, site: str) -> Kept:
+        if site not in self._kept:
+            path = self._path(site)
+            there = path is not None and path.exists()
+            self._kept[site] = wire.decode(Kept, path.read_bytes()) if path and there else Kept.nothing()
+        return self._kept[site]
+
+    def _path(self, site: str) -> Path | None:
+        return None if self.folder is None else self.folder / site / "noised"
+
+    def _box(self, columns: tuple[str, ...]) -> tuple[Floats, Floats]:
+        if self.bounds is None:  # paper 3's noise knows none
+            return np.zeros(len(columns)), np.ones(len(columns))
+        try:
+            given = [self.bounds[c] for c in columns] if isinstance(self.bounds, Mapping) else self.bounds
+            pairs = np.broadcast_to(np.asarray(given, np.float64), (len(columns), 2))
+        except (KeyError, TypeError, ValueError):
+            pairs = np.full((1, 2), np.nan)
+        if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
+            raise StudyError("bounds of noise must be finite pairs (low, high), one for all columns or one each")
+        return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Outcomes(Packed):
+    """Noised rows, with what a result made of them must say."""
+
+    remarks: tuple[str, ...] = field(default=(), kw_only=True)
+
+
+@dataclass(frozen=True)
+class Noised:
+    """What a site brings, and the noise under which alone it may be read."""
+
+    spec: Any
+    noise: LocalNoise
+
+    def opened(self, source: Callable[[Any], Source]) -> Packed:
+        return self.noise.rows(source(self.spec))

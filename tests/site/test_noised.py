@@ -1,0 +1,120 @@
+"""A row has one outcome, kept; another one is counted, and refused beyond the budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.core.errors import OverBudget
+from fedclust.site.sources import open_source
+
+ROWS = np.random.default_rng(0).uniform(0, 10, (40, 2))
+
+
+def seen(noise, rows=ROWS, site="north"):
+    return np.concatenate([block.T for block in open_source(noise.over({site: rows})[site], site=site).blocks()])
+
+
+def test_the_same_rows_have_the_same_outcome():
+    noise = fc.LocalNoise(2, bounds=(0, 10))
+    first = seen(noise)
+    assert (first != ROWS).all()
+    assert (seen(noise) == first).all()
+    assert noise.spent("north") == 2
+
+
+def test_two_sites_with_the_same_rows_have_outcomes_of_their_own():
+    noise = fc.LocalNoise(2, bounds=(0, 10))
+    assert (seen(noise, site="north") != seen(noise, site="south")).any()
+
+
+def test_outcomes_survive_the_process(tmp_path):
+    first = seen(fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path))
+    again = fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path)
+    assert (seen(again) == first).all()
+    assert again.spent("north") == 2
+    assert (tmp_path / "north" / "noised").stat().st_mode & 0o077 == 0
+
+
+def test_a_row_that_comes_again_among_others_is_refused(tmp_path):
+    seen(fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path))
+    later = fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path)
+    with pytest.raises(OverBudget, match="come again"):
+        seen(later, np.concatenate([ROWS[:1], ROWS + 0.5]))
+    assert seen(later, ROWS + 0.5).shape == ROWS.shape
+
+
+def test_a_budget_has_room_for_so_many_outcomes_and_no_more():
+    noise = fc.LocalNoise(2, bounds=(0, 10), budget=4)
+    seen(noise, ROWS[:10])
+    seen(noise, ROWS[:11])
+    assert noise.spent("north") == 4
+    with pytest.raises(OverBudget):
+        seen(noise, ROWS[:12])
+
+
+def test_another_epsilon_is_another_outcome(tmp_path):
+    seen(fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path))
+    with pytest.raises(OverBudget):
+        seen(fc.LocalNoise(1, bounds=(0, 10), folder=tmp_path))
+    with pytest.raises(OverBudget):
+        seen(fc.LocalNoise(2, bounds=(0, 11), folder=tmp_path))
+
+
+def test_equal_rows_of_one_batch_are_different_rows():
+    noise = fc.LocalNoise(2, bounds=(0, 10))
+    out = seen(noise, np.tile(ROWS[:1], (30, 1)))
+    assert len(np.unique(out, axis=0)) > 1
+    assert noise.spent("north") == 2
+
+
+def test_gaps_are_refused():
+    with pytest.raises(fc.DataError, match="lacks values"):
+        seen(fc.LocalNoise(2, bounds=(0, 10)), np.array([[1.0, np.nan]]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"epsilon": 0},
+        {"epsilon": True},
+        {"epsilon": 1, "bounds": None},
+        {"epsilon": 1, "mechanism": "gauss"},
+        {"epsilon": 1, "budget": -1},
+    ],
+)
+def test_noise_that_cannot_be_is_refused(wrong):
+    with pytest.raises(fc.StudyError):
+        fc.LocalNoise(**({"bounds": (0, 1)} | wrong))
+
+
+def test_bounds_may_be_given_by_column():
+    noise = fc.LocalNoise(50, bounds={"x0": (0, 10), "x1": (0, 1000)})
+    assert np.ptp(seen(noise), axis=0)[1] > 10
+    with pytest.raises(fc.StudyError, match="bounds"):
+        seen(fc.LocalNoise(50, bounds={"x0": (0, 10)}))
+
+
+@pytest.mark.parametrize("model", [fc.FCAC(), fc.FCAC("published"), fc.KFed(2), fc.MUFC(2)])
+def test_methods_see_outcomes_only_and_say_so(model):
+    rows = np.concatenate([ROWS / 5, ROWS / 5 + 8])
+    noise = fc.LocalNoise(8, bounds=(0, 10))
+    fed = fc.Federation.local(noise.over({"north": rows, "south": rows[::-1] + 0.001}))
+    model.fit(fed)
+    assert "epsilon 8 for a whole row" in model.notes_[0]
+    held = np.concatenate([b.T for h in fed.holdings.values() for b in h.source.blocks()])
+    assert not (held[:, None, :] == rows[None, :, :]).all(axis=2).any()
+
+
+def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
+    noise = fc.LocalNoise(8, bounds=(0, 20))
+    model = fc.FCAC().fit(fc.Federation.local(noise.over({"north": ROWS, "south": ROWS + 0.1})))
+    model.partial_fit(fc.Federation.local(noise.over({"north": ROWS + 9})))
+    assert noise.spent("north") == 8
+    assert model.n_rounds_ == 2
+
+
+def test_a_large_epsilon_and_the_papers_noise_are_warned_of():
+    assert "promises little" in fc.LocalNoise(50, bounds=(0, 1)).remarks(3)[1]
+    assert "NOT differential privacy" in fc.LocalNoise(1, mechanism="paper").remarks(3)[0]
