@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,17 @@ from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.blind import Adder
 from fedclust.engines.local import LocalEngine
-from fedclust.preprocessing.declaring import Columns, Wanted, declarations, is_schema, joint_schema, one_schema
-from fedclust.preprocessing.schema import Column, Schema, encoded_names
+from fedclust.preprocessing.align import Alignment, align_rows
+from fedclust.preprocessing.declaring import (
+    Columns,
+    Wanted,
+    all_columns,
+    declarations,
+    joint_schema,
+    one_schema,
+    same_columns,
+)
+from fedclust.preprocessing.schema import Column, Schema
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
@@ -56,7 +65,10 @@ class Federation:
         schema: Schema | None = None,
         aggregation: Aggregation | None = None,
         enrolled: Enrolled | None = None,
+        align: Alignment | None = None,
     ) -> None:
+        self.align = align
+        self._aligned = align is None
         self.engine = engine
         self.split = split
         self.columns = columns
@@ -86,6 +98,7 @@ class Federation:
         wire: bool = False,
         durable: bool = True,
         aggregation: Aggregation,
+        align: Alignment | None = None,
     ) -> Federation:
         """Holdings of this process, each at a desk of its own under its policy."""
         folder = None if run is None else Path(run)
@@ -111,6 +124,7 @@ class Federation:
             schema=schema,
             aggregation=aggregation,
             enrolled=enrolled,
+            align=align,
         )
 
     @classmethod
@@ -129,6 +143,8 @@ class Federation:
         wire: bool = False,
         lead: PartyId | None = None,
         early_stopping: bool = False,
+        align: str | None = None,
+        duplicates: str = "refuse",
     ) -> Federation:
         """All sites in this process: arrays, DataFrames, paths or queries by site name.
 
@@ -136,7 +152,9 @@ class Federation:
         sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
         `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
         as starts and centres have them (else site after site). `policy` is one for all sites, or `{site: policy}` that
-        names each. `run` is a folder for the journal. `wire` sends every message as bytes, as between machines.
+        names each. `align="psi"` finds the rows that all sites hold without showing an id; of `duplicates` of an id it
+        takes the "first" row, or refuses them. `run` is a folder for the journal. `wire` sends every message as bytes,
+        as between machines.
 
         `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
         (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
@@ -144,11 +162,16 @@ class Federation:
         _check(sites, split)
         how = Aggregation(aggregation, lead, early_stopping)
         how.check(tuple(sites))
+        matched = None if align is None else Alignment(align, duplicates)
+        if matched is not None:
+            matched.check(split, id, how.mode)
         wanted = declarations(columns, tuple(sites), split)
-        sources = {party: _open(spec, party, wanted[party], split, id) for party, spec in sites.items()}
+        sources = {
+            party: _open(spec, party, wanted[party], split, id=id, align=matched) for party, spec in sites.items()
+        }
         held = {party: source.columns for party, source in sources.items()}
         schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
-        names = _same_columns(held) if split == "rows" else _all_columns(held, columns if order is None else order)
+        names = same_columns(held) if split == "rows" else all_columns(held, columns if order is None else order)
         rules = _rules(policy, tuple(sites))
         return cls.over(
             {p: (Holding(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
@@ -160,6 +183,7 @@ class Federation:
             wire=wire,
             durable=False,  # what a power cut can take from sites in one process, the journal gives back
             aggregation=how,
+            align=matched,
         )
 
     def on_record(self, folder: Path) -> Federation:
@@ -185,6 +209,7 @@ class Federation:
             run=folder,
             seed=self.seed,
             aggregation=self.aggregation,
+            align=self.align,
         )
 
     @property
@@ -195,7 +220,7 @@ class Federation:
     def holdings(self) -> dict[PartyId, Holding]:
         """The sites' rows, where they are in this process; else none."""
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        return {party: desk.holding for party, desk in desks.items()}
+        return {party: desk.held(self.run_id) for party, desk in desks.items()}
 
     @property
     def ids(self) -> list[Any] | None:
@@ -230,14 +255,19 @@ class Federation:
         """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
         self._coordinator.quorum = quorum
         self._same_rows()
+        if not self._aligned:
+            self._driven(align_rows(self.parties, self.align.duplicates if self.align else "refuse"), ALL)
+            self._aligned = True
         for holding in self.holdings.values():
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
+        return self._driven(protocol, quorum), self._coordinator.absences[before:]
+
+    def _driven(self, protocol: Protocol[T], quorum: Quorum) -> T:
         try:
-            result = self._coordinator.drive(self._asked.of(protocol, quorum), self.watch)
+            return self._coordinator.drive(self._asked.of(protocol, quorum), self.watch)
         except QuorumLost as lost:
             raise self._explained(lost) from None
-        return result, self._coordinator.absences[before:]
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, from their ledgers."""
@@ -272,7 +302,8 @@ class Federation:
         journal = self._coordinator.journal
         if journal is None or not self.holdings:
             return
-        digest = b"".join(hashlib.sha256(p.encode() + h.digest).digest() for p, h in self.holdings.items())
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        digest = b"".join(hashlib.sha256(p.encode() + d.holding.digest).digest() for p, d in desks.items())
         if (before := journal.recall(ROWS, 0)) is None:
             journal.write(ROWS, 0, digest)
         elif before != digest:
@@ -323,43 +354,21 @@ def _rules(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
     return {party: profile(policy[party]) for party in sites}
 
 
-def _open(spec: Any, party: PartyId, wanted: Wanted, split: Split, id: str | None) -> Source:  # noqa: A002
+def _open(
+    spec: Any,
+    party: PartyId,
+    wanted: Wanted,
+    split: Split,
+    *,
+    id: str | None,  # noqa: A002
+    align: Alignment | None,
+) -> Source:
     names = wanted.names
     if names is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
         names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # every site would call its first column x0
-    source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema)
-    return sorted_by_id(source) if split == "columns" and id is not None else source
-
-
-def _same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
-    first, names = next(iter(held.items()))
-    for party, own in held.items():
-        if own != names:
-            odd = sorted(set(own) ^ set(names)) or list(own)
-            raise DataError(
-                f"sites '{first}' and '{party}' have different columns ({', '.join(odd[:3])}); "
-                "name the columns to use, or give every site the same"
-            )
-    return names
-
-
-def _all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: Columns) -> tuple[str, ...]:
-    owners: dict[str, PartyId] = {}
-    for party, own in held.items():
-        for name in own:
-            if name in owners:
-                raise DataError(
-                    f"sites '{owners[name]}' and '{party}' both hold column '{name}'; name each column once"
-                )
-            owners[name] = party
-    if is_schema(columns):
-        columns = encoded_names(cast("Schema", columns))
-    if columns is None or isinstance(columns, Mapping):
-        return tuple(owners)
-    if set(columns) != set(owners):
-        odd = sorted(set(columns) ^ set(owners))
-        raise DataError(f"the study's columns and the sites' differ ({', '.join(odd[:3])}); make them the same")
-    return tuple(columns)
+    repeats = align is not None  # which may be refused, too, but after spaces are gone
+    source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema, repeats=repeats)
+    return sorted_by_id(source) if split == "columns" and id is not None and align is None else source
 
 
 def _run_id(folder: Path | None) -> str:

@@ -135,6 +135,7 @@ def without(fed: Federation, gone: Sequence[PartyId], rows: Sequence[int] | None
         run=None,
         seed=fed.seed,
         aggregation=fed.aggregation,
+        align=fed.align,
     )
     kept: Mapping[PartyId, Desk] = getattr(left.engine, "desks", {})
     for party, desk in kept.items():

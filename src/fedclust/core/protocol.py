@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
 from fedclust.core.errors import QuorumLost
 from fedclust.core.release import Release
-from fedclust.core.site import Site
+from fedclust.core.site import Order, Site
 from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
@@ -31,10 +31,14 @@ ALL: Literal["all"] = "all"
 
 @dataclass(frozen=True)
 class Keep(Generic[R]):
-    """An answer together with what the site shall remember, in place of what it remembered before."""
+    """An answer together with what the site shall remember, in place of what it remembered before.
+
+    With an `order`, the site reads those of its rows from now on, as long as the run lasts.
+    """
 
     release: R
     memory: Mapping[str, Array]
+    order: Order | None = None
 
 
 Behind = Callable[[Site, M], Floats]
@@ -85,6 +89,7 @@ class Ask:
     among: tuple[PartyId, ...] | None = None
     quorum: Quorum | None = None  # None: as many as the run asks for
     masks: str | None = None  # the name of the keys that hide the answers; None: nothing does
+    once: bool = False  # sites go on from their answers, so that it is not asked again with fresh keys
 
 
 @dataclass(frozen=True)
@@ -175,8 +180,41 @@ def relay(
     return (yield from each_to(read, {party: Mail(letters, note) for party, letters in mail.items()}, quorum=quorum))
 
 
-def rewrite(protocol: Protocol[T], lower: Callable[[Ask], Protocol[Any]]) -> Protocol[T]:
-    """The same protocol with each question asked as `lower` asks it."""
+def passed(
+    who: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
+) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
+    """Hand letters, by recipient and sender, to parties that answer with letters; returns those in the same way."""
+    mail = {party: who.message(dict(own), note) for party, own in letters.items()}
+    return by_recipient((yield Ask(who, "relay", messages=mail, once=True)))
+
+
+def written(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None
+) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
+    """The first letters of an exchange, by recipient and sender."""
+    return by_recipient((yield Ask(who, "relay", message, among=among, once=True)))
+
+
+def by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
+    """Letters as they were written, by sender, put into the hands of those they are for."""
+    mail: dict[PartyId, dict[PartyId, bytes]] = {}
+    for sender, answer in answers.items():
+        for recipient, letter in answer.letters.items():
+            mail.setdefault(recipient, {})[sender] = letter
+    return mail
+
+
+def rewrite(
+    protocol: Protocol[T],
+    lower: Callable[[Ask], Protocol[Any]],
+    opened: Callable[[Opening], Protocol[Any]] | None = None,
+) -> Protocol[T]:
+    """The same protocol with each question asked as `lower` asks it; `opened` settles openings (None: likewise)."""
+
+    def inside(opening: Opening) -> Protocol[Any]:
+        return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
+
+    opens = opened or inside
     answer: Any = None
     failure: QuorumLost | None = None
     while True:
@@ -186,7 +224,10 @@ def rewrite(protocol: Protocol[T], lower: Callable[[Ask], Protocol[Any]]) -> Pro
             return stop.value  # type: ignore[no-any-return]
         answer, failure = None, None
         try:
-            answer = (yield from lower(effect)) if isinstance(effect, Ask) else (yield effect)
+            if isinstance(effect, Ask):
+                answer = yield from lower(effect)
+            else:
+                answer = (yield from opens(effect)) if isinstance(effect, Opening) else (yield effect)
         except QuorumLost as lost:
             failure = lost
 

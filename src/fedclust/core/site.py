@@ -62,6 +62,14 @@ class View:
         return np.array_equal(self.origin, other.origin) and np.array_equal(self.spread, other.spread)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Order:
+    """Which of a site's rows a run reads, in what order, and a key that sites have in common when they agree on it."""
+
+    rows: Ints
+    key: bytes
+
+
 class Vault(Protocol):
     """What a site keeps to itself of one run: keys by name, its signing identity, the identities it was told of."""
 
@@ -117,5 +125,8 @@ class Site(Protocol):
 
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns: a list where they are in memory, else one block at a time."""
+
+    def ids(self) -> Array | None:
+        """The id of every row the party holds, whatever the run reads of them; None where it names none."""
 
     def row_key(self) -> bytes: ...

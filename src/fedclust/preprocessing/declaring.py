@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import PartyId
-from fedclust.preprocessing.schema import Column, Schema, differing
+from fedclust.preprocessing.schema import Column, Schema, differing, encoded_names
 
 Columns = (
     Sequence[str]
@@ -79,3 +79,36 @@ def joint_schema(schemas: Mapping[PartyId, Schema], shown: Sequence[str]) -> dic
     """The schema of sites that each hold some columns, in the study's order."""
     declared = {name: column for own in schemas.values() for name, column in own.items()}
     return Wanted(None, declared).of(shown)
+
+
+def same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
+    """The columns of sites that hold the same ones."""
+    first, names = next(iter(held.items()))
+    for party, own in held.items():
+        if own != names:
+            odd = sorted(set(own) ^ set(names)) or list(own)
+            raise DataError(
+                f"sites '{first}' and '{party}' have different columns ({', '.join(odd[:3])}); "
+                "name the columns to use, or give every site the same"
+            )
+    return names
+
+
+def all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: Columns) -> tuple[str, ...]:
+    """The columns of sites that each hold some, in the order given, else site after site."""
+    owners: dict[str, PartyId] = {}
+    for party, own in held.items():
+        for name in own:
+            if name in owners:
+                raise DataError(
+                    f"sites '{owners[name]}' and '{party}' both hold column '{name}'; name each column once"
+                )
+            owners[name] = party
+    if is_schema(columns):
+        columns = encoded_names(cast("Schema", columns))
+    if columns is None or isinstance(columns, Mapping):
+        return tuple(owners)
+    if set(columns) != set(owners):
+        odd = sorted(set(columns) ^ set(owners))
+        raise DataError(f"the study's columns and the sites' differ ({', '.join(odd[:3])}); make them the same")
+    return tuple(columns)

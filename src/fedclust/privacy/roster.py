@@ -6,6 +6,7 @@ Keys called "lasting-N" serve a whole run and are never shared; keys called "onc
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedclust.core import wire
 from fedclust.core.errors import KeysRefused
@@ -20,6 +21,7 @@ from fedclust.privacy import keys
 class Wanted:
     """Fresh keys under a name of their own, such as "lasting-1", or "once-17" for one sum."""
 
+    missing: ClassVar[str] = "partial"  # keys are about no row: gaps are no reason to refuse
     name: str
 
 
@@ -34,6 +36,7 @@ class Offer(Release):
 class Offers:
     """Everyone's public keys of one name."""
 
+    missing: ClassVar[str] = "partial"
     name: str
     offers: dict[str, Offer]
 

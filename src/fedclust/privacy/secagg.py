@@ -68,6 +68,8 @@ class Secure:
 
         def lower(ask: Ask) -> Protocol[Any]:
             wanted = quorum if ask.quorum is None else ask.quorum
+            if ask.once:
+                return (yield replace(ask, masks=(yield from self.agree())))
             if ask.want == "relay" or isinstance(_any_message(ask), Mail):
                 return (yield from self._keyed(ask))
             if ask.want != "total" or not self.sums:
@@ -78,7 +80,20 @@ class Secure:
             opened = yield Opening(lambda step: _patiently(asked, step), ask.who.release)
             return possible(opened, ask)
 
-        return rewrite(protocol, lower)
+        return rewrite(protocol, lower, self._opening)
+
+    def _opening(self, opening: Opening) -> Protocol[Any]:
+        """Steps of which only the result is kept, their letters sealed under keys that were agreed on before.
+
+        Keys of their own would not be known to a resumed run, which skips them.
+        """
+        name = yield from self.agree()
+
+        def lower(ask: Ask) -> Protocol[Any]:
+            sealed = ask.want == "relay" or isinstance(_any_message(ask), Mail)
+            return (yield replace(ask, masks=name) if sealed else ask)
+
+        return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
 
     def _keyed(self, ask: Ask) -> Protocol[Any]:
         """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
 from fedclust.core.private import Noisy
 from fedclust.core.protocol import HANDLERS, Keep, Mail
+from fedclust.core.site import Order
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import blind, letters
 from fedclust.site.approval import Approval
@@ -58,6 +60,7 @@ class Desk:
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
+        self._ordered: dict[str, Holding] = {}
         self._last: tuple[str, int, bytes, Sealed] | None = None
         self._path = folder / "state" if folder else None
         if self._path and self._path.exists():
@@ -66,6 +69,15 @@ class Desk:
     @property
     def party(self) -> PartyId:
         return self.holding.party
+
+    def held(self, run: str) -> Holding:
+        """The rows that a run reads: all, or those that the sites agreed on in it."""
+        if run not in self._ordered:
+            path = self._order_of(run)
+            found = path is not None and path.exists()
+            order = wire.decode(Order, path.read_bytes()) if path is not None and found else None
+            self._ordered[run] = self.holding if order is None else self.holding.ordered(order)
+        return self._ordered[run]
 
     def answer(self, call: Call) -> Sealed | Refusal:
         """The answer to a call, or a code, which under a veil is veiled too."""
@@ -112,11 +124,11 @@ class Desk:
         if (again := self._answered(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
-        missing = missing_in(call.message)
-        if code := self.gate.admit(call, handler, self.holding.under(missing).rows):
+        missing, holding = missing_in(call.message), self.held(call.run)
+        if code := self.gate.admit(call, handler, holding.under(missing).rows):
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
-        turn = Turn(self.holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))
+        turn = Turn(holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))
         message = call.message
         if isinstance(message, Mail):
             message = letters.opened(message, call, turn.vault, self.party)
@@ -130,6 +142,8 @@ class Desk:
             return Refusal(self.party, code)
         sealed = self.gate.seal(call, handler, release, veil)
         if isinstance(answer, Keep):
+            if answer.order is not None:
+                self._order(call.run, answer.order)
             self._remember(call, sealed, dict(answer.memory))
         self._last = (call.run, call.step, call.digest, sealed)
         return sealed
@@ -153,6 +167,17 @@ class Desk:
             with contextlib.suppress(OSError), os.fdopen(os.open(path, WRITE | os.O_APPEND, 0o600), "a") as file:
                 file.write(f"{code}: {type(error).__name__}: {error}\n")
         return Refusal(self.party, code)
+
+    def _order(self, run: str, order: Order) -> None:
+        if (path := self._order_of(run)) is not None:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(path, wire.encode(order))
+        self._ordered[run] = self.holding.ordered(order)
+
+    def _order_of(self, run: str) -> Path | None:
+        if self._path is None:
+            return None
+        return self._path.with_name("orders") / hashlib.sha256(run.encode()).hexdigest()[:32]
 
     def _remember(self, call: Call, sealed: Sealed, memory: dict[str, Array]) -> None:
         if self._path:

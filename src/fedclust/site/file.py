@@ -83,6 +83,8 @@ RULES = {
     "weights": YES,
     "rounding": COUNT,
     "max_calls": COUNT,
+    "max_ids": Key("a number of at least 0; 0 is no rule", _number),
+    "max_alignments": COUNT,
     "epsilon": Key("a number of at least 0; 0 is no rule", _number),
     "delta": Key("a number from 0 to 1; 0 is 1e-6", lambda value: _number(value) and value < 1),
     "handlers": QUESTIONS,

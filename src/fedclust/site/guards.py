@@ -14,6 +14,8 @@ from fedclust.core.protocol import Handler
 from fedclust.core.release import HIDDEN, Release, numbers_in
 from fedclust.core.site import Site
 from fedclust.core.types import Floats, Ints
+from fedclust.preprocessing import align
+from fedclust.privacy import psi
 from fedclust.privacy.recovery import consent
 from fedclust.privacy.roster import lasting, threshold
 from fedclust.site.ledger import Tally
@@ -152,6 +154,27 @@ def cohorts_apart(q: Question) -> str | None:
     return "cohort-too-close" if close else None
 
 
+def enough_in_common(q: Question) -> str | None:
+    """Rows that all sites have are fewer than a site has; they, too, must be as many as its floor."""
+    common = getattr(q.call.message, "common", None)
+    return "too-few-in-common" if common is not None and common < q.policy.min_rows else None
+
+
+def few_enough_ids(q: Question) -> str | None:
+    """A list with an entry for everyone there might be would find out who is here."""
+    if not q.policy.max_ids or q.handler.name != align.pass_on.name:
+        return None
+    longest = max((len(text) // psi.SIZE for text in q.call.message.letters.values()), default=0)
+    return "too-many-ids" if longest > max(2 * psi.FEWEST, q.policy.max_ids * q.rows) else None
+
+
+def aligned_seldom(q: Question) -> str | None:
+    """Alignments repeated with other ids each time would find out who is here."""
+    if not q.policy.max_alignments or q.handler.name != align.set_out.name:
+        return None
+    return "too-many-alignments" if q.tally.by_handler[q.handler.name] >= q.policy.max_alignments else None
+
+
 def summed_over(call: Call) -> frozenset[str] | None:
     """The sites whose masked sum an answer to this call helps to open, or None.
 
@@ -240,5 +263,8 @@ ENTRY: tuple[Guard, ...] = (
     whole,
     one_cohort,
     cohorts_apart,
+    enough_in_common,
+    few_enough_ids,
+    aligned_seldom,
 )
 LEAVING: tuple[Callable[[Answer], str | None], ...] = (cells, numbers)

@@ -10,27 +10,36 @@ import numpy as np
 
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
 from fedclust.core.private import FINITE
-from fedclust.core.site import Vault, View
+from fedclust.core.site import Order, Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Schema
-from fedclust.site.sources import Source, Survey, survey, taking_part
+from fedclust.site.sources import Source, Survey, in_order, survey, taking_part
 
 
 class Holding:
     """Rows under a party's name, surveyed once for each way with gaps; of rows in memory the last view is kept.
 
-    `schema` is what the party declares its columns to be.
+    `schema` is what the party declares its columns to be. Rows that sites agreed on are read from the `whole` of them.
     """
 
-    def __init__(self, party: PartyId, source: Source, schema: Schema | None = None) -> None:
+    def __init__(
+        self, party: PartyId, source: Source, schema: Schema | None = None, *, whole: Source | None = None
+    ) -> None:
         self.party = party
         self.source = source
+        self.whole = source if whole is None else whole
         self.schema = dict(schema or {})
         self._surveys: dict[str, Survey] = {}
         self._admitted: View | None = None
         self._view: View | None = None
         self._seen: list[Array] | None = None
+
+    def ordered(self, order: Order) -> Holding:
+        """The rows that sites agreed on, in memory, in the order they agreed on."""
+        found = Holding(self.party, in_order(self.whole, order.rows), self.schema, whole=self.whole)
+        found.row_key = order.key  # says nothing of ids to those who do not share them
+        return found
 
     @property
     def survey(self) -> Survey:
@@ -164,6 +173,9 @@ class Turn:
 
     def blocks(self, view: View) -> Iterable[Array]:
         return self._holding.blocks(view)
+
+    def ids(self) -> Array | None:
+        return self._holding.whole.ids()
 
     def row_key(self) -> bytes:
         return self._holding.row_key

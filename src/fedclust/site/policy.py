@@ -38,6 +38,8 @@ class Policy:
     max_calls: int = 0  # in a run
     epsilon: float = 0.0  # that all studies together may spend of each row's privacy; then nothing leaves without noise
     delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
+    max_ids: float = 0.0  # that another site may bring to an alignment, for each row here
+    max_alignments: int = 0  # in a study
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] = frozenset({"vertical.reveal", "fcac.nodes"})  # slices of centres; nodes that are rows
 
@@ -79,6 +81,8 @@ def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
         one_cohort=True,
         groups=False,
         cohort_gap=3,
+        max_ids=100.0,
+        max_alignments=3,
         **({"points": False, "weights": False} | rules),
     )
 

@@ -15,6 +15,8 @@ from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
 from fedclust.estimators.variants import AVERAGES
+from fedclust.preprocessing.align import DUPLICATES
+from fedclust.preprocessing.align import METHODS as ALIGNMENTS
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import TYPES
 from fedclust.selection import CRITERIA, RULES
@@ -115,6 +117,7 @@ TOP = {
     "bounds": Key("a pair [low, high] with low <= high, or a table of such pairs by column", _bounding),
     "seed": SEED,
     "cluster": TABLE,
+    "align": TABLE,
     "privacy": TABLE,
     "sites": TABLE,
 }
@@ -167,6 +170,7 @@ PRIVACY = {
     "lead": Key("a site's name", lambda value: isinstance(value, str)),
     "early_stopping": Key("true or false", lambda value: isinstance(value, bool)),
 }
+ALIGN = {"method": _choice(*ALIGNMENTS), "duplicates": _choice(*DUPLICATES)}
 SITE = {
     "source": Key(
         'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
@@ -180,6 +184,7 @@ PLACES = {
     "[sites.NAME]": SITE,
     "[columns.NAME]": COLUMN,
     "[privacy]": PRIVACY,
+    "[align]": ALIGN,
     "[cluster]": CLUSTER,
     "the top, before the first [table]": TOP,
 }

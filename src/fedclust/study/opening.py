@@ -45,7 +45,8 @@ def opened(study: Study) -> Opened:
             f"start in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
             "give one number for each column"
         )
-    rows = [holding.under(study.missing).rows for holding in fed.holdings.values()]
+    missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values
+    rows = [holding.under(missing).rows for holding in fed.holdings.values()]
     if study.id is not None and study.split == "rows":
         for holding in fed.holdings.values():
             holding.source.ids()  # refuses ids that repeat
@@ -57,7 +58,7 @@ def opened(study: Study) -> Opened:
             f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
         )
     if needs_all:
-        _floors(fed, study.missing)
+        _floors(fed, missing)
     return Opened(study, fed, estimator)
 
 

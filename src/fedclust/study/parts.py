@@ -11,6 +11,7 @@ from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS, FederatedEstimator
 from fedclust.federation import Federation
+from fedclust.preprocessing.align import Alignment
 from fedclust.preprocessing.schema import Column, encoded_names
 from fedclust.study.keys import meant
 
@@ -72,6 +73,7 @@ class Study:
     id: str | None = None
     bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
     aggregation: Aggregation = Aggregation()
+    align: Alignment | None = None
     seed: int = 0
 
     def federation(self, run: str | Path | None = None) -> Federation:
@@ -90,6 +92,8 @@ class Study:
             aggregation=self.aggregation.mode,
             lead=self.aggregation.lead,
             early_stopping=self.aggregation.early_stopping,
+            align=self.align.method if self.align else None,
+            duplicates=self.align.duplicates if self.align else "refuse",
             policy={site.name: site.policy for site in self.sites},
             run=run,
             seed=self.seed,

@@ -22,6 +22,7 @@ from fedclust.core.protocol import HANDLERS
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
 from fedclust.federation import Federation
+from fedclust.preprocessing import align
 from fedclust.privacy.keys import Identity
 from fedclust.selection import select_k
 from fedclust.site.approval import digest_of
@@ -36,6 +37,13 @@ from fedclust.validation.composition import composition
 
 SLACK = 2, 10  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
 KEYS = {"secure": ("roster.offer", "roster.accept"), "blind": ("roster.offer", "roster.accept", "blind.group")}
+ALIGNING = {  # questions by which rows are aligned; None: one for each other site
+    align.set_out.name: 1,
+    align.pass_on.name: None,
+    align.come_back.name: 1,
+    align.enough.name: 1,
+    align.settle.name: 1,
+}
 LEAVING_ON_THE_WAY = ("roster.offer", "recovery.share", "recovery.consent", "recovery.unmask")  # for each sum
 
 
@@ -211,6 +219,7 @@ def _shaken(fed: Federation, party: PartyId) -> Federation:
         run=None,
         seed=fed.seed,
         aggregation=Aggregation(),
+        align=fed.align,
     )
 
 
@@ -242,5 +251,9 @@ def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]
     """The questions by which keys are agreed on; they are about no row."""
     sums = sum(call.want == "total" for call, _ in noted)
     often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
-    for name in LEAVING_ON_THE_WAY if often else KEYS.get(study.aggregation.mode, ()):
+    sealed = study.align is not None and len(study.sites) > 1
+    mode = "secure" if sealed and study.aggregation.mode == "plain" else study.aggregation.mode
+    for name in LEAVING_ON_THE_WAY if often else KEYS.get(mode, ()):
         yield Question(name, sums if often else 1)
+    for name, times in ALIGNING.items() if sealed else ():
+        yield Question(name, times or len(study.sites) - 1)

@@ -9,9 +9,10 @@ from typing import Any
 from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
+from fedclust.preprocessing.align import Alignment
 from fedclust.study import toml
 from fedclust.study.columns import declared
-from fedclust.study.keys import CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
+from fedclust.study.keys import ALIGN, CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
 from fedclust.study.parts import Choice, Cluster, Site, Study, finds_k
 
 
@@ -39,7 +40,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
         if not top.get(name):
             raise StudyError(f"the study lacks {remedy}")
     split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
-    schema = declared(top)
+    schema, align = declared(top), _align(top)
     return Study(
         name=top["name"],
         text=text,
@@ -55,8 +56,16 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
         aggregation=Aggregation(
             privacy.get("aggregation", "plain"), privacy.get("lead"), privacy.get("early_stopping", False)
         ),
+        align=align,
         seed=top.get("seed", 0),
     )
+
+
+def _align(top: Mapping[str, Any]) -> Alignment | None:
+    if "align" not in top:
+        return None
+    table = checked(top["align"], ALIGN, "[align]")
+    return Alignment(table.get("method", "psi"), table.get("duplicates", "refuse"))
 
 
 def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:

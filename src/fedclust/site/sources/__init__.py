@@ -2,6 +2,17 @@
 
 from fedclust.site.sources.base import Block, Derived, Packed, Source
 from fedclust.site.sources.opening import open_source
-from fedclust.site.sources.surveying import Survey, sorted_by_id, survey, taking_part
+from fedclust.site.sources.surveying import Survey, in_order, sorted_by_id, survey, taking_part
 
-__all__ = ["Block", "Derived", "Packed", "Source", "Survey", "open_source", "sorted_by_id", "survey", "taking_part"]
+__all__ = [
+    "Block",
+    "Derived",
+    "Packed",
+    "Source",
+    "Survey",
+    "in_order",
+    "open_source",
+    "sorted_by_id",
+    "survey",
+    "taking_part",
+]

@@ -25,6 +25,7 @@ def from_array(
     id: str | None,  # noqa: A002
     site: str,
     schema: Schema,
+    repeats: bool = False,
 ) -> Packed:
     """Copy an (n, F) array into blocks.
 
@@ -46,7 +47,8 @@ def from_array(
     else:
         pieces = _encoded(X, dict(zip(at, declared.items(), strict=True)), site)
         held = tuple(regroup([pieces], width=len(shown), rows=rows, dtype=np.float64))
-    ids = None if id is None else distinct([_as_ids(X[:, names.index(id)], id, site)], id=id, site=site)
+    named = None if id is None else [_as_ids(X[:, names.index(id)], id, site)]
+    ids = None if id is None or named is None else distinct(named, id=id, site=site, repeats=repeats)
     return Packed(site, shown, held, ids)
 
 

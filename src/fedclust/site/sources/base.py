@@ -140,11 +140,11 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     )
 
 
-def distinct(parts: Sequence[Ids], *, id: str, site: str) -> Ids:  # noqa: A002
-    """Join the ids of one pass and refuse ids that do not tell rows apart."""
+def distinct(parts: Sequence[Ids], *, id: str, site: str, repeats: bool = False) -> Ids:  # noqa: A002
+    """Join the ids of one pass and refuse ids that do not tell rows apart, unless they may repeat."""
     joined = _joined(parts)
     repeated = len(joined) - len(np.unique(joined))
-    if repeated:
+    if repeated and not repeats:
         raise DataError(
             f"id column '{id}' of site '{site}' repeats an earlier id in {repeated} of its {len(joined)} rows; "
             "give each row its own id"

@@ -30,10 +30,11 @@ def from_frame(
     id: str | None,  # noqa: A002
     site: str,
     schema: Schema,
+    repeats: bool = False,
 ) -> Packed:
     """Copy a pandas, polars or pyarrow table into blocks."""
     feed = IndexedFrame(frame, site) if _has_index(frame) else ArrowFrame(frame)
-    pass_ = Streamed(feed, columns=columns, id=id, site=site, schema=schema, budget=RESIDENT_BYTES)
+    pass_ = Streamed(feed, columns=columns, id=id, site=site, schema=schema, budget=RESIDENT_BYTES, repeats=repeats)
     return Packed(site, pass_.columns, tuple(pass_.blocks()), pass_.ids())
 
 

@@ -26,6 +26,7 @@ def open_source(
     id: str | None = None,  # noqa: A002 - the study's own word
     site: str = "here",
     schema: Schema | None = None,
+    repeats: bool = False,
 ) -> Source:
     """Open an array, a frame, a .csv or .parquet path, or {"sql": ..., "database": ...} as rows of `site`.
 
@@ -33,7 +34,7 @@ def open_source(
     that tells rows apart and is no data. The database is a DuckDB or SQLite file, a postgresql:// address, or None for
     SQL over local files. SQL without ORDER BY has no order: row splits do not mind, since their sums are exact in any
     order, but column splits need `id`, by which the result is then ordered. `schema` says what columns are; those it
-    does not name are numbers.
+    does not name are numbers. Ids must differ, unless they may have `repeats`.
 
     >>> source = open_source(np.array([[1.0, 2.0], [3.0, 4.0]]), columns=["age", "weight"])
     >>> next(source.blocks())
@@ -44,10 +45,10 @@ def open_source(
         columns = [columns]
     schema = schema or {}
     if isinstance(spec, Noised):
-        plain = partial(open_source, columns=columns, id=id, site=site, schema=schema)
+        plain = partial(open_source, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
         return spec.opened(plain)
     if isinstance(spec, (np.ndarray, list, tuple)):
-        return from_array(spec, columns=columns, id=id, site=site, schema=schema)
+        return from_array(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
     if id is not None and id in (columns or ()):
         raise DataError(f"'{id}' of site '{site}' tells rows apart and is no column to use; leave it out of those")
     # Arrow takes longer to import than all of fedclust, and arrays need none of it.
@@ -55,9 +56,10 @@ def open_source(
     from fedclust.site.sources.streamed import Streamed  # noqa: PLC0415
 
     if is_frame(spec):
-        return from_frame(spec, columns=columns, id=id, site=site, schema=schema)
+        return from_frame(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
     texts = {name for name, column in schema.items() if column.text} | ({id} if id is not None else set())
-    return Streamed(_feed(spec, id, site, texts), columns=columns, id=id, site=site, schema=schema)
+    feed = _feed(spec, id, site, texts)
+    return Streamed(feed, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
 
 
 def _feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002

@@ -47,6 +47,7 @@ class Streamed:
         site: str,
         schema: Schema | None = None,
         budget: int = STREAMED_BYTES,
+        repeats: bool = False,
     ) -> None:
         self.site = site
         chosen = choose(feed.names, columns=columns, id=id, site=site)
@@ -55,7 +56,7 @@ class Streamed:
         types = feed.types(chosen)
         for (name, column), kind in zip(self._declared.items(), types, strict=True):
             check_type(kind, name, site, column)
-        self._feed, self._id = feed, id
+        self._feed, self._id, self._repeats = feed, id, repeats
         narrow = all(map(pa.types.is_float32, types)) and not any(c.levels for c in self._declared.values())
         self._dtype = np.float32 if narrow else np.float64
         self._rows_per_block = rows_per_block(len(self.columns), budget)
@@ -76,7 +77,7 @@ class Streamed:
         if self._id is None:
             return None
         parts = [labels(batch.column(0), self._id, self.site) for batch in self._feed.batches((self._id,))]
-        ids = distinct(parts, id=self._id, site=self.site)
+        ids = distinct(parts, id=self._id, site=self.site, repeats=self._repeats)
         self._same_as_before(len(ids))
         return ids
 

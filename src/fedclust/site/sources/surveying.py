@@ -102,11 +102,17 @@ def sorted_by_id(source: Source) -> Source:
     ids = source.ids()
     if ids is None:
         raise DataError(f"site '{source.site}' names no id column, and column splits align rows by id; set `id`")
-    order = np.argsort(ids, kind="stable")
-    blocks = tuple(source.blocks())
-    if sum(block.shape[1] for block in blocks) != len(ids):
+    return in_order(source, np.argsort(ids, kind="stable"))
+
+
+def in_order(source: Source, rows: npt.NDArray[np.intp]) -> Packed:
+    """Hold some of the rows in memory, in the order given."""
+    ids, blocks = source.ids(), tuple(source.blocks())
+    count = sum(block.shape[1] for block in blocks)
+    if count <= rows.max(initial=-1) or (ids is not None and count != len(ids)):
         raise DataError(f"site '{source.site}' changed while it was read; keep its data unchanged during a run")
-    return Packed(source.site, source.columns, _in_order(blocks, order, len(source.columns)), ids[order])
+    held = _in_order(blocks, rows, len(source.columns))
+    return Packed(source.site, source.columns, held, None if ids is None else ids[rows])
 
 
 def _in_order(blocks: Sequence[Block], order: npt.NDArray[np.intp], width: int) -> tuple[Block, ...]:
