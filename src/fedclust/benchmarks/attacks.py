@@ -52,14 +52,14 @@ class Case:
     m: float = 1.0
     leave_one_out: bool = False
     start: str = "box"
-    groups: bool = True  # else all rows are drawn around one point
+    spread: float = 1.0  # of the centres; at 0 all rows are drawn around one point
     wide: bool = True  # start within -8 and 8, not within two standard deviations of the mean
     split: bool = False  # by columns instead of rows
     ruled: bool = True  # whether sites answer for one cohort only, as all policies but "none" have it
 
     def tables(self) -> dict[str, Floats]:
         rng = np.random.default_rng((self.seed, self.sites, self.rows, self.k))
-        centers = rng.normal(size=(self.k, self.columns)) * self.groups
+        centers = rng.normal(size=(self.k, self.columns)) * self.spread
         label = rng.integers(self.k, size=(self.sites, self.rows))
         X = rng.normal(size=(self.sites, self.rows, self.columns)) + centers[label]
         return {f"site {i + 1}": rows for i, rows in enumerate(X)}
@@ -88,12 +88,14 @@ def cases(*, quick: bool) -> Iterator[Case]:
             yield Case("20 sites x 200 rows, K = 3, 17 columns", 20, 200, 3, 17, 30, seed)
             bed = "20 sites x 200 rows, K = 3, 17 columns, start near the mean"
             yield Case(bed, 20, 200, 3, 17, 30, seed, wide=False)
+            bed = "20 sites x 200 rows, K = 3, 17 columns, centres half as far apart"
+            yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.5)
             bed = "20 sites x 200 rows without groups, K = 3, 17 columns"
-            yield Case(bed, 20, 200, 3, 17, 30, seed, groups=False, wide=False)
+            yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.0, wide=False)
             yield Case("20 sites x 200 rows, K = 10, 17 columns", 20, 200, 10, 17, 30, seed)
             yield Case("20 sites x 50 rows, K = 10, 17 columns, small clusters hidden", 20, 50, 10, 17, 30, seed, True)
     rng = np.random.default_rng(0)
-    for seed in range(12 if quick else 960 - 5 * big):
+    for seed in range(12 if quick else 960 - 6 * big):
         sites, rows, k, columns = (int(rng.integers(*ends)) for ends in ((3, 7), (15, 50), (2, 6), (3, 9)))
         bed = "3 to 6 sites x 15 to 49 rows, K = 2 to 5"
         paper = seed % 2 == 1
