@@ -7,6 +7,7 @@ import pytest
 
 import fedclust as fc
 from fedclust.core.errors import OverBudget
+from fedclust.site.file import read_site
 from fedclust.site.sources import open_source
 
 ROWS = np.random.default_rng(0).uniform(0, 10, (40, 2))
@@ -118,3 +119,28 @@ def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
 def test_a_large_epsilon_and_the_papers_noise_are_warned_of():
     assert "promises little" in fc.LocalNoise(50, bounds=(0, 1)).remarks(3)[1]
     assert "NOT differential privacy" in fc.LocalNoise(1, mechanism="paper").remarks(3)[0]
+
+
+def site_file(folder, noise):
+    path = folder / "site.toml"
+    np.savetxt(folder / "rows.csv", ROWS, delimiter=",", header="a,b", comments="")
+    path.write_text(
+        f'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nprofile = "standard"\n[noise]\n{noise}\n'
+    )
+    return path
+
+
+def test_a_served_site_shows_outcomes_only_and_the_same_ones_after_a_restart(tmp_path):
+    path = site_file(tmp_path, "epsilon = 4\nbounds = [0, 10]")
+    first, again = (next(iter(read_site(path).desk().holding.source.blocks())) for _ in range(2))
+    assert (first != ROWS.T).all()
+    assert (first == again).all()
+
+
+def test_a_site_file_with_noise_names_epsilon_and_bounds(tmp_path):
+    with pytest.raises(fc.StudyError, match="epsilon"):
+        read_site(site_file(tmp_path, "bounds = [0, 10]"))
+    with pytest.raises(fc.StudyError, match="public bounds"):
+        read_site(site_file(tmp_path, "epsilon = 4"))
+    with pytest.raises(fc.StudyError, match="mechanism"):
+        read_site(site_file(tmp_path, 'epsilon = 4\nmechanism = "gauss"'))

@@ -23,6 +23,7 @@ from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES, STRENGTH, Policy
 from fedclust.site.sources import open_source, sorted_by_id
+from fedclust.site.sources.noised import MECHANISMS, LocalNoise, Noised
 from fedclust.site.vault import Vaults
 
 SITES_OWN = ("source", "policy")  # of a study's [sites.NAME]: what a served site takes from its own file only
@@ -66,6 +67,7 @@ TOP = {
     "steward": TEXT,
     "approval": TEXT,
     "policy": TABLE,
+    "noise": TABLE,
     "roster": TABLE,
 }
 RULES = {
@@ -92,6 +94,17 @@ RULES = {
 }
 
 
+ABOVE = Key("a number above 0", lambda value: _number(value) and value > 0)
+NOISE = {
+    "epsilon": ABOVE,
+    "bounds": Key(
+        "a pair [low, high], or a table of such pairs by column", lambda value: isinstance(value, (list, dict))
+    ),
+    "mechanism": Key(f"one of {', '.join(MECHANISMS)}", lambda value: value in MECHANISMS),
+    "budget": ABOVE,
+}
+
+
 @dataclass(frozen=True)
 class SiteFile:
     """A site file, validated."""
@@ -105,6 +118,7 @@ class SiteFile:
     steward: Path | None = None
     approval: Path | None = None
     coordinator: bytes | None = None
+    noise: LocalNoise | None = None  # under which alone rows are looked at
     roster: Mapping[str, bytes] = field(default_factory=dict)
 
     def desk(
@@ -120,7 +134,8 @@ class SiteFile:
 
         `sort` puts rows in the order of their `id`, as a split by columns needs them.
         """
-        source = open_source(self.source, columns=columns, id=id or self.id, site=self.name, schema=schema)
+        spec = self.source if self.noise is None else Noised(self.source, self.noise)
+        source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema)
         if sort:
             source = sorted_by_id(source)
         return Desk(
@@ -183,11 +198,15 @@ def read_site(path: str | Path) -> SiteFile:
     places = {
         key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top
     }
+    noise = _checked(top.get("noise", {}), NOISE, f"[noise] of {path}")
+    if noise and ("epsilon" not in noise or "state" not in top):
+        raise StudyError(f"{path} has [noise] without epsilon or without state, where outcomes are kept; name both")
     return SiteFile(
         top["name"],
         _source(top["source"], folder),
         policy_from(top["policy"], f"[policy] of {path}"),
         id=top.get("id"),
+        noise=LocalNoise(**noise, folder=places["state"] / "noise") if noise else None,
         coordinator=read_key(top["coordinator"], f"coordinator in {path}") if "coordinator" in top else None,
         roster={name: read_key(key, f"[roster] of {path}, {name},") for name, key in top.get("roster", {}).items()},
         **places,
