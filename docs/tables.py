@@ -31,7 +31,7 @@ def _lines(name: str, schema: dict[str, Disclosure]) -> list[str]:
 
 def _way(disclosure: Disclosure) -> str:
     if disclosure.combine == "sum":
-        return "sum"
+        return "sum under noise" if disclosure.kind == "noisy" else "sum"
     return "shown, small counts hidden" if disclosure.cells else "shown"
 
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
         GaussianMixture,
         GradientFuzzyCMeans,
         KFed,
+        PrivateCMeans,
+        PrivateFuzzyCMeans,
         load,
     )
     from fedclust.features import Features, select_features
@@ -47,6 +49,8 @@ __all__ = [
     "GradientFuzzyCMeans",
     "KFed",
     "LocalNoise",
+    "PrivateCMeans",
+    "PrivateFuzzyCMeans",
     "QuorumLost",
     "RunFailed",
     "Selection",
@@ -72,6 +76,8 @@ _HOMES = {
     "GradientFuzzyCMeans": "fedclust.estimators",
     "KFed": "fedclust.estimators",
     "MUFC": "fedclust.estimators",
+    "PrivateCMeans": "fedclust.estimators",
+    "PrivateFuzzyCMeans": "fedclust.estimators",
     "load": "fedclust.estimators",
     "Column": "fedclust.preprocessing.schema",
     "Features": "fedclust.features",

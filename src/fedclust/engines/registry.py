@@ -46,6 +46,7 @@ class Entry:
 
 
 ENGINES = {
+    "nvflare": Entry("fedclust.engines.nvflare", "NVIDIA FLARE over mutual TLS, across organisations", "nvflare"),
     "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all"),
 }
 

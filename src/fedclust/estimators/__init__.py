@@ -10,6 +10,7 @@ from fedclust.estimators.continual import FCAC
 from fedclust.estimators.deep import DEC, FedCRef
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.estimators.oneshot import MUFC, KFed
+from fedclust.estimators.private import PrivateCMeans, PrivateFuzzyCMeans
 from fedclust.estimators.variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "FCAC",
     "METHODS",
     "MUFC",
+    "PRIVATE",
     "AveragedFuzzyCMeans",
     "CMeans",
     "FedCRef",
@@ -25,6 +27,8 @@ __all__ = [
     "GaussianMixture",
     "GradientFuzzyCMeans",
     "KFed",
+    "PrivateCMeans",
+    "PrivateFuzzyCMeans",
     "load",
 ]
 
@@ -39,13 +43,17 @@ METHODS: dict[str, type[FederatedEstimator]] = {
     "mufc": MUFC,
 }
 
+PRIVATE: dict[str, type[FederatedEstimator]] = {  # what a method becomes where a study has an epsilon
+    "c-means": PrivateCMeans,
+    "fuzzy-c-means": PrivateFuzzyCMeans,
+}
 DEEP: tuple[type[FederatedEstimator], ...] = (FedCRef, DEC)  # not for studies: they have no centres to report
 
 
 def load(path: str | Path) -> Any:
     """A fitted estimator that `save` wrote."""
     document = read_model(path)
-    kinds = {kind.__name__: kind for kind in (*METHODS.values(), *DEEP)}
+    kinds = {kind.__name__: kind for kind in (*METHODS.values(), *PRIVATE.values(), *DEEP)}
     if document.get("class") not in kinds:
         raise DataError(f"{path} holds a {document.get('class')}, which this version does not know; update fedclust")
     return kinds[document["class"]].restore(document)

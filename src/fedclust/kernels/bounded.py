@@ -36,10 +36,18 @@ def within(terms: Array, reach: float = 1.0) -> Floats:
     sound = np.isfinite(largest)
     scale = np.where(sound & (largest > 0), largest, 1.0)
     direction = np.where(sound, values, 0.0) / scale
-    norm = np.sqrt((direction * direction).sum(axis=0))
+    norm = np.sqrt(squares(direction))
     with np.errstate(over="ignore"):
         size = np.minimum(scale * norm / reach, WITHIN)
     return np.asarray(direction * (size / np.where(norm > 0, norm, 1.0)), np.float64)
+
+
+def squares(terms: Floats) -> Floats:
+    """The squared norm of each row, one number after the other: how it is rounded does not depend on other rows."""
+    sums = np.zeros(terms.shape[1])
+    for values in terms:
+        sums += values * values
+    return sums
 
 
 def by_cell(cells: Ints, terms: Floats, count: int) -> Ints:
