@@ -23,7 +23,7 @@ def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[s
     A quick run is given more iterations, and more turns, than a slow one.
     """
     more = {name: _iterations(run, few, most) for name, run in runs.items()}
-    turns = {name: 6 if extra == most else 2 for name, extra in more.items()}
+    turns = {name: 6 if 2 * extra >= most else 3 for name, extra in more.items()}
     seen: dict[tuple[str, int], list[float]] = {}
     for turn in range(max(turns.values())):
         for name, run in runs.items():
@@ -34,9 +34,10 @@ def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[s
 
 
 def _iterations(run: Run, few: int, most: int) -> int:
-    """How many iterations more take about half a second, from 2 to `most`."""
+    """How many iterations more take about half a second, from 2 to `most`; a disturbed turn must not pass for a slow run."""
     run(few)
-    each = max((_seconds(run, few + 2) - _seconds(run, few)) / 2, 1e-3)
+    longer, shorter = (min(_seconds(run, count) for _ in range(2)) for count in (few + 2, few))
+    each = max((longer - shorter) / 2, 1e-3)
     return min(max(round(0.5 / each), 2), most)
 
 
