@@ -74,6 +74,25 @@ def published(name, seeds, step=0.005):
         )
 
 
+@pytest.mark.parametrize("kind", [fc.GradientFuzzyCMeans, fc.AveragedFuzzyCMeans])
+def test_a_round_asks_a_fresh_share_of_the_parties(kind):
+    X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0, 0], [9, 9]], 60, axis=0)
+    fed = fc.Federation.local({name: X[at::4] for at, name in enumerate("abcd")})
+    start = [[0.0, 0.0], [9.0, 9.0]]
+    model = kind(2, start=start, participation=0.5, tol=None, max_rounds=6).fit(fed)
+    asked = ("fcm_gradient.slope", "fcm_averaged.local_centers")
+    entries = {p: [e.step for e in desk.gate.ledger.entries if e.handler in asked] for p, desk in desks(fed).items()}
+    steps = [step for own in entries.values() for step in own]
+    assert sorted(steps) == sorted([*set(steps), *set(steps)])  # two of four in each
+    assert len(set(steps)) == 6
+    assert len({tuple(p for p, own in entries.items() if step in own) for step in steps}) > 1
+    assert any("asked 50% of the parties" in note for note in model.notes_)
+
+
+def desks(fed):
+    return fed.engine.desks
+
+
 @needs_data
 def test_xclara_settles_at_the_published_step():
     ((ari, xie_beni, moved),) = published("xclara", [0])

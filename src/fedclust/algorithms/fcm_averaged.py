@@ -16,19 +16,21 @@ comparator "federated averaging".
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from fedclust.algorithms import fcm_local, start
+from fedclust.algorithms.horizontal import some_of
 from fedclust.algorithms.model import Fitted, Round
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, handler, report, total
 from fedclust.core.release import ROWS, Release, additive, shown
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats
+from fedclust.core.types import Floats, PartyId
 from fedclust.kernels import distances
 
 Average = Literal["kmeans", "index"]
@@ -101,16 +103,22 @@ def fit(
     local_tol: float,
     max_rounds: int,
     rng: np.random.Generator,
+    parties: Sequence[PartyId] = (),
+    participation: float = 1.0,
 ) -> Protocol[Fitted]:
-    """Cluster alone and average, until the centres move by less than `tol` in sum, or for `max_rounds` rounds."""
+    """Cluster alone and average, until the centres move by less than `tol` in sum, or for `max_rounds` rounds.
+
+    Below a participation of 1, a fresh share of the parties is asked in each round.
+    """
     centers, history, silent = begin, list[Round](), 0
     for number in range(1, max_rounds + 1):
         objective = yield from fcm_local.objective(view, centers, m)
         ask = Alone(view, centers, m, local_tol)
+        among = some_of(parties, participation, rng)
         if average == "index":
-            target, few = yield from _by_index(ask)
+            target, few = yield from _by_index(ask, among)
         else:
-            answers = yield from each(local_centers, ask)
+            answers = yield from each(local_centers, ask, among=among)
             found = [answers[party].centers for party in sorted(answers)]
             few = sum(not len(own) for own in found)
             target = grouped(np.concatenate(found), centers, rng if number == 1 else None)
@@ -121,15 +129,15 @@ def fit(
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol:
             break
-    notes = [LOSSY] if average == "index" else [LOSSY, SHOWN]
+    notes = [LOSSY, *([] if average == "index" else [SHOWN]), *fcm_local.partly(participation)]
     if silent:
         notes.append(f"{silent} sites had too few rows for {len(centers)} centres of their own, and did not take part.")
     return (yield from fcm_local.finished(view, centers, m, start=begin, history=history, notes=notes))
 
 
-def _by_index(ask: Alone) -> Protocol[tuple[Floats, int]]:
+def _by_index(ask: Alone, among: tuple[PartyId, ...] | None) -> Protocol[tuple[Floats, int]]:
     """The weighted mean of the k-th centres of all parties, and how many parties had none."""
-    sums = yield from total(weighted_centers, ask)
+    sums = yield from total(weighted_centers, ask, among=among)
     mass = sums.mass.floats()[:, None]
     if not mass.any():
         raise _nobody(len(mass))

@@ -18,18 +18,20 @@ c-means and fuzzy c-means clustering algorithms for horizontally and vertically 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedclust.algorithms import fcm_local
+from fedclust.algorithms.horizontal import some_of
 from fedclust.algorithms.model import Fitted, Round, frobenius
 from fedclust.core.errors import RunFailed
 from fedclust.core.protocol import Protocol, handler, report, total
 from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, Units
+from fedclust.core.types import Floats, PartyId, Units
 
 DIGITS = 56  # bits of a gradient below its bound; those of 2^34 rows at each of 2 parties fit the ring
 RUNAWAY = 20  # centres 2^20 times as far out as any row will not come back
@@ -75,12 +77,26 @@ def slope(site: Site, ask: Step) -> Slope:
 
 
 def fit(
-    view: View, start: Floats, *, m: float, step: float, local_rounds: int, tol: float | None, max_rounds: int
+    view: View,
+    start: Floats,
+    *,
+    m: float,
+    step: float,
+    local_rounds: int,
+    tol: float | None,
+    max_rounds: int,
+    parties: Sequence[PartyId] = (),
+    participation: float = 1.0,
+    rng: np.random.Generator | None = None,
 ) -> Protocol[Fitted]:
-    """Follow the averaged gradient until the centres move by less than `tol`, or for `max_rounds` rounds."""
+    """Follow the averaged gradient until the centres move by less than `tol`, or for `max_rounds` rounds.
+
+    With a stream, a fresh share of the parties is asked in each round.
+    """
     centers, history = start, list[Round]()
     for number in range(1, max_rounds + 1):
-        sums = yield from total(slope, Step(view, centers, m, local_rounds))
+        among = None if rng is None else some_of(parties, participation, rng)
+        sums = yield from total(slope, Step(view, centers, m, local_rounds), among=among)
         gradient = sums.gradient.floats() / sums.rows.integers()[0]
         shift = frobenius(step * gradient)
         centers = centers - step * gradient
@@ -91,4 +107,5 @@ def fit(
             raise RunFailed(f"the centres ran away in round {number}: step {step:g} is too long for these sites")
         if tol is not None and shift < tol:
             break
-    return (yield from fcm_local.finished(view, centers, m, start=start, history=history, notes=[LOSSY]))
+    notes = [LOSSY, *fcm_local.partly(participation)]
+    return (yield from fcm_local.finished(view, centers, m, start=start, history=history, notes=notes))

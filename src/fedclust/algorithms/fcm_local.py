@@ -105,3 +105,8 @@ def _sum(parts: list[Floats], clusters: int) -> Floats:
     for part in parts:
         sums.add(limbs, sums.exact(part, -BITS))
     return Exact(limbs, np.asarray(-BITS, np.int32)).floats()
+
+
+def partly(participation: float) -> list[str]:
+    """What to say of rounds that asked a share of the parties."""
+    return [f"Each round asked {participation:.0%} of the parties, drawn anew."] if participation < 1 else []

@@ -164,7 +164,7 @@ def fit(
         return (yield from (moved_by or one_round)(ask, among))
 
     for number in range(1, max_rounds + 1):
-        moved = yield from sweep(_some(parties, participation, rng))
+        moved = yield from sweep(some_of(parties, participation, rng))
         notes.suppressed(number, moved)
         if participation >= 1:
             _some_rows(moved)
@@ -261,7 +261,7 @@ def _shares(block: Array, ask: Centers) -> Floats:
     return np.asarray((weights(d2, ask.m) * d2).sum(axis=0))
 
 
-def _some(parties: Sequence[PartyId], participation: float, rng: np.random.Generator) -> tuple[PartyId, ...] | None:
+def some_of(parties: Sequence[PartyId], participation: float, rng: np.random.Generator) -> tuple[PartyId, ...] | None:
     """A fresh random subset of the parties, or None for all of them."""
     if participation >= 1:
         return None

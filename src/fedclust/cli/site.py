@@ -13,7 +13,7 @@ from fedclust.core.errors import StudyError
 
 
 def add(verbs: Any) -> None:
-    site = verbs.add_parser("site", help="what a site does by itself: assign, plan, key", description=__doc__)
+    site = verbs.add_parser("site", help="what a site does by itself: assign, plan, key, answer", description=__doc__)
     acts = site.add_subparsers(title="verbs", metavar="VERB", required=True)
     assign = acts.add_parser("assign", help="label rows with a model", description=act_assign.__doc__)
     assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
@@ -22,6 +22,7 @@ def add(verbs: Any) -> None:
     assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
     assign.set_defaults(act=act_assign)
     plan.add(acts)
+    answering.add(acts)
     serving.add(acts)
 
 

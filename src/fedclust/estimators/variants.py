@@ -20,10 +20,9 @@ AVERAGES = ("kmeans", "index")
 
 
 class _Lossy(FuzzyCMeans):
-    """What both share with fuzzy c-means: starts, scaling, prediction; over rows, all parties in every round."""
+    """What both share with fuzzy c-means: starts, scaling, prediction; over rows."""
 
     lossless: ClassVar[bool] = False
-    participation = 1.0
     small_sites = None
 
     def _check(self, fed: Federation) -> None:
@@ -39,7 +38,8 @@ class AveragedFuzzyCMeans(_Lossy):
 
     Parameters
     ----------
-    n_clusters, start, scale, bounds, quorum : as for `FuzzyCMeans`; `missing` values may be refused or dropped.
+    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    missing : values may be refused or dropped.
     m : fuzziness.
     average : "kmeans" clusters all parties' centres, unweighted; "index" averages the k-th centres of all parties,
         weighted by memberships (the paper's "federated averaging", which fails where parties hold different clusters).
@@ -68,6 +68,7 @@ class AveragedFuzzyCMeans(_Lossy):
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
+        participation: float = 1.0,
         quorum: Quorum = "all",
         random_state: int | None = 0,
     ) -> None:
@@ -81,6 +82,7 @@ class AveragedFuzzyCMeans(_Lossy):
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
+        self.participation = participation
         self.quorum = quorum
         self.random_state = random_state
 
@@ -106,6 +108,8 @@ class AveragedFuzzyCMeans(_Lossy):
             local_tol=self.local_tol,
             max_rounds=self.max_rounds,
             rng=np.random.default_rng((self.seed_, 2)),
+            parties=fed.parties,
+            participation=self.participation,
         )
 
 
@@ -117,7 +121,8 @@ class GradientFuzzyCMeans(_Lossy):
 
     Parameters
     ----------
-    n_clusters, start, scale, bounds, quorum : as for `FuzzyCMeans`; `missing` values may be refused or dropped.
+    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    missing : values may be refused or dropped.
     m : fuzziness.
     step : what the averaged gradient is multiplied with (paper 0's .005; the author's .05 is too long for most sets).
     local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
@@ -146,6 +151,7 @@ class GradientFuzzyCMeans(_Lossy):
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
+        participation: float = 1.0,
         quorum: Quorum = "all",
         random_state: int | None = 0,
     ) -> None:
@@ -159,6 +165,7 @@ class GradientFuzzyCMeans(_Lossy):
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
+        self.participation = participation
         self.quorum = quorum
         self.random_state = random_state
 
@@ -179,4 +186,7 @@ class GradientFuzzyCMeans(_Lossy):
             local_rounds=self.local_rounds,
             tol=self._stop(fed),
             max_rounds=self.max_rounds,
+            parties=fed.parties,
+            participation=self.participation,
+            rng=np.random.default_rng((self.seed_, 2)),
         )
