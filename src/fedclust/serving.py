@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import tomllib
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +15,25 @@ from fedclust.site.file import SiteFile
 from fedclust.site.reception import Reception
 from fedclust.study import Study, parse_study
 
+ASKING = ("fedclust.algorithms", "fedclust.preprocessing", "fedclust.privacy", "fedclust.validation")
+
+
+def know_questions() -> None:
+    """Import whatever asks: a site must understand all that a coordinator of its version may want to know."""
+    for package in map(importlib.import_module, ASKING):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            try:
+                importlib.import_module(module.name)
+            except ModuleNotFoundError as absent:
+                if str(absent.name).partition(".")[0] == "fedclust":
+                    raise  # an extra may be absent, and its questions with it; a part of fedclust may not
+
 
 def reception(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> Reception:
     """The site's door, for one process. `data` stands in for the file's source; `study` allows no other."""
     if site.state is None:
         raise StudyError("the site file names no state; name a folder in which ledger, memory and keys are kept")
+    know_questions()
     own = site if data is None else replace(site, source=data)
     try:
         only = None if study is None else study.read_bytes().decode("utf-8-sig")

@@ -22,6 +22,7 @@ def add(verbs: Any) -> None:
     assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
     assign.set_defaults(act=act_assign)
     plan.add(acts)
+    serving.add(acts)
     answering.add(acts)
     serving.add(acts)
 

@@ -1,0 +1,212 @@
+"""NVIDIA FLARE as a way of travelling: one job for a study, its sites behind mutual TLS, begun anew when it breaks.
+
+FLARE ends a job for everybody when one site's process dies, and lets nobody join a job that runs. So a job here is only
+a road: whenever it is gone, or a site that is asked is not on it but back, another is laid, and the questions that were
+not answered go out again. What was asked and answered is remembered by the journal and the sites, not by FLARE.
+"""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from fedclust.core import wire
+from fedclust.core.errors import RunFailed, StudyError
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.networked import Networked
+from fedclust.engines.nvflare_console import Console
+from fedclust.engines.nvflare_kit import ORG, Kit, server_workspace
+from fedclust.engines.nvflare_process import Home, Joined, Parcel, named_plainly, start, stop
+from fedclust.engines.own import read_own
+from fedclust.engines.registry import Posting
+
+OPENING = 60.0  # seconds that FLARE's server may take to come up
+LOOK = 0.25  # seconds between looks at what FLARE is doing
+JOB = 60.0  # seconds that a job may take to begin before it is given up
+
+
+def connect(posting: Posting) -> Networked:
+    """The engine of a run; the coordinator's kit is where the study or the command names it."""
+    folder = _kit_of(posting)
+    found = Kit.read(folder, "coordinator")
+    absent = [party for party in posting.parties if party not in found.names]
+    if absent:
+        raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")
+    attendance = Attendance(tell=posting.tell)
+    if posting.timeout is not None:
+        attendance.timeout = posting.timeout
+    link = NvflareLink(folder, found, posting.folder / "nvflare")
+    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+
+
+def _kit_of(posting: Posting) -> Path:
+    """Where the coordinator's kit is: beside its own file, unless a setting says otherwise."""
+    if "kit" in posting.settings:
+        return Path(posting.settings["kit"])
+    own = read_own(posting.own) if posting.own else None
+    if own is None or "kit" not in own.engine:
+        raise StudyError(
+            "engine 'nvflare' needs the coordinator's kit; fedclust enrol makes it, with a coordinator.toml for --own"
+        )
+    return own.folder / str(own.engine["kit"])
+
+
+class NvflareLink:
+    """FLARE's server as a child process, a console to it, and the job whose server half is our bridge."""
+
+    def __init__(self, folder: Path, kit: Kit, work: Path) -> None:
+        self.kit = kit
+        self.work = work = work.resolve()
+        self.names = dict(kit.names)
+        self.parties = {name: party for party, name in self.names.items()}
+        self.roads = 0  # how many jobs were begun
+        self._folder = folder
+        self._inbox: queue.SimpleQueue[tuple[Connection, Parcel | None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[Connection, Joined]] = queue.SimpleQueue()
+        self._line: Connection | None = None
+        self._joined: tuple[str, ...] = ()
+        self._doubted: dict[str, float] = {}  # sites that a job lost, and when
+        self._console: Console | None = None
+        self._home = Home()
+        self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
+        workspace = named_plainly(work, Path(self._scratch.name))
+        server_workspace(folder, work)
+        settings = ["secure_train=true", f"org={ORG}", "config_folder=config"]
+        self._server = start(
+            "server",
+            ["-m", str(workspace), "-s", "fed_server.json", "--set", *settings],
+            log=work / "console.log",
+            environment=self._home.environment,
+        )
+        threading.Thread(target=self._hear, name="fedclust-line", daemon=True).start()
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
+        """Send and yield what comes; whenever the road breaks, lay it anew and send again what was not answered."""
+        left = dict(requests)
+        while left and self._laid(left, timeout):
+            self._send(left, timeout)
+            until = time.monotonic() + timeout
+            while left and (rest := until - time.monotonic()) > 0:
+                try:
+                    found = self._inbox.get(timeout=min(rest, LOOK))
+                except queue.Empty:
+                    if self._returned():
+                        break
+                    continue
+                line, parcel = found
+                if parcel is None:
+                    if line is self._line:
+                        self._hang_up()
+                        break
+                elif not parcel.data:
+                    self._doubted.setdefault(parcel.to, time.time())
+                else:
+                    party = self.parties.get(parcel.to, parcel.to)
+                    left.pop(party, None)
+                    yield party, parcel.data
+            else:
+                return
+
+    def close(self, *, done: bool) -> None:  # noqa: ARG002 sites wait for the next run either way
+        """Hang up, which ends the job at every site, and stop the server."""
+        self._hang_up()
+        if self._console is not None:
+            self._console.close()
+        stop(self._server)
+        self._home.close()
+        self._scratch.cleanup()
+
+    def _laid(self, wanted: Mapping[PartyId, bytes], timeout: float) -> bool:
+        """Whether a job runs with the wanted sites, or with those of them that came within the timeout."""
+        names = {self.names[party] for party in wanted}
+        if self._line is not None and not self._returned(names):
+            return True
+        self._hang_up()
+        until = time.monotonic() + timeout
+        while not names <= (here := self._connected().keys()) and time.monotonic() < until:
+            time.sleep(LOOK)
+        return bool(names & here) and self._begun(sorted(here & self.parties.keys()))
+
+    def _returned(self, names: set[str] | None = None) -> bool:
+        """Whether a site is back that the job has not, or has lost: only another job will take it in."""
+        off = (names or set()) - set(self._joined)
+        if not off and not self._doubted:
+            return False
+        here = self._connected()
+        return bool(off & here.keys()) or any(here.get(name, 0.0) > since for name, since in self._doubted.items())
+
+    def _begun(self, sites: list[str]) -> bool:
+        """Whether a job with these sites is running now."""
+        console, until = self._ready(), time.monotonic() + JOB
+        job = console.begin(sites)
+        self.roads += 1
+        while time.monotonic() < until:
+            try:
+                self._line, joined = self._calls.get(timeout=LOOK)
+            except queue.Empty:
+                if console.ended(job):
+                    break
+                continue
+            self._joined = joined.sites
+            self._doubted.clear()
+            return True
+        console.end(job)
+        return False
+
+    def _ready(self) -> Console:
+        if self._console is None:
+            self._console = Console(self._folder, self.work)
+            until = time.monotonic() + OPENING
+            while self._alive() and not self._console.opened():
+                if time.monotonic() > until:
+                    raise RunFailed(f"NVIDIA FLARE's server did not come up in {OPENING:.0f} s; {self._told}")
+        self._alive()
+        return self._console
+
+    def _alive(self) -> bool:
+        if self._server.poll() is not None:
+            raise RunFailed(f"NVIDIA FLARE's server ended; {self._told}")
+        return True
+
+    @property
+    def _told(self) -> str:
+        return f"{self.work / 'console.log'} and log.txt beside it say why. Is port {self.kit.port} free?"
+
+    def _connected(self) -> dict[str, float]:
+        return self._ready().connected()
+
+    def _send(self, requests: Mapping[PartyId, bytes], timeout: float) -> None:
+        if self._line is None:
+            return
+        for party, data in requests.items():
+            with suppress(OSError):  # then the road broke, and its end is in the inbox
+                self._line.send_bytes(wire.encode(Parcel(self.names[party], data, timeout)))
+
+    def _hang_up(self) -> None:
+        if self._line is not None:
+            self._line.close()
+        self._line, self._joined = None, ()
+
+    def _hear(self) -> None:
+        """Take calls of bridges, one after the other; what they bring goes to the inbox, None when they end."""
+        while True:
+            try:
+                line = self._home.listener.accept()
+                joined = wire.decode(Joined, line.recv_bytes())
+            except AuthenticationError:
+                continue
+            except (OSError, EOFError):
+                return
+            self._calls.put((line, joined))
+            with suppress(OSError, EOFError):
+                while True:
+                    self._inbox.put((line, wire.decode(Parcel, line.recv_bytes())))
+            self._inbox.put((line, None))

@@ -1,0 +1,131 @@
+"""FLARE's own processes as children that die with the process that needs them, and a private line back to it.
+
+FLARE starts a process for each job, which is not a child of ours; it inherits the environment, and so finds the line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import secrets
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+
+TOPIC, HERE, BYTES = "fedclust", "fedclust.here", "bytes"  # what our messages are called in FLARE, and their one field
+ADDRESS, KEY = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
+PLAIN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
+PROGRAMS = {
+    "server": "nvflare.private.fed.app.server.server_train",
+    "site": "nvflare.private.fed.app.client.client_train",
+}
+QUIET = {
+    "GRPC_VERBOSITY": "NONE",
+    "GRPC_ENABLE_FORK_SUPPORT": "False",
+    "NVFLARE_TELEMETRY": "0",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Bytes to a site, or from it; none where the site could not be reached."""
+
+    to: str
+    data: bytes
+    timeout: float
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The sites of a job that has begun."""
+
+    sites: tuple[str, ...]
+
+
+class Home:
+    """Where FLARE's jobs call: a listener that only holders of a fresh key get through to."""
+
+    def __init__(self) -> None:
+        self.key = secrets.token_bytes(32)
+        self.listener = Listener(None, authkey=self.key, backlog=8)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {ADDRESS: str(self.listener.address), KEY: self.key.hex()}
+
+    def close(self) -> None:
+        self.listener.close()
+
+
+def call_home() -> Connection:
+    """The line from a FLARE job to the process that began it all."""
+    return Client(os.environ[ADDRESS], authkey=bytes.fromhex(os.environ[KEY]))
+
+
+def named_plainly(folder: Path, scratch: Path) -> Path:
+    """The folder by a path that FLARE's command lines survive, which break at blanks and quotes."""
+    if PLAIN.fullmatch(str(folder)):
+        return folder
+    link = scratch / "kit"
+    link.symlink_to(folder)
+    return link
+
+
+def start(program: str, arguments: list[str], *, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start FLARE's server or a site's client; it ends when its standard input does, so with us at the latest."""
+    with log.open("ab") as file:
+        return subprocess.Popen(  # noqa: S603 our own interpreter
+            [sys.executable, "-m", __name__, program, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=file,
+            env={**os.environ, **QUIET, **environment},
+            start_new_session=True,  # Ctrl-C is for the coordinator to hear
+        )
+
+
+def stop(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> None:
+    """End a FLARE process that was started here."""
+    if process.stdin:
+        process.stdin.close()
+    try:
+        process.wait(patience)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def end_with(line: Connection) -> None:
+    """End this process when the other end of a line is gone; nothing is ever said on it."""
+    with suppress(OSError, EOFError):
+        line.recv_bytes()
+    os._exit(1)
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input ends: nobody is left who wants it."""
+
+    def wait() -> None:
+        while os.read(0, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+
+
+def main() -> None:
+    program, *arguments = sys.argv[1:]
+    end_with_parent()
+    sys.argv = [PROGRAMS[program], *arguments]
+    runpy.run_module(PROGRAMS[program], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
