@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core.errors import StudyError
-from fedclust.engines.attendance import Tell, nobody
+from fedclust.engines.attendance import Tell
 from fedclust.engines.metrics import Exposed
 from fedclust.engines.networked import Networked
-from fedclust.engines.observing import Log, Status, together
+from fedclust.engines.observing import Log, together
 from fedclust.engines.registry import Posting, connect, known
 from fedclust.federation import Federation
 from fedclust.preprocessing.schema import Column, encoded_names
@@ -50,8 +50,22 @@ def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings
 def go_on(run: Run, manner: Manner, watch: Watch | None = None) -> Any:
     """Carry a run on to its model, or as far as it goes for now."""
     study = run.study()
+    _check_patience(run, study, manner)
     with telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
         return see_through(run, opened(study, engine), watch, tell=tell)
+
+
+def _check_patience(run: Run, study: Study, manner: Manner) -> None:
+    """A sum that sites may leave is opened in one go: its keys are written down nowhere."""
+    needs_all = study.cluster.options.get("quorum", "all") == "all"
+    days = known(str((run.served or {}).get("engine"))).days
+    if days and not manner.wait and study.aggregation.mode == "secure" and not needs_all:
+        raise StudyError(
+            "secure aggregation with a quorum below all opens each sum in one go; stay for the answers with --wait"
+        )
+    for name in manner.without:
+        if name not in {site.name for site in study.sites}:
+            raise StudyError(f"--without names '{name}', which is no site of the study")
 
 
 def opened(study: Study, engine: Any) -> Opened:
@@ -96,16 +110,15 @@ class Unreached:
 def telling(run: Run, manner: Manner) -> Iterator[Tell]:
     """Whoever watches, for as long as the process works at the run."""
     with ExitStack() as stack:
-        tells: list[Tell] = []
+        status = run.watched()
+        tells: list[Tell] = [status]
         if manner.log is not None:
             log = Log(manner.log, run.name)
             stack.callback(log.close)
             tells.append(log)
         if manner.metrics is not None:
-            status = Status(None, [site.name for site in run.study().sites])
             stack.enter_context(Exposed(status, manner.metrics))
-            tells.append(status)
-        yield together(*tells) if tells else nobody
+        yield together(*tells)
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from typing import Any
 import fedclust
 from fedclust.analysis import describe
 from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, Waiting
+from fedclust.engines import observing
 from fedclust.engines.attendance import Tell
-from fedclust.engines.observing import Observed, Status, together
+from fedclust.engines.observing import Observed, Status
 from fedclust.federation import Federation
 from fedclust.kernels import backend
 from fedclust.selection import Selection, select_k
@@ -157,6 +158,12 @@ class Run:
         served = self.served is not None
         return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"], served=served)
 
+    def watched(self) -> Status:
+        """The run's status, gone on with."""
+        study = self.study()
+        names = [site.name for site in study.sites]
+        return Status(self.status, names, run=self.name, aggregation=study.aggregation.mode)
+
     def write(self, name: str, document: Mapping[str, Any]) -> None:
         write_whole(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
@@ -238,7 +245,7 @@ def see_through(
 ) -> Any:
     """Go on from the journal to a model, its description and the run's metrics.
 
-    A `fresh` run that meets bad data at once leaves no folder. `tell` hears of every step, besides the run's status.
+    A `fresh` run that meets bad data at once leaves no folder. `tell` hears of every step; by default the status.
     """
     rounds = 0
 
@@ -252,8 +259,7 @@ def see_through(
         began = time.monotonic()
         fed = ready.fed.on_record(run.folder)
         fed.watch = note
-        status = Status(run.status, fed.parties, run=run.name, aggregation=fed.aggregation.mode)
-        heard = status if tell is None else together(status, tell)
+        heard = tell or run.watched()
         fed.use(Observed(fed.engine, heard))
         try:
             model, selection = _fitted(ready, fed)
@@ -269,7 +275,7 @@ def see_through(
         run.write("analysis.json", described)
         seconds = time.monotonic() - began
         heard("state", state="finished")
-        sites = fed.traffic() or _heard(status.document)
+        sites = fed.traffic() or _heard(observing.read(run.status))
         run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
     return model
 
@@ -321,9 +327,10 @@ def _metrics(
     }
 
 
-def _heard(status: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _heard(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
     """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
-    return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in status["sites"].items()}
+    sites = status["sites"] if status else {}
+    return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in sites.items()}
 
 
 def _digest(text: str) -> str:

@@ -5,7 +5,7 @@ Whoever adds a way of travelling writes a `Link`; versions, deadlines, suspensio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol as Structural
 
 from fedclust.core import wire
@@ -36,16 +36,26 @@ class Link(Structural):
 
 
 class Networked:
-    """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question."""
+    """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question.
+
+    `met` names those that were greeted before, by another process that worked at the run.
+    """
 
     def __init__(
-        self, link: Link, parties: tuple[PartyId, ...], *, run: str, study: str, attendance: Attendance | None = None
+        self,
+        link: Link,
+        parties: tuple[PartyId, ...],
+        *,
+        run: str,
+        study: str,
+        attendance: Attendance | None = None,
+        met: Iterable[PartyId] = (),
     ) -> None:
         self.link = link
         self.parties = parties
         self.run, self.study = run, study
         self.attendance = attendance or Attendance()
-        self._met: set[PartyId] = set()
+        self._met = set(met)
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""
@@ -55,7 +65,7 @@ class Networked:
         waiting, replies = here.first(calls, quorum), dict[PartyId, Reply]()
         forgot = dict.fromkeys(calls, 0)
         until = here.clock() + here.patience
-        while waiting and here.clock() < until:
+        while waiting:
             self._greet([party for party in waiting if party not in self._met], patience)
             asked = {party: calls[party] for party in waiting if party in self._met}
             for party, reply in self._asked(asked, patience):
@@ -72,7 +82,7 @@ class Networked:
                     here.missed(party, step)
             # A refusal is an answer: whoever says no is not asked again, and the quorum may be lost at once.
             able = len(calls) - sum(isinstance(reply, Refusal) for reply in replies.values())
-            if len(replies) >= quorum or able < quorum:
+            if len(replies) >= quorum or able < quorum or here.clock() >= until:
                 break
             waiting = [party for party in calls if party not in replies]
             here.pause(min(PAUSE, patience))

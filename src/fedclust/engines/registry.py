@@ -43,11 +43,12 @@ class Entry:
     module: str
     what: str
     extra: str | None = None
+    days: bool = False  # an answer may take days, and the coordinator need not stay for it
 
 
 ENGINES = {
     "nvflare": Entry("fedclust.engines.nvflare", "NVIDIA FLARE over mutual TLS, across organisations", "nvflare"),
-    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all"),
+    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all", days=True),
 }
 
 

@@ -1,0 +1,207 @@
+"""Folders instead of a network: letters to each site in one, its replies in another, however long they take.
+
+The coordinator may end between two steps. What it wrote and what it got is on disk before anything depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fedclust.core.errors import StudyError, Waiting, WireError
+from fedclust.core.meeting import Welcome
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.files_folder import Folder
+from fedclust.engines.files_letters import (
+    COORDINATOR,
+    Chain,
+    Letter,
+    Old,
+    Refused,
+    chain_path,
+    digest,
+    hello_in,
+    proven,
+)
+from fedclust.engines.networked import Networked
+from fedclust.engines.own import OwnFile, read_own
+from fedclust.engines.registry import Posting
+
+POLL = 1.0  # seconds between two looks into the folders
+
+
+def connect(posting: Posting) -> Networked:
+    """The engine of a run whose sites are reached by files; see `FilesLink` for where they lie."""
+    if posting.own is None:
+        raise StudyError("engine 'files' signs its letters; name the coordinator's own file with --own")
+    own = read_own(posting.own)
+    patience = math.inf if posting.timeout is None else posting.timeout
+    attendance = Attendance(timeout=patience, again=0.0, patience=patience if posting.wait else 0.0, tell=posting.tell)
+    link = FilesLink(posting, own)
+    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance, met=link.met)
+
+
+def mail_of(posting: Posting, own: OwnFile) -> Path:
+    """Where letters lie: as the run's settings or the coordinator's file say, else in the run folder."""
+    said = posting.settings.get("folder") or own.engine.get("folder")
+    return own.folder / Path(str(said)).expanduser() if said else posting.folder / "mail"
+
+
+def poll_of(posting: Posting, own: OwnFile) -> float:
+    try:
+        seconds = float(posting.settings.get("poll") or own.engine.get("poll") or POLL)
+    except (TypeError, ValueError):
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise StudyError("poll of engine 'files' must be a number of seconds above 0")
+    return seconds
+
+
+class FilesLink:
+    """Letters to site NAME in `to/NAME` of the mail folder, and from it in `from/NAME`."""
+
+    def __init__(self, posting: Posting, own: OwnFile) -> None:
+        self.posting = posting
+        self.mail = mail_of(posting, own)
+        self.poll = poll_of(posting, own)
+        self.identity = own.signer()
+        roster = own.keys_of(posting.parties)
+        self._to = {p: Folder(self.mail / "to" / p, _unread) for p in posting.parties}
+        self._from = {
+            p: Folder(self.mail / "from" / p, partial(_from, party=p, public=key)) for p, key in roster.items()
+        }
+        self._chains = {p: Chain.load(self._path(p), posting.run) for p in posting.parties}
+        self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
+        self._told: set[tuple[str, str]] = set()
+        for folder in self._from.values():
+            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
+        """Write letters and yield what came; without `wait`, `Waiting` says for whom."""
+        for party, data in requests.items():
+            self._ask(party, data)
+            known = self._chains[party].reply
+            if known is not None:
+                yield party, known
+        until = time.monotonic() + timeout
+        while True:
+            for party in requests:
+                yield from ((party, reply) for reply in self._replies(party))
+            missing = [p for p in requests if self._chains[p].reply is None and p not in self.posting.without]
+            if not missing or time.monotonic() >= until:
+                return
+            if not self.posting.wait:
+                raise Waiting(self._errand(missing), tuple(missing))
+            time.sleep(self.poll)
+
+    @property
+    def met(self) -> set[PartyId]:
+        """Sites that took part before this process began; they need no greeting."""
+        return {party for party, chain in self._chains.items() if chain.public}
+
+    def close(self, *, done: bool) -> None:
+        """Tell sites that the run is over, if it is."""
+        for party, chain in self._chains.items() if done else ():
+            if chain.sent and not chain.over:
+                self._write(party, replace(chain, over=True), "end", b"", in_clear=True)
+                self._from[party].remove(self._used[party])
+
+    def _ask(self, party: PartyId, data: bytes) -> None:
+        """A letter with a question, unless it is the one that was written last."""
+        chain, asked = self._chains[party], digest(data)
+        if chain.request == asked:
+            self._to[party].put(chain.waiting)
+            return
+        greets = data[:1] == b"{"
+        body = chain.hello(data) if greets else data
+        kind = "greeting" if greets else "call"
+        self._write(party, replace(chain, request=asked, reply=None), kind, body, in_clear=greets)
+        self._from[party].remove(self._used[party])
+        self._used[party].clear()
+
+    def _write(self, party: PartyId, chain: Chain, kind: str, body: bytes, *, in_clear: bool) -> None:
+        chain = chain.written(kind, body, self.identity, (COORDINATOR, party), in_clear=in_clear)
+        self._save(party, chain)
+        self._to[party].put(chain.waiting)
+
+    def _replies(self, party: PartyId) -> Iterator[bytes]:
+        """What a site's new letters say."""
+        folder = self._from[party]
+        for name, letter, data in folder.letters():
+            if name in self._used[party] or name in folder.bad:
+                continue
+            chain = self._chains[party]
+            try:
+                got, text = self._taken(chain.next(letter, data), letter)
+            except Old as error:
+                self._used[party].add(name)
+                if letter.number != chain.got:  # the last one lies there until the next question
+                    folder.refuse(name, str(error))
+                    self.posting.tell("dropped", site=party, kind="duplicate")
+                continue
+            except Refused as error:
+                if letter.number <= chain.got + 1:  # one that waits for another may be taken yet
+                    folder.refuse(name, str(error))
+                else:
+                    folder.unfinished[name] = str(error)
+                continue
+            self._used[party].add(name)
+            current = letter.answers == chain.sent_digest
+            got = replace(got, reply=text) if current else got
+            left = got.arrived(letter.answers)
+            self._save(party, left)
+            self._to[party].remove(set(chain.waiting) - set(left.waiting))
+            yield text
+        self._complain(party, folder)
+
+    def _taken(self, chain: Chain, letter: Letter) -> tuple[Chain, bytes]:
+        if letter.kind == "welcome":
+            hello = hello_in(letter)
+            return replace(chain, public=hello.public if _agrees(hello.text) else b""), hello.text
+        return chain, chain.text(letter)
+
+    def _complain(self, party: PartyId, folder: Folder) -> None:
+        for name, why in folder.bad.items():
+            if (name, why) not in self._told:
+                self._told.add((name, why))
+                self.posting.tell("bad-file", site=party, file=str(folder.path / name), why=why)
+
+    def _errand(self, missing: list[PartyId]) -> str:
+        """What a person has to do now."""
+        lines = [f"Waiting for {', '.join(missing)}. Carry letters both ways:"]
+        for party in missing:
+            lines.append(f"  {self._to[party].path} -> the inbox of {party}")
+            lines.append(f"  the outbox of {party} -> {self._from[party].path}")
+        for folder in self._from.values():
+            lines += [f"Not complete yet: {folder.path / name}: {why}" for name, why in folder.unfinished.items()]
+            lines += [f"Not taken: {folder.path / name}: {why}" for name, why in folder.bad.items()]
+        return "\n".join(lines)
+
+    def _save(self, party: PartyId, chain: Chain) -> None:
+        chain.save(self._path(party))
+        self._chains[party] = chain
+
+    def _path(self, party: PartyId) -> Path:
+        return chain_path(self.posting.folder, self.posting.run, party)
+
+
+def _agrees(welcome: bytes) -> bool:
+    try:
+        return not Welcome.decode(welcome).code
+    except WireError:
+        return False
+
+
+def _unread(letter: Letter, data: bytes) -> None:
+    """A folder that is only written to."""
+
+
+def _from(letter: Letter, data: bytes, *, party: PartyId, public: bytes) -> None:
+    if letter.sender != party:
+        raise Refused(f"it is from {letter.sender or 'the coordinator'}, not from {party}")
+    proven(letter, data, public, recipient=COORDINATOR)
