@@ -1,5 +1,6 @@
 """Every registered algorithm on every engine: one fixture, one battery."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from fedclust import Federation
 from fedclust.estimators import METHODS
 from fedclust.testing import CHECKS
+from fedclust.testing.loops import LOOPS, by
 
 ENGINES = {
     "local": {},
@@ -34,6 +36,7 @@ class OnEngine:
     options: dict[str, Any]
     engine: dict[str, Any]
     folder: Path
+    made: int = 0
 
     def estimator(self, seed=0):
         kind = METHODS[self.method]
@@ -41,7 +44,41 @@ class OnEngine:
         return kind(*clusters, random_state=seed, **self.options)
 
     def federation(self, sites, **options):
-        return Federation.local(sites, **self.engine, **options)
+        how = {name: value for name, value in self.engine.items() if name != "by"}
+        fed = Federation.local(sites, **how, **options)
+        if "by" not in self.engine:
+            return fed
+        self.made += 1
+        return by(self.engine["by"], fed, self.folder.parent / f"{self.engine['by']}-{self.made}")
+
+
+QUICKLY = {  # what every run of the tests sees of engines between machines; make test-engines sees all
+    "check_equals_the_pooled_run",
+    "check_bytes_carried_are_bytes_in_the_ledger",
+    "check_a_recorded_run_replays_without_its_sites",
+    "check_late_and_foreign_answers_are_not_used",
+}
+
+
+@pytest.mark.parametrize(
+    ("engine", "method", "check"),
+    [
+        pytest.param(
+            engine,
+            method,
+            check,
+            marks=() if (method, engine[1]) == ("c-means", "plain") and check in QUICKLY else pytest.mark.engines,
+            id="-".join((*engine, method, check)),
+        )
+        for engine in ((name, mode) for name in LOOPS for mode in ("plain", "secure"))
+        for method in SETTINGS
+        for check in CHECKS
+    ],
+)
+def test_conforms_between_machines(engine, method, check, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    name, mode = engine
+    CHECKS[check](OnEngine(method, SETTINGS[method][0], {"by": name, "aggregation": mode}, tmp_path / "run"))
 
 
 def test_every_method_has_settings():

@@ -91,7 +91,7 @@ class ByFiles:
         """One look of a site into its inbox."""
         site = read_site(self.folder / name / "site.toml")
         with reception(site) as door:
-            room = Mailroom(door, site, self.folder / name / "inbox", self.folder / name / "outbox")
+            room = Mailroom.of(door, site, self.folder / name / "inbox", self.folder / name / "outbox")
             return room.turn()
 
     def around(self):

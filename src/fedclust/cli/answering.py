@@ -41,7 +41,7 @@ def act_answer(chosen: argparse.Namespace) -> int:
         raise StudyError("--poll must be a number of seconds above 0")
     site = read_site(chosen.site)
     with reception(site, data=chosen.data, study=chosen.study) as door:
-        room = Mailroom(door, site, chosen.inbox, chosen.outbox)
+        room = Mailroom.of(door, site, chosen.inbox, chosen.outbox)
         told: set[tuple[str, str]] = set()
         while True:
             turn = room.turn()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from fedclust.engines.files_letters import (
 from fedclust.engines.networked import Networked
 from fedclust.engines.own import OwnFile, read_own
 from fedclust.engines.registry import Posting
+from fedclust.privacy.keys import Identity
 
 POLL = 1.0  # seconds between two looks into the folders
 
@@ -42,7 +43,14 @@ def connect(posting: Posting) -> Networked:
     own = read_own(posting.own)
     patience = math.inf if posting.timeout is None else posting.timeout
     attendance = Attendance(timeout=patience, again=0.0, patience=patience if posting.wait else 0.0, tell=posting.tell)
-    link = FilesLink(posting, own)
+    poll = poll_of(posting, own)
+    link = FilesLink(
+        posting,
+        mail_of(posting, own),
+        own.signer(),
+        own.keys_of(posting.parties),
+        idle=lambda: time.sleep(poll),
+    )
     return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance, met=link.met)
 
 
@@ -63,18 +71,22 @@ def poll_of(posting: Posting, own: OwnFile) -> float:
 
 
 class FilesLink:
-    """Letters to site NAME in `to/NAME` of the mail folder, and from it in `from/NAME`."""
+    """Letters to site NAME in `to/NAME` of the mail folder, and from it in `from/NAME`; `idle` passes the time."""
 
-    def __init__(self, posting: Posting, own: OwnFile) -> None:
+    def __init__(
+        self,
+        posting: Posting,
+        mail: Path,
+        identity: Identity,
+        roster: Mapping[PartyId, bytes],
+        *,
+        idle: Callable[[], None],
+    ) -> None:
         self.posting = posting
-        self.mail = mail_of(posting, own)
-        self.poll = poll_of(posting, own)
-        self.identity = own.signer()
-        roster = own.keys_of(posting.parties)
-        self._to = {p: Folder(self.mail / "to" / p, _unread) for p in posting.parties}
-        self._from = {
-            p: Folder(self.mail / "from" / p, partial(_from, party=p, public=key)) for p, key in roster.items()
-        }
+        self.identity = identity
+        self._idle = idle
+        self._to = {p: Folder(mail / "to" / p, _unread) for p in posting.parties}
+        self._from = {p: Folder(mail / "from" / p, partial(_from, party=p, public=key)) for p, key in roster.items()}
         self._chains = {p: Chain.load(self._path(p), posting.run) for p in posting.parties}
         self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
         self._told: set[tuple[str, str]] = set()
@@ -97,7 +109,7 @@ class FilesLink:
                 return
             if not self.posting.wait:
                 raise Waiting(self._errand(missing), tuple(missing))
-            time.sleep(self.poll)
+            self._idle()
 
     @property
     def met(self) -> set[PartyId]:

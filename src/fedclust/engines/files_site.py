@@ -18,6 +18,7 @@ from fedclust.engines.files_letters import (
     hello_in,
     proven,
 )
+from fedclust.privacy.keys import Identity
 from fedclust.site.file import SiteFile, private_key
 from fedclust.site.reception import Reception
 
@@ -37,20 +38,25 @@ class Turn:
 class Mailroom:
     """One site's correspondence with the coordinator whose key its own file names."""
 
-    def __init__(self, reception: Reception, site: SiteFile, inbox: Path, outbox: Path) -> None:
+    def __init__(self, reception: Reception, identity: Identity, coordinator: bytes, inbox: Path, outbox: Path) -> None:
+        self.reception = reception
+        self.identity = identity
+        self._public = coordinator
+        self._inbox = Folder(inbox, self._check)
+        self._outbox = Folder(outbox, self._check)
+        self._chains: dict[str, Chain] = {}
+        self._known: list[str] = []
+
+    @classmethod
+    def of(cls, reception: Reception, site: SiteFile, inbox: Path, outbox: Path) -> Mailroom:
+        """The correspondence of a site that serves, between two folders."""
         if site.identity is None or site.coordinator is None:
             raise StudyError(
                 "the site file must name an identity, to sign with, and the coordinator's public key, to know it by"
             )
         if not inbox.is_dir():
             raise StudyError(f"there is no inbox at {inbox}; make the folder, and put the coordinator's letters in it")
-        self.reception = reception
-        self.identity = private_key(site.identity)
-        self._public = site.coordinator
-        self._inbox = Folder(inbox, self._check)
-        self._outbox = Folder(outbox, self._check)
-        self._chains: dict[str, Chain] = {}
-        self._known: list[str] = []
+        return cls(reception, private_key(site.identity), site.coordinator, inbox, outbox)
 
     def turn(self) -> Turn:
         """Answer what is there to be answered; a bad file keeps no good one from being read."""
