@@ -139,7 +139,7 @@ class _Private(Assigning):
             told.append("Each site added all the noise, for the coordinator sees each site's sums.")
         else:
             told.append(
-                f"That holds while {self.honest_} of the {len(fed.parties)} sites, or more, keep their noise to themselves."
+                f"That holds while {self.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
             )
         return [*told, *filter(None, [accountant.warning(self.epsilon)])]
 

@@ -51,6 +51,7 @@ class Budget:
         self._path = None if folder is None else folder / "budget.jsonl"
         self._chain, self._read = START, 0
         self._filter: Any = None
+        self._passed = 0  # purchases that the filter knows
         with self._locked() as file:
             self._catch_up(file)
 
@@ -85,11 +86,12 @@ class Budget:
             return
         if not Price(purchase.rho).sound:
             raise OverBudget("a price that is no price")
+        if self.spent + purchase.rho > self.rho * (1 + 2.0**-20):
+            raise self._full(purchase)  # no need to exhaust the filter, which would have to be rebuilt
         if self._filter is None:
-            self._filter = _filter(self.rho)
-            for before in self.purchases:
-                self._query(before)
-        self._query(purchase)
+            self._filter, self._passed = _filter(self.rho), 0
+        for one in (*self.purchases[self._passed :], purchase):
+            self._query(one)
 
     def _query(self, purchase: Purchase) -> None:
         try:
@@ -97,9 +99,13 @@ class Budget:
             self._filter(gaussian(ONE * Price(purchase.rho).sigma))
         except opendp().OpenDPException as full:
             self._filter = None  # a price that was not paid leaves no trace: the filter is rebuilt from the file
-            raise OverBudget(
-                f"{self.spent:.4g} of {self.rho:.4g} rho are spent, and {purchase.rho:.4g} more were asked for"
-            ) from full
+            raise self._full(purchase) from full
+        self._passed += 1
+
+    def _full(self, purchase: Purchase) -> OverBudget:
+        return OverBudget(
+            f"{self.spent:.4g} of {self.rho:.4g} rho are spent, and {purchase.rho:.4g} more were asked for"
+        )
 
     def _append(self, file: Any, line: str) -> None:
         before = file.seek(0, os.SEEK_END)
@@ -132,9 +138,7 @@ class Budget:
                 raise self._altered()
             self._chain = chain
             found.append(purchase)
-        if found:
-            self.purchases += found
-            self._filter = None
+        self.purchases += found
         self._read += len(text.encode()) - len(cut.encode())
         if cut:
             file.truncate(self._read)

@@ -1,0 +1,206 @@
+"""A site's privacy budget: written before noise is drawn, enforced over studies, crashes and processes."""
+
+import json
+import multiprocessing
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedclust.algorithms import private
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import DataError, OverBudget, StudyError
+from fedclust.core.private import ONE, Price
+from fedclust.privacy.accountant import epsilon_of, rho_of
+from fedclust.site import paying
+from fedclust.site.budget import Budget, Purchase
+from fedclust.site.desk import Desk
+from fedclust.site.file import read_site
+from fedclust.site.holding import Holding
+from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.sources import open_source
+
+pytest.importorskip("opendp")
+ROWS = np.random.default_rng(0).normal(size=(40, 2))
+BOX = private.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
+ALL = rho_of(1.0, 1e-6)
+POLICY = Policy("budget", epsilon=1.0)
+
+
+def purchase(rho, step=1, run="a"):
+    return Purchase(run, step, "private.grid", "00", rho)
+
+
+def desk(folder, policy=POLICY, rows=ROWS):
+    return Desk(Holding("here", open_source(rows, site="here")), policy, folder=folder)
+
+
+def call(rho, *, run="run-a", step=1, honest=1, masks=None, cohort=("here",)):
+    return Call(run, step, "private.lengths", private.Lengths(Price(rho, honest), BOX), "total", cohort, masks)
+
+
+def numbers(reply):
+    return reply.release.sums.floats().ravel()
+
+
+def test_what_adds_up_to_the_budget_is_paid_and_no_more(tmp_path):
+    budget = Budget(tmp_path, 1.0, 1e-6)
+    for step in range(4):
+        budget.spend(purchase(ALL * 0.2499, step))
+    with pytest.raises(OverBudget, match="spent"):
+        budget.spend(purchase(ALL * 0.01, 5))
+    assert budget.spent_epsilon(1e-6) <= 1.0
+    assert len(budget.purchases) == 4
+
+
+def test_a_price_that_was_refused_leaves_room_for_a_smaller_one(tmp_path):
+    budget = Budget(tmp_path, 1.0, 1e-6)
+    with pytest.raises(OverBudget):
+        budget.spend(purchase(ALL * 2))
+    budget.spend(purchase(ALL * 0.9))
+
+
+def test_after_a_restart_what_was_spent_is_spent(tmp_path):
+    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.7))
+    again = Budget(tmp_path, 1.0, 1e-6)
+    assert again.spent == ALL * 0.7
+    with pytest.raises(OverBudget):
+        again.spend(purchase(ALL * 0.4))
+
+
+def test_two_desks_of_a_site_share_one_budget(tmp_path):
+    first, second = Budget(tmp_path, 1.0, 1e-6), Budget(tmp_path, 1.0, 1e-6)
+    first.spend(purchase(ALL * 0.6))
+    with pytest.raises(OverBudget):
+        second.spend(purchase(ALL * 0.6, run="b"))
+    second.spend(purchase(ALL * 0.3, run="b"))
+    with pytest.raises(OverBudget):
+        first.spend(purchase(ALL * 0.2, 2))
+
+
+def spend_often(folder):
+    budget, paid = Budget(folder, 1.0, 1e-6), 0
+    for step in range(8):
+        try:
+            budget.spend(purchase(ALL / 10, step, run=str(os.getpid())))
+            paid += 1
+        except OverBudget:
+            pass
+    return paid
+
+
+def test_processes_that_spend_at_once_never_spend_more_than_there_is(tmp_path):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        paid = pool.map(spend_often, [tmp_path, tmp_path])
+    assert sum(paid) in (9, 10)  # the last of ten parts may be lost to rounding
+    assert Budget(tmp_path, 1.0, 1e-6).spent <= ALL
+
+
+def test_a_line_that_a_crash_cut_short_was_not_paid(tmp_path):
+    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
+    path = tmp_path / "budget.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[: len(whole) // 2])
+    again = Budget(tmp_path, 1.0, 1e-6)
+    assert again.spent == ALL * 0.5
+    again.spend(purchase(ALL * 0.4, 2))
+    assert len(Budget(tmp_path, 1.0, 1e-6).purchases) == 2
+
+
+def test_a_budget_that_was_altered_is_refused(tmp_path):
+    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
+    path = tmp_path / "budget.jsonl"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "rho": record["rho"] / 2}) + "\n")
+    with pytest.raises(DataError, match="altered"):
+        Budget(tmp_path, 1.0, 1e-6)
+
+
+def test_the_price_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
+    seen = []
+
+    def watched(count, scale):
+        seen.append((tmp_path / "budget.jsonl").read_text().count("\n"))
+        assert scale == ONE * Price(ALL / 2).sigma
+        return np.zeros(count, np.int64)
+
+    monkeypatch.setattr(paying, "drawn", watched)
+    assert isinstance(desk(tmp_path).answer(call(ALL / 2)), Sealed)
+    assert seen == [1]
+
+
+def test_a_question_over_budget_is_refused_and_nothing_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(paying, "drawn", lambda *_: pytest.fail("drawn"))
+    assert desk(tmp_path).answer(call(ALL * 1.01)) == Refusal("here", "over-budget")
+
+
+def test_two_studies_share_a_sites_budget_also_after_a_restart(tmp_path):
+    first, second = desk(tmp_path), desk(tmp_path)
+    assert isinstance(first.answer(call(ALL * 0.6, run="1-heart")), Sealed)
+    assert second.answer(call(ALL * 0.6, run="2-lungs")) == Refusal("here", "over-budget")
+    assert desk(tmp_path).answer(call(ALL * 0.6, run="3-liver")) == Refusal("here", "over-budget")
+    assert isinstance(desk(tmp_path).answer(call(ALL * 0.3, run="3-liver", step=2)), Sealed)
+
+
+def test_the_same_question_gets_the_same_noise_and_costs_once(tmp_path):
+    first = desk(tmp_path).answer(call(ALL * 0.6))
+    again = desk(tmp_path).answer(call(ALL * 0.6))  # after a restart
+    later = desk(tmp_path).answer(call(ALL * 0.6, step=2))  # and as another step
+    assert first.packed == again.packed
+    assert np.array_equal(numbers(first), numbers(later))
+    assert len(Budget(tmp_path, 1.0, 1e-6).purchases) == 1
+
+
+def test_rows_that_changed_meanwhile_do_not_show_behind_the_same_noise(tmp_path):
+    first = desk(tmp_path).answer(call(ALL * 0.6))
+    other = desk(tmp_path, rows=ROWS[:5]).answer(call(ALL * 0.6))
+    assert first.packed == other.packed
+
+
+def test_another_run_or_another_question_gets_other_noise(tmp_path):
+    ours = desk(tmp_path, Policy("free"))
+    replies = [ours.answer(call(0.1, run=run, step=step)) for run in ("a-x", "b-x") for step in (1,)]
+    replies.append(ours.answer(call(0.2, run="a-x", step=2)))
+    assert len({numbers(reply).tobytes() for reply in replies}) == 3
+    assert [p.rho for p in ours.gate.till.budget.purchases] == [0.1, 0.1, 0.2]
+
+
+def test_a_site_with_a_budget_answers_nothing_without_noise(tmp_path):
+    from fedclust.preprocessing import bounds
+
+    asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
+    assert desk(tmp_path).answer(asked) == Refusal("here", "not-private")
+
+
+@pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), float("inf"), 1e9])
+def test_a_price_that_is_none_is_refused(rho, tmp_path):
+    assert desk(tmp_path, PROFILES["none"]).answer(call(rho)) == Refusal("here", "too-little-noise")
+
+
+def test_where_its_sums_are_seen_a_site_relies_on_no_other_for_noise(tmp_path):
+    assert desk(tmp_path).answer(call(0.001, honest=2)) == Refusal("here", "too-little-noise")
+
+
+def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
+    odd = np.array([[np.nan, 1.0], [1e308, 0.0], [np.inf, -np.inf], [0.5, 0.5]])
+    reply = desk(tmp_path, replace(POLICY, min_rows=30), rows=odd).answer(call(ALL * 0.9))
+    assert isinstance(reply, Sealed)
+
+
+def test_the_odometer_and_the_ledger_agree(tmp_path):
+    ours = desk(tmp_path)
+    for step in (1, 2, 3):
+        ours.answer(call(ALL * 0.1 * step, step=step))
+    spent = ours.gate.till.budget.spent
+    assert spent == pytest.approx(ALL * 0.6)
+    assert ours.gate.till.budget.spent_epsilon(1e-6) == epsilon_of(spent, 1e-6) < 1.0
+
+
+def test_a_site_file_with_a_budget_needs_a_place_to_keep_it(tmp_path):
+    text = 'name = "north"\nsource = "rows.csv"\n{}[policy]\nprofile = "nhs"\nepsilon = 2.0\n'
+    (tmp_path / "site.toml").write_text(text.format(""))
+    with pytest.raises(StudyError, match="no state"):
+        read_site(tmp_path / "site.toml")
+    (tmp_path / "site.toml").write_text(text.format('state = "state"\n'))
+    assert read_site(tmp_path / "site.toml").policy.epsilon == 2.0
