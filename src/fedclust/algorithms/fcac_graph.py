@@ -2,7 +2,7 @@
 
 graph   15 nearest neighbours; w_ij = exp(-d_ij^2 / (s_i s_j)) sqrt(M_i M_j), s_i the distance of the 7th, M rows
 levels  Leiden at resolutions from coarse to fine, the best of three runs each
-score   silhouette (every row of a point counts) x sqrt(mean adjusted Rand index with Leiden on 10 subsets of 80%)
+score   sqrt(silhouette, every row of a point counted) x mean adjusted Rand index with Leiden on 10 subsets of 80%
 choice  the fewest clusters whose score comes near the best one
 """
 
@@ -41,7 +41,7 @@ class Level:
 
     @property
     def score(self) -> float:
-        return self.silhouette * self.stability
+        return math.sqrt(max(self.silhouette, 0.0)) * self.stability
 
 
 @dataclass(frozen=True)

