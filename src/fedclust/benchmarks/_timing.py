@@ -34,7 +34,7 @@ def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[s
 
 
 def _iterations(run: Run, few: int, most: int) -> int:
-    """How many iterations more take about half a second, from 2 to `most`; a disturbed turn must not pass for a slow run."""
+    """How many iterations more take about half a second, from 2 to `most`; the least of two counts."""
     run(few)
     longer, shorter = (min(_seconds(run, count) for _ in range(2)) for count in (few + 2, few))
     each = max((longer - shorter) / 2, 1e-3)
