@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedclust.cli import plan, serving
+from fedclust.cli import answering, plan, serving
 from fedclust.cli.export import apart
 from fedclust.core.errors import StudyError
 
@@ -24,7 +24,6 @@ def add(verbs: Any) -> None:
     plan.add(acts)
     serving.add(acts)
     answering.add(acts)
-    serving.add(acts)
 
 
 def act_assign(chosen: argparse.Namespace) -> int:
