@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ def opendp() -> Any:
     return library
 
 
+@lru_cache(64)
 def gaussian(scale: float) -> Any:
     """OpenDP's measurement: noise of a scale for whole numbers, priced by their Euclidean distance."""
     dp = opendp()
