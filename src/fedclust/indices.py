@@ -19,6 +19,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.algorithms import vertical
+from fedclust.core.errors import StudyError
 from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Floats
@@ -87,6 +88,8 @@ def scores(
     if not isinstance(fed, Federation):
         rows = fed if hasattr(fed, "columns") else np.asarray(fed)
         fed = Federation.local({"here": rows}, columns=list(model.columns_))
+    if fed.split == "columns" and getattr(model, "opens", "") == "labels":
+        raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
     script = _over_columns if fed.split == "columns" else _over_rows
     found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing)[0]
     return found

@@ -96,6 +96,8 @@ def select_k(
     criterion = criterion or ("index" if named else "two-step")
     index, rule = index or INDEX, rule or "min"
     _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
+    if getattr(estimator, "opens", "") == "labels":
+        raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
     fits = _Fits(estimator, fed, seed, restarts)
     if criterion == "two-step":

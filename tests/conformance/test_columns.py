@@ -12,7 +12,12 @@ from fedclust.estimators import METHODS
 from fedclust.testing import CHECKS
 
 ENGINES = {"local": {}, "local-wire": {"wire": True}}
-SETTINGS = [("c-means", {}), ("c-means", {"start": "box"}), ("fuzzy-c-means", {"scale": "standardise", "m": 1.7})]
+SETTINGS = [
+    ("c-means", {}),
+    ("c-means", {"start": "box"}),
+    ("fuzzy-c-means", {"scale": "standardise", "m": 1.7}),
+    ("c-means", {"start": "box", "opens": "labels", "max_rounds": 4}),
+]
 APPLY = [
     "check_same_seed_same_bits",
     "check_bytes_carried_are_bytes_in_the_ledger",
@@ -45,4 +50,6 @@ class OverColumns:
 @pytest.mark.parametrize("number", range(len(SETTINGS)))
 def test_conforms_over_columns(number, engine, check, tmp_path):
     method, options = SETTINGS[number]
+    if "opens" in options and check == "check_answers_are_pure":
+        pytest.skip("letters are sealed, and shares masked, by keys that are fresh each time")
     CHECKS[check](OverColumns(method, options, ENGINES[engine], tmp_path / "run"))

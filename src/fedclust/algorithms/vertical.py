@@ -22,8 +22,8 @@ from fedclust.core.protocol import Keep, Protocol, alone, each, each_to, handler
 from fedclust.core.release import ROWS, Done, Release, additive, shown
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, Ints, PartyId
-from fedclust.kernels import cmeans, distances, fcm
+from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.kernels import distances, fcm
 from fedclust.kernels import sums as exact
 from fedclust.kernels.sums import Sums
 from fedclust.preprocessing import bounds, standardise
@@ -190,10 +190,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Settled:
-    """The end of a run over columns: the run's account, the last squared distances, slices if they were shown."""
+    """The end of a run over columns: its account, the last squared distances and labels, slices if they were shown."""
 
     fitted: Fitted
     d2: Floats
+    labels: Units
     start: Mapping[PartyId, Slice] | None
     end: Mapping[PartyId, Slice] | None
 
@@ -220,12 +221,12 @@ def fit(
         yield from each(place, Place(rows=chosen))
     begun = (yield from each(reveal, Hello())) if show else None
     history, notes = list[Round](), Notes()
-    before = yield from squared(table, n_clusters)
+    before, nearest = yield from measured(table, n_clusters)
     for number in range(1, max_rounds + 1):
-        weights = _weights(before, m)
+        weights = _weights(before, nearest, m)
         reseed = rows_of_their_own(weights, before, rng, notes, number)
         yield from _weigh(weights, reseed)
-        d2 = yield from squared(table, n_clusters)
+        d2, nearest = yield from measured(table, n_clusters)
         shift = math.sqrt(_sum((np.sqrt(d2) - np.sqrt(before)) ** 2))
         objective = _sum(weights * before)
         before = d2
@@ -233,12 +234,12 @@ def fit(
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol and (reseed < 0).all():
             break
-    weights = _weights(before, m)
+    weights = _weights(before, nearest, m)
     mass = np.array([_sum(w) for w in weights])
     notes.left_empty(int((mass <= 0).sum()))
     nowhere = np.empty((n_clusters, 0))  # no one holds whole centres
     fitted = Fitted(nowhere, nowhere, _sum(weights * before), mass, tuple(history), tuple(notes.sentences()))
-    return Settled(fitted, before, begun, (yield from each(reveal, Hello())) if show else None)
+    return Settled(fitted, before, nearest, begun, (yield from each(reveal, Hello())) if show else None)
 
 
 def agree(
@@ -275,10 +276,17 @@ def box_places(
 
 def squared(table: Table, n_clusters: int) -> Protocol[Floats]:
     """Squared distances of all rows to the centres that the parties hold, clusters by rows, chunk by chunk."""
-    parts = []
-    for start, stop in _chunks(table.rows, n_clusters):
-        parts.append((yield from total(measure, Span(start, stop, table.unit))).d2.floats())
-    return np.concatenate(parts, axis=1)
+    return (yield from measured(table, n_clusters))[0]
+
+
+def measured(table: Table, n_clusters: int) -> Protocol[tuple[Floats, Units]]:
+    """The same, and each row's nearest centre by the integers behind the distances; the first of equals."""
+    parts, nearest = [], []
+    for start, stop in chunks(table.rows, n_clusters):
+        d2 = (yield from total(measure, Span(start, stop, table.unit))).d2
+        parts.append(d2.floats())
+        nearest.append(d2.first_least())
+    return np.concatenate(parts, axis=1), np.concatenate(nearest)
 
 
 def slices(columns: Mapping[PartyId, Ints], points: Floats) -> dict[PartyId, Floats]:
@@ -300,22 +308,23 @@ def _plus_plus(table: Table, n_clusters: int, rng: np.random.Generator) -> Proto
 def _weigh(weights: Floats, reseed: Ints) -> Protocol[None]:
     """Hand all weights to the parties, chunk by chunk. Of a cluster only their ratios matter: the largest is near 1."""
     weights = np.ldexp(weights, -np.frexp(weights.max(axis=1, keepdims=True))[1])
-    spans = list(_chunks(weights.shape[1], len(weights)))
+    spans = list(chunks(weights.shape[1], len(weights)))
     for start, stop in spans:
         part = np.ascontiguousarray(weights[:, start:stop])
         yield from each(weigh, Weights(start, part, start == 0, stop == spans[-1][1], reseed))
 
 
-def _chunks(rows: int, n_clusters: int) -> Iterator[tuple[int, int]]:
+def chunks(rows: int, n_clusters: int) -> Iterator[tuple[int, int]]:
+    """Ranges of rows whose numbers travel at once, so many for each row."""
     size = max(1, CHUNK // n_clusters)
     return ((start, min(start + size, rows)) for start in range(0, rows, size))
 
 
-def _weights(d2: Floats, m: float) -> Floats:
-    """u^m from squared distances; m = 1: one for the nearest centre, the first of equals."""
+def _weights(d2: Floats, nearest: Units, m: float) -> Floats:
+    """u^m from squared distances; m = 1: one for the nearest centre."""
     if m != 1:
         return fcm.weights(d2, m)
-    return np.asarray(cmeans.labels_from(d2)[None, :] == np.arange(len(d2))[:, None], np.float64)
+    return np.asarray(nearest == np.arange(len(d2))[:, None], np.float64)
 
 
 def _sum(values: Floats) -> float:

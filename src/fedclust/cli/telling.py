@@ -21,7 +21,7 @@ def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
   fedclust export {run.folder} --to csv
   fedclust site assign {run.model} --data FILE --out labels.csv"""
     parts = [
-        f"{head}, objective {metrics['objective']:.6g}",
+        head if metrics["objective"] is None else f"{head}, objective {metrics['objective']:.6g}",
         *([choice(found["selection"])] if found.get("selection") else []),
         centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         notes(metrics["notes"], model, metrics["split"]),

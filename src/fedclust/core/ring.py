@@ -79,6 +79,17 @@ class Exact:
         unsigned = [int(low) | (int(high) << 64) for low, high in flat]
         return [n - MODULUS if n >> 127 else n for n in unsigned]
 
+    def first_least(self) -> Units:
+        """Along the first axis, where the least of numbers of one unit is, none of them negative; the first of equals.
+
+        >>> Exact.counts([[3, 1], [2, 1]]).first_least().tolist()
+        [1, 0]
+        """
+        low, high = self.limbs[..., 0], self.limbs[..., 1]
+        top = high == high.min(axis=0)
+        least = np.where(top, low, np.iinfo(np.uint64).max).min(axis=0)
+        return np.asarray(np.argmax(top & (low == least), axis=0), np.int32)
+
     def floats(self) -> Floats:
         """The numbers as float64, rounded once, half to even."""
         low, high = self.limbs[..., 0], self.limbs[..., 1]

@@ -13,10 +13,10 @@ from fedclust.algorithms import vertical
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
-from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.estimators.base import FederatedEstimator, columns_of
 from fedclust.federation import Federation
-from fedclust.kernels import cmeans, distances, fcm
+from fedclust.kernels import distances, fcm
 from fedclust.kernels import partial as gapped
 from fedclust.preprocessing import matching
 from fedclust.site.holding import Holding
@@ -43,11 +43,24 @@ class Assigning(FederatedEstimator):
 
     def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
         if fed.split == "columns":
-            return cmeans.labels_from(self._squared(fed)).astype(np.int32)
+            return self._measured(fed)[1]
         return np.concatenate([self._labels(block) for block in self._blocks(fed)])
 
     def _squared(self, fed: Federation) -> Floats:
         """Squared distances over a column split, asked for as totals."""
+        return self._measured(fed)[0]
+
+    def _measured(self, fed: Federation) -> tuple[Floats, Units]:
+        """The same, and the nearest centres."""
+
+        def script() -> Protocol[tuple[Floats, Units]]:
+            table = yield from vertical.agree(fed.places, self._prepared(fed))
+            return (yield from vertical.measured(table, self.n_clusters))
+
+        return fed.run(script())[0]
+
+    def _prepared(self, fed: Federation) -> dict[str, vertical.Prepare]:
+        """The model's centres and scales, by the sites that hold their columns."""
         order = self._order(fed)
         if type(self)._labels is not Assigning._labels:  # noqa: SLF001 such a model has more than centres
             raise self._needs_rows()
@@ -58,18 +71,12 @@ class Assigning(FederatedEstimator):
         centers = slices(self.cluster_centers_)
         origin = None if self.origin_ is None else slices(self.origin_)
         spread = None if self.spread_ is None else slices(self.spread_)
-        how = {
+        return {
             p: vertical.Prepare(
                 origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
             )
             for p in fed.parties
         }
-
-        def script() -> Protocol[Floats]:
-            table = yield from vertical.agree(fed.places, how)
-            return (yield from vertical.squared(table, self.n_clusters))
-
-        return fed.run(script())[0]
 
     def _order(self, fed: Federation) -> list[int]:
         """Where the model has each of the federation's columns."""

@@ -17,9 +17,9 @@ from fedclust.core.types import Floats, PartyId
 from fedclust.estimators import remarks
 from fedclust.estimators.assigning import Assigning, FuzzyAssigning
 from fedclust.estimators.checking import is_quorum, number, require, some, whole
+from fedclust.estimators.labels_only import LabelsOnly
 from fedclust.estimators.streaming import Streaming
 from fedclust.federation import LARGEST, Federation, box_of
-from fedclust.kernels import cmeans
 from fedclust.preprocessing import bounds as limits
 from fedclust.preprocessing import schema, standardise
 from fedclust.preprocessing.missing import told
@@ -125,17 +125,19 @@ class _Lossless(Assigning):
         places = vertical.box_places(fed.places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from vertical.agree(fed.places, how, places)
         self._enough(some(table.rows, self._missing))
-        return (
-            yield from vertical.fit(
-                table,
-                n_clusters=self.n_clusters,
-                m=self._m,
-                tol=self._stop(fed),
-                max_rounds=self.max_rounds,
-                seed=self.seed_,
-                careful=given is None and not drawn,
-                show=fed.allows(vertical.reveal.name),
-            )
+        return (yield from self._iterate_columns(fed, table, careful=given is None and not drawn))
+
+    def _iterate_columns(self, fed: Federation, table: vertical.Table, *, careful: bool) -> Protocol[vertical.Settled]:
+        """Move the centres over a column split."""
+        return vertical.fit(
+            table,
+            n_clusters=self.n_clusters,
+            m=self._m,
+            tol=self._stop(fed),
+            max_rounds=self.max_rounds,
+            seed=self.seed_,
+            careful=careful,
+            show=fed.allows(vertical.reveal.name),
         )
 
     def _views(
@@ -162,7 +164,7 @@ class _Lossless(Assigning):
         self.ids_ = fed.ids
         self.notes_ = [*fitted.notes, *remarks.constant(fed, self._missing), *self._ending(fed, result)]
         if isinstance(result, vertical.Settled):
-            self.labels_ = cmeans.labels_from(result.d2).astype(np.int32)
+            self.labels_ = result.labels
             self._assemble(fed, result)
         else:
             view = result[1]
@@ -248,7 +250,7 @@ class _Lossless(Assigning):
             require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
 
 
-class CMeans(Streaming, _Lossless):
+class CMeans(Streaming, LabelsOnly, _Lossless):
     """Hard c-means (k-means), the same as on pooled rows, bit for bit.
 
     Parameters
@@ -262,6 +264,7 @@ class CMeans(Streaming, _Lossless):
     quorum : "all", or the number or share of parties that must answer.
     singletons : "paper" hides a site's cluster of one row, which costs exactness and leaks; see the threat model.
     small_sites : "paper" lets sites with few rows abstain.
+    opens : over a column split, what is opened in each round: "distances", or "labels" alone, found on shares.
 
     Attributes
     ----------
@@ -291,6 +294,7 @@ class CMeans(Streaming, _Lossless):
         quorum: Quorum = "all",
         singletons: str | None = None,
         small_sites: str | None = None,
+        opens: str = "distances",
         random_state: int | None = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -304,6 +308,7 @@ class CMeans(Streaming, _Lossless):
         self.quorum = quorum
         self.singletons = singletons
         self.small_sites = small_sites
+        self.opens = opens
         self.random_state = random_state
 
     _m = 1.0

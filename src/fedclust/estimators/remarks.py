@@ -24,6 +24,8 @@ def ending(
     if tol is None or not fitted.history:
         return []
     if not fitted.history[-1].shift < tol:
+        if isinstance(result, vertical.Settled) and not result.d2.size:
+            return [f"Stopped after {max_rounds} rounds, before every row stayed in its cluster."]
         what = "the distances changed" if split else "the centres moved"
         return [f"Stopped after {max_rounds} rounds, before {what} by less than {tol:g}."]
     if isinstance(result, vertical.Settled):

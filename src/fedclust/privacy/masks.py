@@ -95,5 +95,5 @@ def added(limbs: Limbs, others: Limbs) -> Limbs:
 
 def negative(limbs: Limbs) -> Limbs:
     """What takes a mask away again."""
-    low = ~limbs[:, 0] + np.uint64(1)
-    return np.stack([low, ~limbs[:, 1] + (low == 0)], axis=-1)
+    low = ~limbs[..., 0] + np.uint64(1)
+    return np.stack([low, ~limbs[..., 1] + (low == 0)], axis=-1)

@@ -236,6 +236,10 @@ def course(run: Finished) -> Markup:
     if not found["shifts"]:
         return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
+    if found["objective"] is None:
+        left = f"{shifts[-1]:,.0f} of them in the last, round {found['rounds']}."
+        told = f"Only labels were opened. Rows that changed their cluster: {shifts[0]:,.0f} in the first round, {left}"
+        return section("course", "How the run settled", tag("p", told))
     moving = "distances" if run.analysis["split"] == "columns" else "centres"
     moved = (
         f"The {moving} moved by {number(shifts[0], 2)} in the first round and by {number(shifts[-1], 2)} in the last"

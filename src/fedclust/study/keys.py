@@ -14,6 +14,8 @@ from fedclust.algorithms.mixture import FAMILIES
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.estimators.labels_only import OPENS
+from fedclust.estimators.private import VARIANTS
 from fedclust.estimators.variants import AVERAGES
 from fedclust.preprocessing.align import DUPLICATES
 from fedclust.preprocessing.align import METHODS as ALIGNMENTS
@@ -126,6 +128,7 @@ ABOVE = Key("a number above 0", lambda value: _number(value) and value > 0)
 OWN = {  # parameters that some methods have and others have not; by the estimators' own names
     "family": _choice(*FAMILIES),
     "average": _choice(*AVERAGES),
+    "opens": _choice(*OPENS),
     "step": ABOVE,
     "local_tol": ABOVE,
     "local_rounds": COUNT,
@@ -169,6 +172,9 @@ PRIVACY = {
     "aggregation": _choice(*MODES),
     "lead": Key("a site's name", lambda value: isinstance(value, str)),
     "early_stopping": Key("true or false", lambda value: isinstance(value, bool)),
+    "epsilon": Key("a number above 0", lambda value: _number(value) and value > 0),
+    "delta": Key("a number above 0 and below 1", lambda value: _number(value) and 0 < value < 1),
+    "variant": _choice(*VARIANTS),
 }
 ALIGN = {"method": _choice(*ALIGNMENTS), "duplicates": _choice(*DUPLICATES)}
 SITE = {

@@ -1,0 +1,253 @@
+"""Hard c-means over columns at several parties, of which nothing is opened but each row's label.
+
+As in `vertical`, each party measures squared distances to its own slices of the centres. But nobody adds them up in the
+open: three parties, the seats, hold shares of the sums and find on them, bit by bit, which centre is nearest
+(`privacy.sharing`). The coordinator passes their sealed letters on and puts three shares of the labels together. The
+labels are those of `vertical`, to the bit; each party moves its slices with them. No seat learns anything from its
+shares unless two of the three put theirs together; then all distances are theirs. A seat that does not follow the
+script can spoil labels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms import vertical
+from fedclust.algorithms.model import Fitted, Notes, Round
+from fedclust.algorithms.vertical import Hello, Settled, Span, Table, chunks, reveal
+from fedclust.core import wire
+from fedclust.core.errors import KeysRefused, RunFailed
+from fedclust.core.protocol import Ask, Keep, Mail, Protocol, each, handler, passed, report, written
+from fedclust.core.release import Done, Release, letters, shown
+from fedclust.core.site import Site
+from fedclust.core.types import Array, Ints, Limbs, PartyId
+from fedclust.privacy import masks, sharing
+from fedclust.privacy.sharing import Seat, Split
+
+KEPT = ("seat.place", "seat.before", "seat.after", "seat.used")
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The three who compute, in order."""
+
+    parties: tuple[str, ...]
+
+    def at(self, party: PartyId, step: int = 0) -> PartyId:
+        """The seat some steps after a party's."""
+        return self.parties[(self.parties.index(party) + step) % len(self.parties)]
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Rows to label, and who computes."""
+
+    seats: Seats
+    span: Span
+
+
+@dataclass(frozen=True)
+class Words(Release):
+    letters: dict[str, bytes] = letters("to one of three seats: shares of distances, random to whoever holds one")
+
+
+@handler(releases=Words)
+def sit_down(site: Site, ask: Seats) -> Keep[Words]:
+    """Take a seat, and give the seat before a seed that both will draw masks from."""
+    everyone = set(site.vault.enrolled)
+    if len(set(ask.parties)) != sharing.SEATS or not set(ask.parties) <= everyone:
+        raise KeysRefused("seats that are not three of the sites this site was enrolled with")
+    seed = sharing.new_seed()
+    memory = {**site.memory, "seat.place": np.array([ask.parties.index(site.party)]), "seat.before": _bytes(seed)}
+    return Keep(Words({ask.at(site.party, -1): seed}), memory)
+
+
+@handler(releases=Done)
+def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
+    """Take the seed that the seat after gave."""
+    (seed,) = mail.letters.values()
+    return Keep(Done(), {**site.memory, "seat.after": _bytes(seed), "seat.used": np.zeros(1, np.int64)})
+
+
+@handler(releases=Words)
+def hand_over(site: Site, ask: Compare) -> Words:
+    """The distances of a site that has no seat, split between two of the seats."""
+    split = Split.of(vertical.measure.answer(site, ask.span).d2.limbs)  # type: ignore[union-attr]
+    return Words({ask.seats.parties[0]: split.seed, ask.seats.parties[1]: split.rest.tobytes()})
+
+
+@handler(releases=Words)
+def enter(site: Site, mail: Mail) -> Keep[Words]:
+    """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
+    ask, seat = wire.decode(Compare, mail.note), _seat(site)
+    sums: Limbs = vertical.measure.answer(site, ask.span).d2.limbs  # type: ignore[union-attr]
+    for text in mail.letters.values():
+        whole = len(text) != sharing.SEED
+        sums = masks.added(sums, _words(text, sums.shape) if whole else Split.grown(text, sums.shape))
+    state, sent = sharing.entered(seat, sums)
+    return Keep(Words({ask.seats.at(site.party, 1): sent.tobytes()}), _memory(site, seat, state))
+
+
+@handler(releases=Words)
+def go_on(site: Site, mail: Mail) -> Keep[Words]:
+    """One exchange of the comparison."""
+    seats, seat = wire.decode(Seats, mail.note), _seat(site)
+    state, sent = sharing.advanced(seat, _state(site), _heard(mail, seats.at(site.party, -1 if _first(site) else 1)))
+    return Keep(Words({seats.at(site.party, -1): sent.tobytes()}), _memory(site, seat, state))
+
+
+@dataclass(frozen=True)
+class Part(Release):
+    words: Limbs = shown("a share of each row's label; the shares of three seats together say it, two say nothing")
+
+
+@handler(releases=Part)
+def finish(site: Site, mail: Mail) -> Keep[Part]:
+    """This seat's share of the labels."""
+    seats, seat = wire.decode(Seats, mail.note), _seat(site)
+    words = sharing.opened(seat, _state(site), _heard(mail, seats.at(site.party, 1)))
+    return Keep(Part(words), _memory(site, seat, {}))
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Each row's label; `reseed` puts clusters on rows where it is not -1."""
+
+    labels: Array
+    clusters: int
+    reseed: Ints
+
+
+@handler(releases=Done)
+def move(site: Site, ask: Assigned) -> Keep[Done]:
+    """Move this party's slices of the centres to the means of the labelled rows."""
+    # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
+    weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
+    moved = vertical.weigh.answer(site, vertical.Weights(0, weights, True, True, ask.reseed))
+    seat = {name: site.memory[name] for name in KEPT if name in site.memory}
+    return Keep(Done(), {**moved.memory, **seat})  # type: ignore[union-attr]
+
+
+def fit(
+    table: Table,
+    parties: tuple[PartyId, ...],
+    *,
+    n_clusters: int,
+    settle: bool,
+    max_rounds: int,
+    seed: int,
+    show: bool = False,
+) -> Protocol[Settled]:
+    """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_rounds` is reached.
+
+    Centres are in place. A cluster without rows is put on a row drawn from the others, each as likely.
+    """
+    rng, notes, history = np.random.default_rng(seed), Notes(), list[Round]()
+    begun = (yield from each(reveal, Hello())) if show else None
+    seats = yield from seated(parties, n_clusters)
+    before: Ints | None = None
+    labels = yield from labelled(table, seats, parties, n_clusters)
+    for number in range(1, max_rounds + 1):
+        changed = table.rows if before is None else int((labels != before).sum())
+        history.append(Round(number, float(changed), math.nan))
+        yield from report(round=number, shift=float(changed))
+        if settle and not changed:
+            break
+        reseed = _reseeded(labels, n_clusters, rng, notes, number)
+        yield from each(move, Assigned(labels.astype(_smallest(n_clusters)), n_clusters, reseed))
+        before, labels = labels, (yield from labelled(table, seats, parties, n_clusters))
+    sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    notes.left_empty(int((sizes <= 0).sum()))
+    nowhere = np.empty((n_clusters, 0))
+    fitted = Fitted(nowhere, nowhere, math.nan, sizes, tuple(history), tuple(notes.sentences()))
+    end = (yield from each(reveal, Hello())) if show else None
+    return Settled(fitted, nowhere, labels.astype(np.int32), begun, end)
+
+
+def seated(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seats]:
+    """The first three parties take their seats; for one cluster there is nothing to compare."""
+    seats = Seats(tuple(parties[: sharing.SEATS]))
+    if n_clusters > 1:
+        seeds = yield from written(sit_down, seats, among=seats.parties)
+        yield _once(get_to_know, {party: Mail(own, b"") for party, own in seeds.items()})
+    return seats
+
+
+def labelled(table: Table, seats: Seats, parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Ints]:
+    """The nearest centre of each row, the first of equals, chunk by chunk."""
+    if n_clusters == 1:
+        return np.zeros(table.rows, np.int64)
+    found = []
+    for start, stop in chunks(table.rows, n_clusters * (n_clusters - 1) // 2):
+        ask = Compare(seats, Span(start, stop, table.unit))
+        others = tuple(party for party in parties if party not in seats.parties)
+        shares = (yield from written(hand_over, ask, among=others)) if others else {}
+        heard = yield from passed(enter, {party: shares.get(party, {}) for party in seats.parties}, wire.encode(ask))
+        note = wire.encode(seats)
+        for _ in range(sharing.rounds(n_clusters)):
+            heard = yield from passed(go_on, heard, note)
+        parts = yield _once(finish, {party: Mail(own, note) for party, own in heard.items()})
+        labels = sharing.labels([part.words for part in parts.values()], stop - start)
+        if labels is None:
+            raise RunFailed("shares of labels do not fit together; a site computed something else than the others")
+        found.append(labels)
+    return np.concatenate(found)
+
+
+def _once(who: object, messages: dict[PartyId, Mail]) -> Ask:
+    return Ask(who, "each", messages=messages, once=True)  # type: ignore[arg-type]
+
+
+def _reseeded(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+    """For each cluster without rows a row of a cluster that has others; -1 for the rest."""
+    rows, sizes = np.full(n_clusters, -1, np.int64), np.bincount(labels, minlength=n_clusters)
+    for cluster in np.flatnonzero(sizes == 0):
+        free = np.flatnonzero(sizes[labels] > 1)
+        free = free[~np.isin(free, rows)]
+        if not len(free):
+            break
+        rows[cluster] = free[rng.integers(len(free))]
+        notes.reseeded(number, 1)
+    return rows
+
+
+def _smallest(n_clusters: int) -> type[np.generic]:
+    return np.uint8 if n_clusters <= 256 else np.int32
+
+
+def _seat(site: Site) -> Seat:
+    if "seat.after" not in site.memory:
+        raise KeysRefused("a comparison that this site has no seat in")
+    place, used = (int(site.memory[name][0]) for name in ("seat.place", "seat.used"))
+    return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
+
+
+def _state(site: Site) -> dict[str, Array]:
+    return {name.removeprefix("bits."): own for name, own in site.memory.items() if name.startswith("bits.")}
+
+
+def _first(site: Site) -> bool:
+    """Whether numbers were only entered yet: those come from the seat before, all else from the one after."""
+    return "bits.own" in site.memory
+
+
+def _memory(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]:
+    kept = {name: own for name, own in site.memory.items() if not name.startswith("bits.")}
+    return {**kept, "seat.used": np.array([seat.used]), **{f"bits.{name}": own for name, own in state.items()}}
+
+
+def _heard(mail: Mail, sender: PartyId) -> Limbs:
+    if set(mail.letters) != {sender}:
+        raise KeysRefused("letters from others than the neighbouring seat")
+    return np.frombuffer(mail.letters[sender], np.uint64)
+
+
+def _words(text: bytes, shape: tuple[int, ...]) -> Limbs:
+    return np.frombuffer(text, np.uint64).reshape(shape)
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)

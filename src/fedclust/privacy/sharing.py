@@ -1,0 +1,227 @@
+"""Three seats that compute on bits none of them knows: which of several sums of secret numbers is the smallest.
+
+A bit x is x0 ^ x1 ^ x2; seat i holds x_i and x_i+1, so any one seat holds nothing and any two hold x. XOR is local. AND
+takes each seat's z_i = x_i y_i ^ x_i y_i+1 ^ x_i+1 y_i and a fresh sharing of zero on top, which goes to the seat
+before: one bit sent by each (Araki et al., "High-throughput semi-honest secure three-party computation with an honest
+majority", 2016). Bits lie in planes: one array for each place in a number, 64 numbers to a word.
+
+To compare, each seat enters its part of the difference of two sums as bits; a row of full adders makes two numbers of
+three, and a tree folds pairs of places into (generated, passed on) until the carry into the sign is known.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+from fedclust.core.types import Array, Ints, Limbs
+from fedclust.privacy import keys, masks
+
+WIDTH = 104  # bits of a difference: distances are below 2^103 (vertical.FINE and a bit), and it has a sign
+WORD = 64  # rows in a word
+SEATS = 3
+SEED = 32
+Share = Limbs  # (2, ...): the two components a seat holds
+
+
+class Seat:
+    """A seat, the seeds it has in common with the seat before and the seat after, and how often they have served."""
+
+    def __init__(self, place: int, before: bytes, after: bytes, used: int = 0) -> None:
+        self.place, self._before, self._after, self.used = place, before, after, used
+
+    def alone_with(self, neighbour: int, shape: tuple[int, ...]) -> Limbs:
+        """Random words that this seat and one neighbour know (-1: the seat before, 1: the seat after)."""
+        return stream(self._before if neighbour < 0 else self._after, shape, "entered", self.used)
+
+    def zero(self, shape: tuple[int, ...]) -> Limbs:
+        """This seat's part of random words whose XOR over the seats is zero; fresh each time."""
+        self.used += 1
+        return self._zero(self._before, shape) ^ self._zero(self._after, shape)
+
+    def _zero(self, seed: bytes, shape: tuple[int, ...]) -> Limbs:
+        return stream(seed, shape, "zero", self.used)
+
+    def product(self, x: Share, y: Share) -> Limbs:
+        """This seat's component of x & y, for itself and the seat before."""
+        own: Limbs = (x[0] & y[0]) ^ (x[0] & y[1]) ^ (x[1] & y[0])
+        return own ^ self.zero(x.shape[1:])
+
+    def flipped(self, x: Share) -> Share:
+        """Not x: the first component of all is flipped by those who hold it."""
+        out = x.copy()
+        for held in range(2):
+            if (self.place + held) % SEATS == 0:
+                out[held] = ~out[held]
+        return out
+
+
+def stream(seed: bytes, shape: tuple[int, ...], *purpose: str | int) -> Limbs:
+    """Words that follow from a seed and a purpose that has no other use."""
+    count = int(np.prod(shape, dtype=np.int64))
+    key = keys.derived(seed, *purpose)
+    data = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(bytes(8 * count))
+    return np.frombuffer(data, "<u8").astype(np.uint64, copy=False).reshape(shape)
+
+
+def new_seed() -> bytes:
+    return secrets.token_bytes(SEED)
+
+
+def planes(numbers: Limbs) -> Limbs:
+    """Numbers (n, 2), n a multiple of 64, as planes (WIDTH, n / 64) of their lowest bits."""
+    data = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), 16)[:, : WIDTH // 8]
+    bits = np.unpackbits(data, axis=1, bitorder="little")
+    return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
+
+
+def bits(words: Limbs, rows: int) -> Array:
+    """The bits of planes (..., words), of so many rows."""
+    found = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
+    return found[..., :rows]
+
+
+def differences(sums: Limbs) -> Limbs:
+    """Of parts of sums (C, n, 2), later minus earlier for each pair, (pairs, n padded to words, 2) in the ring."""
+    padded = -(-sums.shape[1] // WORD) * WORD
+    whole = np.zeros((len(sums), padded, 2), np.uint64)
+    whole[:, : sums.shape[1]] = sums
+    pairs = list(combinations(range(len(sums)), 2))
+    later, earlier = whole[[q for _, q in pairs]], whole[[p for p, _ in pairs]]
+    return masks.added(later, masks.negative(earlier))
+
+
+def rounds(clusters: int) -> int:
+    """How often the seats exchange letters after they entered their numbers."""
+    return 2 + (WIDTH - 2).bit_length() + max(0, (clusters - 2)).bit_length()
+
+
+def entered(seat: Seat, sums: Limbs) -> tuple[dict[str, Array], Limbs]:
+    """Begin: this seat's part of the sums (clusters, rows, 2); what to remember, and what the seat after gets."""
+    seat.used += 1
+    own = planes(differences(sums).reshape(-1, 2))
+    mask = seat.alone_with(-1, own.shape)
+    return {"own": np.stack([mask, own ^ mask]), "size": np.array([len(sums)])}, own ^ mask
+
+
+def advanced(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+    """One exchange: what was remembered and what was heard; what to remember, and what the seat before gets."""
+    if "own" in state:
+        return _summed(seat, state, heard)
+    if "third" in state:
+        return _carried(seat, state, heard)
+    found: Share = np.stack([state["z"], heard.reshape(state["z"].shape)])
+    if "winners" in state:
+        return _halved(seat, np.concatenate([found, state["rest"]], axis=2))
+    if "high" in state:
+        half = state["high"].shape[1]
+        g: Share = np.concatenate([found[:, :half] ^ state["high"], state["rest_g"]], axis=1)
+        p: Share = np.concatenate([found[:, half:], state["rest_p"]], axis=1)
+    else:
+        g, p = found, state["p"]
+    if g.shape[1] > 1:
+        return _folded(seat, state, g, p)
+    return _wins(seat, g[:, 0] ^ state["top"], int(state["size"][0]))
+
+
+def opened(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> Limbs:
+    """End: this seat's part of which cluster wins each row, (clusters, words); the XOR of all three says it."""
+    won = np.stack([state["z"], heard.reshape(state["z"].shape)])
+    if "winners" in state:
+        won = np.concatenate([won, state["rest"]], axis=2)[:, :, 0]
+    else:
+        state, _ = advanced(seat, state, heard)
+        won = state["won"]
+    return np.asarray(won[0] ^ seat.zero(won.shape[1:]), np.uint64)
+
+
+def _summed(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+    """Three entered numbers become a sum without carries, and carries: s = x ^ y ^ z, c = (x ^ z)(y ^ z) ^ z."""
+    own: Share = state["own"]
+    nothing = np.zeros_like(own[0])
+    shares = {
+        seat.place: own,
+        (seat.place - 1) % SEATS: np.stack([heard.reshape(nothing.shape), nothing]),
+        (seat.place + 1) % SEATS: np.stack([nothing, seat.alone_with(1, nothing.shape)]),
+    }
+    x, y, z = (shares[place] for place in range(SEATS))
+    product = seat.product(x ^ z, y ^ z)
+    return {"s": x ^ y ^ z, "third": z, "z": product, "size": state["size"]}, product
+
+
+def _carried(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+    """Where sum and carries, one place up, both have a bit, a carry is generated; where one has, it is passed on."""
+    product: Share = np.stack([state["z"], heard.reshape(state["z"].shape)])
+    majority: Share = product ^ np.asarray(state["third"], np.uint64)
+    c: Share = np.zeros_like(majority)
+    c[:, 1:] = majority[:, :-1]
+    whole: Share = state["s"]
+    s, carries = whole[:, :-1], c[:, :-1]
+    generated = seat.product(s, carries)
+    return {"top": whole[:, -1] ^ c[:, -1], "p": s ^ carries, "z": generated, "size": state["size"]}, generated
+
+
+def _folded(seat: Seat, state: Mapping[str, Array], g: Share, p: Share) -> tuple[dict[str, Array], Limbs]:
+    """Two neighbouring places become one: generated above, or passed on above what was generated below."""
+    half = g.shape[1] // 2
+    low, high = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
+    above = np.concatenate([p[:, high], p[:, high]], axis=1)
+    below = np.concatenate([g[:, low], p[:, low]], axis=1)
+    product = seat.product(above, below)
+    kept = {"high": g[:, high], "rest_g": g[:, 2 * half :], "rest_p": p[:, 2 * half :], "z": product}
+    return {**kept, "top": state["top"], "size": state["size"]}, product
+
+
+def _wins(seat: Seat, less: Share, clusters: int) -> tuple[dict[str, Array], Limbs]:
+    """A cluster wins where it is less than every earlier one and no later one is less than it."""
+    pairs = list(combinations(range(clusters), 2))
+    by_pair = less.reshape(2, len(pairs), -1)
+    other = seat.flipped(less).reshape(by_pair.shape)
+    all_of = [
+        np.stack([(by_pair if c == q else other)[:, at] for at, (p, q) in enumerate(pairs) if c in (p, q)], axis=1)
+        for c in range(clusters)
+    ]
+    return _halved(seat, np.stack(all_of, axis=1))
+
+
+def _halved(seat: Seat, terms: Share) -> tuple[dict[str, Array], Limbs]:
+    """Terms (2, clusters, terms, words) of which all must hold: half as many."""
+    count = terms.shape[2]
+    if count == 1:
+        return {"won": terms[:, :, 0]}, np.zeros(0, np.uint64)
+    half = count // 2
+    product = seat.product(terms[:, :, :half], terms[:, :, half : 2 * half])
+    return {"winners": np.ones(1, np.uint64), "rest": terms[:, :, 2 * half :], "z": product}, product
+
+
+def labels(parts: list[Limbs], rows: int) -> Ints | None:
+    """The cluster that won each row, from all three parts; None where they do not fit together."""
+    first, second, third = parts
+    if not first.shape == second.shape == third.shape:
+        return None
+    won = bits(first ^ second ^ third, rows)
+    return np.asarray(won.argmax(axis=0), np.int64) if (won.sum(axis=0) == 1).all() else None
+
+
+@dataclass(frozen=True)
+class Split:
+    """A number nobody shall see as two: words from a seed, and the rest."""
+
+    seed: bytes
+    rest: Limbs
+
+    @classmethod
+    def of(cls, sums: Limbs) -> Split:
+        seed = new_seed()
+        return cls(seed, masks.added(sums, masks.negative(stream(seed, sums.shape, "split"))))
+
+    @staticmethod
+    def grown(seed: bytes, shape: tuple[int, ...]) -> Limbs:
+        """The part that a seed stands for."""
+        return stream(seed, shape, "split")

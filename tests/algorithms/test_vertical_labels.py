@@ -1,0 +1,204 @@
+"""C-means over columns that opens labels alone: the same labels and centres, and nothing to unfold."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.algorithms import vertical_labels
+from fedclust.audit.recording import record
+from fedclust.benchmarks import labels as bench
+from fedclust.cli.main import main
+from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.privacy import attacks
+from fedclust.site.policy import PROFILES
+from fedclust.testing.engines import Faulty
+
+
+def table(rows=90, clusters=3, sites=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(rows, 2 * sites)) + 2.0 * (np.arange(rows) % clusters)[:, None]
+    return X, {f"s{i}": X[:, 2 * i : 2 * i + 2] for i in range(sites)}
+
+
+def fitted(parts, start, opens="labels", federation=None, **options):
+    fed = fc.Federation.local(parts, split="columns", **(federation or {}))
+    return fc.CMeans(len(start), start=start, opens=opens, **options).fit(fed)
+
+
+def same(a, b):
+    assert np.array_equal(a.labels_, b.labels_)
+    assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
+    assert np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
+    assert a.n_rounds_ == b.n_rounds_
+
+
+@pytest.mark.parametrize(("clusters", "sites"), [(1, 3), (2, 3), (3, 3), (4, 5), (6, 4)])
+def test_labels_and_centres_are_those_of_the_run_that_opens_distances(clusters, sites):
+    X, parts = table(clusters=clusters, sites=sites)
+    start = X[:clusters] + 0.5
+    same(fitted(parts, start), fitted(parts, start, "distances"))
+
+
+def test_of_equal_distances_the_first_wins():
+    X = np.array([[0.0, 1.0, 0.0], [4.0, 1.0, 0.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
+    parts = {name: X[:, [i]] for i, name in enumerate("abc")}
+    centers = np.array([[0.0, 1.0, 0.0], [4.0, 1.0, 0.0], [4.0, 1.0, 0.0]])
+    model = fc.CMeans(3, start=centers, opens="labels", max_rounds=1).fit(fc.Federation.local(parts, split="columns"))
+    model.cluster_centers_ = centers
+    assert model.predict(fc.Federation.local(parts, split="columns")).tolist() == [0, 1, 0, 0]
+
+
+def test_many_equal_distances_are_decided_alike():
+    rounded, whole = table(rows=200)
+    whole = {name: np.round(part) for name, part in whole.items()}
+    start = np.round(rounded[:3])
+    same(fitted(whole, start), fitted(whole, start, "distances"))
+
+
+@pytest.mark.parametrize(
+    ("options", "drawn"),
+    [
+        ({"scale": "standardise"}, True),
+        ({"scale": "standardise"}, False),
+        ({"scale": "minmax", "bounds": (-9, 12)}, False),
+    ],
+)
+def test_scales_and_drawn_starts_work_alike(options, drawn):
+    X, parts = table(clusters=2)
+    start = "box" if drawn else X[:2]
+    made = [
+        fc.CMeans(2, start=start, opens=opens, max_rounds=4, tol=None, **options).fit(
+            fc.Federation.local(parts, split="columns")
+        )
+        for opens in ("labels", "distances")
+    ]
+    assert not any("got a new centre" in note for model in made for note in model.notes_)
+    same(*made)
+
+
+def test_a_cluster_without_rows_is_put_on_a_row():
+    X, parts = table()
+    start = np.vstack([X[:2], np.full((1, 6), 1e3)])
+    model = fitted(parts, start)
+    assert (model.cluster_sizes_ > 0).all()
+    assert any("got a new centre" in note for note in model.notes_)
+    same(model, fitted(parts, start))
+
+
+def test_there_is_no_objective_and_the_notes_say_so():
+    X, parts = table()
+    model = fitted(parts, X[:3])
+    assert model.objective_ is None
+    assert {entry["objective"] for entry in model.history_} == {None}
+    assert model.history_[-1]["shift"] == 0
+    assert any(note.startswith("Only labels were opened") for note in model.notes_)
+    short = fitted(parts, X[:3] * 3, max_rounds=1)
+    assert any("before every row stayed" in note for note in short.notes_)
+
+
+def test_prediction_opens_labels_only():
+    X, parts = table()
+    model = fitted(parts, X[:3])
+    fed = fc.Federation.local(parts, split="columns")
+    recording = record(fed)
+    assert np.array_equal(model.predict(fed), model.labels_)
+    assert not any(seen.has("d2") for seen in recording.coordinator())
+
+
+@pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
+def test_nothing_but_labels_is_opened(mode):
+    """The coordinator gets facts before the first round, sealed letters and shares of labels, and nothing more."""
+    X, parts = table()
+    fed = fc.Federation.local(parts, split="columns", aggregation=mode, policy=PROFILES["standard"])
+    recording = record(fed)
+    fc.CMeans(3, start=X[:3], opens="labels", max_rounds=3).fit(fed)
+    asked = {ask.who.name for _, ask in recording.asked}
+    assert asked == {
+        "vertical.roll",
+        "vertical.prepare",
+        "vertical.reach",
+        "vertical_labels.sit_down",
+        "vertical_labels.get_to_know",
+        "vertical_labels.enter",
+        "vertical_labels.go_on",
+        "vertical_labels.finish",
+        "vertical_labels.move",
+    }
+    assert attacks.unfolding(recording.coordinator() + recording.lead()) == ()
+
+
+def test_attack_c_is_no_better_than_a_guess_on_what_seats_and_coordinator_saw():
+    found = bench.measured(300, 4)
+    assert found["missed"] == []
+    assert found["right labels"] == 1
+    assert found["error / guess: distances"] < 1e-9  # the same attack, where distances are opened
+    assert found["error / guess: a seat, least"] > 1
+    assert found["error / guess: letters"] > 1
+    assert found["matrices to unfold"] == 0
+
+
+def test_a_run_cut_short_at_any_letter_goes_on_to_the_same_bits(tmp_path):
+    X, parts = table(rows=20)
+    want = fitted(parts, X[:3], max_rounds=1, tol=None)
+    for step in (7, 14):
+        folder = tmp_path / str(step)
+        fed = fc.Federation.local(parts, split="columns", run=folder)
+        fed.use(Faulty(fed.engine, lambda s, p, step=step: "lost" if (s, p) == (step, "s1") else None))
+        model = fc.CMeans(3, start=X[:3], opens="labels", max_rounds=1, tol=None)
+        with fed:
+            try:
+                model.fit(fed)
+            except QuorumLost as lost:
+                assert lost.missing == {"s1": "no-answer"}  # noqa: PT017 what matters comes after
+        with fc.Federation.local(parts, split="columns", run=folder) as again:
+            same(fc.CMeans(3, start=X[:3], opens="labels", max_rounds=1, tol=None).fit(again), want)
+
+
+def test_what_cannot_be_done_is_refused_in_words():
+    X, parts = table()
+    for options, fed, words in (
+        ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "opens is 'all'"),
+        ({"opens": "labels"}, fc.Federation.local({"a": X, "b": X}), "column splits"),
+        ({"opens": "labels"}, fc.Federation.local(dict(list(parts.items())[:2]), split="columns"), "three sites"),
+        ({"opens": "labels", "start": "careful"}, fc.Federation.local(parts, split="columns"), "use 'box'"),
+    ):
+        with pytest.raises(StudyError, match=words):
+            fc.CMeans(3, **{"start": "box", **options}).fit(fed)
+    model = fitted(parts, X[:3])
+    fed = fc.Federation.local(parts, split="columns")
+    with pytest.raises(StudyError, match="opens distances"):
+        fc.indices.xie_beni(model, fed)
+    with pytest.raises(StudyError, match="give one K"):
+        fc.select_k(fc.CMeans(start="box", opens="labels"), fed, [2, 3])
+
+
+def test_a_seat_that_was_not_enrolled_is_refused():
+    _, parts = table(sites=4)
+    fed = fc.Federation.local(parts, split="columns")
+
+    def ask():
+        yield from vertical_labels.seated(("s0", "s1", "s0"), 3)
+
+    with pytest.raises(QuorumLost):
+        fed.run(ask())
+
+
+def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    X, parts = table()
+    text = 'name = "quiet"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 3\nopens = "labels"\n'
+    text += f"start = {json.dumps(X[:3].tolist())}\n"
+    for name, part in parts.items():
+        lines = [f"{name}.a,{name}.b", *(",".join(map(repr, row)) for row in part.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+        text += f'[sites.{name}]\nsource = "{name}.csv"\n'
+    (tmp_path / "study.toml").write_text(text)
+    assert main(["run", "study.toml"]) == 0
+    assert "objective" not in capsys.readouterr().out.splitlines()[0]
+    assert main(["report", "runs/quiet"]) == 0
+    assert "Only labels were opened" in (tmp_path / "runs" / "quiet" / "report.html").read_text()
+    assert main(["audit", "runs/quiet"]) == 0
+    assert "No row recovered" in capsys.readouterr().out
+    assert main(["export", "runs/quiet", "--to", "csv"]) == 0
