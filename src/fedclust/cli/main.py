@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 import traceback
@@ -19,6 +20,7 @@ from fedclust.core.errors import DataError, FedclustError, OutOfBounds, StudyErr
 
 FAILED, REFUSED, STOPPED, UNHEARD = 1, 2, 130, 141
 DEBUG = "FEDCLUST_DEBUG"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Parser(argparse.ArgumentParser):
@@ -90,6 +92,8 @@ def _from_system(error: OSError) -> str:
     if os.environ.get(DEBUG):
         traceback.print_exc()
     where = f" ({error.filename})" if error.filename else ""
+    if error.errno in FULL:
+        return f"no room is left for a file on this disk{where}; make room, then go on with fedclust resume"
     return f"{(error.strerror or type(error).__name__).lower()}{where}; mend that and try again"
 
 
