@@ -20,7 +20,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench attacks docs test-slow test-long test-engines constraints clean postgres chromium
+.PHONY: help demo test check bench attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -63,6 +63,9 @@ test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 6
 
 test-engines: $(VENV)/.dev ## federations in separate processes
 	@$(call marked,engines)
+
+faults: $(VENV)/.base ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
+	@$(BIN)/python -m fedclust.testing.faults
 
 constraints: ## resolve all dependencies anew and pin them in constraints.txt
 	@rm -rf build/constraints

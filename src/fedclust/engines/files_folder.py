@@ -56,7 +56,7 @@ class Folder:
                 keep(self.path / name, letters[name])
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
-            raise RunFailed(f"a letter could not be written to {self.path} ({reason}); mend that and go on") from None
+            raise RunFailed(f"there is no room for a letter in {self.path} ({reason}); mend that, then go on") from None
         return new
 
     def _files(self) -> list[Path]:

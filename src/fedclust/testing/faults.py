@@ -1,0 +1,384 @@
+"""What goes wrong with real processes, done on purpose: each fault ends in the right bits, or in a refusal with a name.
+
+`python -m fedclust.testing.faults` enacts every fault on every engine and prints the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.envelope import Call, Sealed
+from fedclust.core.journal import Journal
+from fedclust.core.ring import Exact
+from fedclust.site.desk import Desk
+from fedclust.testing.stages import NAMES, STAGES, Stage
+
+Patch = Callable[[], None]
+FORK = multiprocessing.get_context("fork")  # the command's imports are paid for once
+SOON, LONG = 2.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
+VICTIM = "south"
+LATER = 5  # a step in the middle of a run
+
+
+class Unexpected(AssertionError):
+    """A fault ended in something else than it may."""
+
+
+def command() -> Callable[[list[str]], int]:
+    """The command itself, found by name: it sits on top of everything, this module included."""
+    for name in ("coordination", "serving", "runs"):
+        importlib.import_module(f"fedclust.{name}")
+    main: Callable[[list[str]], int] = importlib.import_module("fedclust.cli.main").main
+    return main
+
+
+def _child(words: list[str], out: Path, patch: Patch | None) -> None:
+    os.setsid()
+    with out.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    if patch is not None:
+        patch()
+    code = command()(words)
+    sys.stdout.flush()
+    os._exit(code)
+
+
+@dataclass
+class Play:
+    """One federation, and the processes that enact it."""
+
+    stage: Stage
+    folder: Path
+    _alive: list[Any] = field(default_factory=list)
+
+    def start(self, words: list[str], name: str, patch: Patch | None = None) -> Any:
+        process = FORK.Process(target=_child, args=(words, self.folder / f"{name}.log", patch))
+        process.start()
+        self._alive.append(process)
+        return process
+
+    def coordinator(self, *, timeout: float = LONG, patch: Patch | None = None) -> Any:
+        begun = (self.folder / "run" / "origin.json").exists()
+        words = self.stage.resume(timeout=timeout) if begun else self.stage.begin(timeout=timeout)
+        return self.start(words, "coordinator", patch)
+
+    def site(self, party: str, patch: Patch | None = None) -> Any:
+        return self.start(self.stage.serve(party), party, patch)
+
+    def sites(self, patch: Patch | None = None) -> dict[str, Any]:
+        """All sites, the victim under a patch; none where they are not processes of their own."""
+        if not self.stage.serves:
+            return {}
+        return {party: self.site(party, patch if party == VICTIM else None) for party in NAMES}
+
+    def finished(self, process: Any, seconds: float = LONG) -> int:
+        """How a process ended."""
+        process.join(seconds)
+        if process.exitcode is None:
+            raise Unexpected(f"a process is still at work after {seconds} s: {self.said()}")
+        return int(process.exitcode)
+
+    def said(self, name: str = "coordinator") -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace").strip().rpartition("\n")[2] if path.exists() else ""
+
+    def outcome(self) -> Any:
+        return json.loads((self.folder / "run" / "model.json").read_text())
+
+    def close(self) -> None:
+        for process in self._alive:
+            kill(process, signal.SIGCONT)
+            kill(process, signal.SIGKILL)
+            process.join(5)
+
+
+def kill(process: Any, how: signal.Signals = signal.SIGKILL) -> None:
+    """A signal to a process and whatever it started."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, how)
+
+
+def until(what: Callable[[], bool], seconds: float = LONG) -> None:
+    """Wait for something to be so."""
+    end = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > end:
+            raise Unexpected("what was waited for did not happen")
+        time.sleep(0.02)
+
+
+@contextmanager
+def enacted(stage: Stage) -> Iterator[Play]:
+    with tempfile.TemporaryDirectory(prefix="fedclust-") as folder:
+        stage.prepare(Path(folder))
+        play = Play(stage, Path(folder))
+        try:
+            yield play
+        finally:
+            play.close()
+
+
+# ---- patches: what a process does wrong, from the inside
+
+
+def hanging(flag: Path, step: int = LATER) -> Patch:
+    """A site that has worked out an answer and does not get to sending it, the first time."""
+
+    def patch() -> None:
+        plain = Desk.answer
+
+        def answer(self: Desk, call: Call) -> Any:
+            reply = plain(self, call)
+            if call.step == step and not flag.exists():
+                flag.touch()
+                time.sleep(10 * LONG)
+            return reply
+
+        Desk.answer = answer  # type: ignore[method-assign]
+
+    return patch
+
+
+def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
+    """A site whose answers are not what it worked out, from the middle of the run on."""
+
+    def patch() -> None:
+        plain = Desk.answer
+
+        def answer(self: Desk, call: Call) -> Any:
+            reply = plain(self, call)
+            lies = self.party == VICTIM and call.step >= LATER and call.handler == about
+            return how(reply) if lies and isinstance(reply, Sealed) else reply
+
+        Desk.answer = answer  # type: ignore[method-assign]
+
+    return patch
+
+
+def dying(writes: int) -> Patch:
+    """A coordinator that is gone once it has written so many records to its journal."""
+
+    def patch() -> None:
+        plain, left = Journal.write, [writes]
+
+        def write(self: Journal, kind: bytes, step: int, payload: bytes) -> None:
+            plain(self, kind, step, payload)
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Journal.write = write  # type: ignore[method-assign]
+
+    return patch
+
+
+def short_of_room(size: int) -> Patch:
+    """A process whose files cannot grow beyond a size, as on a full disk."""
+    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+def changed(name: str, number: Callable[[Exact], Exact]) -> Callable[[Sealed], Sealed]:
+    """An answer with one of its sums changed."""
+    return lambda sealed: replace(
+        sealed, release=replace(sealed.release, **{name: number(getattr(sealed.release, name))})
+    )
+
+
+def not_numbers(sealed: Sealed) -> Sealed:
+    """An answer whose floats are none."""
+    own = {name: getattr(sealed.release, name) for name in sealed.release.schema()}
+    none = {n: np.full_like(v, np.nan) for n, v in own.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
+    return replace(sealed, release=replace(sealed.release, **none))
+
+
+def far_out(value: Exact) -> Exact:
+    return Exact.of(np.full(value.shape, 1e12), unit=value.unit)
+
+
+def cut_short(value: Exact) -> Exact:
+    return Exact(value.limbs[:-1], value.unit if value.unit.ndim == 0 else value.unit[:-1])
+
+
+# ---- faults: what happens, and what must come of it
+
+
+def ends_well(play: Play, expected: Any, process: Any) -> str:
+    code = play.finished(process)
+    if code != 0:
+        raise Unexpected(f"exit code {code}: {play.said()}")
+    if play.outcome() != expected:
+        raise Unexpected("OTHER BITS")
+    return "same bits"
+
+
+def ends_in_refusal(play: Play, process: Any, *words: str) -> str:
+    """A refusal in one sentence that says these words."""
+    code = play.finished(process)
+    said = play.said()
+    if code not in (1, 2) or not all(word in said for word in words):
+        raise Unexpected(f"exit code {code}: {said}")
+    return f"refused: {said.removeprefix('fedclust: ').partition(' (once mended')[0].partition(' (stopped')[0]}"
+
+
+def killed_in_a_step(play: Play, expected: Any) -> str:
+    """A site's process is killed (kill -9) in the middle of a step, and started again."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator()
+    until(flag.exists)
+    kill(sites[VICTIM])
+    play.site(VICTIM)
+    return ends_well(play, expected, process)
+
+
+def gone_for_good(play: Play, expected: Any) -> str:  # noqa: ARG001
+    """A site's process is killed and never comes back."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
+    until(flag.exists)
+    kill(sites[VICTIM])
+    return ends_in_refusal(play, process, VICTIM, "no answer")
+
+
+def restarted_between(play: Play, expected: Any) -> str:
+    """A site is asked to stop between steps, and started again after the coordinator gave up."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
+    until(flag.exists)
+    kill(sites[VICTIM], signal.SIGTERM)
+    refused = ends_in_refusal(play, process, VICTIM)
+    play.site(VICTIM)
+    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+
+
+def coordinator_killed(play: Play, expected: Any) -> str:
+    """The coordinator is killed (kill -9) after every record of its journal, and resumed each time."""
+    play.sites()
+    deaths = 0
+    while True:
+        process = play.coordinator(patch=dying(1))
+        if play.finished(process) == -signal.SIGKILL:
+            deaths += 1
+            continue
+        return f"{ends_well(play, expected, process)} after {deaths} deaths"
+
+
+def stopped_past_the_deadline(play: Play, expected: Any) -> str:
+    """SIGSTOP of a site past the deadline, SIGCONT after the coordinator gave up."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
+    until(flag.exists)
+    kill(sites[VICTIM], signal.SIGSTOP)
+    refused = ends_in_refusal(play, process, VICTIM, "no answer")
+    kill(sites[VICTIM], signal.SIGCONT)
+    kill(sites[VICTIM], signal.SIGKILL)  # it would sleep on; what matters is that it lay still when it was asked
+    play.site(VICTIM)
+    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+
+
+def link_cut_and_healed(play: Play, expected: Any) -> str:
+    """A site cannot be reached for a while."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator()
+    until(flag.exists)
+    play.stage.cut(VICTIM)
+    kill(sites[VICTIM])
+    time.sleep(SOON)
+    play.stage.heal(VICTIM)
+    play.site(VICTIM)
+    return ends_well(play, expected, process)
+
+
+def lies(how: Callable[[Sealed], Sealed], *words: str, about: str = "horizontal.moments") -> Callable[[Play, Any], str]:
+    """A site that answers one question falsely."""
+
+    def enact(play: Play, expected: Any) -> str:  # noqa: ARG001
+        play.sites(lying(how, about))
+        patch = None if play.stage.serves else lying(how, about)
+        return ends_in_refusal(play, play.coordinator(timeout=SOON, patch=patch), VICTIM, *words)
+
+    return enact
+
+
+def another_step(sealed: Sealed) -> Sealed:
+    return replace(sealed, step=sealed.step - 1)
+
+
+def disk_full(play: Play, expected: Any) -> str:
+    """The coordinator's disk is full in the middle of the run; room is made, and the run resumed."""
+    play.sites()
+    refused = ends_in_refusal(play, play.coordinator(patch=short_of_room(6000)), "no room")
+    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+
+
+FAULTS: dict[str, Callable[[Play, Any], str]] = {
+    "kill -9 a site in a step, start it again": killed_in_a_step,
+    "a site gone for good": gone_for_good,
+    "a site stopped, and started after the deadline": restarted_between,
+    "kill -9 the coordinator at every record": coordinator_killed,
+    "SIGSTOP a site past the deadline": stopped_past_the_deadline,
+    "link cut and healed": link_cut_and_healed,
+    "a site answers NaN": lies(not_numbers, "answer", about="start.seeds"),
+    "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),
+    "a site answers 1e12": lies(changed("pull", far_out), "cannot be true"),
+    "a site answers another step": lies(another_step, "no answer"),
+    "the coordinator's disk is full": disk_full,
+}
+ALONE = ("kill -9 the coordinator", "a site answers", "the coordinator's disk")  # make sense in one process, too
+
+
+def expected_of() -> Any:
+    """The model of a run that nothing happens to, in one process."""
+    with enacted(STAGES["local"]()) as play:
+        if play.finished(play.coordinator()) != 0:
+            raise Unexpected(play.said())
+        return play.outcome()
+
+
+def enact(name: str, fault: str, expected: Any) -> str:
+    """One fault on one engine: what came of it. Raises `Unexpected` if that is not what may come of it."""
+    with enacted(STAGES[name]()) as play:
+        return FAULTS[fault](play, expected)
+
+
+def applies(name: str, fault: str) -> bool:
+    return STAGES[name].serves or fault.startswith(ALONE)
+
+
+def main(names: list[str]) -> int:
+    """The table, on stdout."""
+    command()  # imported once, before processes are forked
+    expected, failed = expected_of(), 0
+    say = sys.stdout.write
+    say("| engine | fault | what came of it | s |\n|---|---|---|---|\n")
+    for name in names or list(STAGES):
+        for fault in FAULTS:
+            if not applies(name, fault):
+                continue
+            began = time.monotonic()
+            try:
+                came = enact(name, fault, expected)
+            except Unexpected as error:
+                came, failed = f"**NOT AS IT MUST BE**: {error}", failed + 1
+            say(f"| {name} | {fault} | {came} | {time.monotonic() - began:.1f} |\n")
+            sys.stdout.flush()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,28 @@
+"""Real processes, killed, stopped, cut off and lying: each fault ends in the right bits or in a refusal with a name."""
+
+import pytest
+
+from fedclust.testing import faults
+from fedclust.testing.stages import STAGES
+
+ALWAYS = {("files", "kill -9 a site in a step, start it again"), ("files", "a site answers 1e12")}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    faults.command()
+    return faults.expected_of()
+
+
+@pytest.mark.parametrize(
+    ("engine", "fault"),
+    [
+        pytest.param(engine, fault, marks=() if (engine, fault) in ALWAYS else pytest.mark.engines)
+        for engine in STAGES
+        for fault in faults.FAULTS
+        if faults.applies(engine, fault)
+    ],
+)
+def test_a_fault_ends_in_the_right_bits_or_in_a_refusal_that_names_the_site(engine, fault, expected):
+    came = faults.enact(engine, fault, expected)
+    assert "same bits" in came or faults.VICTIM in came
