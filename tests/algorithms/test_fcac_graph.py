@@ -60,13 +60,13 @@ def test_few_or_identical_points_are_one_cluster():
 def test_the_fewest_clusters_near_the_best_score_are_chosen():
     levels = [
         fcac_graph.Level(0.1, 2, 0.50, 0.9),
-        fcac_graph.Level(0.2, 3, 0.60, 0.98),
+        fcac_graph.Level(0.2, 3, 0.70, 1.0),
         fcac_graph.Level(0.4, 7, 0.60, 1.0),
         fcac_graph.Level(0.8, 9, 0.40, 1.0),
     ]
     labels = [np.full(3, k) for k in range(4)]
-    assert fcac_graph._chosen(levels, labels)[0] == 1  # .588 of .6
-    assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 0
+    assert fcac_graph._chosen(levels, labels)[0] == 1  # .7 sqrt(log2 4) = .990, near .6 sqrt(log2 8) = 1.039
+    assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 3  # .567 is far from .729
 
 
 @pytest.mark.parametrize("width", [3, 20])
