@@ -312,7 +312,7 @@ def _metrics(
         "kernels": backend(),
         "name": study.name,
         "method": study.cluster.method,
-        "k": model.n_clusters,
+        "k": getattr(model, "n_clusters_", model.n_clusters),
         "split": study.split,
         "columns": [column["name"] for column in described["columns"]],
         "rounds": model.n_rounds_,

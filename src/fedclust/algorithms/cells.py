@@ -23,6 +23,9 @@ ROUGH = {1: 64, 2: 22, 3: 8}  # bins along each axis where widths are not known,
 BIN = 1.5  # of a cluster's width
 STARTS, ROUNDS = 12, 60
 WORTH = 6.0  # noise that stands out once more could gain a cluster of its own so much likelihood
+# Two places nearer than that, in widths, are one cluster cut in two: halves of a Gaussian lie 1.6 of its widths apart,
+# 2.7 of their own.
+CLOSE_KNOWN, CLOSE = 2.5, 3.2
 DRAWN = 2000  # rows that stand for a mixture
 
 
@@ -84,7 +87,8 @@ def find(
     places, weights = grid.places[keep], np.maximum(counts[keep], 1e-9)
     best = {k: _mixture(places, weights, k, width=width, grid=grid, rng=rng) for k in ks}
     cost = (places.shape[1] + 1) / 2 * math.log(max(weights.sum(), 2.0)) + WORTH * threshold
-    chosen = max(ks, key=lambda k: best[k].likelihood - k * cost)
+    apart = [k for k in ks if k == 1 or best[k].nearest > (CLOSE if width is None else CLOSE_KNOWN)] or [min(ks)]
+    chosen = max(apart, key=lambda k: best[k].likelihood - k * cost)
     told = f"{chosen} clusters stood out of the noise, of {min(ks)} to {max(ks)}; that choice cost nothing more."
     found = best[chosen]
     return Found(found.places, found.mass, found.width, (told,) if len(ks) > 1 else ())
@@ -96,6 +100,7 @@ class _Mixture:
     mass: Floats
     width: float
     likelihood: float
+    nearest: float  # of two places, how far apart, in widths
 
 
 def _mixture(
@@ -128,7 +133,8 @@ def _climb(places: Floats, weights: Floats, means: Floats, width: float | None, 
         means, shares = moved, mass / rows
         if still:
             break
-    return _Mixture(means, shares * rows, math.sqrt(v2), likelihood)
+    gaps = ((means[:, None] - means) ** 2 / (v2 + grid.blur)).sum(axis=2) + np.diag(np.full(len(means), math.inf))
+    return _Mixture(means, shares * rows, math.sqrt(v2), likelihood, math.sqrt(float(gaps.min())))
 
 
 def _seeds(places: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Floats:

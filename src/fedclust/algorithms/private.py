@@ -223,7 +223,6 @@ class Private:
     centers: Floats
     start: Floats
     mass: Floats
-    objective: float
     rows: float
     width: float  # the standard deviation of a cluster along an axis
     history: tuple[Round, ...]
@@ -255,7 +254,6 @@ def fit(box: Box, ks: Sequence[int], spending: Spending, rng: np.random.Generato
         lifted,
         frame.lifted(start),
         settled.mass,
-        max(0.0, frame.squares - float((settled.mass * (frame.lifted(settled.centers) ** 2).sum(axis=1)).sum())),
         frame.rows,
         width * radius,
         settled.history,
@@ -274,7 +272,6 @@ class _Frame:
     axes: Floats
     spread: Floats
     rows: float
-    squares: float
     width: float | None
     radius: float
 
@@ -314,7 +311,6 @@ def _frame(sums: Floats, width: int, clusters: int, radius: float) -> _Frame:
         np.ascontiguousarray(vectors[:, :used]),
         np.clip(values[:used] / rows, 1e-3, 1.0),
         rows,
-        float(np.trace(matrix)) * radius**2,
         None if rest is None else math.sqrt(max(rest, THIN**2)),
         radius,
     )
@@ -380,7 +376,6 @@ def lloyd(
         centers * box.radius,
         start,
         mass,
-        math.nan,
         float(mass.sum()),
         math.nan,
         tuple(history),

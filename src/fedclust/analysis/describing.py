@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust import indices
+from fedclust.analysis import utility
 from fedclust.analysis.choosing import chosen
 from fedclust.analysis.covering import covered
 from fedclust.analysis.leaving import left
@@ -24,7 +25,7 @@ from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.release import HIDDEN
 from fedclust.core.site import View
 from fedclust.core.types import Floats, Ints
-from fedclust.estimators import METHODS
+from fedclust.estimators import METHODS, PRIVATE
 from fedclust.federation import Federation
 from fedclust.preprocessing import standardise
 from fedclust.validation import composition, pca
@@ -46,6 +47,8 @@ RULES = frozenset(  # codes of a site that will not answer
         "another-cohort",
         "cohort-too-close",
         "not-approved",
+        "over-budget",
+        "not-private",
     }
 )
 ALONE = "site"  # what an array is called when it is a federation by itself
@@ -82,6 +85,7 @@ def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
         "fuzziness": _fuzziness(model, parts["indices"]),
         "selection": None if selection is None else chosen(selection),
         "convergence": _convergence(model),
+        "privacy": utility.described(model, len(fed.parties)) if isinstance(seen, _Private) else None,
         "notes": [*(() if selection is None else selection.notes), *model.notes_],
         "left": left(fed),  # last: whatever was asked above left, too
     }
@@ -89,11 +93,11 @@ def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
 
 
 def _facts(model: Any, fed: Federation) -> dict[str, Any]:
-    kinds = {kind: name for name, kind in METHODS.items()}
+    kinds = {kind: name for name, kind in (*METHODS.items(), *PRIVATE.items())}
     units = {name: c for raw, c in fed.schema.items() for name in c.names(raw)}
     return {
         "method": kinds.get(type(model), type(model).__name__),
-        "k": int(model.n_clusters),
+        "k": int(getattr(model, "n_clusters_", model.n_clusters)),
         "m": float(model._m) if hasattr(model, "m") else None,  # noqa: SLF001
         "scale": model.scale,
         "split": fed.split,
@@ -107,8 +111,10 @@ def _facts(model: Any, fed: Federation) -> dict[str, Any]:
     }
 
 
-def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed:
-    """As much of the rows as can be seen through the sites' gates."""
+def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _Private:
+    """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
+    if hasattr(model, "prices_"):
+        return _Private(model)
     if fed.split == "columns":
         return _OverColumns(model, fed)
     try:
@@ -252,6 +258,24 @@ class _Closed:
         return self.absent
 
     map = indices = composition = sizes
+
+
+@dataclass
+class _Private:
+    """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
+
+    model: Any
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return _sizes(self.model, np.rint(self.model.cluster_sizes_).astype(np.int64))
+
+    def indices(self) -> dict[str, Any]:
+        return {"absent": "Under differential privacy nothing is asked that was not paid for."}
+
+    map = composition = indices
 
 
 def _among_centers(centers: Floats) -> dict[str, Any]:

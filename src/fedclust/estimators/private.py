@@ -109,13 +109,13 @@ class _Private(Assigning):
         self.cluster_centers_ = box.back(found.centers)
         self.start_centers_ = box.back(found.start)
         self.scaled_centers_ = view.points(self.cluster_centers_)
-        self.objective_ = found.objective
+        self.objective_ = None  # it would cost more
         self.cluster_sizes_ = found.mass
         self.cluster_width_ = found.width
         self.n_clusters_ = len(found.centers)
         self.n_rows_ = found.rows
         self.n_rounds_ = len(found.history)
-        self.history_ = [{"round": r.number, "shift": r.shift, "objective": r.objective} for r in found.history]
+        self.history_ = [{"round": r.number, "shift": r.shift, "objective": None} for r in found.history]
         self.prices_ = list(found.prices)
         self.honest_ = self._spending(fed).honest
         self.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), self.delta)
@@ -187,7 +187,7 @@ class PrivateCMeans(_Private):
 
     Attributes
     ----------
-    cluster_sizes_, n_rows_, cluster_width_, objective_ : as far as noise lets tell.
+    cluster_sizes_, n_rows_, cluster_width_ : as far as noise lets tell.
     epsilon_, reported_epsilon_ : what was spent, as enforced, and by its privacy loss distribution.
     prices_, honest_ : of each question, in rho; how many sites' noise is relied on.
 

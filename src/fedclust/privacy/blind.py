@@ -66,11 +66,12 @@ def group(site: Site, ask: Group) -> Done:
 
 @dataclass(frozen=True)
 class Veiled:
-    """A question that only the sites can read, or one of them if it is its `own`."""
+    """A question that only the sites can read, or one of them if it is its `own`; the lead signed it."""
 
     own: bool
     salt: bytes
     text: bytes
+    signature: bytes
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,10 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     veiled: Veiled = call.message
     common = _kept(vault, "group")
     key = keys.derived(common, "question", call.run, call.step, veiled.salt)
-    to = party if veiled.own else ""
-    inner = wire.decode(
-        Inner, keys.opened(key, veiled.text, _asked(call.run, call.step, call.handler, call.cohort, to))
-    )
+    place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
+    if not vault.signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
+        raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
+    inner = wire.decode(Inner, keys.opened(key, veiled.text, place))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError("a veiled question for something this version does not know")
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
@@ -221,7 +222,9 @@ class Blind:
             def made(step: int) -> Veiled:
                 at[:] = [step]
                 salt, key = self._salted(inner, run, step)
-                return Veiled(bool(to), salt, keys.locked(key, inner, _asked(run, step, carrier.name, cohort, to)))
+                place = _asked(run, step, carrier.name, cohort, to)
+                text = keys.locked(key, inner, place)
+                return Veiled(bool(to), salt, text, self._vault().sign(place + text))
 
             return AtStep(made)
 

@@ -43,7 +43,7 @@ def share(site: Site, ask: Offers) -> Shared:
         return wire.decode(Shared, before)
     own = secrets.token_bytes(32)
     holders = sorted(ask.offers)
-    needs = threshold(len(holders))
+    needs = threshold(len(vault.enrolled))
     parts = zip(
         shamir.split(own, len(holders), needed=needs),
         shamir.split(secret(vault, ask.name, "mask"), len(holders), needed=needs),
@@ -77,7 +77,7 @@ def consent(site: Site, ask: Live) -> Consent:
     cohort, live = _used(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
         raise KeysRefused("a list of parties that is not one of those asked")
-    if len(live) < threshold(len(roster_of(vault, name).offers)):
+    if len(live) < threshold(len(vault.enrolled)):  # of all: of those alone who offered keys, it would count twice
         raise KeysRefused("too few parties answered for the sum to be opened")
     text = keys.framed(*sorted(live))
     if vault.get(f"{name}.live") is None:
@@ -129,10 +129,11 @@ def unmask(site: Site, ask: Unmask) -> Shares:
     return Shares(own, gone)
 
 
-def recoverable(ask: Ask, name: str) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+def recoverable(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
     """A masked sum that parties may leave on the way; also who is in it."""
     asked = ask.among or ()
-    need = max(needed(ask.quorum or ALL, len(asked)), threshold(len(asked)))
+    least = threshold(enrolled)
+    need = max(needed(ask.quorum or ALL, len(asked)), least)
     offers = yield from each(offer, Wanted(name), among=asked, quorum=need)
     known = Offers(name, dict(offers))
     letters = yield from each(share, known, among=tuple(offers), quorum=need)
@@ -144,8 +145,8 @@ def recoverable(ask: Ask, name: str) -> Protocol[tuple[Any, tuple[PartyId, ...]]
         party: Unmask(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
         for party in live
     }
-    shares = yield from each_to(unmask, requests, quorum=threshold(len(offers)))
-    mask = _what_remains(known, cohort, live, shares, cells=masks.cells_of(total))
+    shares = yield from each_to(unmask, requests, quorum=least)
+    mask = _what_remains(known, cohort, live, shares, least, cells=masks.cells_of(total))
     return masks.shifted(total, masks.negative(mask.limbs)), live
 
 
@@ -154,6 +155,7 @@ def _what_remains(
     cohort: Sequence[PartyId],
     live: Sequence[PartyId],
     shares: Mapping[PartyId, Shares],
+    least: int,
     *,
     cells: int,
 ) -> masks.Mask:
@@ -166,9 +168,9 @@ def _what_remains(
             for holder, answer in shares.items()
             if (part := (answer.own if party in live else answer.gone).get(party)) is not None
         }
-        if len(given) < threshold(len(holders)):
-            raise RunFailed(f"too few shares to open the sum: {len(given)} where {threshold(len(holders))} are needed")
-        secret = shamir.joined(dict(list(given.items())[: threshold(len(holders))]), length=32)
+        if len(given) < least:
+            raise RunFailed(f"too few shares to open the sum: {len(given)} where {least} are needed")
+        secret = shamir.joined(dict(list(given.items())[:least]), length=32)
         if party in live:
             mask.add(keys.derived(secret, "own", name))
             continue

@@ -74,7 +74,7 @@ def checked(site: Site, ask: Offers) -> None:
         raise KeysRefused("keys of other parties than those this site was enrolled with")
     if len(ask.offers) < threshold(len(vault.enrolled)):
         raise KeysRefused("keys of too few of the parties this site was enrolled with")
-    shown_keys = [key for offered in ask.offers.values() for key in (offered.mask, offered.letter)]
+    shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.letter)]
     if len(set(shown_keys)) != len(shown_keys):
         raise KeysRefused("a key that two parties offer, or one twice")
     for party, offered in ask.offers.items():
@@ -89,6 +89,11 @@ def checked(site: Site, ask: Offers) -> None:
         vault.put({f"{ask.name}.roster": text})
     if vault.get(f"{ask.name}.roster") != text:
         raise KeysRefused("other keys were accepted before under this name")
+
+
+def _canonical(public: bytes) -> bytes:
+    """A public key without the last bit, which X25519 ignores."""
+    return public[:-1] + bytes([public[-1] & 0x7F]) if public else public
 
 
 def roster_of(vault: Vault, name: str) -> Offers:

@@ -37,7 +37,7 @@ def masked(release: R, call: Call, vault: Vault, party: PartyId) -> R:
         raise KeysRefused("a sum over parties whose keys are not known")
     info = keys.framed("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
     if not lasting(name):
-        if len(cohort) < threshold(len(roster.offers)):
+        if len(cohort) < threshold(len(vault.enrolled)):
             raise KeysRefused("a sum over too few of the parties whose keys are known")
         info = keys.framed("mask", name)
         only_once(vault, name, call)
@@ -77,7 +77,7 @@ class Secure:
             if wanted == ALL:
                 return possible((yield from self._keyed(ask)), ask)
             asked = replace(ask, among=self.parties if ask.among is None else ask.among, quorum=wanted)
-            opened = yield Opening(lambda step: _patiently(asked, step), ask.who.release)
+            opened = yield Opening(lambda step: _patiently(asked, step, len(self.parties)), ask.who.release)
             return possible(opened, ask)
 
         return rewrite(protocol, lower, self._opening)
@@ -129,14 +129,14 @@ class Secure:
         return (yield from steps())
 
 
-def _patiently(ask: Ask, step: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+def _patiently(ask: Ask, step: int, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
     """A sum that parties may leave, begun anew with fresh keys where one left when it was being opened."""
     for tries in range(TRIES - 1):
         try:
-            return (yield from recoverable(ask, f"once-{step + tries}"))
+            return (yield from recoverable(ask, f"once-{step + tries}", enrolled=enrolled))
         except QuorumLost:
             continue
-    return (yield from recoverable(ask, f"once-{step + TRIES - 1}"))
+    return (yield from recoverable(ask, f"once-{step + TRIES - 1}", enrolled=enrolled))
 
 
 def possible(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:

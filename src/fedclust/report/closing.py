@@ -101,12 +101,18 @@ def reproducing(run: Finished) -> Markup:
     return section(
         "again",
         "How to do it again",
-        tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows gives the same bits:"),
+        tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows {_gives(run)}:"),
         tag("pre", tag("code", line), tabindex="0"),
         tag("dl", listed, class_="facts"),
         tag("h3", "The study"),
         tag("pre", tag("code", run.study), tabindex="0"),
     )
+
+
+def _gives(run: Finished) -> str:
+    if run.analysis.get("privacy"):
+        return "gives other noise, and costs the sites' budgets once more"
+    return "gives the same bits"
 
 
 def _moment(stamp: str) -> str:

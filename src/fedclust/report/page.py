@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from fedclust.report import closing, sections
+from fedclust.report import closing, private, sections
 from fedclust.report.markup import Markup, Node, tag
 from fedclust.report.reading import Finished
 
@@ -16,6 +16,7 @@ CONTENTS = {
     "quality": "Clarity",
     "sites": "Sites",
     "course": "Convergence",
+    "privacy": "Privacy",
     "leaving": "What left",
     "notes": "Notes",
     "again": "Again",
@@ -43,6 +44,8 @@ def page(run: Finished) -> str:
 def _content(run: Finished) -> Node:
     noted = len(run.analysis["notes"])
     names = {**CONTENTS, "notes": f"Notes ({noted})" if noted else "Notes"}
+    if not run.analysis.get("privacy"):
+        del names["privacy"]
     links = [tag("li", tag("a", name, href=f"#{place}")) for place, name in names.items()]
     parts = (
         sections.choice,
@@ -50,6 +53,7 @@ def _content(run: Finished) -> Node:
         sections.quality,
         sections.sites,
         sections.course,
+        private.promised,
         closing.leaving,
         closing.notes,
         closing.reproducing,

@@ -1,8 +1,8 @@
 """A steward's signed yes to one study at one site: to its text, under this policy, with these sites, until a day.
 
 An approval binds the study by its digest, which is part of the run's name and so of every call; the policy; the keys of
-the sites that take part; the version; an expiry date; and for each question how often it may be answered in a run. A
-coordinator that says another study's digest gets no further than the questions and counts that were approved.
+the sites that take part; the version; an expiry date; and for each question how often it may be answered in all runs of
+the study. A coordinator that says another study's digest gets no further than what was approved.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from typing import Any
 
 from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
+from fedclust.core.protocol import HANDLERS
 from fedclust.privacy.keys import Identity, signed_by
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
-FORMAT, VERSION = "fedclust-approval", 1
-ABOUT = b"fedclust approval 1\n"
+FORMAT, VERSION = "fedclust-approval", 2
+ABOUT = b"fedclust approval 2\n"
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Terms:
     """What a steward agrees to."""
 
     name: str
+    site: str
     study: str  # a digest of its text
     policy: str  # a digest of its rules
     sites: str  # a digest of names and keys
@@ -48,6 +50,7 @@ class Approval:
     """Terms that were signed, and what is true at this site, to hold them against; `today` tells the date."""
 
     terms: Terms
+    site: str
     policy: str
     sites: str
     fedclust: str
@@ -59,11 +62,17 @@ class Approval:
         return (
             digest_in(call.run) == terms.study
             and policy.digest == terms.policy
-            and (self.sites, self.fedclust) == (terms.sites, terms.fedclust)
+            and (self.site, self.sites, self.fedclust) == (terms.site, terms.sites, terms.fedclust)
             and self.today() <= date.fromisoformat(terms.expires)
             and tally.by_handler[call.handler] < terms.most.get(call.handler, 0)
-            and (call.want != "total" or STRENGTH[mode(call)] >= STRENGTH[terms.aggregation])
+            and self._strong_enough(call)
         )
+
+    def _strong_enough(self, call: Call) -> bool:
+        """Sums travel under what was agreed to; where that is a veil, everything but keys does."""
+        if self.terms.aggregation == "blind" and not call.veiled:
+            return {d.kind for d in HANDLERS[call.handler].release.schema().values()} <= {"keys"}
+        return call.want != "total" or STRENGTH[mode(call)] >= STRENGTH[self.terms.aggregation]
 
 
 def digest_of(study: str) -> str:

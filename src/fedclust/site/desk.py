@@ -53,10 +53,13 @@ class Desk:
         durable: bool = True,
         vaults: Callable[[], Vaults] | None = None,
         approval: Approval | None = None,
+        split: str | None = None,
     ) -> None:
         self.holding = holding
         till = Till(policy, folder, durable=durable)
-        self.gate = Gate(holding.party, policy, Ledger(folder, durable=durable), vaults, approval, till=till)
+        self.gate = Gate(
+            holding.party, policy, Ledger(folder, durable=durable), vaults, approval, till=till, split=split
+        )
         self.seed = seed
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes

@@ -85,10 +85,10 @@ RULES = {
     "weights": YES,
     "rounding": COUNT,
     "max_calls": COUNT,
-    "max_ids": Key("a number of at least 0; 0 is no rule", _number),
-    "max_alignments": COUNT,
     "epsilon": Key("a number of at least 0; 0 is no rule", _number),
     "delta": Key("a number from 0 to 1; 0 is 1e-6", lambda value: _number(value) and value < 1),
+    "max_ids": Key("a number of at least 0; 0 is no rule", _number),
+    "max_alignments": COUNT,
     "handlers": QUESTIONS,
     "withheld": QUESTIONS,
 }
@@ -129,6 +129,7 @@ class SiteFile:
         seed: int = 0,
         id: str | None = None,  # noqa: A002 the study's word
         sort: bool = False,
+        split: str | None = None,
     ) -> Desk:
         """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
 
@@ -145,6 +146,7 @@ class SiteFile:
             folder=self.state,
             vaults=self._vaults(),
             approval=self.approved(),
+            split=split,
         )
 
     def approved(self) -> Approval | None:
@@ -153,6 +155,7 @@ class SiteFile:
             return None
         return Approval(
             read(self.approval, public_key(self.steward)),
+            self.name,
             self.policy.digest,
             roster_digest(self.roster),
             version("fedclust"),
@@ -193,7 +196,9 @@ def read_site(path: str | Path) -> SiteFile:
     if ("approval" in top) != ("steward" in top):
         raise StudyError(f"{path} names one of approval and steward; a signed approval needs both")
     if top["policy"].get("epsilon") and "state" not in top:
-        raise StudyError(f"{path} has a privacy budget and no state; without a folder, what was spent would be forgotten")
+        raise StudyError(
+            f"{path} has a privacy budget and no state; without a folder, what was spent would be forgotten"
+        )
     folder = path.parent
     places = {
         key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top

@@ -36,6 +36,7 @@ class Gate:
         approval: Approval | None = None,
         *,
         till: Till | None = None,
+        split: str | None = None,
     ) -> None:
         self.party = party
         self.policy = policy
@@ -43,6 +44,7 @@ class Gate:
         self.vaults = vaults
         self.approval = approval
         self.till = till or Till(policy)
+        self.split = split
         self.rules = guards.ALWAYS if policy.lax else guards.ENTRY
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
@@ -74,7 +76,7 @@ class Gate:
 
     def _question(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.Question:
         everyone = None if self.policy.lax or self.vaults is None else frozenset(self.vaults().roster)
-        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run), everyone)
+        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run), everyone, self.split)
 
     def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
         return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedclust.core.envelope import Call
 from fedclust.core.private import Noisy, Price, honest
-from fedclust.core.protocol import Handler
+from fedclust.core.protocol import Handler, counted
 from fedclust.core.release import HIDDEN, Release, numbers_in
 from fedclust.core.site import Site
 from fedclust.core.types import Floats, Ints
@@ -34,6 +34,7 @@ class Question:
     rows: int
     tally: Tally
     everyone: frozenset[str] | None = None  # whom this site was enrolled with
+    split: str | None = None  # how the study's table lies at the sites, where this site knows
 
     @property
     def under_noise(self) -> bool:
@@ -61,6 +62,11 @@ def allowed(q: Question) -> str | None:
     return None if q.policy.allows(q.handler.name) else "handler-not-allowed"
 
 
+def of_the_split(q: Question) -> str | None:
+    """Sites of a column split are each sent a slice of their own: where all hold all columns, that singles one out."""
+    return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("vertical") else None
+
+
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
     if q.under_noise:
@@ -83,7 +89,8 @@ def still_in(q: Question) -> str | None:
 
 def enough_parties(q: Question) -> str | None:
     """Of a sum of two, each knows the other's part."""
-    few = q.call.want == "total" and len(set(q.call.cohort)) < q.policy.min_parties
+    known = set(q.call.cohort) if q.everyone is None else q.everyone & set(q.call.cohort)
+    few = q.call.want == "total" and len(known) < q.policy.min_parties
     return "too-few-parties" if few else None
 
 
@@ -91,7 +98,7 @@ def strong_enough(q: Question) -> str | None:
     """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled."""
     if q.policy.aggregation == "blind" and not q.call.veiled:
         kinds = {d.kind for d in q.handler.release.schema().values()}
-        silent = kinds <= {"facts", "keys"} and q.call.want != "total"
+        silent = kinds <= {"keys"} and q.call.want != "total"
         return None if silent else "aggregation-too-weak"
     if q.call.want != "total":
         return None
@@ -146,11 +153,18 @@ def whole(q: Question) -> str | None:
 
 
 def cohorts_apart(q: Question) -> str | None:
-    """Sums of one run over sets of sites that differ by one or two nearly are those sites' sums."""
+    """Sums of one study over sets of sites that differ by one or two nearly are those sites' sums.
+
+    Each set must hold the next, too: then all that sums and their differences give is sums over the layers between
+    them, while sets that overlap crosswise can be solved for single sites, however far apart any two are.
+    """
     asked = summed_over(q.call)
     if asked is None or not q.policy.cohort_gap:
         return None
-    close = any(0 < len(asked ^ other) < q.policy.cohort_gap for other in q.tally.cohorts)
+    close = any(
+        0 < len(asked ^ other) < q.policy.cohort_gap or not (asked <= other or other <= asked)
+        for other in q.tally.cohorts
+    )
     return "cohort-too-close" if close else None
 
 
@@ -192,7 +206,7 @@ def cells(a: Answer) -> str | None:
     if not policy.heavy:
         return None
     mass = _cells(a.release)
-    if not ((mass > 0) & (mass < policy.heavy)).any():
+    if mass.size and not ((mass > 0) & (mass < policy.heavy)).any():
         return None  # the sum of weights is at most the effective size, for no weight exceeds one
     found = _behind(a, mass)
     some = found[0] > 0
@@ -220,7 +234,7 @@ def _behind(a: Answer, mass: Floats) -> Floats:
     """Sum, sum of squares and largest of the weights in each cell."""
     if a.question.handler.behind is not None:
         return a.question.handler.behind(a.site, a.question.call.message)
-    return np.stack([mass, mass, np.minimum(mass, 1.0)])
+    return counted(mass)
 
 
 def hide_small(counts: Ints, floor: int) -> Ints:
@@ -252,6 +266,7 @@ ALWAYS: tuple[Guard, ...] = (allowed, sums_only, enough_noise)  # what a site wi
 ENTRY: tuple[Guard, ...] = (
     still_in,
     allowed,
+    of_the_split,
     enough_rows,
     sums_only,
     enough_parties,

@@ -13,6 +13,14 @@ from fedclust.core.errors import StudyError
 
 Aggregation = Literal["plain", "secure", "blind"]
 STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
+WITHHELD = frozenset(
+    {
+        "vertical.reveal",  # slices of centres
+        "fcac.nodes",  # nodes that are rows
+        "agreement.remember",  # classes of rows as a coordinator sees fit: one row alone in its class is singled out
+        "agreement.count",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,7 @@ class Policy:
     max_ids: float = 0.0  # that another site may bring to an alignment, for each row here
     max_alignments: int = 0  # in a study
     handlers: frozenset[str] | None = None
-    withheld: frozenset[str] = frozenset({"vertical.reveal", "fcac.nodes"})  # slices of centres; nodes that are rows
+    withheld: frozenset[str] = WITHHELD
 
     def allows(self, handler: str) -> bool:
         """Whether a question may be asked at all."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
-from fedclust.estimators import METHODS, FederatedEstimator
+from fedclust.estimators import METHODS, PRIVATE, FederatedEstimator
 from fedclust.federation import Federation
 from fedclust.preprocessing.align import Alignment
 from fedclust.preprocessing.schema import Column, encoded_names
@@ -75,6 +75,7 @@ class Study:
     aggregation: Aggregation = Aggregation()
     align: Alignment | None = None
     seed: int = 0
+    noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
 
     def federation(self, run: str | Path | None = None) -> Federation:
         """The study's sites, opened in this process."""
@@ -101,6 +102,8 @@ class Study:
 
     def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
         """The study's method, ready to fit; `columns` are the sites' where the study names none."""
+        if self.noise:
+            return self._private(columns)
         kind = METHODS[self.cluster.method]
         gaps = {} if self.missing == "refuse" else {"missing": self.missing}
         if gaps and "missing" not in kind().get_params():
@@ -111,6 +114,15 @@ class Study:
         ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
         ready.set_params(n_clusters=self.cluster.most)
         return ready
+
+    def _private(self, columns: Sequence[str] | None) -> FederatedEstimator:
+        kind = PRIVATE[self.cluster.method]
+        if self.missing == "partial":
+            raise StudyError("under differential privacy rows with gaps are left out; set missing to 'drop'")
+        for name in self.noise:
+            if name not in kind().get_params():
+                raise StudyError(f"method '{self.cluster.method}' takes no {name}; leave it out of [privacy]")
+        return kind(scale=self.scale, bounds=self._bounds(columns), **self.noise, **self.cluster.options)
 
     def _bounds(self, columns: Sequence[str] | None) -> list[tuple[float, float]] | tuple[float, float] | None:
         if not isinstance(self.bounds, Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 
 from fedclust.aggregation import Aggregation
 from fedclust.core.errors import StudyError
-from fedclust.estimators import METHODS
+from fedclust.estimators import METHODS, PRIVATE
 from fedclust.preprocessing.align import Alignment
 from fedclust.study import toml
 from fedclust.study.columns import declared
@@ -44,7 +44,8 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     return Study(
         name=top["name"],
         text=text,
-        cluster=_cluster(top["cluster"], top.get("seed", 0)),
+        cluster=_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy),
+        noise=_noise(privacy),
         sites=tuple(_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
         columns=None if schema is None else tuple(schema),
         schema=schema or {},
@@ -61,6 +62,14 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     )
 
 
+def _noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What differential privacy is asked for, by the estimators' own names; nothing where none is."""
+    given = {name: privacy[name] for name in ("epsilon", "delta", "variant") if name in privacy}
+    if given and "epsilon" not in given:
+        raise StudyError(f"[privacy] gives {next(iter(given))} and no epsilon; add a line such as epsilon = 1.0")
+    return given
+
+
 def _align(top: Mapping[str, Any]) -> Alignment | None:
     if "align" not in top:
         return None
@@ -68,9 +77,11 @@ def _align(top: Mapping[str, Any]) -> Alignment | None:
     return Alignment(table.get("method", "psi"), table.get("duplicates", "refuse"))
 
 
-def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
+def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> Cluster:
     checked(table, CLUSTER, "[cluster]")
     finds = _finds(table)
+    if private:
+        return _private_cluster(table, seed)
     taken = METHODS[table["method"]]().get_params()
     options: dict[str, Any] = {"random_state": seed}
     for name, value in table.items():
@@ -88,6 +99,22 @@ def _cluster(table: Mapping[str, Any], seed: int) -> Cluster:
             f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
         )
     return Cluster(table["method"], None if choice else table.get("k"), options, choice)
+
+
+def _private_cluster(table: Mapping[str, Any], seed: int) -> Cluster:
+    """Under differential privacy k is chosen from the noisy counts of the run itself: no more is asked for."""
+    if table["method"] not in PRIVATE:
+        raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(PRIVATE)}")
+    taken, ends = PRIVATE[table["method"]]().get_params(), k_range(table["k"])
+    options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
+    if table["k"] == "auto":
+        raise StudyError("k in [cluster] is 'auto', which asks the sites; with epsilon give a range such as '2..8'")
+    for name, value in table.items():
+        if name not in {"method", "k", "seed"}:
+            if name not in taken:
+                raise StudyError(f"{name} in [cluster] does not go with epsilon in [privacy]; leave one of them out")
+            options[name] = value
+    return Cluster(table["method"], None if ends else table["k"], options)
 
 
 def _finds(table: Mapping[str, Any]) -> bool:
