@@ -152,8 +152,11 @@ class Farm:
 
     def forward(self, weights: Any, x: Any) -> list[Any]:
         """What each layer gives, the rows themselves first."""
+        return self.through(self.parts(weights), x)
+
+    def through(self, parts: Sequence[tuple[Any, Any]], x: Any) -> list[Any]:
+        """The same from `parts` of the weights."""
         found = [x]
-        parts = self.parts(weights)
         for number, (matrix, bias) in enumerate(parts, start=1):
             z = self.torch.baddbmm(bias, found[-1], matrix)
             found.append(z.sigmoid_() if number == len(parts) else z.relu_())
@@ -178,18 +181,20 @@ def looped(
     members: Sequence[Ints],
     streams: Sequence[np.random.Generator],
     how: Schedule,
+    device: str = "cpu",
 ) -> Weights:
     """What `Farm.train` does, one model after the other by torch's own layers and optimiser: the yardstick for it."""
-    torch, X = torch_(), np.ascontiguousarray(rows, np.float32)
+    torch = torch_()
+    X = torch.tensor(np.ascontiguousarray(rows, np.float32), device=device)
     found = np.array(weights, np.float32)
     for own, stream, place in zip(members, streams, found, strict=True):
-        net, parts = _network(torch, sizes, place)
+        net, parts = _network(torch, sizes, place, device)
         adam = torch.optim.Adam(net.parameters(), lr=how.rate)
         best, since = math.inf, 0
         for _ in range(how.epochs if len(own) else 0):
             order, loss = own[stream.permutation(len(own))], 0.0
             for at in range(0, len(own), how.batch):
-                x = torch.from_numpy(X[order[at : at + how.batch]])
+                x = X[torch.as_tensor(order[at : at + how.batch], device=device)]
                 adam.zero_grad()
                 error = torch.nn.functional.mse_loss(net(x), x)
                 error.backward()
@@ -198,15 +203,15 @@ def looped(
             best, since = (loss, 0) if loss < best else (best, since + 1)
             if how.patience is not None and since >= how.patience:
                 break
-        place[:] = np.concatenate([part.detach().numpy().T.ravel() for part in parts])
+        place[:] = np.concatenate([part.detach().cpu().numpy().T.ravel() for part in parts])
     return found
 
 
-def _network(torch: Any, sizes: Sequence[int], weights: Weights) -> tuple[Any, list[Any]]:
+def _network(torch: Any, sizes: Sequence[int], weights: Weights, device: str) -> tuple[Any, list[Any]]:
     """One model of torch's own making, and its matrices and biases in the order of our weights."""
     modules, parts, at = [], [], 0
     for a, b in pairwise(sizes):
-        layer = torch.nn.Linear(a, b)
+        layer = torch.nn.Linear(a, b, device=device)
         with torch.no_grad():
             layer.weight.copy_(torch.from_numpy(weights[at : at + a * b].reshape(a, b).T.copy()))
             layer.bias.copy_(torch.from_numpy(weights[at + a * b : at + (a + 1) * b].copy()))
@@ -227,7 +232,10 @@ class _Pen:
         self.weights = weights.clone()
         self.slopes = farm.torch.zeros_like(self.weights)
         self.means, self.squares = farm.torch.zeros_like(self.weights), farm.torch.zeros_like(self.weights)
-        self.steps = [farm.torch.zeros((), device=farm.device) for _ in members]
+        self.steps = np.zeros(len(members), np.int64)
+        most = how.epochs * -(-max(len(own) for own in members) // how.batch)
+        self.ticks = farm.torch.arange(most + 1, dtype=farm.torch.float32, device=farm.device)
+        self.views: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def run(self) -> tuple[Any, Floats]:
         """Epoch after epoch; a model whose loss stalls is done, and makes room."""
@@ -254,10 +262,11 @@ class _Pen:
         keep = self.farm.torch.as_tensor(going, device=self.farm.device)
         self.weights, self.means, self.squares = self.weights[keep], self.means[keep], self.squares[keep]
         self.slopes = self.slopes[: len(self.weights)]
+        self.views.clear()
         where = np.flatnonzero(going)
         self.members = [self.members[i] for i in where]
         self.streams = [self.streams[i] for i in where]
-        self.steps = [self.steps[i] for i in where]
+        self.steps = self.steps[going]
 
     def _epoch(self) -> Floats:
         """One pass of every model over its rows; the mean loss of each on the way."""
@@ -301,13 +310,13 @@ class _Pen:
 
     def _step(self, some: slice, x: Any, real: Any, scale: Any) -> Any:
         """One batch of each model at work: errors back through the layers, then Adam; summed losses of the rows."""
-        torch, weights = self.farm.torch, self.weights[some]
-        found = self.farm.forward(weights, x)
+        torch = self.farm.torch
+        parts, slopes = self._views(some)
+        found = self.farm.through(parts, x)
         out = found[-1]
         off = out - x if real is None else (out - x).mul_(real)
         loss = (off * off).sum(dim=(1, 2)).div_(self.farm.sizes[0])
         delta = torch.ops.aten.sigmoid_backward(off.mul_(scale), out)
-        parts, slopes = self.farm.parts(weights), self.farm.parts(self.slopes[some])
         for number in range(len(parts) - 1, -1, -1):
             torch.bmm(found[number].transpose(1, 2), delta, out=slopes[number][0])
             torch.sum(delta, dim=1, keepdim=True, out=slopes[number][1])
@@ -317,24 +326,33 @@ class _Pen:
         self._adam(some)
         return loss
 
-    def _adam(self, some: slice) -> None:
-        """Adam, one pass over weights, slopes and moments; each model counts its own steps."""
-        from torch.optim.adam import adam  # noqa: PLC0415 as above
+    def _views(self, some: slice) -> tuple[Any, Any]:
+        """The layers of some models' weights and of their slopes; made once, since making them takes time too."""
+        place = (some.start, some.stop)
+        if place not in self.views:
+            self.views[place] = (self.farm.parts(self.weights[some]), self.farm.parts(self.slopes[some]))
+        return self.views[place]
 
-        adam(
-            list(self.weights[some].unbind()),
-            list(self.slopes[some].unbind()),
-            list(self.means[some].unbind()),
-            list(self.squares[some].unbind()),
+    def _adam(self, some: slice) -> None:
+        """Adam in one pass over weights, slopes and moments; neighbours that made as many steps are one tensor."""
+        self.steps[some] += 1
+        runs, start = [], some.start
+        while start < some.stop:
+            stop = start + int((self.steps[start : some.stop] == self.steps[start]).argmin() or some.stop - start)
+            runs.append(slice(start, stop))
+            start = stop
+        self.farm.torch.ops.aten._fused_adam_(  # what torch's own Adam calls, without its wrappings
+            [self.weights[run] for run in runs],
+            [self.slopes[run] for run in runs],
+            [self.means[run] for run in runs],
+            [self.squares[run] for run in runs],
             [],
-            self.steps[some],
-            foreach=False,
-            fused=True,
-            amsgrad=False,
+            [self.ticks[self.steps[run.start]] for run in runs],
+            lr=self.how.rate,
             beta1=0.9,
             beta2=0.999,
-            lr=self.how.rate,
             weight_decay=0.0,
             eps=1e-8,
+            amsgrad=False,
             maximize=False,
         )

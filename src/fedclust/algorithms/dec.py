@@ -12,7 +12,8 @@ tiny weights and its rates need its very many steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -103,9 +104,26 @@ def fit(
     device: str = "cpu",
 ) -> Embedding:
     """Cluster rows; the encoder's layers are d-500-500-2000-10 unless said otherwise."""
-    if not 1 <= clusters <= len(rows):
-        raise DataError(f"{len(rows)} rows cannot make {clusters} clusters; ask for 1 to {len(rows)}")
-    return _Fit(rows, seed, how or Schedule(), encoder, device).clusters(clusters)
+    return fits(rows, [clusters], seed=seed, how=how, encoder=encoder, device=device)[clusters]
+
+
+def fits(
+    rows: Array,
+    counts: Iterable[int],
+    *,
+    seed: int = 0,
+    how: Schedule | None = None,
+    encoder: Sequence[int] = ENCODER,
+    device: str = "cpu",
+) -> dict[int, Embedding]:
+    """For each number of clusters what `fit` gives; pretraining knows nothing of clusters, and is done once."""
+    wanted = list(counts)
+    for count in wanted:
+        if not 1 <= count <= len(rows):
+            raise DataError(f"{len(rows)} rows cannot make {count} clusters; ask for 1 to {len(rows)}")
+    one = _Fit(rows, seed, how or Schedule(), encoder, device)
+    one.pretrain()
+    return {count: one.clusters(count) for count in wanted}
 
 
 class _Fit:
@@ -117,6 +135,7 @@ class _Fit:
             raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
         self.device, self.how, self.seed = device, how, seed
         self.rng = np.random.default_rng(seed)
+        self.noise = self.torch.Generator(device).manual_seed(int(self.rng.integers(2**62)))
         square = float((np.asarray(rows, np.float64) ** 2).mean()) if len(rows) else 1.0
         self.scale = float(1.0 / np.sqrt(square)) if square > 0 else 1.0  # so that |x|^2 / d is about 1
         self.X = self.torch.as_tensor(np.asarray(rows, np.float32) * np.float32(self.scale), device=device)
@@ -125,14 +144,15 @@ class _Fit:
         self.up = [self._layer(b, a) for a, b in pairwise(sizes)]
 
     def clusters(self, count: int) -> Embedding:
-        self._pretrain()
-        codes = self._codes()
+        """Clusters from the encoder as it is now, which is put back afterwards."""
         from sklearn.cluster import KMeans  # noqa: PLC0415 slow to import
 
-        start = KMeans(count, n_init=self.how.restarts, random_state=self.seed).fit(codes)
+        kept, stream = [[part.detach().clone() for part in layer] for layer in self.down], copy.deepcopy(self.rng)
+        start = KMeans(count, n_init=self.how.restarts, random_state=self.seed).fit(self._codes())
         centers = self.torch.tensor(start.cluster_centers_, dtype=self.torch.float32, device=self.device)
         labels, steps, settled = self._refine(centers.requires_grad_())
         layers = tuple(part.detach().cpu().numpy() for layer in self.down for part in layer)
+        self.down, self.rng = [[part.requires_grad_() for part in layer] for layer in kept], stream
         return Embedding(layers, self.scale, centers.detach().cpu().numpy(), labels, steps, settled)
 
     def _layer(self, a: int, b: int) -> list[Any]:
@@ -152,7 +172,7 @@ class _Fit:
             yield self.torch.as_tensor(order[at : at + size], device=self.device)
             at += size
 
-    def _pretrain(self) -> None:
+    def pretrain(self) -> None:
         """Each layer learns to repair the output of those below it; then all learn together, without noise."""
         inputs = self.X
         for number, (down, up) in enumerate(zip(self.down, self.up, strict=True)):
@@ -201,9 +221,9 @@ class _Fit:
         optimiser.step()
 
     def _noisy(self, x: Any) -> Any:
-        """Dropout by a mask from the run's own stream."""
-        kept = self.rng.random(tuple(x.shape), np.float32) >= self.how.dropped
-        return x * self.torch.as_tensor(kept, device=self.device) / (1.0 - self.how.dropped)
+        """Dropout, by a stream of its own on the device: most of what is drawn is this."""
+        drawn = self.torch.rand(x.shape, generator=self.noise, device=self.device)
+        return x * (drawn >= self.how.dropped) / (1.0 - self.how.dropped)
 
     def _apply(self, layer: list[Any], x: Any, *, linear: bool) -> Any:
         z = self.torch.addmm(layer[1], x, layer[0])
