@@ -1,0 +1,64 @@
+"""`fedclust reproduce`: the papers' tables and figures, computed again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    again = verbs.add_parser("reproduce", help="compute the papers' tables again", description=act_reproduce.__doc__)
+    again.add_argument("name", metavar="NAME", help="'list', 'all', a paper (paper2) or an experiment (paper2-table1)")
+    again.add_argument("--quick", action="store_true", help="minutes: fewer repeats and sizes, said on the page")
+    again.add_argument("--cached", action="store_true", help="compute nothing; show what is kept, in full where it is")
+    again.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
+    again.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of page, numbers and figures")
+    again.add_argument("--cache", type=Path, help="folder of kept parts (default: in the user's cache)")
+    again.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    again.set_defaults(act=act_reproduce)
+
+
+def act_reproduce(chosen: argparse.Namespace) -> int:
+    """Compute tables and figures of the five papers and set them beside what is printed.
+
+    Parts are kept: what was interrupted goes on where it was, and a second run gives the same numbers.
+    """
+    from fedclust.reproduce import assembling, catalogue, running
+    from fedclust.reproduce.store import Store
+
+    if chosen.name == "list":
+        entries = catalogue.named("all")
+        listed = [
+            {"name": e.name, "place": e.printed.place, "title": e.printed.title, "full": e.full, "quick": e.quick}
+            for e in entries
+        ]
+        print(json.dumps(listed, indent=1) if chosen.json else _told(listed))
+        return 0
+    entries = catalogue.named(chosen.name)
+    store = Store(chosen.cache or _cache())
+    whole, times = running.carried_out(
+        entries, store, quick=chosen.quick, jobs=chosen.jobs, kept_only=chosen.cached, told=sys.stderr
+    )
+    page = running.written(whole, times, chosen.out)
+    if chosen.json:
+        print(json.dumps(whole, indent=1))
+    else:
+        print(assembling.summary(whole))
+        print(f"page, numbers and figures: {page}")
+    return 0
+
+
+def _told(listed: list[dict[str, str]]) -> str:
+    wide = max(len(own["name"]) for own in listed)
+    lines = [
+        f"{own['name']:{wide}}  {own['place']}: {own['title']}; {own['full']}, quick {own['quick']}" for own in listed
+    ]
+    return "\n".join(lines)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedclust" / "reproduce"

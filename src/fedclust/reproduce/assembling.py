@@ -1,0 +1,126 @@
+"""Found beside printed: cells judged, claims listed, our best method set against the best that is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedclust.reproduce.judging import as_good, judged
+from fedclust.reproduce.published import Printed, Table, papers, table
+from fedclust.reproduce.store import plain
+
+RULE = (
+    "A printed number agrees if it lies within two units of its last digit from our mean, or inside the 95% interval "
+    "of our repeats, in which a mean of as many fresh repeats as the paper's falls 19 times out of 20."
+)
+UNEXPLAINED = "not explained yet"
+
+
+def assembled(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """All that was found as one document, the same for the same findings."""
+    done = [_experiment(document, table(document["name"])) for document in documents]
+    whole = {"rule": RULE, "papers": _agreement(done), "where we lose": _losses(done), "experiments": done}
+    return dict(plain(whole))
+
+
+def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
+    cells = [_cell(cell, document["cells"].get(at), printed.repeats) for at, cell in printed.cells.items()]
+    claims = [
+        {"key": key, "text": text, **document["claims"].get(key, {"holds": None, "measured": "not run"})}
+        for key, text in printed.claims.items()
+    ]
+    rest = {key: document[key] for key in ("size", "figures", "more", "notes", "absent")}
+    return {
+        "name": printed.name,
+        "title": printed.title,
+        "place": printed.place,
+        "held because": printed.held,
+        **rest,
+        "cells": cells,
+        "claims": claims,
+        "ours": [_ours(own, printed) for own in document["ours"]],
+    }
+
+
+def _cell(cell: Printed, values: Sequence[float] | None, repeats: int) -> dict[str, Any]:
+    own: dict[str, Any] = {"at": cell.place, "printed": cell.text, "held": cell.held}
+    if cell.mark:
+        own |= {"mark": cell.mark, "reason": cell.reason}
+    if not values:
+        return own
+    found = judged(cell, values, repeats)
+    own |= {"mean": found.mean, "repeats": len(values)}
+    if len(values) > 1:
+        own |= {"low": found.low, "high": found.high}
+    if cell.text is not None:
+        own |= {"difference": found.mean - cell.value, "agrees": found.agrees, "by": found.by}
+        if not found.agrees:
+            own["why"] = cell.reason or cell.explained or UNEXPLAINED
+    return own
+
+
+def _ours(own: Mapping[str, Any], printed: Table) -> dict[str, Any]:
+    """Our value and the best printed one; none of it where all of them are lost."""
+    rivals = [printed.cells[at] for at in own["against"] if printed.cells[at].text is not None]
+    if not rivals:
+        return {**own, "best printed": None, "holds": None}
+    high = rivals[0].better == "high"
+    best = (max if high else min)(rivals, key=lambda cell: cell.value)
+    return {**own, "best printed": best.text, "at": best.place, "mark": best.mark, "holds": as_good(best, own["value"])}
+
+
+def _agreement(done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    found = {}
+    for name, paper in papers().items():
+        own = [entry for entry in done if entry["name"].startswith(f"{name}-")]
+        cells = [cell for entry in own for cell in entry["cells"]]
+        held = [cell for cell in cells if cell["held"]]
+        measured = [cell for cell in held if "agrees" in cell]
+        others = [cell for cell in cells if not cell["held"] and "agrees" in cell]
+        claims = [claim for entry in own for claim in entry["claims"] if claim["holds"] is not None]
+        found[name] = {
+            "title": paper.title,
+            "cells": len(cells),
+            "held": len(held),
+            "measured": len(measured),
+            "agree": sum(cell["agrees"] for cell in measured),
+            "not held, measured": len(others),
+            "not held, agree": sum(cell["agrees"] for cell in others),
+            "claims": len(claims),
+            "claims that hold": sum(claim["holds"] for claim in claims),
+        }
+    return found
+
+
+def _losses(done: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {"experiment": entry["name"], **{key: own[key] for key in ("row", "method", "value", "best printed", "mark")}}
+        for entry in done
+        for own in entry["ours"]
+        if own["holds"] is False
+    ]
+
+
+def summary(whole: Mapping[str, Any]) -> str:
+    """The agreement of each paper, for a terminal."""
+    lines = ["", "agreement on the cells held reproducible (measured of held), and claims told in words:"]
+    for name, own in whole["papers"].items():
+        part = f"{own['agree'] / own['measured']:.1%}" if own["measured"] else "-"
+        lines.append(
+            f"  {name}: {own['agree']} of {own['measured']} agree ({part}), {own['held']} held of {own['cells']} "
+            f"printed; claims {own['claims that hold']} of {own['claims']}"
+        )
+    losses = whole["where we lose"]
+    lines.append(f"where we lose: {len(losses)} rows")
+    lines += [
+        f"  {own['experiment']}, {own['row']}: {own['value']:.4g}, printed {own['best printed']}" for own in losses
+    ]
+    open_ = [
+        f"  {entry['name']}: {cell['at']}"
+        for entry in whole["experiments"]
+        for cell in entry["cells"]
+        if cell["held"] and cell.get("why") == UNEXPLAINED
+    ]
+    if open_:
+        lines += ["disagreements without a reason:", *open_]
+    return "\n".join(lines)

@@ -1,0 +1,69 @@
+"""When a number that we find counts as the printed one.
+
+It does if the printed number lies within two units of its last digit from our mean, or inside the 95% interval of our
+repeats: the one in which a mean of as many fresh repeats as the paper's falls 19 times out of 20,
+
+    mean +- t(n - 1) sd sqrt(1 / n + 1 / n')        n our repeats, n' the paper's, t Student's .975 quantile
+
+which for n' = 1 is the interval of a single run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from fedclust.reproduce.published import Printed
+
+UNITS = 2
+LEVEL = 0.95
+EASE = 1e-9  # of a unit: two units are meant to count, whatever decimals do in binary
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Our mean, the interval of our repeats, and by which half of the rule the printed number agrees, if it does."""
+
+    mean: float
+    low: float
+    high: float
+    by: str  # "digits", "interval" or ""
+
+    @property
+    def agrees(self) -> bool:
+        return bool(self.by)
+
+
+def judged(printed: Printed, values: Sequence[float], repeats: int) -> Judged:
+    """Set our repeats beside a printed number that the paper made of `repeats` runs.
+
+    >>> judged(Printed("", "0.48", ""), [0.46, 0.46], 10).by, judged(Printed("", "0.48", ""), [0.45, 0.45], 10).by
+    ('digits', '')
+    """
+    mean, half = float(np.mean(values)), half_width(values, repeats)
+    if abs(mean - printed.value) <= (UNITS + EASE) * printed.unit:
+        return Judged(mean, mean - half, mean + half, "digits")
+    return Judged(mean, mean - half, mean + half, "interval" if abs(mean - printed.value) <= half else "")
+
+
+def half_width(values: Sequence[float], repeats: int) -> float:
+    """Half the interval; none from a single run, or from runs that do not differ."""
+    n = len(values)
+    if n < 2 or not np.isfinite(values).all():
+        return 0.0
+    t = float(stats.t.ppf(0.5 + LEVEL / 2, n - 1))
+    return t * float(np.std(values, ddof=1)) * math.sqrt(1 / n + 1 / repeats)
+
+
+def as_good(printed: Printed, value: float) -> bool:
+    """Whether a value of ours, in as many digits as are printed, is at least as good.
+
+    >>> as_good(Printed("", "0.53", "high"), 0.5251), as_good(Printed("", "0.53", "low"), 0.5351)
+    (True, False)
+    """
+    ours = round(value, printed.digits)
+    return ours >= printed.value if printed.better == "high" else ours <= printed.value

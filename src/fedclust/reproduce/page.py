@@ -1,0 +1,195 @@
+"""All on one page: where we lose, how far numbers agree, then each table with printed and measured side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from fedclust.report.markup import Markup, Node, table, tag
+from fedclust.report.words import minus, number
+from fedclust.reproduce import drawing
+from fedclust.reproduce.published import place
+from fedclust.reproduce.published import table as printed_table
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+STYLE = """
+td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }
+td.no { background: color-mix(in srgb, #b93a34 20%, var(--card)) }
+td.out, td.unmeasured { color: var(--soft) }
+td small { display: block }
+.flat { columns: 2 24rem }
+.flat figure { break-inside: avoid }
+"""
+
+
+def page(whole: Mapping[str, Any], times: Mapping[str, Any]) -> str:
+    """The page of a run."""
+    style = files("fedclust.report").joinpath("style.css").read_text(encoding="utf-8")
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", "Five papers, computed again (fedclust reproduce)"),
+        Markup('<link rel="icon" href="data:,">'),
+        tag("style", Markup(style + drawing.STYLE + STYLE)),
+    )
+    entries = whole["experiments"]
+    links = [tag("li", tag("a", entry["name"], href=f"#{entry['name']}")) for entry in entries]
+    body = tag(
+        "body",
+        tag("header", tag("p", "fedclust reproduce", class_="kicker"), tag("h1", "Five papers, computed again")),
+        tag("nav", tag("ul", links), aria_label="Contents"),
+        tag(
+            "main",
+            _losses(whole),
+            _agreement(whole),
+            _held(entries),
+            [_experiment(entry, times.get(entry["name"], {})) for entry in entries],
+        ),
+    )
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _losses(whole: Mapping[str, Any]) -> Markup:
+    rows = [
+        [
+            own["experiment"],
+            own["row"],
+            own["method"],
+            number(own["value"]),
+            f"{own['best printed']}{f' ({own_mark})' if (own_mark := own['mark']) else ''}",
+        ]
+        for own in whole["where we lose"]
+    ]
+    told = table(
+        ["table", "row", "our method", "ours", "best printed"], rows, caption="Rows where a printed number is better"
+    )
+    return tag(
+        "section", tag("h2", "Where we lose"), told if rows else tag("p", "In no row that was measured."), id="losses"
+    )
+
+
+def _agreement(whole: Mapping[str, Any]) -> Markup:
+    rows = []
+    for name, own in whole["papers"].items():
+        part = f"{own['agree'] / own['measured']:.1%}" if own["measured"] else "-"
+        rows.append(
+            [
+                f"{name}: {own['title']}",
+                str(own["cells"]),
+                str(own["held"]),
+                str(own["measured"]),
+                f"{own['agree']} ({part})",
+                f"{own['not held, agree']} of {own['not held, measured']}",
+                f"{own['claims that hold']} of {own['claims']}",
+            ]
+        )
+    head = ["paper", "numbers", "held reproducible", "measured", "agree", "of those not held", "claims that hold"]
+    return tag(
+        "section",
+        tag("h2", "Agreement"),
+        tag("p", whole["rule"]),
+        table(head, rows, caption="Printed numbers found again"),
+        id="agreement",
+    )
+
+
+def _held(entries: Sequence[Mapping[str, Any]]) -> Markup:
+    rows = []
+    for entry in entries:
+        held = sum(cell["held"] for cell in entry["cells"])
+        out: dict[tuple[str, str], int] = {}
+        for cell in entry["cells"]:
+            if not cell["held"]:
+                key = cell.get("mark", "lost"), cell.get("reason", "")
+                out[key] = out.get(key, 0) + 1
+        told = "; ".join(f"{count} {mark}: {reason}" for (mark, reason), count in out.items())
+        rows.append([tag("a", entry["name"], href=f"#{entry['name']}"), str(held), entry["held because"], told or "-"])
+    return tag(
+        "section",
+        tag("h2", "What is held reproducible, and why"),
+        table(["table", "cells held", "because", "not held"], rows, caption="Cells by table"),
+        id="held",
+    )
+
+
+def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
+    cells = {cell["at"]: cell for cell in entry["cells"]}
+    size = "in full" if entry["size"] == "full" else "quick: fewer repeats and sizes than the paper"
+    spent = f" {number(times['seconds'], 3)} CPU seconds on {', '.join(times['machines'])}." if times else ""
+    wrong = [cell for cell in entry["cells"] if cell.get("agrees") is False and cell["held"]]
+    return tag(
+        "section",
+        tag("h2", f"{entry['name']}: {entry['title']}"),
+        tag("p", f"{entry['place']}. Run {size}.{spent}", class_="quiet"),
+        [tag("p", f"{name}: {how}", class_="absent") for name, how in entry["absent"].items()],
+        [_block(block, rows, columns, cells) for block, (rows, columns) in printed_table(entry["name"]).blocks.items()],
+        _claims(entry["claims"]),
+        _ours(entry["ours"]),
+        _reasons(wrong),
+        [
+            table(own["head"], [[_shown(cell) for cell in row] for row in own["rows"]], caption=own["caption"])
+            for own in entry["more"]
+        ],
+        tag(
+            "div",
+            [drawing.drawn(own, f"{entry['name']}-{own['name']}") for own in entry["figures"]],
+            class_="flat" if len(entry["figures"]) > 1 else None,
+        ),
+        [tag("p", note, class_="quiet") for note in entry["notes"]],
+        id=entry["name"],
+    )
+
+
+def _shown(value: Any) -> str:
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _block(name: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[str, Any]) -> Markup:
+    lines = [[row, *(_cell(cells.get(place(name, row, column))) for column in columns)] for row in rows]
+    return table(["", *columns], lines, caption=f"{name}: printed, measured, difference")
+
+
+def _cell(cell: Mapping[str, Any] | None) -> Node:
+    if cell is None:
+        return ""
+    printed = cell["printed"] or "lost"
+    if "mean" not in cell:
+        return tag("td", printed, tag("small", cell.get("mark", "not measured")), class_="unmeasured")
+    told = number(cell["mean"])
+    if cell["printed"] is not None:
+        apart = f"{cell['difference']:+.2g}"
+        told += f" ({minus(apart)})"
+    way = "out" if not cell["held"] else "yes" if cell["agrees"] else "no"
+    return tag("td", printed, tag("small", told), class_=way)
+
+
+def _claims(claims: Sequence[Mapping[str, Any]]) -> Node:
+    if not claims:
+        return None
+    words = {True: "holds", False: "does not hold", None: "not run"}
+    rows = [[claim["text"], words[claim["holds"]], claim["measured"]] for claim in claims]
+    return table(["claim", "", "measured"], rows, caption="Told in words")
+
+
+def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
+    if not ours:
+        return None
+    words = {True: "yes", False: "no", None: "nothing to compare with"}
+    rows = [
+        [own["row"], own["method"], number(own["value"]), own["best printed"] or "lost", words[own["holds"]]]
+        for own in ours
+    ]
+    return table(
+        ["row", "our method", "ours", "best printed", "at least as good"], rows, caption="Our best method beside it"
+    )
+
+
+def _reasons(wrong: Sequence[Mapping[str, Any]]) -> Node:
+    if not wrong:
+        return None
+    rows = [[cell["at"], cell["printed"], number(cell["mean"]), cell["why"]] for cell in wrong]
+    return table(["cell", "printed", "measured", "reason"], rows, caption="Where the numbers disagree")

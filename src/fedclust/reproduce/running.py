@@ -1,0 +1,63 @@
+"""A run of experiments from start to page: results, times apart from them, figures as files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from fedclust.reproduce import drawing
+from fedclust.reproduce.assembling import assembled
+from fedclust.reproduce.bench import Bench
+from fedclust.reproduce.catalogue import Entry
+from fedclust.reproduce.page import page
+from fedclust.reproduce.store import NotKept, Store
+
+
+def carried_out(
+    entries: Sequence[Entry], store: Store, *, quick: bool, jobs: int = 1, kept_only: bool = False, told: TextIO
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What was found by each experiment, assembled, and how long it took.
+
+    With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
+    left out.
+    """
+    documents, times = [], {}
+    for number, entry in enumerate(entries, 1):
+        sizes = [False, True] if kept_only else [quick]
+        for size in sizes:
+            bench = Bench(store, quick=size, jobs=jobs, compute=not kept_only, told=told)
+            try:
+                documents.append(entry.run(bench).document())
+            except NotKept:
+                continue
+            times[entry.name] = {
+                "size": bench.size,
+                "seconds": round(bench.seconds, 1),
+                "machines": sorted(bench.machines),
+            }
+            print(
+                f"{number} of {len(entries)}: {entry.name} ({bench.size}), {bench.seconds:.0f} CPU s, "
+                f"{bench.fresh} parts computed now",
+                file=told,
+                flush=True,
+            )
+            break
+    return assembled(documents), times
+
+
+def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:
+    """Page, numbers, times and figures in a folder; returns the page."""
+    figures = folder / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
+    (folder / "times.json").write_text(json.dumps(times, indent=1) + "\n", "utf-8")
+    for entry in whole["experiments"]:
+        for own in entry["figures"]:
+            name = f"{entry['name']}-{own['name']}"
+            markup = drawing.drawn(own, name)
+            if "<svg" in markup:
+                (figures / f"{name}.svg").write_text(drawing.alone(markup), "utf-8")
+    (folder / "index.html").write_text(page(whole, times), "utf-8")
+    return folder / "index.html"

@@ -1,0 +1,159 @@
+"""Results by what went into them: the same inputs, code and data are computed once, and an interrupted run goes on.
+
+A part is a function of named values that returns numbers, texts and lists. Its key is a digest of its name, its inputs,
+the source of its module and of the algorithms it rests on, and the rows of the data sets it reads. Kernels and
+estimators do not count: tests hold them to the same bits.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import json
+import math
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedclust
+from fedclust.core.errors import FedclustError
+from fedclust.datasets.loading import Dataset, load
+
+PACKAGE = Path(fedclust.__file__).parent
+DIGITS = 12  # of a number that is kept
+Compute = Callable[..., Any]
+
+
+class NotKept(FedclustError):
+    """A part was asked for that is not in the store."""
+
+
+def part(*rests_on: str, sets: tuple[str, ...] = ()) -> Callable[[Compute], Compute]:
+    """Mark a function as a part: the files of the package it rests on, and inputs that name data sets."""
+
+    def marked(function: Compute) -> Compute:
+        function.rests_on, function.sets = rests_on, sets  # type: ignore[attr-defined]
+        return function
+
+    return marked
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A result, the CPU seconds it took (of all threads; the clock would tell how busy the machine was), and where."""
+
+    value: Any
+    seconds: float
+    machine: str
+
+
+class Store:
+    """A folder of results."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self, function: Compute, inputs: Mapping[str, Any]) -> Kept | None:
+        path = self._path(function, inputs)
+        if not path.is_file():
+            return None
+        try:
+            kept = json.loads(path.read_text("utf-8"))
+            return Kept(kept["value"], kept["seconds"], kept["machine"])
+        except (ValueError, KeyError):
+            return None  # cut short; it is computed again
+
+    def compute(self, function: Compute, inputs: Mapping[str, Any]) -> Kept:
+        """Compute a part and keep it."""
+        begin = time.process_time()
+        value = plain(function(**inputs))
+        kept = Kept(value, round(time.process_time() - begin, 3), machine())
+        path = self._path(function, inputs)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = {"of": function.__name__, "inputs": dict(inputs), **kept.__dict__}
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(document, file)
+        Path(name).replace(path)
+        return kept
+
+    def _path(self, function: Compute, inputs: Mapping[str, Any]) -> Path:
+        key = key_of(function, inputs)
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def key_of(function: Compute, inputs: Mapping[str, Any]) -> str:
+    """The digest of all that a part's result depends on."""
+    sets = getattr(function, "sets", ())
+    named = [inputs[name] for name in sets if name in inputs]
+    facts = {
+        "of": f"{function.__module__}.{function.__qualname__}",
+        "inputs": dict(sorted(inputs.items())),
+        "code": _code(function.__module__, getattr(function, "rests_on", ())),
+        "data": {name: digest(name) for name in named},
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _code(module: str, rests_on: tuple[str, ...]) -> str:
+    """A digest of sources: the module of a part, and the files that it rests on; comments and layout do not count."""
+    own = inspect.getsourcefile(importlib.import_module(module))
+    sources = [Path(own)] if own else []
+    sources += [path for pattern in rests_on for path in sorted(PACKAGE.glob(pattern))]
+    whole = hashlib.sha256()
+    for source in sources:
+        whole.update(ast.dump(ast.parse(source.read_bytes())).encode())
+    return whole.hexdigest()
+
+
+@cache
+def loaded(name: str) -> Dataset:
+    """A data set as it is stored; few at a time are in use."""
+    return load(name, dtype=None)
+
+
+@cache
+def digest(name: str) -> str:
+    """A digest of a data set's rows and classes."""
+    data = loaded(name)
+    whole = hashlib.sha256()
+    for own in (data.X, data.y):
+        if own is not None:
+            kept = np.ascontiguousarray(own)
+            whole.update(f"{kept.dtype.str}{kept.shape}".encode())
+            whole.update(kept.tobytes())
+    return whole.hexdigest()
+
+
+def machine() -> str:
+    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+
+
+def plain(value: Any) -> Any:
+    """Numbers with so many digits, lists and dicts of them; what JSON has no word for becomes None or text.
+
+    >>> plain({"a": np.float64(1 / 3), "b": (np.int64(2), float("inf"))})
+    {'a': 0.333333333333, 'b': [2, 'inf']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(own) for key, own in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [plain(own) for own in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else str(float(value))
+    return value

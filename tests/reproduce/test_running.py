@@ -1,0 +1,123 @@
+"""Runs: parts are kept by content, an interrupted run goes on, a second run gives the same bytes."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+
+from fedclust.cli.main import main
+from fedclust.reproduce import catalogue, running, store
+from fedclust.reproduce.bench import Bench
+from fedclust.reproduce.store import NotKept, Store, key_of, part
+
+CALLS = []
+
+
+@part("algorithms/model.py")
+def drawn(seed, size=3):
+    CALLS.append(seed)
+    if seed == 99:
+        raise KeyboardInterrupt
+    return {"values": np.random.default_rng(seed).random(size)}
+
+
+@pytest.fixture(autouse=True)
+def _no_calls():
+    CALLS.clear()
+
+
+def bench(folder, **how):
+    return Bench(Store(folder), quick=True, told=io.StringIO(), **how)
+
+
+def test_a_part_is_computed_once(tmp_path):
+    first = bench(tmp_path).all(drawn, [{"seed": 0}, {"seed": 1}])
+    again = bench(tmp_path)
+    assert again.all(drawn, [{"seed": 1}, {"seed": 0}]) == first[::-1]
+    assert again.fresh == 0
+    assert CALLS == [0, 1]
+
+
+def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        bench(tmp_path).all(drawn, [{"seed": 0}, {"seed": 99}, {"seed": 2}])
+    later = bench(tmp_path)
+    later.all(drawn, [{"seed": 0}, {"seed": 2}])
+    assert later.fresh == 1
+    assert CALLS == [0, 99, 2]
+
+
+def test_a_part_cut_short_while_written_is_computed_again(tmp_path):
+    bench(tmp_path).one(drawn, seed=0)
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text(path.read_text()[:20])
+    assert bench(tmp_path).one(drawn, seed=0) == bench(tmp_path).one(drawn, seed=0)
+    assert CALLS == [0, 0]
+
+
+def test_other_inputs_other_code_and_other_rows_are_another_part(monkeypatch):
+    key = key_of(drawn, {"seed": 0})
+    assert key_of(drawn, {"seed": 1}) != key
+    assert key_of(part("algorithms/start.py")(lambda seed: seed), {"seed": 0}) != key
+    on_data = part(sets=("data",))(lambda data: data)
+    monkeypatch.setattr(store, "digest", lambda name: f"rows of {name}")
+    before = key_of(on_data, {"data": "a"})
+    monkeypatch.setattr(store, "digest", lambda name: f"other rows of {name}")
+    assert key_of(on_data, {"data": "a"}) != before
+
+
+def test_nothing_is_computed_where_only_kept_parts_are_wanted(tmp_path):
+    bench(tmp_path).one(drawn, seed=0)
+    only = bench(tmp_path, compute=False)
+    assert only.one(drawn, seed=0)
+    with pytest.raises(NotKept, match="1 of 2 parts"):
+        only.all(drawn, [{"seed": 0}, {"seed": 5}])
+
+
+def small(run):
+    """Paper 1's Fig. 1 as an experiment on drawn numbers, so that no data is needed."""
+
+    def experiment(a_bench):
+        found = a_bench.found("paper1-table1")
+        for seed, share in enumerate(("0.25", "0.50", "0.75", "1.00")):
+            found.cell("displacement", "xclara", share, a_bench.one(drawn, seed=run + seed, size=40)["values"])
+        found.best("xclara", "ours", [0.9929], ["ARI with the classes | xclara | 1.00"])
+        found.best("s-set1", "ours", [0.9], ["ARI with the classes | s-set1 | 0.25"])
+        found.figure("one", "a line", ("x", "y"), {"a": [[0, 1.0], [1, 0.1]]}, log=True)
+        return found
+
+    return catalogue.Entry("paper1-table1", experiment, "1 s", "1 s")
+
+
+def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
+    pages = []
+    for folder in ("one", "two"):
+        cache = Store(tmp_path / f"cache-{folder}")  # nothing kept from the run before
+        whole, times = running.carried_out([small(0)], cache, quick=True, told=io.StringIO())
+        running.written(whole, times, tmp_path / folder)
+        pages.append(
+            {
+                name: (tmp_path / folder / name).read_bytes()
+                for name in ("results.json", "figures/paper1-table1-one.svg")
+            }
+        )
+    assert pages[0] == pages[1]
+    document = json.loads(pages[0]["results.json"])
+    assert [own["row"] for own in document["where we lose"]] == ["s-set1"]
+    paper = document["papers"]["paper1"]
+    assert (paper["held"], paper["measured"], paper["claims"]) == (32, 4, 0)
+    cells = {cell["at"]: cell for cell in document["experiments"][0]["cells"]}
+    assert cells["displacement | xclara | 0.25"]["why"] == "not explained yet"
+    assert "mean" not in cells["displacement | s-set1 | 0.25"]
+    page = (tmp_path / "two" / "index.html").read_text()
+    assert page.index("Where we lose") < page.index("Printed numbers found again") < page.index('id="paper1-table1"')
+
+
+def test_the_command_lists_what_there_is_and_names_what_there_is_not(capsys):
+    assert main(["reproduce", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {own["name"] for own in listed} == set(catalogue.everything())
+    assert all(own["full"] and own["quick"] for own in listed)
+    assert main(["reproduce", "paper9-table1"]) == 2
+    assert "there is no experiment 'paper9-table1'" in capsys.readouterr().err
