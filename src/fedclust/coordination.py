@@ -63,6 +63,8 @@ def _check_patience(run: Run, study: Study, manner: Manner) -> None:
         raise StudyError(
             "secure aggregation with a quorum below all opens each sum in one go; stay for the answers with --wait"
         )
+    if days and not manner.wait and study.align is not None:
+        raise StudyError("sites align their rows in one go, of which little is written down; stay for it with --wait")
     for name in manner.without:
         if name not in {site.name for site in study.sites}:
             raise StudyError(f"--without names '{name}', which is no site of the study")
@@ -78,6 +80,7 @@ def opened(study: Study, engine: Any) -> Opened:
         seed=study.seed,
         schema=schema_of(study),
         aggregation=study.aggregation,
+        align=study.align,
     )
     estimator = study.estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken

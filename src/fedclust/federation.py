@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
@@ -15,7 +14,7 @@ import numpy as np
 from fedclust.aggregation import Aggregation, Enrolled, Rewriting
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
-from fedclust.core.journal import ROWS, Journal
+from fedclust.core.journal import ROWS, Journal, run_id
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.blind import Adder
@@ -79,7 +78,7 @@ class Federation:
         self._held = dict(held)
         self.aggregation = aggregation or Aggregation()
         journal = Journal(self.folder / "journal") if self.folder else None
-        self._coordinator = Coordinator(engine, _run_id(self.folder), journal, timeout)
+        self._coordinator = Coordinator(engine, run_id(self.folder), journal, timeout)
         self._asked = Rewriting(self.aggregation, engine.parties, self._coordinator.run, enrolled)
         seen = self.folder is not None and self.aggregation.blind
         self._seen = Journal(self.folder / "coordinator" / "journal") if self.folder and seen else None
@@ -200,6 +199,7 @@ class Federation:
                 timeout=self._coordinator.timeout,
                 schema=self.schema,
                 aggregation=self.aggregation,
+                align=self.align,
             )
         return Federation.over(
             {party: (desk.holding, desk.gate.policy) for party, desk in desks.items()},
@@ -369,19 +369,6 @@ def _open(
     repeats = align is not None  # which may be refused, too, but after spaces are gone
     source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema, repeats=repeats)
     return sorted_by_id(source) if split == "columns" and id is not None and align is None else source
-
-
-def _run_id(folder: Path | None) -> str:
-    """A name no other run has; a folder keeps its own."""
-    if folder is None:
-        return secrets.token_hex(8)
-    path = folder / "run"
-    if not path.exists():
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name("run.new")
-        draft.write_text(secrets.token_hex(8) + "\n")
-        draft.replace(path)
-    return path.read_text().strip()
 
 
 def box_of(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:

@@ -55,7 +55,8 @@ def desk(site: SiteFile, text: str) -> Desk:
         schema=schema,
         seed=study.seed,
         id=site.id or study.id,
-        sort=study.split == "columns" and (site.id or study.id) is not None,
+        sort=study.split == "columns" and study.align is None and (site.id or study.id) is not None,
+        repeats=study.align is not None,
     )
 
 

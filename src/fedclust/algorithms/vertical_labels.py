@@ -197,6 +197,20 @@ def labelled(table: Table, seats: Seats, parties: tuple[PartyId, ...], n_cluster
     return np.concatenate(found)
 
 
+def questions(max_rounds: int, n_clusters: int) -> dict[str, int]:
+    """How often a run asks each question at most, of rows that are compared in one go; what a plan counts."""
+    labelled = max_rounds + 1
+    return {
+        sit_down.name: 1,
+        get_to_know.name: 1,
+        hand_over.name: labelled,
+        enter.name: labelled,
+        go_on.name: labelled * sharing.rounds(n_clusters),
+        finish.name: labelled,
+        move.name: max_rounds,
+    }
+
+
 def _once(who: object, messages: dict[PartyId, Mail]) -> Ask:
     return Ask(who, "each", messages=messages, once=True)  # type: ignore[arg-type]
 

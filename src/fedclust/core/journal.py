@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import struct
 import zlib
 from pathlib import Path
@@ -119,3 +120,16 @@ class Journal:
 def _check(kind: bytes, step: int, length: int) -> int:
     """A damaged length must not look like a record cut short."""
     return zlib.crc32(struct.pack("<cQI", kind, step, length))
+
+
+def run_id(folder: Path | None) -> str:
+    """A name no other run has; a folder keeps its own."""
+    if folder is None:
+        return secrets.token_hex(8)
+    path = folder / "run"
+    if not path.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = path.with_name("run.new")
+        draft.write_text(secrets.token_hex(8) + "\n")
+        draft.replace(path)
+    return path.read_text().strip()

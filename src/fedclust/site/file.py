@@ -129,14 +129,16 @@ class SiteFile:
         seed: int = 0,
         id: str | None = None,  # noqa: A002 the study's word
         sort: bool = False,
+        repeats: bool = False,
         split: str | None = None,
     ) -> Desk:
         """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
 
-        `sort` puts rows in the order of their `id`, as a split by columns needs them.
+        `sort` puts rows in the order of their `id`, as a split by columns needs them; ids may have `repeats` where the
+        sites are to find out which rows they have in common.
         """
         spec = self.source if self.noise is None else Noised(self.source, self.noise)
-        source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema)
+        source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)
         if sort:
             source = sorted_by_id(source)
         return Desk(

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from fedclust.aggregation import Aggregation
+from fedclust.algorithms import vertical, vertical_labels
 from fedclust.analysis import describe
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
@@ -101,10 +102,15 @@ class Plan:
 
 def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
     """Rehearse a study at one site and hold every answer against the site's policy."""
+    opens = study.cluster.options.get("opens", "distances")
     alone = replace(study, sites=(_site(study, party, source),), aggregation=Aggregation())
+    if opens == "labels":  # one site cannot compute on shares: it rehearses the rest, and counts the letters
+        shown = {**study.cluster.options, "opens": "distances"}
+        alone = replace(alone, cluster=replace(study.cluster, options=shown))
     fed = alone.federation()
     holding = fed.holdings[party]
     own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
+    own |= {vertical.measure.name, vertical.weigh.name} if opens == "labels" else set()
     noted = [(call, release) for call, release in _rehearsed(alone, fed) if call.handler not in own]
     known = {call.question for call, _ in _rehearsed(alone, _shaken(fed, party), strict=False)}
     return Plan(
@@ -251,9 +257,16 @@ def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]
     """The questions by which keys are agreed on; they are about no row."""
     sums = sum(call.want == "total" for call, _ in noted)
     often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
-    sealed = study.align is not None and len(study.sites) > 1
+    labels = study.cluster.options.get("opens") == "labels"
+    sealed = (study.align is not None and len(study.sites) > 1) or labels
     mode = "secure" if sealed and study.aggregation.mode == "plain" else study.aggregation.mode
     for name in LEAVING_ON_THE_WAY if often else KEYS.get(mode, ()):
         yield Question(name, sums if often else 1)
-    for name, times in ALIGNING.items() if sealed else ():
+    for name, times in ALIGNING.items() if study.align is not None and len(study.sites) > 1 else ():
         yield Question(name, times or len(study.sites) - 1)
+    for name, times in vertical_labels.questions(_most_rounds(study), study.cluster.most).items() if labels else ():
+        yield Question(name, times)
+
+
+def _most_rounds(study: Study) -> int:
+    return int(study.estimator(tuple(study.schema)).get_params()["max_rounds"])

@@ -41,6 +41,9 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
             raise StudyError(f"the study lacks {remedy}")
     split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
     schema, align = declared(top), _align(top)
+    if align is not None:
+        own = "the site's own" if served else None  # a site that serves may name its id itself
+        align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
     return Study(
         name=top["name"],
         text=text,

@@ -1,0 +1,58 @@
+"""What a plan says of studies over columns whose letters one site cannot rehearse alone."""
+
+import numpy as np
+import pytest
+
+from fedclust.site.policy import PROFILES
+from fedclust.study import parse_study
+from fedclust.study.planning import plan
+
+STUDY = """
+name = "joint"
+split = "columns"
+id = "who"
+{align}
+[cluster]
+method = "c-means"
+k = 3
+start = "box"
+max_rounds = 5
+{opens}
+[sites.a]
+columns = ["x"]
+[sites.b]
+columns = ["y"]
+[sites.c]
+columns = ["z"]
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    rows = np.column_stack([np.arange(40), np.random.default_rng(0).normal(size=40)]).tolist()
+    path = tmp_path / "a.csv"
+    path.write_text("who,x\n" + "".join(f"{int(who)},{x!r}\n" for who, x in rows))
+    return path
+
+
+def counted(source, align="", opens=""):
+    text = STUDY.replace("{align}", align).replace("{opens}", opens)
+    study = parse_study(text, folder=source.parent, served=True)
+    found = plan(study, "a", source, PROFILES["none"])
+    return {question.name: question.times for question in found.questions}
+
+
+def test_letters_of_an_alignment_are_counted(source):
+    found = counted(source, align="[align]")
+    assert found["align.set_out"] == 1
+    assert found["align.pass_on"] == 2  # one for each other site
+    assert "roster.offer" in found
+
+
+def test_letters_of_a_run_that_opens_labels_are_counted_in_place_of_distances(source):
+    found = counted(source, opens='opens = "labels"')
+    assert "vertical.measure" not in found
+    assert "vertical.measure" in counted(source)
+    assert found["vertical_labels.move"] == 5
+    assert found["vertical_labels.enter"] == 6
+    assert found["vertical_labels.go_on"] == 6 * 10  # two, seven levels of a tree, one for three clusters
