@@ -18,6 +18,7 @@ from fedclust.privacy import accountant
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 MOST_ROWS = 4000  # that are drawn for a prediction
+PLAIN = 100.0  # an epsilon at which noise is next to nothing
 MOST_RHO = 300.0  # less noise than that shows nowhere
 
 
@@ -38,7 +39,9 @@ def curve(
     Rows stay in this process, and no budget is spent: nothing of this leaves. `sites` shares them out as evenly as can
     be; under secure aggregation sites share the noise, too.
     """
-    known = private.n_clusters if isinstance(private.n_clusters, int) else max(private.n_clusters)
+    known = private.n_clusters
+    if not isinstance(known, int):  # as many as these rows show when noise hardly hides any
+        known = clone(private).set_params(epsilon=PLAIN).fit(X).n_clusters_
     exact = _exact(private, known).fit(X)
     parts = np.array_split(X, sites)
     mode = "secure" if sites > 2 else "plain"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fedclust.cli import answering, plan, serving
+from fedclust.cli import answering, plan, serving, utility
 from fedclust.cli.export import apart
 from fedclust.core.errors import StudyError
 
@@ -22,6 +22,7 @@ def add(verbs: Any) -> None:
     assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
     assign.set_defaults(act=act_assign)
     plan.add(acts)
+    utility.add(acts)
     serving.add(acts)
     answering.add(acts)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -114,6 +114,20 @@ class Study:
         ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
         ready.set_params(n_clusters=self.cluster.most)
         return ready
+
+    def private_form(self) -> Study:
+        """The same study under differential privacy, at epsilon 1 where it names none."""
+        if self.noise:
+            return self
+        if self.cluster.method not in PRIVATE:
+            raise StudyError(f"method '{self.cluster.method}' has no private form; use {' or '.join(PRIVATE)}")
+        taken = PRIVATE[self.cluster.method]().get_params()
+        options = {name: value for name, value in self.cluster.options.items() if name in taken}
+        return replace(
+            self,
+            noise={"epsilon": 1.0},
+            cluster=replace(self.cluster, options={**options, "n_clusters": self.cluster.most}, choice=None),
+        )
 
     def _private(self, columns: Sequence[str] | None) -> FederatedEstimator:
         kind = PRIVATE[self.cluster.method]
