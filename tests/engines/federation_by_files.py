@@ -90,7 +90,7 @@ class ByFiles:
     def answer(self, name):
         """One look of a site into its inbox."""
         site = read_site(self.folder / name / "site.toml")
-        with reception(site) as door:
+        with reception(site, study=self.folder / "coordinator" / "study.toml") as door:
             room = Mailroom.of(door, site, self.folder / name / "inbox", self.folder / name / "outbox")
             return room.turn()
 

@@ -240,7 +240,7 @@ def test_two_processes_do_not_answer_for_one_site(tmp_path):
 
     fed = ByFiles.made(tmp_path / "f", k="2")
     with (
-        reception(read_site(fed.folder / "north" / "site.toml")),
+        reception(read_site(fed.folder / "north" / "site.toml"), study=fed.folder / "coordinator" / "study.toml"),
         pytest.raises(RunFailed, match="another process serves the site"),
     ):
         fed.answer("north")
@@ -261,6 +261,25 @@ def test_what_travels_is_encrypted_and_signed(tmp_path):
     question = newest(fed.folder / "north" / "inbox").read_bytes()
     assert b"bounds." not in question  # the name of what is asked
     assert b"heart" in letters(fed.folder / "north" / "inbox")[0].read_bytes()  # the study is no secret
+
+
+def test_nothing_of_a_sites_error_reaches_the_coordinator(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    path = fed.folder / "south" / "rows.csv"
+    path.write_text(path.read_text() + "7.0,planted-marker\n")
+    _, go_on = begun(fed)
+    waited(go_on)
+    fed.around()
+    with pytest.raises((RunFailed, Waiting)):
+        go_on()
+    fed.around()
+    with pytest.raises(RunFailed, match=r"south.*its data cannot be used") as refused:
+        go_on()
+    assert "marker" not in str(refused.value)
+    held = [p for folder in ("run", "coordinator") for p in (fed.folder / folder).rglob("*") if p.is_file()]
+    assert len(held) > 10
+    assert [p.name for p in held if b"planted-marker" in p.read_bytes()] == []
+    assert "rows.csv" in (fed.folder / "south" / "state" / "trouble.log").read_text()
 
 
 @pytest.mark.parametrize(
