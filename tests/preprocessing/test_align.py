@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import fedclust as fc
+from fedclust.audit.recording import record
 from fedclust.cli.main import main
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.journal import ANSWERED, ASKED, Journal
@@ -234,3 +235,23 @@ def test_a_study_aligns_its_sites_and_equals_one_matched_before(parties, tmp_pat
         found[name] = json.loads((tmp_path / "runs" / name / "model.json").read_text())["fitted"]
     for key in ("cluster_centers_", "objective_", "history_", "cluster_sizes_"):
         assert found["aligned"][key] == found["matched"][key]
+
+
+def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
+    """Clinic and laboratory have 40 ids in common, 38 of which the register has too; only these come back."""
+    fed = aligned(tables(3))
+    recording = record(fed)
+    fc.CMeans(3, random_state=1).fit(fed)
+    told = [call.message for calls, _ in recording.exchanges for call in calls.values() if "align." in call.handler]
+    assert {len(message.tags) for message in told if isinstance(message, align.Common)} == {38}
+    assert {type(message).__name__ for message in told} == {"Ring", "Passing", "Found", "Common"}
+
+
+def test_strict_sites_align_and_cluster_under_masks():
+    parts = {name: table.drop_duplicates("who") for name, table in tables(3).items()}
+    options = {"start": [[0.0] * 6, [12.0] * 6], "max_rounds": 4}
+    fed = aligned(parts, aggregation="secure", policy="nhs", duplicates="refuse")
+    model = fc.CMeans(2, **options).fit(fed)
+    assert np.array_equal(model.labels_, fc.CMeans(2, **options).fit(joined(matched_before(parts))).labels_)
+    quiet = fc.CMeans(2, opens="labels", **options).fit(aligned(parts, policy="nhs", duplicates="refuse"))
+    assert np.array_equal(quiet.labels_, model.labels_)
