@@ -58,6 +58,10 @@ class Rewriting:
         self._run = run
         self._secure = Secure(parties, sums=how.mode != "plain")
         self._blind: Blind | None = None
+        if how.blind and vaults is None:
+            raise StudyError(
+                "aggregation 'blind' needs the leading site in this process; between machines set it to 'secure'"
+            )
         if how.blind and vaults is not None:
             lead = how.lead or parties[0]
             self._blind = Blind(self._secure, parties, lead, lambda: vaults.of(lead).of(run))

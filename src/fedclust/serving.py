@@ -33,6 +33,11 @@ def reception(site: SiteFile, *, data: Path | None = None, study: Path | None = 
     """The site's door, for one process. `data` stands in for the file's source; `study` allows no other."""
     if site.state is None:
         raise StudyError("the site file names no state; name a folder in which ledger, memory and keys are kept")
+    if study is None and site.approval is None and not site.policy.lax:
+        raise StudyError(
+            "name the study that this site serves, or an approval in the site file: rules count what leaves in each "
+            "study, so whoever may change a letter of the study could begin to count anew"
+        )
     know_questions()
     own = site if data is None else replace(site, source=data)
     try:
@@ -57,6 +62,7 @@ def desk(site: SiteFile, text: str) -> Desk:
         id=site.id or study.id,
         sort=study.split == "columns" and study.align is None and (site.id or study.id) is not None,
         repeats=study.align is not None,
+        split=study.split,
     )
 
 

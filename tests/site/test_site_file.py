@@ -45,6 +45,7 @@ def approve(folder, *, study=STUDY, signer="steward", **changed):
     site = written(folder, WAITING)
     terms = Terms(
         "heart",
+        site.name,
         digest_of(study),
         site.policy.digest,
         roster_digest(site.roster),

@@ -86,6 +86,7 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
         raise StudyError(f"--expires is '{chosen.expires}'; give a day such as 2030-12-31") from None
     terms = Terms(
         found.study.name,
+        site.name,
         found.digest,
         found.policy.digest,
         roster_digest(site.roster),

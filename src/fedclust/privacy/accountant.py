@@ -60,14 +60,19 @@ def reported_epsilon(rhos: Iterable[float], delta: float) -> float:
     Gaussian noise of several prices is as good as one release at their sum. The noise is discrete; counted in 2^-36 it
     differs from rounded Gaussian noise, to which the figure applies exactly, by less than 2^-40 a number.
     """
-    rho = math.fsum(rhos)
-    if rho <= 0:
-        return 0.0
+    rho = float(f"{math.fsum(rhos):.12g}")  # which parts it came in plays no part
+    return _loss(rho, delta) if rho > 0 else 0.0
+
+
+@cache
+def _loss(rho: float, delta: float) -> float:
     try:
         from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 an extra
     except ImportError:
         raise StudyError("differential privacy needs the extra dp; install fedclust[dp]") from None
-    loss = privacy_loss_distribution.from_gaussian_mechanism(1 / math.sqrt(2 * rho))
+    step = 1e-4 * max(1.0, epsilon_of(rho, delta))  # of losses that are told apart; a coarser one only reports more
+    sigma = 1 / math.sqrt(2 * rho)
+    loss = privacy_loss_distribution.from_gaussian_mechanism(sigma, value_discretization_interval=step)
     return float(loss.get_epsilon_for_delta(delta))
 
 

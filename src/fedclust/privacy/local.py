@@ -129,14 +129,15 @@ def _bits(count: int) -> Ints:
 
 
 def windowed(rows: Floats, low: Floats, high: Floats, epsilon: float) -> Floats:
-    """Rows noised by windows; each outcome's mean is its row, brought into the bounds."""
+    """Rows noised by windows. An outcome is right on average before it is brought back into the bounds."""
     used = high > low
     out = np.repeat(low[None, :], len(rows), axis=0)
     if not used.any() or not len(rows):
         return out
     own = window(_share(epsilon, int(used.sum())))
     drawn = own.read(own.drawn(_levels(rows[:, used], low[used], high[used])))
-    out[:, used] = low[used] + drawn / (LEVELS - 1) * (high - low)[used]
+    # Few bits of an epsilon shared by many columns are left beyond the bounds, and outliers mislead every method.
+    out[:, used] = low[used] + np.clip(drawn / (LEVELS - 1), 0.0, 1.0) * (high - low)[used]
     return out
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedclust.core.envelope import Call
 from fedclust.core.private import Noisy, Price, honest
-from fedclust.core.protocol import Handler, counted
+from fedclust.core.protocol import Handler, each_one
 from fedclust.core.release import HIDDEN, Release, numbers_in
 from fedclust.core.site import Site
 from fedclust.core.types import Floats, Ints
@@ -89,8 +89,7 @@ def still_in(q: Question) -> str | None:
 
 def enough_parties(q: Question) -> str | None:
     """Of a sum of two, each knows the other's part."""
-    known = set(q.call.cohort) if q.everyone is None else q.everyone & set(q.call.cohort)
-    few = q.call.want == "total" and len(known) < q.policy.min_parties
+    few = q.call.want == "total" and len(set(q.call.cohort)) < q.policy.min_parties
     return "too-few-parties" if few else None
 
 
@@ -234,7 +233,7 @@ def _behind(a: Answer, mass: Floats) -> Floats:
     """Sum, sum of squares and largest of the weights in each cell."""
     if a.question.handler.behind is not None:
         return a.question.handler.behind(a.site, a.question.call.message)
-    return counted(mass)
+    return each_one(mass)
 
 
 def hide_small(counts: Ints, floor: int) -> Ints:

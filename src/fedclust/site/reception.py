@@ -59,6 +59,12 @@ class Reception:
             self.trouble = None
             return self._met(data) if data[:1] == b"{" else self._asked(data)
 
+    def desk(self, run: str) -> Desk | None:
+        """The desk of a run that this site was greeted for; none where it takes no part."""
+        with self._turn:
+            greeting = self.known(run)
+            return self._desk if greeting is not None and not self._against(greeting) else None
+
     def known(self, run: str) -> Greeting | None:
         """What this site was greeted with for a run, also before a restart."""
         with contextlib.suppress(OSError, WireError):
