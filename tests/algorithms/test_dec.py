@@ -38,6 +38,16 @@ def test_digits_are_told_apart(digits):
     assert np.array_equal(found.memberships(X).argmax(axis=1), found.labels)
 
 
+def test_several_numbers_of_clusters_share_one_pretraining_and_nothing_else(digits):
+    X, _ = digits
+    how = dec.Schedule(10, 20, refresh=10, steps=20, restarts=1)
+    both = dec.fits(X, (2, 3), how=how, encoder=(20, 3))
+    alone = dec.fit(X, 3, how=how, encoder=(20, 3))
+    assert np.array_equal(both[3].labels, alone.labels)
+    assert both[3].centers.tobytes() == alone.centers.tobytes()
+    assert not np.array_equal(both[2].layers[0], both[3].layers[0])
+
+
 def test_refinement_stops_when_almost_no_row_changes_its_cluster(digits):
     X, _ = digits
     anything = dec.fit(X, 4, how=dec.Schedule(5, 5, refresh=5, steps=50, tolerance=1.1, restarts=1), encoder=(20, 3))

@@ -16,7 +16,15 @@ torch.set_num_threads(1)
 DIGITS = load_digits()
 CLEAR = np.isin(DIGITS.target, [0, 1, 4, 6, 7])
 X, y = DIGITS.data[CLEAR], DIGITS.target[CLEAR]
-QUICK = {"bounds": (0, 16), "rate": 3e-3, "rounds": 6, "max_iterations": 3, "epochs": 15}
+QUICK = {
+    "bounds": (0, 16),
+    "rate": 3e-3,
+    "rounds": 6,
+    "max_iterations": 3,
+    "epochs": 15,
+    "closing": 1,
+    "closing_epochs": 2,
+}
 
 
 PAIRS = ((0, 1), (1, 4), (4, 6), (6, 7), (7, 0), (0, 4))
@@ -118,7 +126,7 @@ def test_a_class_of_one_site_stays_local_and_says_so():
 def test_hidden_sums_give_the_bits_of_plain_ones(mode):
     data, found = sites(dirt=0.0)
     plan = fedcref_site.Plan(View(np.zeros(64, np.int32), np.zeros(64), np.full(64, 16.0)), 64, 0, rate=3e-3)
-    course = fedcref.Course(rounds=2, iterations=2, epochs=20, fewest=3)
+    course = fedcref.Course(rounds=2, iterations=2, epochs=20, closing=1, closing_epochs=2, fewest=3)
     begin = {p: fedcref_site.Begin(plan, 0, "kmeans", found.start[p]) for p in data}
     results = []
     for how in ("plain", mode):
@@ -156,7 +164,7 @@ def test_a_stable_site_writes_its_models_no_more():
 
     fed.use(Watch())
     model = fc.FedCRef(start=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
-    assert model.n_rounds_ == 1
+    assert [one["active"] for one in model.history_] == [0, 0]  # the iteration, and the closing pass
     assert sum(name == "fedcref_site.train" for name, _ in asked) == 5
     for desk in fed.engine.desks.values():
         assert not any(name.startswith("e/") for name in desk.memory[fed.run_id])
@@ -186,6 +194,48 @@ def test_a_site_that_leaves_is_missed_or_left_out():
     assert any("site-02 did not contribute" in note for note in model.notes_)
 
 
+def test_a_site_that_leaves_while_models_are_averaged_leaves_a_result():
+    data, found = sites(count=5)
+    fed = fc.Federation.local(data)
+    left = []
+
+    def leaving(_, party):
+        return "silent" if left and party == "site-02" else None
+
+    class Watch:
+        parties = fed.engine.parties
+
+        def exchange(self, calls, *, timeout, quorum):
+            if any(call.handler == "fedcref_site.step" for call in calls.values()):
+                left.append(True)
+            return faulty.exchange(calls, timeout=timeout, quorum=quorum)
+
+    faulty = Faulty(fed.engine, leaving)
+    fed.use(Watch())
+    model = fc.FedCRef(start=found.start, quorum=0.5, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fed)
+    assert left
+    assert any("site-02" in note for note in model.notes_)
+    assert all(len(own) for site, own in zip(model.sites_, model.communities_, strict=True) if site != "site-02")
+
+
+def test_a_cluster_that_no_row_prefers_is_dropped():
+    data, found = sites(count=5)
+    data["site-01"] = np.repeat(X[y == 0][:1], 80, axis=0)  # one image again and again, dealt to two clusters
+    model = fc.FedCRef(start=found.start, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fc.Federation.local(data))
+    assert len(model.communities_[model.sites_.index("site-01")]) == 1
+    assert len(np.unique(model.labels_[:80])) == 1
+
+
+@pytest.mark.parametrize("width", [1, 3, 35])
+def test_rows_of_any_width_have_models_that_fit_them(width):
+    rng = np.random.default_rng(width)
+    data = {p: rng.random((24, width)) + np.repeat([0, 3], 12)[:, None] for p in "abc"}
+    model = fc.FedCRef(2, rounds=2, epochs=3, max_iterations=1, closing=0).fit(fc.Federation.local(data))
+    assert np.isfinite(model.models_).all()
+    assert len(model.labels_) == 72
+    assert model.n_communities_ + len(model.isolated_) >= 1
+
+
 def test_one_site_alone_keeps_its_clusters():
     model = fc.FedCRef(2, **QUICK).fit(X[np.isin(y, [0, 1])])
     assert model.n_communities_ == 0
@@ -202,7 +252,7 @@ def test_sites_of_one_cluster_and_tabular_rows_find_each_other():
     low, mid, high = [0, 5, 0, 5, 0], [5, 5, 5, 5, 5], [10, 0, 10, 0, 10]
     data = {"a": rows(low), "b": rows(low, high), "c": rows(high, mid), "d": rows(mid)}
     counts = {"a": 1, "b": 2, "c": 2, "d": 1}
-    model = fc.FedCRef(counts, rate=3e-3, epochs=60, rounds=6, group_epochs=6).fit(fc.Federation.local(data))
+    model = fc.FedCRef(counts, rate=3e-3, epochs=60, rounds=6, group_epochs=6, closing=0).fit(fc.Federation.local(data))
     assert model.n_communities_ == 3
     assert model.isolated_ == []
 
@@ -210,7 +260,7 @@ def test_sites_of_one_cluster_and_tabular_rows_find_each_other():
 def test_the_number_of_clusters_is_estimated_where_it_is_not_given():
     rng = np.random.default_rng(1)
     data = {p: np.concatenate([rng.normal(c, 0.2, (30, 4)) for c in (0, 4, 8)]) for p in "ab"}
-    model = fc.FedCRef(None, rate=3e-3, rounds=2, max_iterations=1).fit(fc.Federation.local(data))
+    model = fc.FedCRef(None, rate=3e-3, rounds=2, max_iterations=1, closing=0).fit(fc.Federation.local(data))
     assert [len(own) for own in model.communities_] == [3, 3]
 
 
@@ -226,6 +276,7 @@ def test_labels_to_begin_with_must_fit_the_rows():
         ({"start": "random"}, "choose one of kmeans, encoded, dec"),
         ({"n_clusters": 0}, "at least 1"),
         ({"epochs": 0}, "epochs is 0"),
+        ({"closing": -1}, "closing is -1; it must not be negative"),
         ({"stability": 2}, "between 0 and 1"),
     ],
 )

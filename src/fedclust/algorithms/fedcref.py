@@ -6,7 +6,9 @@
              each active site forms its clusters anew from the communities' models and those of its isolated clusters
              (fedcref_refining); one whose clusters hardly change is stable: it trains and refines no more
     until    no site is active, communities and isolated clusters have settled, or the iterations are used up
+    close    a few times: the communities stand, their models train for longer, all sites form their clusters anew
 
+While clusters are dirty, models that train for long learn the dirt too; once they are clean, more training pays.
 All models begin from the same weights, local ones later from those they were clustered by. Models of clusters go in
 letters that the coordinator cannot read; of a community's model it learns the sum over the community's sites. A stable
 site's models do not change, so they are written once and the errors they gave are kept.
@@ -51,6 +53,8 @@ class Course:
     rounds: int = 15
     group_epochs: int = 2
     iterations: int = 7
+    closing: int = 2  # passes at the end
+    closing_epochs: int = 7
     fewest: int = 2  # sites whose models are averaged; of a hidden sum of two, each knows the other's part
 
 
@@ -72,6 +76,7 @@ class Found:
     usual: Floats = field(default_factory=lambda: np.zeros((2, 0)))  # mean and sd of the log errors, by community
     sizes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     history: list[Iteration] = field(default_factory=list)
+    lacking: list[str] = field(default_factory=list)  # why communities were not averaged, one reason for each
     notes: list[str] = field(default_factory=list)
 
 
@@ -93,30 +98,26 @@ def fit(plan: Plan, begin: Mapping[PartyId, Begin], course: Course) -> Protocol[
             tuple(clusters),
         )
         yield from _exchanged(ask, fresh)
-        groups, clusters = yield from _associated(plan, course, clusters)
-        active = tuple(party for party in active if party in clusters)
-        found.models, lacking, why = yield from _averaged(plan, course, groups, first, number)
-        found.communities = {party: np.where(np.isin(own, lacking), -1, own) for party, own in groups.items()}
-        fresh = active
-        answers = yield from each(
-            at_site.refine,
-            Refine(plan, found.models, _places(found.communities), course.stability),
-            among=active,
-        )
-        for party, own in answers.items():
-            found.communities[party] = own.chosen
-            clusters[party] = len(own.chosen)
-        active = tuple(party for party in active if party in answers and not answers[party].stable)
+        found.communities, clusters = yield from _associated(plan, course, clusters)
+        found.lacking = []
+        fresh = active = tuple(party for party in active if party in clusters)
+        yield from _averaged(found, plan, course, first=first, number=number, epochs=course.group_epochs)
+        stable = yield from _refined(found, plan, course, active)
+        clusters |= {party: len(found.communities[party]) for party in stable}
+        active = tuple(party for party in active if not stable.get(party, True))
         found.history.append(_counted(found, len(active)))
         yield from report(round=number, **vars(found.history[-1]))
         if not active or refining.settled([(one.communities, one.isolated) for one in found.history]):
             break
-    _told(found, course, active)
-    if lacking:
-        found.notes.append(
-            f"Communities that were not averaged, so that their clusters kept their own models: {len(lacking)} "
-            f"({'; '.join(why)})."
-        )
+    unsettled = len(active) if len(found.history) == course.iterations else 0
+    for number in range(course.closing):
+        _renumber(found)
+        after = course.iterations + 1 + number
+        yield from _averaged(found, plan, course, first=first, number=after, epochs=course.closing_epochs)
+        yield from _refined(found, plan, course, tuple(found.communities))
+        found.history.append(_counted(found, len(active)))
+        yield from report(round=len(found.history), **vars(found.history[-1]))
+    found.notes = _told(found, course, unsettled)
     return (yield from _closed(plan, found))
 
 
@@ -145,35 +146,40 @@ def _associated(
     return {p: labels[owner == i] for i, p in enumerate(left)}, {p: clusters[p] for p in left}
 
 
-def _averaged(
-    plan: Plan, course: Course, groups: Mapping[PartyId, Ints], first: Weights, number: int
-) -> Protocol[tuple[Weights, list[int], list[str]]]:
-    """A model for each community; the communities that got none, and why."""
+def _averaged(found: Found, plan: Plan, course: Course, *, first: Weights, number: int, epochs: int) -> Protocol[None]:
+    """A model for each community; the clusters of those that get none are isolated, and why is kept."""
+    groups = found.communities
     count = max((int(own.max(initial=-1)) for own in groups.values()), default=-1) + 1
-    models, lacking, why = np.zeros((count, len(first)), np.float32), [], set()
+    found.models = np.zeros((count, len(first)), np.float32)
+    lacking: dict[int, str] = {}
     for one in range(count):
         where = {p: tuple(np.flatnonzero(own == one).tolist()) for p, own in groups.items() if (own == one).any()}
         if len(where) < course.fewest:
-            lacking.append(one)
-            why.add(TOO_FEW)
+            lacking[one] = TOO_FEW if len(where) > 1 else ""  # one site alone is no community any more
             continue
-        models[one] = first
+        found.models[one] = first
         try:
             for turn in range(course.rounds):
-                ask = Step(plan, where, models[one], course.group_epochs, number, turn)
+                ask = Step(plan, where, found.models[one], epochs, number, turn)
                 sums = yield from total(at_site.step, ask, among=tuple(where))
-                models[one] = sums.weights.floats() / sums.rows.floats()
+                found.models[one] = sums.weights.floats() / sums.rows.floats()
         except QuorumLost as lost:
-            lacking.append(one)
-            why.add(str(lost))
-    return models, lacking, sorted(why)
+            lacking[one] = str(lost)
+    found.lacking += filter(None, lacking.values())
+    found.communities = {p: np.where(np.isin(own, list(lacking)), -1, own) for p, own in groups.items()}
+
+
+def _refined(found: Found, plan: Plan, course: Course, among: tuple[PartyId, ...]) -> Protocol[dict[PartyId, bool]]:
+    """New clusters at some sites, and which of these are stable."""
+    ask = Refine(plan, found.models, _places(found.communities), course.stability)
+    answers = yield from each(at_site.refine, ask, among=among)
+    found.communities |= {party: own.chosen for party, own in answers.items()}
+    return {party: bool(own.stable) for party, own in answers.items()}
 
 
 def _closed(plan: Plan, found: Found) -> Protocol[Found]:
-    """Number the communities that clusters were formed by, and learn how large errors usually are in each."""
-    used = np.unique(np.concatenate([own[own >= 0] for own in found.communities.values()] or [np.zeros(0, np.int64)]))
-    found.models = found.models[used]
-    found.communities = {p: _renumbered(own, used) for p, own in found.communities.items()}
+    """Learn how large errors usually are in each community."""
+    _renumber(found)
     ask = Closing(plan, found.models, {p: tuple(own.tolist()) for p, own in found.communities.items()})
     sums = yield from total(at_site.close, ask, among=tuple(found.communities))
     rows = sums.rows.floats()
@@ -184,8 +190,14 @@ def _closed(plan: Plan, found: Found) -> Protocol[Found]:
     return found
 
 
-def _renumbered(own: Ints, used: Ints) -> Ints:
-    return np.where(own < 0, -1, np.searchsorted(used, own)).astype(np.int64)
+def _renumber(found: Found) -> None:
+    """Number the communities that clusters were formed by, from 0 on, and keep their models only."""
+    used = np.unique(np.concatenate([own[own >= 0] for own in found.communities.values()] or [np.zeros(0, np.int64)]))
+    found.models = found.models[used]
+    found.communities = {
+        party: np.where(own < 0, -1, np.searchsorted(used, own)).astype(np.int64)
+        for party, own in found.communities.items()
+    }
 
 
 def _places(communities: Mapping[PartyId, Ints]) -> dict[str, tuple[int, ...]]:
@@ -198,16 +210,22 @@ def _counted(found: Found, active: int) -> Iteration:
     return Iteration(len(np.unique(every[every >= 0])), int((every < 0).sum()), active)
 
 
-def _told(found: Found, course: Course, active: Sequence[PartyId]) -> None:
+def _told(found: Found, course: Course, unsettled: int) -> list[str]:
     last = found.history[-1]
     lone = [p for p in sorted(found.communities) if (found.communities[p] < 0).any()]
     notes = ["Not lossless: sites cluster by models, and the result is not that of the pooled rows."]
     if last.isolated:
         few = ", ".join(lone[:5]) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
         notes.append(f"Isolated clusters, which no other site shares and which stay local: {last.isolated} ({few}).")
-    if active and len(found.history) == course.iterations:
-        notes.append(f"Stopped after {course.iterations} iterations with {len(active)} sites not yet stable.")
-    found.notes = notes
+    if unsettled:
+        notes.append(f"Stopped after {course.iterations} iterations with {unsettled} sites not yet stable.")
+    if found.lacking:
+        why = "; ".join(sorted(set(found.lacking)))
+        notes.append(
+            "Communities that were not averaged, so that their clusters kept their own models: "
+            f"{len(found.lacking)} ({why})."
+        )
+    return notes
 
 
 def far(errors: NDArray[Any], usual: Floats) -> Floats:

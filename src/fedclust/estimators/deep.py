@@ -53,6 +53,7 @@ class FedCRef(FederatedEstimator):
     stability : the share of rows whose cluster must stay for a site to be stable.
     max_iterations, rounds : iterations at most, and rounds of averaging in each.
     epochs, warm_epochs, group_epochs : of local models at first and later, and in a round of averaging.
+    closing, closing_epochs : passes at the end, in which communities stand, and epochs in their rounds of averaging.
     batch, rate : rows of a batch and Adam's rate.
     bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
     device : "cpu" or "cuda", where the sites' models train.
@@ -109,6 +110,8 @@ class FedCRef(FederatedEstimator):
         epochs: int = 20,
         warm_epochs: int = 5,
         group_epochs: int = 2,
+        closing: int = 2,
+        closing_epochs: int = 7,
         batch: int = 32,
         rate: float = 1e-3,
         bounds: Any = None,
@@ -126,6 +129,8 @@ class FedCRef(FederatedEstimator):
         self.epochs = epochs
         self.warm_epochs = warm_epochs
         self.group_epochs = group_epochs
+        self.closing = closing
+        self.closing_epochs = closing_epochs
         self.batch = batch
         self.rate = rate
         self.bounds = bounds
@@ -155,6 +160,8 @@ class FedCRef(FederatedEstimator):
             self.rounds,
             self.group_epochs,
             self.max_iterations,
+            self.closing,
+            self.closing_epochs,
             fewest=2 if fed.aggregation.mode == "plain" else 3,
         )
         found = yield from fedcref.fit(plan, {party: self._begin(plan, party) for party in fed.parties}, course)
@@ -175,9 +182,10 @@ class FedCRef(FederatedEstimator):
         counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
         good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
         require(good, f"n_clusters is {self.n_clusters}; give numbers of at least 1, or None to estimate them")
-        for name in ("max_iterations", "rounds", "epochs", "group_epochs", "batch"):
+        for name in ("max_iterations", "rounds", "epochs", "group_epochs", "closing_epochs", "batch"):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1")
-        require(self.warm_epochs >= 0, f"warm_epochs is {self.warm_epochs}; it must not be negative")
+        for name in ("warm_epochs", "closing"):
+            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative")
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
 
