@@ -1,0 +1,143 @@
+"""Tricks of a coordinator that never forges a message: it sends true ones to the wrong site, or many that add up."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.algorithms.horizontal import question
+from fedclust.algorithms.vertical import Prepare
+from fedclust.core import wire
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.errors import StudyError
+from fedclust.core.site import View
+from fedclust.privacy import blind, keys, roster
+from fedclust.privacy.recovery import Live
+from fedclust.privacy.roster import Offer, Offers, Wanted
+from fedclust.serving import reception
+from fedclust.site.file import read_site
+from fedclust.site.policy import PROFILES
+from fedclust.validation.agreement import Truth
+from fedclust.validation.select_range import Look
+
+SECURE = replace(PROFILES["cms"], aggregation="secure")
+ASK = question(View(np.full(2, 5, np.int32)), np.array([[0.0, 0.0], [8.0, 8.0]]), 1.0)
+
+
+class Tricky:
+    """Sends any call to any desk, as bytes."""
+
+    def __init__(self, parties, policy=SECURE, aggregation="secure"):
+        rng = np.random.default_rng(1)
+        rows = {f"p{i:02}": rng.normal(size=(40, 2)) + 8 * (np.arange(40) % 2)[:, None] for i in range(parties)}
+        self.fed = fc.Federation.local(rows, policy=policy, aggregation=aggregation)
+        self.names, self.step, self.run = self.fed.parties, 0, self.fed.run_id
+
+    def ask(self, party, handler, message, want="each", cohort=None, masks=None, step=None):
+        self.step = step or self.step + 1
+        call = Call(self.run, self.step, handler, message, want, tuple(cohort or self.names), masks)
+        return self.fed.engine.desks[party].answer_bytes(call.packed)
+
+    def answered_once(self, name, cohort):
+        """Everyone's answer to one question, under keys for one sum."""
+        known = Offers(name, {p: self.ask(p, "roster.offer", Wanted(name)).release for p in cohort})
+        for party in cohort:
+            self.ask(party, "recovery.share", known)
+        step = self.step + 1
+        return {p: self.ask(p, "horizontal.moments", ASK, "total", cohort, name, step) for p in cohort}
+
+    def consents(self, name, live):
+        return {p: self.ask(p, "recovery.consent", Live(name, tuple(live))) for p in live}
+
+
+def test_a_slice_of_its_own_for_one_site_is_refused_where_all_hold_all_columns():
+    # Masked distances to centres that are moved at one site only would differ by that site's rows.
+    tricky = Tricky(5)
+    assert tricky.ask("p03", "vertical.prepare", Prepare(centers=np.zeros((1, 2)))).code == "handler-not-allowed"
+
+
+def test_classes_from_the_coordinator_are_refused_by_every_profile():
+    # One row in a class of its own, and masked contingency tables over a grid of centres, would find that row.
+    for name, policy in PROFILES.items():
+        reply = Tricky(3, policy=policy, aggregation="plain").ask(
+            "p01", "agreement.remember", Truth(np.zeros(40, np.int64), "refuse")
+        )
+        assert isinstance(reply, Sealed) if name == "none" else reply.code == "handler-not-allowed"
+
+
+def test_sums_over_sets_that_overlap_crosswise_are_not_opened():
+    # Any two lines of the Fano plane differ by four sites, yet seven such sums give each site's own.
+    tricky = Tricky(10)
+    lines = [(0, 1, 2), (0, 3, 4)]
+    outcomes = []
+    for number, line in enumerate(lines):
+        name = f"once-{number}"
+        assert all(isinstance(r, Sealed) for r in tricky.answered_once(name, tricky.names).values())
+        live = [p for i, p in enumerate(tricky.names) if i not in line]
+        outcomes.append(tricky.consents(name, live))
+    assert all(isinstance(reply, Sealed) for reply in outcomes[0].values())
+    both = set(outcomes[0]) & set(outcomes[1])
+    assert both
+    assert {outcomes[1][party].code for party in both} == {"cohort-too-close"}
+
+
+def test_a_smaller_set_within_an_earlier_one_is_opened():
+    tricky = Tricky(12)
+    for number, left in enumerate((0, 3)):
+        name = f"once-{number}"
+        tricky.answered_once(name, tricky.names)
+        assert all(isinstance(r, Sealed) for r in tricky.consents(name, tricky.names[left:]).values())
+
+
+@pytest.mark.parametrize("offered", [7, 9])
+def test_two_thirds_are_of_all_sites_not_of_those_that_offered_keys(offered):
+    # Of 10 sites 7 must sign; were it two thirds of 7, two lists of 5 could be signed with three friends in both.
+    tricky = Tricky(10)
+    cohort = tricky.names[:offered]
+    tricky.answered_once("once-1", cohort)
+    too_few = tricky.consents("once-1", cohort[:6])
+    assert {reply.code for reply in too_few.values()} == {"keys-refused"}
+
+
+def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
+    tricky = Tricky(3)
+    offers = {p: tricky.ask(p, "roster.offer", Wanted("lasting-1")).release for p in tricky.names}
+    vault = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
+    copied = offers["p00"].mask[:-1] + bytes([offers["p00"].mask[-1] ^ 0x80])
+    about = roster._about(tricky.run, "lasting-1", "p02", copied, offers["p02"].letter)
+    offers["p02"] = Offer(copied, offers["p02"].letter, vault.sign(about))
+    reply = tricky.ask("p01", "roster.accept", Offers("lasting-1", offers))
+    assert reply == Refusal("p01", "keys-refused")
+
+
+def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
+    tricky = Tricky(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
+    fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=2).fit(tricky.fed)
+    friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
+    common, name = friend.get("group"), friend.get("group.name").decode()
+    inner = wire.encode(blind.Inner("horizontal.moments", "total", name, wire.encode(ASK)))
+    place = blind._asked(tricky.run, 900, "blind.add", tricky.names, "")
+    salt = b"s" * 16
+    text = keys.locked(keys.derived(common, "question", tricky.run, 900, salt), inner, place)
+    forged = blind.Veiled(False, salt, text, friend.sign(place + text))
+    reply = tricky.ask("p00", "blind.add", forged, "total", step=900)
+    assert isinstance(reply, Refusal)
+    assert tricky.fed.engine.desks["p00"].trouble.args[0].startswith("a veiled question that the lead did not sign")
+
+
+def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():
+    tricky = Tricky(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
+    reply = tricky.ask("p00", "select_range.own_k", Look(View(np.full(2, 5, np.int32))))
+    assert reply.code == "aggregation-too-weak"
+
+
+def test_a_site_with_rules_serves_a_study_it_was_told_or_has_approved_only(tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 20)
+    (tmp_path / "site.toml").write_text(
+        'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nprofile = "standard"\n'
+    )
+    with pytest.raises(StudyError, match="name the study"):
+        reception(read_site(tmp_path / "site.toml"))
+    (tmp_path / "study.toml").write_text('name = "s"\n')
+    assert reception(read_site(tmp_path / "site.toml"), study=tmp_path / "study.toml")
