@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fedclust.aggregation import Aggregation, Enrolled
 from fedclust.core.errors import StudyError
 from fedclust.engines.attendance import Tell
 from fedclust.engines.metrics import Exposed
@@ -42,7 +43,9 @@ def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings
             if key in site:
                 raise StudyError(f"[sites.{name}] gives {key}; a site that serves takes that from its own file only")
     study.aggregation.check([site.name for site in study.sites])
-    opened(study, Unreached(tuple(site.name for site in study.sites)))
+    if study.aggregation.blind and not known(engine).leads:
+        raise StudyError(f"engine '{engine}' cannot carry a blind run; use 'files', or set aggregation to 'secure'")
+    opened(replace(study, aggregation=Aggregation()), Unreached(tuple(site.name for site in study.sites)))
     served = {"engine": engine, "own": str(own.resolve()) if own else None, "settings": settings or {}}
     return Run.make(folder, study.text, origin=Path(), served=served)
 
@@ -70,8 +73,11 @@ def _check_patience(run: Run, study: Study, manner: Manner) -> None:
             raise StudyError(f"--without names '{name}', which is no site of the study")
 
 
-def opened(study: Study, engine: Any) -> Opened:
-    """A study whose sites are reached by an engine; what it says of columns must be enough."""
+def opened(study: Study, engine: Any, enrolled: Enrolled | None = None) -> Opened:
+    """A study whose sites are reached by an engine; what it says of columns must be enough.
+
+    `enrolled` has the lead's keys, where this process is the lead's.
+    """
     fed = Federation(
         engine,
         {site.name: encoded_names(schema_at(study, site.name)) for site in study.sites},
@@ -80,6 +86,7 @@ def opened(study: Study, engine: Any) -> Opened:
         seed=study.seed,
         schema=schema_of(study),
         aggregation=study.aggregation,
+        enrolled=enrolled,
         align=study.align,
     )
     estimator = study.estimator(fed.columns)

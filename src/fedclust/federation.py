@@ -80,7 +80,8 @@ class Federation:
         journal = Journal(self.folder / "journal") if self.folder else None
         self._coordinator = Coordinator(engine, run_id(self.folder), journal, timeout)
         self._asked = Rewriting(self.aggregation, engine.parties, self._coordinator.run, enrolled)
-        seen = self.folder is not None and self.aggregation.blind
+        self._enrolled = enrolled
+        seen = self.folder is not None and self.aggregation.blind and not getattr(engine, "adds", False)
         self._seen = Journal(self.folder / "coordinator" / "journal") if self.folder and seen else None
         self.use(engine)
 
@@ -199,6 +200,7 @@ class Federation:
                 timeout=self._coordinator.timeout,
                 schema=self.schema,
                 aggregation=self.aggregation,
+                enrolled=self._enrolled,
                 align=self.align,
             )
         return Federation.over(
@@ -281,7 +283,8 @@ class Federation:
 
     def use(self, engine: Engine, *, run: str | None = None) -> None:
         """Carry messages by another engine from now on, under another run's name if one is given."""
-        self._coordinator.engine = Adder(engine, self._seen) if self.aggregation.blind else engine
+        adds = self.aggregation.blind and not getattr(engine, "adds", False)
+        self._coordinator.engine = Adder(engine, self._seen) if adds else engine
         self._coordinator.run = run or self._coordinator.run
 
     def close(self) -> None:

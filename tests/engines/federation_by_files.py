@@ -9,6 +9,7 @@ import numpy as np
 
 from fedclust.core.errors import Waiting
 from fedclust.engines.files_site import Mailroom
+from fedclust.leading import Lead
 from fedclust.serving import reception
 from fedclust.site.file import new_key, public_key, read_site
 
@@ -91,8 +92,12 @@ class ByFiles:
         """One look of a site into its inbox."""
         site = read_site(self.folder / name / "site.toml")
         with reception(site, study=self.folder / "coordinator" / "study.toml") as door:
-            room = Mailroom.of(door, site, self.folder / name / "inbox", self.folder / name / "outbox")
-            return room.turn()
+            boxes = self.folder / name / "inbox", self.folder / name / "outbox"
+            room = Mailroom.of(door, site, *boxes)
+            turn = room.turn()
+            for run in room.runs:
+                Lead(door, site, *boxes, self.folder / name / "led").go_on(run)
+            return turn
 
     def around(self):
         """One whole trip of the stick."""

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from federation_by_files import NAMES, ByFiles, outcome
 
-from fedclust import coordination, runs
+from fedclust import coordination, leading, runs
 from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, Waiting
 from fedclust.study import read_study
@@ -56,6 +56,19 @@ def test_files_give_the_bits_of_one_process(mode, policy, k, more, tmp_path):
     assert outcome(run.folder) == in_process(fed)
     sites = json.loads((run.folder / "metrics.json").read_text())["sites"]
     assert all(own["messages"] > 8 and own["bytes"] > 1000 for own in sites.values())
+
+
+@pytest.mark.engines
+def test_a_blind_run_by_files_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_the_coordinator(tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW, mode="blind", policy="standard")
+    path = fed.folder / "coordinator" / "study.toml"
+    path.write_text(path.read_text().replace('"blind"', '"blind"\nlead = "south"'))
+    run, _ = begun(fed)
+    fed.until_done(lambda: leading.relay(run, coordination.Manner()))
+    assert outcome(fed.folder / "south" / "led") == in_process(fed)
+    assert not (run.folder / "model.json").exists()
+    assert json.loads(run.status.read_text())["state"] == "finished"
+    assert all(own["answers"] > 5 for own in json.loads(run.status.read_text())["sites"].values())
 
 
 def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):

@@ -121,9 +121,7 @@ def test_a_lost_quorum_names_the_party_once_patience_is_over(federation):
     engine, coordinator, _ = federation(lambda party, n: "silent" if party == "p1" and n > 1 else None)
     with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)"):
         coordinator.drive(count(2))
-    assert (
-        engine.attendance.clock.now == 42
-    )  # four askings of ten seconds, and a little between them: 35 were over after the fourth
+    assert 40 < engine.attendance.clock.now < 43  # four askings of ten seconds: 35 were over after the fourth
     assert engine.attendance.suspended == ("p1",)
 
 

@@ -13,6 +13,7 @@ from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
     from fedclust.engines.files_site import Turn
+    from fedclust.runs import Run
 
 
 def add(acts: Any) -> None:
@@ -22,6 +23,9 @@ def add(acts: Any) -> None:
     answer.add_argument("--site", type=Path, required=True, metavar="FILE", help="this site's site.toml")
     answer.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
     answer.add_argument("--study", type=Path, metavar="FILE", help="take part in this study only")
+    answer.add_argument(
+        "--out", type=Path, metavar="DIR", help="where the lead of a blind run keeps it (default: in state)"
+    )
     answer.add_argument("--wait", action="store_true", help="stay, and answer letters as they come, until the run ends")
     answer.add_argument("--poll", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
     answer.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
@@ -34,6 +38,7 @@ def act_answer(chosen: argparse.Namespace) -> int:
     Files that are not in order are named with the reason and left alone; good ones are answered all the same.
     """
     from fedclust.engines.files_site import Mailroom
+    from fedclust.leading import Lead
     from fedclust.serving import reception
     from fedclust.site.file import read_site
 
@@ -42,13 +47,22 @@ def act_answer(chosen: argparse.Namespace) -> int:
     site = read_site(chosen.site)
     with reception(site, data=chosen.data, study=chosen.study) as door:
         room = Mailroom.of(door, site, chosen.inbox, chosen.outbox)
+        lead = Lead(door, site, chosen.inbox, chosen.outbox, chosen.out)
         told: set[tuple[str, str]] = set()
         while True:
             turn = room.turn()
             _tell(turn, door.trouble, chosen, told)
+            for done in filter(None, map(lead.go_on, room.runs)):
+                _tell_done(done, chosen, told)
             if not chosen.wait or turn.over:
                 return 0
             time.sleep(chosen.poll)
+
+
+def _tell_done(run: Run, chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
+    if not chosen.json and ("led", run.name) not in told:
+        told.add(("led", run.name))
+        print(f"this site led the run; its result is in {run.folder}")
 
 
 def _document(turn: Turn) -> dict[str, Any]:

@@ -99,10 +99,16 @@ def act_resume(chosen: argparse.Namespace) -> int:
 
 def go_on(run: Run, how: Manner, chosen: argparse.Namespace) -> int:
     """Carry a run on, and tell what came of it."""
-    from fedclust import coordination
+    from fedclust import coordination, leading
 
-    progress = running.watching(run.study(), chosen)
+    study = run.study()
+    progress = running.watching(study, chosen)
     try:
+        if study.aggregation.blind:
+            leading.relay(run, how)
+            if not chosen.quiet:
+                print(f"the run is over; its result is at the site that led it, {leading.lead_of(study)}")
+            return 0
         model = coordination.go_on(run, how, progress)
     except Waiting as waiting:
         progress.end()

@@ -23,6 +23,7 @@ from fedclust.engines.files_letters import (
     Letter,
     Old,
     Refused,
+    apart,
     chain_path,
     digest,
     hello_in,
@@ -46,7 +47,7 @@ def connect(posting: Posting) -> Networked:
     poll = poll_of(posting, own)
     link = FilesLink(
         posting,
-        mail_of(posting, own),
+        boxes(mail_of(posting, own), posting.parties),
         own.signer(),
         own.keys_of(posting.parties),
         idle=lambda: time.sleep(poll),
@@ -70,23 +71,33 @@ def poll_of(posting: Posting, own: OwnFile) -> float:
     return seconds
 
 
+def boxes(mail: Path, parties: tuple[PartyId, ...]) -> dict[PartyId, tuple[Path, Path]]:
+    """Letters to site NAME in `to/NAME` of a mail folder, and from it in `from/NAME`."""
+    return {party: (mail / "to" / party, mail / "from" / party) for party in parties}
+
+
 class FilesLink:
-    """Letters to site NAME in `to/NAME` of the mail folder, and from it in `from/NAME`; `idle` passes the time."""
+    """Letters to each party in one folder, and from it in another; `idle` passes the time between two looks."""
 
     def __init__(
         self,
         posting: Posting,
-        mail: Path,
+        folders: Mapping[PartyId, tuple[Path, Path]],
         identity: Identity,
         roster: Mapping[PartyId, bytes],
         *,
         idle: Callable[[], None],
+        me: PartyId = COORDINATOR,
     ) -> None:
         self.posting = posting
         self.identity = identity
         self._idle = idle
-        self._to = {p: Folder(mail / "to" / p, _unread) for p in posting.parties}
-        self._from = {p: Folder(mail / "from" / p, partial(_from, party=p, public=key)) for p, key in roster.items()}
+        self._me = me
+        self._roster = dict(roster)
+        self._to = {p: Folder(to, _unread) for p, (to, _) in folders.items()}
+        self._from = {
+            p: Folder(back, partial(_from, party=p, public=roster[p], me=me)) for p, (_, back) in folders.items()
+        }
         self._chains = {p: Chain.load(self._path(p), posting.run) for p in posting.parties}
         self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
         self._told: set[tuple[str, str]] = set()
@@ -108,8 +119,12 @@ class FilesLink:
             if not missing or time.monotonic() >= until:
                 return
             if not self.posting.wait:
-                raise Waiting(self._errand(missing), tuple(missing))
+                raise Waiting(self.errand(missing), tuple(missing))
             self._idle()
+
+    def boxes_of(self, party: PartyId) -> tuple[Path, Path, bytes]:
+        """The folders of letters to and from a party, and its public key."""
+        return self._to[party].path, self._from[party].path, self._roster[party]
 
     @property
     def met(self) -> set[PartyId]:
@@ -137,7 +152,7 @@ class FilesLink:
         self._used[party].clear()
 
     def _write(self, party: PartyId, chain: Chain, kind: str, body: bytes, *, in_clear: bool) -> None:
-        chain = chain.written(kind, body, self.identity, (COORDINATOR, party), in_clear=in_clear)
+        chain = chain.written(kind, body, self.identity, (self._me, party), in_clear=in_clear)
         self._save(party, chain)
         self._to[party].put(chain.waiting)
 
@@ -148,6 +163,8 @@ class FilesLink:
             if name in self._used[party] or name in folder.bad:
                 continue
             chain = self._chains[party]
+            if apart(letter.run, chain.run):
+                continue
             try:
                 got, text = self._taken(chain.next(letter, data), letter)
             except Old as error:
@@ -183,12 +200,13 @@ class FilesLink:
                 self._told.add((name, why))
                 self.posting.tell("bad-file", site=party, file=str(folder.path / name), why=why)
 
-    def _errand(self, missing: list[PartyId]) -> str:
+    def errand(self, missing: list[PartyId]) -> str:
         """What a person has to do now."""
-        lines = [f"Waiting for {', '.join(missing)}. Carry letters both ways:"]
-        for party in missing:
-            lines.append(f"  {self._to[party].path} -> the inbox of {party}")
-            lines.append(f"  the outbox of {party} -> {self._from[party].path}")
+        names = {party: party or "the coordinator" for party in missing}
+        lines = [f"Waiting for {', '.join(names.values())}. Carry letters both ways:"]
+        for party, name in names.items():
+            lines.append(f"  {self._to[party].path} -> the inbox of {name}")
+            lines.append(f"  the outbox of {name} -> {self._from[party].path}")
         for folder in self._from.values():
             lines += [f"Not complete yet: {folder.path / name}: {why}" for name, why in folder.unfinished.items()]
             lines += [f"Not taken: {folder.path / name}: {why}" for name, why in folder.bad.items()]
@@ -213,7 +231,7 @@ def _unread(letter: Letter, data: bytes) -> None:
     """A folder that is only written to."""
 
 
-def _from(letter: Letter, data: bytes, *, party: PartyId, public: bytes) -> None:
+def _from(letter: Letter, data: bytes, *, party: PartyId, public: bytes, me: PartyId) -> None:
     if letter.sender != party:
-        raise Refused(f"it is from {letter.sender or 'the coordinator'}, not from {party}")
-    proven(letter, data, public, recipient=COORDINATOR)
+        raise Refused(f"it is from {letter.sender or 'the coordinator'}, not from {party or 'the coordinator'}")
+    proven(letter, data, public, recipient=me)

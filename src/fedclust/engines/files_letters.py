@@ -23,6 +23,7 @@ HEAD = b"fedclust letter 1\n"
 SUFFIX = ".letter"
 SALT, SIGNATURE, SHORT = 16, 64, 8
 COORDINATOR: PartyId = ""  # no site can be called that
+LEADS = "+lead"  # how the name of a run ends in letters between its lead and the coordinator
 FIRST = bytes(32)  # what the first letter of a chain comes after
 _LENGTH = struct.Struct("<I")
 
@@ -55,7 +56,8 @@ class Letter:
     @property
     def name(self) -> str:
         """A name for the file: it sorts, and tells people what it is; nothing depends on it."""
-        return f"{self.run[:8]}-{self.number:06}-{self.sender or 'coordinator'}{SUFFIX}"
+        what = "-lead" if self.run.endswith(LEADS) else ""
+        return f"{self.run[:8]}-{self.number:06}-{self.sender or 'coordinator'}{what}{SUFFIX}"
 
 
 def sealed(letter: Letter, identity: Identity) -> bytes:
@@ -97,6 +99,11 @@ def proven(letter: Letter, data: bytes, public: bytes, *, recipient: PartyId) ->
         raise Refused(f"it is for {letter.recipient or 'the coordinator'}, not for {recipient or 'the coordinator'}")
     if not signed_by(public, data[-SIGNATURE:], HEAD + text):
         raise Refused("it was altered, or signed with another key than the one enrolled here")
+
+
+def apart(one: str, other: str) -> bool:
+    """Whether letters of two runs are of different business: a lead corresponds as a site, too."""
+    return one.endswith(LEADS) != other.endswith(LEADS)
 
 
 def digest(data: bytes) -> bytes:

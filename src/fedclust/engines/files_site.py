@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol as Structural
 
 from fedclust.core.errors import StudyError
+from fedclust.core.types import PartyId
 from fedclust.engines.files_folder import Folder
 from fedclust.engines.files_letters import (
     COORDINATOR,
+    LEADS,
     Chain,
     Letter,
     Old,
@@ -35,13 +38,38 @@ class Turn:
     over: bool = False  # every run that was met has ended
 
 
-class Mailroom:
-    """One site's correspondence with the coordinator whose key its own file names."""
+class Hearing(Structural):
+    """Whoever answers: under which name, what it keeps where, and what it replies."""
 
-    def __init__(self, reception: Reception, identity: Identity, coordinator: bytes, inbox: Path, outbox: Path) -> None:
+    @property
+    def party(self) -> PartyId: ...
+    @property
+    def folder(self) -> Path: ...
+    def hear(self, data: bytes) -> bytes: ...
+
+
+class Mailroom:
+    """The answering end of a correspondence: a site's with the coordinator, or the coordinator's with a lead.
+
+    `public` is the key that the other end signs with; `leads` tells letters between coordinator and lead from others.
+    """
+
+    def __init__(
+        self,
+        reception: Hearing,
+        identity: Identity,
+        public: bytes,
+        inbox: Path,
+        outbox: Path,
+        *,
+        other: PartyId = COORDINATOR,
+        leads: bool = False,
+    ) -> None:
         self.reception = reception
         self.identity = identity
-        self._public = coordinator
+        self._public = public
+        self._other = other
+        self._leads = leads
         self._inbox = Folder(inbox, self._check)
         self._outbox = Folder(outbox, self._check)
         self._chains: dict[str, Chain] = {}
@@ -58,12 +86,19 @@ class Mailroom:
             raise StudyError(f"there is no inbox at {inbox}; make the folder, and put the coordinator's letters in it")
         return cls(reception, private_key(site.identity), site.coordinator, inbox, outbox)
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The runs that letters came of."""
+        return tuple(self._chains)
+
     def turn(self) -> Turn:
         """Answer what is there to be answered; a bad file keeps no good one from being read."""
         found = Turn()
         self._known = found.known
         lots: dict[str, list[tuple[str, Letter, bytes]]] = {}
         for name, letter, data in self._inbox.letters():
+            if letter.run.endswith(LEADS) != self._leads:
+                continue
             lots.setdefault(letter.run, []).append((name, letter, data))
         for run, lot in lots.items():
             self._correspond(run, lot, found)
@@ -123,7 +158,7 @@ class Mailroom:
         chain = replace(chain, waiting={})  # whoever writes on has what was written before, or gave it up
         if letter.kind == "end":
             return replace(chain, over=True)
-        way = self.reception.party, COORDINATOR
+        way = self.reception.party, self._other
         if letter.kind == "greeting":
             hello = hello_in(letter)
             chain = replace(chain, public=hello.public, over=False)
@@ -136,8 +171,10 @@ class Mailroom:
         self._chains[chain.run] = chain
 
     def _check(self, letter: Letter, data: bytes) -> None:
-        if letter.sender != COORDINATOR:
-            raise Refused(f"it is from {letter.sender}, not from the coordinator")
+        if letter.sender != self._other:
+            raise Refused(
+                f"it is from {letter.sender or 'the coordinator'}, not from {self._other or 'the coordinator'}"
+            )
         known = self._chains.get(letter.run)
         if known is not None and letter.number == known.got and digest(data) == known.got_digest:
             return  # proven when it was taken

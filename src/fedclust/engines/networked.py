@@ -88,6 +88,10 @@ class Networked:
             here.pause(min(PAUSE, patience))
         return {party: replies[party] for party in calls if party in replies}
 
+    def meet(self) -> None:
+        """Greet everyone, before anything is asked."""
+        self._greet([party for party in self.parties if party not in self._met], self.attendance.timeout)
+
     def close(self, *, done: bool = False) -> None:
         self.link.close(done=done)
 

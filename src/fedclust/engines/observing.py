@@ -42,6 +42,7 @@ class Observed:
         self.engine = engine
         self.tell = tell
         self.parties = engine.parties
+        self.adds = getattr(engine, "adds", False)  # as a lead's engine does
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         first = next(iter(calls.values()))

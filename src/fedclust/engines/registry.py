@@ -43,12 +43,13 @@ class Entry:
     module: str
     what: str
     extra: str | None = None
+    leads: bool = False  # a site can lead a blind run by it
     days: bool = False  # an answer may take days, and the coordinator need not stay for it
 
 
 ENGINES = {
     "nvflare": Entry("fedclust.engines.nvflare", "NVIDIA FLARE over mutual TLS, across organisations", "nvflare"),
-    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all", days=True),
+    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all", days=True, leads=True),
 }
 
 

@@ -49,9 +49,10 @@ def command() -> Callable[[list[str]], int]:
 
 def _child(words: list[str], out: Path, patch: Patch | None) -> None:
     os.setsid()
-    with out.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    file = out.open("a", buffering=1)  # open for as long as the process lives
+    os.dup2(file.fileno(), 1)
+    os.dup2(file.fileno(), 2)
+    sys.stdout = sys.stderr = file  # whoever forked it may have put something else there
     if patch is not None:
         patch()
     code = command()(words)

@@ -14,7 +14,7 @@ from fedclust.core.drive import Reply
 from fedclust.core.envelope import Call
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.files import FilesLink
+from fedclust.engines.files import FilesLink, boxes
 from fedclust.engines.files_site import Mailroom
 from fedclust.engines.networked import Networked
 from fedclust.engines.registry import Posting
@@ -39,7 +39,7 @@ class FilesLoop:
         self._rooms = [self._room(party, folder, owns[party], coordinator.public) for party in desks]
         link = FilesLink(
             Posting(run=run, study=STUDY, parties=self.parties, folder=folder / "coordinator"),
-            folder / "mail",
+            boxes(folder / "mail", self.parties),
             coordinator,
             {party: own.public for party, own in owns.items()},
             idle=self._answer,

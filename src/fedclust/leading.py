@@ -1,0 +1,116 @@
+"""A blind run by files: the lead's script at its site, and the coordinator that carries, adds and reads nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+
+from fedclust.aggregation import Enrolled
+from fedclust.coordination import Manner, connected, opened, telling
+from fedclust.core.errors import StudyError, Waiting
+from fedclust.core.journal import Journal
+from fedclust.core.types import PartyId
+from fedclust.engines.blind import Adder
+from fedclust.engines.files import FilesLink
+from fedclust.engines.files_letters import COORDINATOR, LEADS
+from fedclust.engines.files_site import Mailroom
+from fedclust.engines.lead import LeadEngine, Relay
+from fedclust.engines.observing import Observed
+from fedclust.engines.registry import Posting
+from fedclust.runs import Run, see_through
+from fedclust.site.file import SiteFile, private_key
+from fedclust.site.reception import Reception
+from fedclust.site.vault import Vaults
+from fedclust.study import Study, parse_study
+
+
+def lead_of(study: Study) -> PartyId:
+    return study.aggregation.lead or study.sites[0].name
+
+
+class OwnVaults(Enrolled):
+    """The lead's own keys, which are at its site and nowhere else."""
+
+    def __init__(self, vaults: Vaults) -> None:
+        self._vaults = vaults
+
+    def of(self, party: PartyId) -> Vaults:  # noqa: ARG002 a lead asks for its own only
+        return self._vaults
+
+
+class Lead:
+    """One site's part as the lead of a blind run, beside its part as a site."""
+
+    def __init__(self, reception: Reception, site: SiteFile, inbox: Path, outbox: Path, out: Path | None) -> None:
+        self.reception, self.site = reception, site
+        self._boxes = outbox, inbox
+        self._out = out
+
+    def leads(self, name: str) -> Study | None:
+        """The study of a run, if this site leads it."""
+        greeting = self.reception.known(name)
+        study = parse_study(greeting.study, folder=Path(), served=True) if greeting else None
+        return study if study and study.aggregation.blind and lead_of(study) == self.site.name else None
+
+    def go_on(self, name: str) -> Run | None:
+        """Drive the script as far as it goes; the run, once there is a model."""
+        study, desk = self.leads(name), self.reception.desk(name)
+        if study is None or desk is None or desk.gate.vaults is None or self.site.identity is None:
+            return None
+        run = self._run(name, study)
+        if run.finished:
+            return run
+        parties = tuple(site.name for site in study.sites)
+        link = FilesLink(
+            Posting(name + LEADS, study.text, (COORDINATOR,), run.folder, wait=False),
+            {COORDINATOR: self._boxes},
+            private_key(self.site.identity),
+            {COORDINATOR: self.site.coordinator or b""},
+            idle=lambda: None,
+            me=self.site.name,
+        )
+        engine = LeadEngine(link, parties, run=name, study=study.text, met=bool(link.met))
+        try:
+            see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
+        except Waiting:
+            return None
+        link.close(done=True)
+        return run
+
+    def _run(self, name: str, study: Study) -> Run:
+        folder = self._out or self.reception.folder / "lead" / hashlib.sha256(name.encode()).hexdigest()[:16]
+        if (folder / "origin.json").is_file():
+            return Run.find(folder)
+        return Run.make(folder, study.text, origin=Path(), name=name, served={"engine": "lead"})
+
+
+def relay(run: Run, manner: Manner) -> None:
+    """The coordinator of a blind run: carry the lead's questions until it says that the run is over."""
+    study = run.study()
+    lead = lead_of(study)
+    with run.held(), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
+        link = engine.link
+        if not isinstance(link, FilesLink):
+            raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
+        engine.meet()
+        journal = Journal(run.folder / "coordinator" / "journal")
+        try:
+            hearing = Relay(Adder(Observed(engine, tell), journal), run.folder)
+            to, back, public = link.boxes_of(lead)
+            room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
+            while not (turn := room.turn()).over:
+                if not turn.answered:
+                    _wait_for(lead, link, manner)
+        except Waiting:
+            tell("state", state="waiting")
+            raise
+        finally:
+            journal.close()
+        tell("state", state="finished")
+
+
+def _wait_for(lead: PartyId, link: FilesLink, manner: Manner) -> None:
+    if not manner.wait:
+        raise Waiting(link.errand([lead]), (lead,))
+    time.sleep(0.2)
