@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.errors import OutOfBounds
-from fedclust.core.protocol import handler, tallied
+from fedclust.core.protocol import each_one, handler, tallied
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, limbs_of, power_above
 from fedclust.core.site import Site, View
@@ -271,12 +271,21 @@ class Spread:
     part: int = ALL
 
 
-@handler(releases=Products)
+def _of_part(site: Site, ask: Spread) -> Floats:
+    """How many rows the part has."""
+    return each_one(np.array([sum(x.shape[1] for x in _rows(site, ask))]))
+
+
+@handler(releases=Products, behind=_of_part)
 def scatter(site: Site, ask: Spread) -> Products:
     """Sum x x^T over the rows of a part, columns by columns."""
     unit = (ask.reach[:, None] + ask.reach[None, :] - BITS).astype(np.int32)
     sums = Sums.zeros((ask.reach - BITS).astype(np.int32), unit, 0)
-    for block in site.blocks(ask.view):
-        x = half(within(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)
+    for x in _rows(site, ask):
         exact.weighted(sums, x, x)
     return Products(Exact(sums.pull, unit))
+
+
+def _rows(site: Site, ask: Spread) -> Iterator[Floats]:
+    for block in site.blocks(ask.view):
+        yield half(within(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)

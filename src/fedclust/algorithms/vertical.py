@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fedclust.algorithms.model import Fitted, Notes, Round
 from fedclust.algorithms.reseeding import drawn, rows_of_their_own
 from fedclust.core.errors import DataError
-from fedclust.core.protocol import Keep, Protocol, alone, each, each_to, handler, report, total
+from fedclust.core.protocol import Keep, Protocol, alone, each, each_one, each_to, handler, report, total
 from fedclust.core.release import ROWS, Done, Release, additive, shown
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -137,7 +138,12 @@ class Distances(Release):
     d2: Exact = additive("squared distances, clusters by rows", least=0.0)
 
 
-@handler(releases=Distances)
+def of_one_row(site: Site, ask: Any) -> Floats:  # noqa: ARG001
+    """A distance is of one row, and a slice of a centre may lie on one, for memberships come from elsewhere."""
+    return each_one(np.ones(1))
+
+
+@handler(releases=Distances, behind=of_one_row)
 def measure(site: Site, ask: Span) -> Distances:
     """This party's share of the squared distances of some rows to all centres."""
     centers = np.asarray(site.memory["centers"])

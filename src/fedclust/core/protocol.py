@@ -42,7 +42,10 @@ class Keep(Generic[R]):
 
 
 Behind = Callable[[Site, M], Floats]
-"""What is behind the cells of an answer, in the order of its fields: sum, sum of squares and largest of the weights."""
+"""What is behind the numbers of an answer, cell by cell: sum, sum of squares and largest of the weights of its rows.
+
+Fields that are cells come first, in their order.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Handler(Generic[M, R]):
     answer: Callable[[Site, M], R | Keep[R]]
     message: type[M]
     release: type[R]
-    behind: Behind[M] | None = None  # None: every row in a cell weighs one
+    behind: Behind[M] | None = None  # None: every row in a cell weighs one, and there are no numbers beside cells
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}
@@ -64,7 +67,8 @@ def handler(
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` under its module's and its own name.
 
-    `behind` finds what rows weigh in the cells of a release where they do not all weigh one; only sites ask it.
+    `behind` finds what rows weigh in the cells of a release where they do not all weigh one, or where the release does
+    not tell how many there are; only sites ask it.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
@@ -244,6 +248,16 @@ def tallied(blocks: Iterable[Floats]) -> Floats:
     total = np.sum(sums, axis=0)
     total[2] = np.max([own[2] for own in sums], axis=0)
     return np.asarray(total, np.float64)
+
+
+def each_one(rows: Array) -> Floats:
+    """The same of cells whose rows weigh one each, by how many there are.
+
+    >>> each_one(np.array([3, 0])).tolist()
+    [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+    """
+    size = np.asarray(rows, np.float64).ravel()
+    return np.stack([size, size, np.minimum(size, 1.0)])
 
 
 def needed(quorum: Quorum, asked: int) -> int:

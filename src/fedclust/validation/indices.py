@@ -10,7 +10,7 @@ Bouldin; Xie and Beni; Calinski and Harabasz; Bezdek (coefficient, entropy); Hru
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,14 +18,14 @@ import numpy as np
 
 from fedclust.core import ring
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.protocol import Protocol, each_one, handler, tallied, total
 from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs
 from fedclust.kernels import distances, partial, sums
 from fedclust.validation import formulas
-from fedclust.validation.terms import DEEP, PARTS, Terms, by_label, deep
+from fedclust.validation.terms import DEEP, PARTS, Terms, by_label, deep, memberships
 
 BEST: dict[str, Literal["min", "max"]] = {
     "fuzzy-davies-bouldin": "min",
@@ -69,15 +69,24 @@ class Sums(Release):
     entropy: Exact = additive("the memberships times their logarithms")
 
 
-@handler(releases=Sums)
+def _members(site: Site, ask: Around) -> Floats:
+    """What the rows weigh in each cluster."""
+    return tallied(memberships(d2, ask.terms.m) for d2 in _squared(site, ask))
+
+
+@handler(releases=Sums, behind=_members)
 def around(site: Site, ask: Around) -> Sums:
     """One sweep over the rows."""
     found = ask.terms.none(len(ask.centers))
-    squared = partial.squared if ask.view.missing == "partial" else distances.squared
-    for block in site.blocks(ask.view):
-        for part, limbs in ask.terms.of(squared(block, ask.centers)).items():
+    for d2 in _squared(site, ask):
+        for part, limbs in ask.terms.of(d2).items():
             sums.add(found[part], limbs)
     return Sums(Exact.counts(site.rows), **ask.terms.exact(found))
+
+
+def _squared(site: Site, ask: Around) -> Iterator[Floats]:
+    squared = partial.squared if ask.view.missing == "partial" else distances.squared
+    return (squared(block, ask.centers) for block in site.blocks(ask.view))
 
 
 @dataclass(frozen=True)
@@ -123,7 +132,15 @@ class Scatter(Release):
     squares: Exact = additive("the squared distances of all rows to their label's mean")
 
 
-@handler(releases=Scatter)
+def _labelled(site: Site, ask: Labelled) -> Floats:
+    """How many rows each label has."""
+    sizes = np.zeros(len(ask.centers), np.int64)
+    for block in site.blocks(ask.view):
+        sizes += np.bincount(distances.labels(block, ask.centers)[0], minlength=len(sizes))
+    return each_one(sizes)
+
+
+@handler(releases=Scatter, behind=_labelled)
 def scatter(site: Site, ask: Labelled) -> Scatter:
     """One sweep over the rows and their labels."""
     found = no_scatter(len(ask.centers), ask.reach)

@@ -42,7 +42,7 @@ class Gaps(Release):
     powers: Exact = additive("sums over columns of |difference|^p, of every two centres or means of labels")
 
 
-@handler(releases=Gaps)
+@handler(releases=Gaps, behind=vertical.of_one_row)
 def gaps(site: Site, ask: Pairs) -> Gaps:
     """This party's share of the distances between points of which it holds a slice."""
     points = np.asarray(site.memory[ask.which])
@@ -98,7 +98,7 @@ class Distances(Release):
     d2: Exact = additive("the squared distance of each row to its label's mean")
 
 
-@handler(releases=Distances)
+@handler(releases=Distances, behind=vertical.of_one_row)
 def apart(site: Site, ask: Own) -> Distances:
     """This party's share of the squared distances of some rows to their label's mean."""
     means = np.asarray(site.memory["means"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.protocol import Protocol, each_one, handler, total
 from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -73,7 +73,16 @@ class Products(Release):
     products: Exact = additive("for every two columns, the product of a row's deviations from their means")
 
 
-@handler(releases=Products)
+def _both(site: Site, ask: Deviations) -> Floats:
+    """For every two columns, how many rows have both."""
+    there = np.zeros((len(ask.columns), len(ask.columns)), np.int64)
+    for block in site.blocks(ask.view):
+        known = (~np.isnan(block[ask.columns])).astype(np.int64)
+        there += known @ known.T
+    return each_one(there[np.triu_indices(len(ask.columns))])
+
+
+@handler(releases=Products, behind=_both)
 def products(site: Site, ask: Deviations) -> Products:
     """Sums over rows of the products of deviations, by pairs of columns."""
     one, other = np.triu_indices(len(ask.columns))

@@ -20,7 +20,7 @@ import numpy as np
 
 from fedclust.algorithms.gaussians import ALL, BITS, half, within
 from fedclust.algorithms.mixture import Frame
-from fedclust.core.protocol import Protocol, handler, total
+from fedclust.core.protocol import Protocol, each_one, handler, tallied, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -91,7 +91,15 @@ class Widths(Release):
     squares: Exact = additive("the sum of the squares of the rows of each cluster, by column", least=0.0)
 
 
-@handler(releases=Widths)
+def _of_clusters(site: Site, ask: Lots) -> Floats:
+    """How many rows of its part each cluster of each lot has."""
+    sizes = [np.zeros(len(lot.centers), np.int64) for lot in ask.lots]
+    for x, lot, own in _rows(site, ask, sizes):
+        np.add.at(own, distances.labels(x, lot.centers)[0], 1)
+    return each_one(np.concatenate(sizes))
+
+
+@handler(releases=Widths, behind=_of_clusters)
 def widths(site: Site, ask: Lots) -> Widths:
     """How wide each cluster is in each column."""
     row = (2 * ask.reach - BITS).astype(np.int32)
@@ -108,15 +116,29 @@ class Gains(Release):
     gains: Exact = additive("how much each place for a new centre would lower the objective", least=0.0)
 
 
-@handler(releases=Gains)
+def _of_places(site: Site, ask: Lots) -> Floats:
+    """What rows weigh in the gain of each place of each lot: what they gain, of what a row may gain at most."""
+    parts: list[tuple[list[Floats], int]] = [
+        ([np.zeros((len(lot.places), 0))], int(unit)) for lot, unit in zip(ask.lots, ask.units(), strict=True)
+    ]
+    for x, lot, (own, unit) in _rows(site, ask, parts):
+        own.append(np.ldexp(_gains(x, lot), -(unit + BITS)))
+    return np.concatenate([tallied(own) for own, _ in parts], axis=1)
+
+
+@handler(releases=Gains, behind=_of_places)
 def gains(site: Site, ask: Lots) -> Gains:
     """What each place of each lot would gain."""
     found: list[Limbs] = [np.zeros((len(lot.places), 2), np.uint64) for lot in ask.lots]
     units = ask.units()
     for x, lot, (own, unit) in _rows(site, ask, list(zip(found, units, strict=True))):
-        least = distances.labels(x, lot.centers)[1]
-        exact.add(own, exact.exact(np.maximum(least - distances.squared(x, lot.places), 0.0), unit))
+        exact.add(own, exact.exact(_gains(x, lot), unit))
     return Gains(Exact(np.concatenate(found), np.repeat(units, [len(lot.places) for lot in ask.lots])))
+
+
+def _gains(x: Floats, lot: Lot) -> Floats:
+    """How much nearer than its nearest centre each place is to each row, or 0."""
+    return np.maximum(distances.labels(x, lot.centers)[1] - distances.squared(x, lot.places), 0.0)
 
 
 T = TypeVar("T")

@@ -1,0 +1,140 @@
+"""Every number that sums rows has a floor for the rows behind it, whether or not the answer counts them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedclust.algorithms import gaussians, horizontal, vertical
+from fedclust.core.envelope import Call, Refusal
+from fedclust.core.protocol import HANDLERS
+from fedclust.core.site import View
+from fedclust.serving import know_questions
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding, Turn
+from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.sources import open_source
+from fedclust.validation import indices, pca, select_centers
+from fedclust.validation.select_centers import Lot, Lots
+from fedclust.validation.terms import Terms
+
+know_questions()
+VIEW = View(np.full(2, 5, np.int32))
+REACH = np.full(2, 5, np.int32)
+CENTERS = np.array([[0.0, 0.0], [20.0, -13.0]])
+SEED = 3
+
+# Sums without a count of the rows behind them, and why `min_rows` is enough, or no number of rows is meant.
+OVER_ALL_ROWS = {
+    "fcm_averaged.weighted_centers": "for comparison; withheld by every profile but none",
+    "fcm_gradient.slope": "for comparison; withheld by every profile but none",
+    "fcm_local.cost": "one number over all rows; withheld by every profile but none",
+    "blind.add": "numbers under a veil; what is beneath passed the gate as itself",
+    "mufc.powers": "how many sites took part",
+}
+
+
+def rows_with(aside):
+    """Three hundred rows around 0, some of them moved near the second centre."""
+    rows = np.random.default_rng(5).normal(size=(300, 2))
+    rows[7 : 7 + aside] += CENTERS[1]
+    return rows
+
+
+def asked(handler, message, rows, policy=PROFILES["cms"]):
+    desk = Desk(Holding("a", open_source(rows, site="a")), policy)
+    reply = desk.answer(Call("r", 1, handler, message, "total", ("a", "b", "c")))
+    return reply.code if isinstance(reply, Refusal) else None
+
+
+def turn(rows):
+    return Turn(Holding("a", open_source(np.asarray(rows, float), site="a")), tuple(range(np.shape(rows)[1])), {})
+
+
+def lots(places=CENTERS[:0], part=0):
+    return Lots(VIEW, REACH, SEED, (Lot(part, CENTERS if not len(places) else CENTERS[:1], places),))
+
+
+BY_CLUSTER = {
+    "horizontal.moments": horizontal.question(VIEW, CENTERS, 1.0),
+    "select_centers.move": lots(),
+    "select_centers.widths": lots(),
+    "select_centers.gains": lots(places=CENTERS[1:]),
+    "indices.gather": indices.Nearby(VIEW, CENTERS),
+    "indices.scatter": indices.Labelled(VIEW, CENTERS, CENTERS, 12),
+    "indices.around": indices.Around(VIEW, CENTERS, Terms(1.0, 1.0, 12, ("members", "distances"))),
+}
+
+
+@pytest.mark.parametrize("handler", BY_CLUSTER)
+def test_a_cluster_of_one_row_is_kept_in_and_one_of_many_is_not(handler):
+    assert asked(handler, BY_CLUSTER[handler], rows_with(1)) == "abstains"
+    assert asked(handler, BY_CLUSTER[handler], rows_with(10)) == "abstains"
+    assert asked(handler, BY_CLUSTER[handler], rows_with(150)) is None
+
+
+def test_fuzzy_members_are_counted_by_their_weights():
+    ask = indices.Around(VIEW, CENTERS, Terms(1.05, 1.0, 12, ("members",)))
+    assert asked("indices.around", ask, rows_with(1)) == "abstains"
+    assert asked("indices.around", ask, rows_with(150)) is None
+
+
+def test_a_half_of_few_rows_is_kept_in():
+    rows = np.repeat(rows_with(0)[:2], [290, 1], axis=0)  # equal rows are in the same half
+    halves = [gaussians.Spread(VIEW, REACH, seed, part) for seed in range(64) for part in (1, 2)]
+    sizes = [gaussians.scatter.behind(turn(rows), ask)[0, 0] for ask in halves]
+    lone = halves[sizes.index(1)]
+    assert asked("gaussians.scatter", lone, rows) == "abstains"
+    assert asked("gaussians.scatter", gaussians.Spread(VIEW, REACH, lone.seed), rows) is None
+    assert asked("gaussians.scatter", halves[0], rows_with(0)) is None
+
+
+def test_a_product_of_columns_that_one_row_has_both_of_is_kept_in():
+    rows = rows_with(0)
+    rows[1::2, 0], rows[::2, 1] = np.nan, np.nan
+    rows[4] = 1.5, 2.5
+    view = View(np.full(2, 5, np.int32), missing="partial")
+    ask = pca.Deviations(view, np.arange(2), np.zeros(2), np.full(3, -40, np.int32))
+    assert asked("pca.products", ask, rows) == "abstains"
+    rows[:100] = 1.5, 2.5
+    assert asked("pca.products", ask, rows) is None
+
+
+def test_what_is_behind_an_answer_by_hand():
+    site = turn([[0.0, 0.0], [3.0, 0.0], [4.0, 0.0], [20.0, -13.0]])
+    assert select_centers.widths.behind(site, lots()).tolist() == [[3.0, 1.0], [3.0, 1.0], [1.0, 1.0]]
+    assert indices.scatter.behind(site, BY_CLUSTER["indices.scatter"])[0].tolist() == [3.0, 1.0]
+    # From (0, 0) to (4, 0) the squared distances fall by 0, 9 - 1 and 16 - 0, and of the last row by 569 - 425.
+    ask = lots(places=np.array([[4.0, 0.0]]))
+    share = 2.0 ** (ask.units()[0] + gaussians.BITS)
+    found = select_centers.gains.behind(site, ask)
+    assert found[:, 0].tolist() == [168 / share, (8**2 + 16**2 + 144**2) / share**2, 144 / share]
+
+
+def test_one_row_that_gains_most_is_seen_among_many_that_gain_little():
+    rows = np.r_[np.full((50, 1), 1.01), [[2.0]]]
+    ask = Lots(View(np.array([3], np.int32)), REACH[:1], 0, (Lot(0, np.zeros((1, 1)), np.full((1, 1), 2.0)),))
+    assert asked("select_centers.gains", ask, rows, Policy("own", min_cell=5)) == "abstains"
+    assert asked("select_centers.gains", ask, rows[:50], Policy("own", min_cell=5)) is None
+
+
+def test_a_distance_of_one_row_leaves_under_masks_only():
+    rules = Policy("own", min_cell=2)
+    desk = Desk(Holding("a", open_source(rows_with(0), site="a")), rules)
+    site = turn(rows_with(0))
+    site.memory["centers"] = CENTERS
+    answer = vertical.measure.answer(site, vertical.Span(0, 300, -60))
+    call = Call("r", 1, "vertical.measure", vertical.Span(0, 300, -60), "total", ("a", "b", "c"))
+    assert desk.gate.judge(call, vertical.measure, answer, site) == "abstains"
+    assert desk.gate.judge(replace(call, masks="lasting-1"), vertical.measure, answer, site) is None
+
+
+def test_every_sum_over_rows_says_how_many_rows_are_behind_it():
+    silent = set()
+    for name, handler in HANDLERS.items():
+        if not handler.answer.__module__.startswith("fedclust."):
+            continue  # another test's
+        sums = [d for d in handler.release.schema().values() if d.combine == "sum"]
+        if any(d.kind in ("sums", "counts", "weights") for d in sums) and not any(d.cells for d in sums):
+            silent |= {name} if handler.behind is None else set()
+    assert silent == set(OVER_ALL_ROWS)
