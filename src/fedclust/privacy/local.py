@@ -136,7 +136,7 @@ def windowed(rows: Floats, low: Floats, high: Floats, epsilon: float) -> Floats:
         return out
     own = window(_share(epsilon, int(used.sum())))
     drawn = own.read(own.drawn(_levels(rows[:, used], low[used], high[used])))
-    # Few bits of an epsilon shared by many columns are left beyond the bounds, and outliers mislead every method.
+    # Beyond the bounds they would be outliers to every method.
     out[:, used] = low[used] + np.clip(drawn / (LEVELS - 1), 0.0, 1.0) * (high - low)[used]
     return out
 
