@@ -199,7 +199,8 @@ def _numbers(found: Plan, *, known: bool) -> str:
         return ""
     width = max(len(name) for name, _ in lines)
     head = (
-        "These very numbers would leave, hidden in a sum where the table says masked (the question is known):"
+        "These very numbers would leave, hidden in a sum where the table says masked (the question is known); under "
+        "differential privacy, with other noise:"
         if known
         else "Stand-ins, computed from this site's rows alone (what will be asked depends on the other sites):"
     )
