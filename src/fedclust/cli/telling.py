@@ -25,7 +25,7 @@ def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
         *([choice(found["selection"])] if found.get("selection") else []),
         centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         notes(metrics["notes"], model, metrics["split"]),
-        traffic(metrics["sites"]),
+        traffic(metrics["sites"], arrived=run.served is not None),
         following,
     ]
     return "\n\n".join(parts)
@@ -87,8 +87,8 @@ def notes(sentences: Sequence[str], model: Any, split: str) -> str:
     return "\n".join([*praise, *sentences])
 
 
-def traffic(sites: dict[str, dict[str, int]], most: int = 12) -> str:
-    """What left each site, from the sites' own ledgers."""
+def traffic(sites: dict[str, dict[str, int]], most: int = 12, *, arrived: bool = False) -> str:
+    """What left each site, from the sites' own ledgers, or as it `arrived` where those are elsewhere."""
     width = max(map(len, sites))
     lines = [
         f"  {name.ljust(width)}  {own['messages']:>6,} messages  {own['bytes']:>12,} bytes"
@@ -98,7 +98,10 @@ def traffic(sites: dict[str, dict[str, int]], most: int = 12) -> str:
     if rest:
         messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
         lines.append(f"  and {len(rest)} more sites: {messages:,} messages, {size:,} bytes")
-    return "\n".join(["What left each site, by its own ledger:", *lines])
+    head = (
+        "What came from each site; its own ledger is with it:" if arrived else "What left each site, by its own ledger:"
+    )
+    return "\n".join([head, *lines])
 
 
 def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
