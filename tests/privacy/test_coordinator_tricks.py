@@ -10,14 +10,18 @@ from fedclust.algorithms.horizontal import question
 from fedclust.algorithms.vertical import Prepare
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.errors import StudyError
-from fedclust.core.site import View
+from fedclust.core.errors import KeysRefused, StudyError
+from fedclust.core.site import Order, View
+from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy import blind, keys, roster
 from fedclust.privacy.recovery import Live
 from fedclust.privacy.roster import Offer, Offers, Wanted
 from fedclust.serving import reception
+from fedclust.site.desk import Desk
 from fedclust.site.file import read_site
+from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES
+from fedclust.site.sources import open_source
 from fedclust.validation.agreement import Truth
 from fedclust.validation.select_range import Look
 
@@ -141,3 +145,35 @@ def test_a_site_with_rules_serves_a_study_it_was_told_or_has_approved_only(tmp_p
         reception(read_site(tmp_path / "site.toml"))
     (tmp_path / "study.toml").write_text('name = "s"\n')
     assert reception(read_site(tmp_path / "site.toml"), study=tmp_path / "study.toml")
+
+
+def test_a_sum_with_and_without_the_rows_that_have_gaps_is_given_once(tmp_path):
+    rows = np.vstack([np.random.default_rng(0).normal(size=(40, 2)), [[np.nan, 3.0]]])
+    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    cohort = ("here", "there", "yonder")
+
+    def code(step, missing):
+        reply = desk.answer(Call("1-s", step, "bounds.rows", Columns(2, missing), "total", cohort))
+        return reply.code if isinstance(reply, Refusal) else None
+
+    assert code(1, "drop") is None
+    assert code(2, "partial") == "other-rows"
+    again = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    reply = again.answer(Call("2-s", 1, "bounds.rows", Columns(2, "partial"), "total", cohort))
+    assert reply == Refusal("here", "other-rows")
+
+
+def test_rows_that_not_all_sites_have_are_not_read_in_a_study_of_common_rows(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path, aligned=True)
+    assert desk.answer(Call("1-s", 1, "horizontal.moments", ASK, "total", ("here", "b", "c"))).code == "not-aligned"
+
+
+def test_another_alignment_in_the_same_study_is_refused(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 2))
+    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    desk._order("1-s", Order(np.arange(30), b"k"))
+    desk._order("2-s", Order(np.arange(30)[::-1], b"k"))
+    desk._order("1-other", Order(np.arange(29), b"k"))
+    with pytest.raises(KeysRefused, match="other rows"):
+        desk._order("3-s", Order(np.arange(29), b"k"))

@@ -131,7 +131,8 @@ class Answer:
 
 REMEDIES = {
     "too-few-rows": "it holds fewer rows than its policy lets take part",
-    "handler-not-allowed": "its policy does not allow this question",
+    "handler-not-allowed": "its policy does not allow this question; the site can, by `handlers` and `withheld` in [policy] "
+    "of its site.toml, where the page 'Site policy' says what that gives away",
     "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
     "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
@@ -147,6 +148,8 @@ REMEDIES = {
     "another-cohort": "it answered this question for another set of sites before; the difference would show a site",
     "cohort-too-close": "the sites asked differ by fewer than its policy allows from those of an earlier sum; ask all "
     "again, or use plain mode",
+    "not-aligned": "the study is of rows that all sites have, and these were not agreed on yet in this run",
+    "other-rows": "it was asked before to read rows with gaps in another way; the difference would show those rows",
     "not-approved": "its steward has not approved this study as it is; approve it anew with fedclust site plan",
     "not-a-sum": "it was asked for its own answer where only a sum may leave",
     "bad-data": "its data cannot be used; its own log says why",

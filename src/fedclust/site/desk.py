@@ -8,12 +8,15 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
 from fedclust.core.private import Noisy
-from fedclust.core.protocol import HANDLERS, Keep, Mail
+from fedclust.core.protocol import HANDLERS, Handler, Keep, Mail
 from fedclust.core.site import Order
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import blind, letters
@@ -54,6 +57,7 @@ class Desk:
         vaults: Callable[[], Vaults] | None = None,
         approval: Approval | None = None,
         split: str | None = None,
+        aligned: bool = False,
     ) -> None:
         self.holding = holding
         till = Till(policy, folder, durable=durable)
@@ -61,6 +65,7 @@ class Desk:
             holding.party, policy, Ledger(folder, durable=durable), vaults, approval, till=till, split=split
         )
         self.seed = seed
+        self.aligned = aligned  # a study of rows that the sites have in common: no others are read
         self.memory: dict[str, dict[str, Array]] = {}
         self.trouble: Exception | None = None  # for the site's own eyes
         self._ordered: dict[str, Holding] = {}
@@ -128,6 +133,8 @@ class Desk:
             return again
         handler = HANDLERS[call.handler]
         missing, holding = missing_in(call.message), self.held(call.run)
+        if self.aligned and holding is self.holding and not _before_aligning(handler):
+            return Refusal(self.party, "not-aligned")
         if code := self.gate.admit(call, handler, holding.under(missing).rows):
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
@@ -172,10 +179,23 @@ class Desk:
         return Refusal(self.party, code)
 
     def _order(self, run: str, order: Order) -> None:
+        self._same_rows_as_ever(run, order)
         if (path := self._order_of(run)) is not None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             keep(path, wire.encode(order))
         self._ordered[run] = self.holding.ordered(order)
+
+    def _same_rows_as_ever(self, run: str, order: Order) -> None:
+        """In all runs of a study the same rows are read: a sum with and without one row would show it."""
+        study = run.partition("-")[2]
+        if self.gate.policy.lax or not study or (path := self._order_of(study)) is None:
+            return
+        now = wire.encode(Order(np.sort(order.rows), b""))
+        if not path.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(path, now)
+        if path.read_bytes() != now:
+            raise KeysRefused("other rows than those that the study's sites had in common before")
 
     def _order_of(self, run: str) -> Path | None:
         if self._path is None:
@@ -191,3 +211,9 @@ class Desk:
         state = wire.decode(State, path.read_bytes())
         self.memory[state.run] = state.memory
         self._last = (state.run, state.step, state.digest, Sealed.decode(state.reply))
+
+
+def _before_aligning(handler: Handler[Any, Any]) -> bool:
+    """Whether a question is part of the alignment, or tells nothing of rows."""
+    kinds = {declared.kind for declared in handler.release.schema().values()}
+    return handler.name.startswith("align.") or kinds <= {"keys", "facts"}

@@ -131,6 +131,7 @@ class SiteFile:
         sort: bool = False,
         repeats: bool = False,
         split: str | None = None,
+        aligned: bool = False,
     ) -> Desk:
         """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
 
@@ -149,6 +150,7 @@ class SiteFile:
             vaults=self._vaults(),
             approval=self.approved(),
             split=split,
+            aligned=aligned,
         )
 
     def approved(self) -> Approval | None:

@@ -97,6 +97,7 @@ class Gate:
             question=call.question,
             cohort="\n".join(sorted(call.cohort)) if masked else "",
             opened="\n".join(sorted(opened)),
+            gaps=guards.gaps_in(call),
         )
 
     def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> Sealed:

@@ -18,6 +18,7 @@ from fedclust.preprocessing import align
 from fedclust.privacy import psi
 from fedclust.privacy.recovery import consent
 from fedclust.privacy.roster import lasting, threshold
+from fedclust.site.holding import missing_in
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
@@ -167,6 +168,18 @@ def cohorts_apart(q: Question) -> str | None:
     return "cohort-too-close" if close else None
 
 
+def same_rows(q: Question) -> str | None:
+    """The same sum with and without the rows that have gaps shows those rows."""
+    asked = gaps_in(q.call)
+    return "other-rows" if asked and q.tally.gaps and asked != q.tally.gaps else None
+
+
+def gaps_in(call: Call) -> str:
+    """How rows with gaps are read for a sum, where a question allows them at all."""
+    asked = missing_in(call.message) if call.want == "total" else "refuse"
+    return "" if asked == "refuse" else asked
+
+
 def enough_in_common(q: Question) -> str | None:
     """Rows that all sites have are fewer than a site has; they, too, must be as many as its floor."""
     common = getattr(q.call.message, "common", None)
@@ -277,6 +290,7 @@ ENTRY: tuple[Guard, ...] = (
     whole,
     one_cohort,
     cohorts_apart,
+    same_rows,
     enough_in_common,
     few_enough_ids,
     aligned_seldom,

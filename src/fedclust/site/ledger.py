@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedclust.core.errors import DataError
 
-START = "fedclust ledger 1"
+START = "fedclust ledger 2"
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ class Entry:
 
     `answer` is a digest of what a mask hid, so that the mask never hides anything else. Where rules count them:
     `numbers` left on their own, `question` is a digest of what was asked, `cohort` names the sites that a masked sum
-    was asked of, `opened` those whose sum this answer helps to open. An entry with `abstained` is of an answer that
-    did not leave, and says why none will in this run.
+    was asked of, `opened` those whose sum this answer helps to open, `gaps` how rows with gaps were read. An entry with
+    `abstained` is of an answer that did not leave, and says why none will in this run.
     """
 
     run: str
@@ -36,6 +36,7 @@ class Entry:
     question: str = ""
     cohort: str = ""
     opened: str = ""
+    gaps: str = ""
     abstained: str = ""
 
 
@@ -49,6 +50,7 @@ class Tally:
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
     cohorts: set[frozenset[str]] = field(default_factory=set)
+    gaps: str = ""
     abstained: str | None = None
 
     def cohort_of(self, question: str) -> frozenset[str] | None:
@@ -62,6 +64,7 @@ class Tally:
             self.answered_for[entry.question] = frozenset(entry.cohort.split("\n"))
         if entry.opened:
             self.cohorts.add(frozenset(entry.opened.split("\n")))
+        self.gaps = self.gaps or entry.gaps
         if entry.question not in self.questions:
             self.numbers += entry.numbers
         if entry.question:
