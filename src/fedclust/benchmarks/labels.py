@@ -43,6 +43,7 @@ def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any
         "bench": f"{rows} rows, {sites} sites, {k} clusters",
         "right labels": right,
         "ms a round": (seconds - few["seconds"]) / (ROUNDS - 1) * 1e3,
+        "CPU ms a round, all sites": (many["busy"] - few["busy"]) / (ROUNDS - 1) * 1e3,
         "MB a round, in all": (long - short) / (ROUNDS - 1) / 1e6,
         "exchanges a round": 1 + sharing.rounds(k),
         "matrices to unfold": many["unfolded"],
@@ -64,9 +65,9 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
     recording = record(fed)
     model = fc.CMeans(len(start), start=start, opens=opens, tol=None, max_rounds=rounds)
     with _listening() as heard:
-        begin = time.perf_counter()
+        begin, busy = time.perf_counter(), time.process_time()
         model.fit(fed)
-        seconds = time.perf_counter() - begin
+        seconds, busy = time.perf_counter() - begin, time.process_time() - busy
     seen = recording.coordinator()
     rows = len(next(iter(parts.values())))
     letters = [text for one in seen if one.has("letters") for text in one.answer["letters"].values()]
@@ -74,6 +75,7 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
     found = {
         "model": model,
         "seconds": seconds,
+        "busy": busy,
         "unfolded": len(attacks.unfolding(seen)) if opens == "labels" else None,
         "opened": np.concatenate(whole) if whole else None,
         "heard": [_numbers(own, rows) for own in heard.values() if own],

@@ -77,8 +77,11 @@ def new_seed() -> bytes:
 def planes(numbers: Limbs) -> Limbs:
     """Numbers (n, 2), n a multiple of 64, as planes (WIDTH, n / 64) of their lowest bits."""
     data = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), 16)[:, : WIDTH // 8]
-    bits = np.unpackbits(data, axis=1, bitorder="little")
-    return np.packbits(np.ascontiguousarray(bits.T), axis=1, bitorder="little").view(np.uint64)
+    columns = np.ascontiguousarray(data.T)  # byte by byte: turning single bits over takes ten times as long
+    out = np.empty((WIDTH, len(numbers) // 8), np.uint8)
+    for place in range(WIDTH):
+        out[place] = np.packbits(columns[place // 8] & (1 << place % 8), bitorder="little")
+    return out.view(np.uint64)
 
 
 def bits(words: Limbs, rows: int) -> Array:
