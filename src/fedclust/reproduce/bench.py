@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, TextIO
 
 from fedclust.core.errors import DataError
@@ -86,15 +87,9 @@ class Bench:
 
     def at_hand(self, names: Iterable[str], found: Found) -> list[str]:
         """Of some data sets those that can be had here; the others are named with how to get them."""
-        here = []
-        for name in names:
-            try:
-                loaded(name)
-            except DataError as absent:
-                found.absent[name] = _how(str(absent))
-            else:
-                here.append(name)
-        return here
+        why = {name: _absence(name) for name in names}
+        found.absent |= {name: how for name, how in why.items() if how}
+        return [name for name, how in why.items() if not how]
 
     def one(self, function: Compute, **inputs: Any) -> Any:
         return self.all(function, [inputs])[0]
@@ -140,8 +135,12 @@ class Bench:
 Experiment = Callable[[Bench], Found]
 
 
-def _how(why: str) -> str:
-    """How to get a set; where this machine looked for it is nobody's business."""
-    return "not at hand; put NAME.npz with X, y and classes into $FEDCLUST_DATA" + (
-        ", or connect to openml.org" if "openml" in why else ""
-    )
+@cache
+def _absence(name: str) -> str:
+    """How to get a set that is not at hand, asked for once; where this machine looked is nobody's business."""
+    try:
+        loaded(name)
+    except DataError as absent:
+        online = ", or connect to openml.org" if "openml" in str(absent) else ""
+        return f"not at hand; put {name}.npz with X, y and classes into $FEDCLUST_DATA{online}"
+    return ""

@@ -55,6 +55,6 @@ def named(asked: str) -> list[Entry]:
 
 def everything() -> Sequence[str]:
     """Enter all experiments, in the order of the papers."""
-    from fedclust.reproduce import paper0, paper1, paper2, paper3, paper4  # noqa: F401, PLC0415
+    from fedclust.reproduce import paper0, paper1, paper2, paper2_g2, paper3, paper4  # noqa: F401, PLC0415
 
     return list(EXPERIMENTS)

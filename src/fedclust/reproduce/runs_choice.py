@@ -133,3 +133,22 @@ def bank_counts(data: str) -> dict[str, Any]:  # noqa: ARG001
     parts = bank()
     rows = np.concatenate(list(parts.values()))
     return {"rows": {job: len(own) for job, own in parts.items()}, "wealthy": float((rows[:, 1] > 2.4).mean())}
+
+
+@part(*CODE)
+def g2_uneven(sd: int, dim: int, method: str, beta: float | None, seed: int) -> dict[str, Any]:
+    """One G2 set at K = 2 over five clients, even or uneven in its two clusters: the knowledge gap."""
+    data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
+    if beta is None:
+        parts = fc.datasets.split(data.X, parties=5, seed=seed)
+    else:
+        parts = fc.datasets.split(data.X, data.y, 5, "dirichlet", seed=seed, alpha=beta, minimum=20)
+    fed = fc.Federation.local(parts)
+    if method == "lossless":
+        begin = np.random.default_rng(seed).uniform(500, 600, (2, dim))
+        model: Any = fc.FuzzyCMeans(2, start=begin, tol=TOL, max_rounds=100)
+    else:
+        model = fc.AveragedFuzzyCMeans(2, average=method, max_rounds=ROUNDS, random_state=seed)
+    model.fit(fed)
+    gap = fc.agreement.knowledge_gap(model.cluster_centers_, data.centers, data.X.var(axis=0))
+    return {"gap": gap, "bits": [float(v).hex() for v in np.sort(model.cluster_centers_, axis=0).ravel()]}
