@@ -17,7 +17,7 @@ from fedclust.site import paying
 from fedclust.site.budget import Budget, Purchase
 from fedclust.site.desk import Desk
 from fedclust.site.file import read_site
-from fedclust.site.holding import Holding
+from fedclust.site.holding import Holding, missing_in
 from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.sources import open_source
 
@@ -186,6 +186,30 @@ def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
     odd = np.array([[np.nan, 1.0], [1e308, 0.0], [np.inf, -np.inf], [0.5, 0.5]])
     reply = desk(tmp_path, replace(POLICY, min_rows=30), rows=odd).answer(call(ALL * 0.9))
     assert isinstance(reply, Sealed)
+
+
+def test_a_price_decides_how_gaps_are_met_whatever_a_question_says():
+    asked = private.Lengths(Price(0.1), BOX)
+    assert missing_in(asked) == "finite"
+
+
+def test_odd_questions_are_refused_alike_with_rows_and_without(tmp_path):
+    nowhere = np.full((2, 1), np.nan)
+    asked = private.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
+    huge = private.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
+    for number, message in enumerate((asked, huge)):
+        name = "private.moves" if number == 0 else "private.grid"
+        codes = {
+            getattr(
+                desk(tmp_path / f"{number}{len(rows)}", rows=rows).answer(
+                    Call("run-a", 1, name, message, "total", ("here",))
+                ),
+                "code",
+                "sealed",
+            )
+            for rows in (ROWS, np.full((1, 2), np.nan))
+        }
+        assert len(codes) == 1
 
 
 def test_the_odometer_and_the_ledger_agree(tmp_path):

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedclust.algorithms import cells
 from fedclust.algorithms.model import Round, frobenius
+from fedclust.core.errors import WireError
 from fedclust.core.private import Noisy, Price, counted, everything, noisy
 from fedclust.core.protocol import Protocol, handler, heard, report
 from fedclust.core.ring import Exact, total
@@ -39,6 +40,8 @@ ROUNDS = 4
 SHARES = {True: (0.05, 0.3, 0.45, 0.2), False: (0.05, 0.25, 0.55, 0.15)}  # of the budget: few clusters, or many
 WHOLE = 1 - 2.0**-30  # so that parts, rounded, never add up to more
 LLOYD_ROUNDS = 5
+LARGEST = 2.0**130  # no number of a question is larger: products of a few stay finite
+MOST_CELLS = 1 << 16  # that a site counts in
 LEAST = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
 THIN = 0.02  # of the radius, that a cluster is taken to be wide at least
 
@@ -76,7 +79,6 @@ class Lengths:
 
     price: Price
     box: Box
-    missing: str = "finite"
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,6 @@ class Radius:
     price: Price
     box: Box
     radius: float
-    missing: str = "finite"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,6 @@ class Grid:
     axes: Floats
     half: Floats
     bins: Ints
-    missing: str = "finite"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,6 @@ class Places:
     pivots: Floats
     seen: int
     reach: float
-    missing: str = "finite"
 
 
 @dataclass(frozen=True)
@@ -135,6 +134,7 @@ class Moves(Noisy):
 @handler(releases=Counts)
 def lengths(site: Site, ask: Lengths) -> Counts:
     """Rows by half octaves of their norm, the longest first."""
+    _sound(ask.box)
     edges = ask.box.radius * 2.0 ** (-0.5 * np.arange(1, OCTAVES))
 
     def own(z: Floats) -> Ints:
@@ -146,6 +146,7 @@ def lengths(site: Site, ask: Lengths) -> Counts:
 @handler(releases=Products)
 def products(site: Site, ask: Radius) -> Products:
     """Second moments of the rows, each no longer than one."""
+    _sound(ask.box, ask.radius, positive=ask.radius)
     width = len(ask.box.low)
     shape = (width * (width + 1) // 2 + 1,)
     return Products(_added(site, ask.box, lambda z: bounded.products(bounded.within(z, ask.radius)), shape=shape))
@@ -154,7 +155,10 @@ def products(site: Site, ask: Radius) -> Products:
 @handler(releases=Counts)
 def grid(site: Site, ask: Grid) -> Counts:
     """Rows by cells; those outside count in the cells at the edge."""
-    count = int(np.prod(ask.bins))
+    _sound(ask.box, ask.axes, positive=ask.half)
+    count = math.prod(ask.bins.tolist())
+    if not 1 <= count <= MOST_CELLS or (ask.bins < 1).any():
+        raise WireError("a grid of no cells, or of too many")
 
     def own(z: Floats) -> Ints:
         y = along(z, ask.axes)
@@ -168,6 +172,7 @@ def grid(site: Site, ask: Grid) -> Counts:
 @handler(releases=Moves)
 def moves(site: Site, ask: Places) -> Moves:
     """Of each cluster the sum of its rows' offsets, in units of the reach, and of their counts."""
+    _sound(ask.box, ask.axes, ask.centers, ask.pivots, positive=ask.reach)
     clusters, width = ask.centers.shape
 
     def own(z: Floats) -> Ints:
@@ -178,6 +183,16 @@ def moves(site: Site, ask: Places) -> Moves:
         return bounded.by_cell(nearest.astype(np.int64), terms, clusters)
 
     return Moves(_added(site, ask.box, own, shape=(clusters, width + 1)))
+
+
+def _sound(box: Box, *numbers: Floats | float, positive: Floats | float = 1.0) -> None:
+    """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
+    sizes = np.concatenate([box.unit, np.ravel(positive)])
+    far = [np.ravel(part) for part in (box.low, box.high, sizes, *numbers)]
+    if not all((np.abs(part) <= LARGEST).all() for part in far) or not (sizes >= 1 / LARGEST).all():
+        raise WireError("a question of numbers that are none, or too large, or too small")
+    if not len(box.low) == len(box.high) == len(box.unit):
+        raise WireError("bounds of other columns than units")
 
 
 def along(z: Floats, axes: Floats) -> Floats:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
-from fedclust.core.private import FINITE
+from fedclust.core.private import FINITE, Price
 from fedclust.core.site import Order, Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
 from fedclust.preprocessing.missing import MISSING
@@ -103,6 +103,8 @@ class Holding:
 
 def missing_in(message: object) -> str:
     """The way with gaps that a question asks for, in its own words or in its view; else there must be none."""
+    if isinstance(getattr(message, "price", None), Price):
+        return FINITE  # whatever it says: a site that refuses its rows would tell of them unpaid
     asked = getattr(message, "missing", None) or getattr(getattr(message, "view", None), "missing", None)
     return str(asked or "refuse")
 
