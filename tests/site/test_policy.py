@@ -255,6 +255,27 @@ def test_every_rule_is_documented():
     assert [name for name in PROFILES if f"`{name}`" not in page] == []
 
 
+@pytest.mark.parametrize("name", ["none", "standard", "cms", "own"])
+@pytest.mark.parametrize("method", [fc.AveragedFuzzyCMeans, fc.GradientFuzzyCMeans])
+def test_methods_to_compare_with_run_only_where_a_site_allows_what_they_give_away(name, method):
+    rules = PROFILES.get(name, Policy("own", min_rows=5))
+    sites = {party: np.random.default_rng(i).normal(size=(300, 2)) for i, party in enumerate("abc")}
+
+    def run(policy):
+        return method(2, start=np.array([[-1.0, 0.0], [1.0, 0.0]]), max_rounds=1).fit(
+            fc.Federation.local(sites, policy=policy)
+        )
+
+    if name == "none":
+        assert run(rules).n_rounds_ == 1
+        return
+    with pytest.raises(fc.QuorumLost, match="by `handlers` and `withheld`") as lost:
+        run(rules)
+    assert set(lost.value.missing.values()) == {"handler-not-allowed"}
+    if rules.points:
+        assert run(replace(rules, withheld=frozenset())).n_rounds_ == 1
+
+
 def test_one_letter_changes_the_digest():
     assert PROFILES["nhs"].digest != replace(PROFILES["nhs"], min_cell=9).digest
     assert PROFILES["nhs"].digest == replace(PROFILES["nhs"]).digest

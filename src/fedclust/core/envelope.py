@@ -131,8 +131,8 @@ class Answer:
 
 REMEDIES = {
     "too-few-rows": "it holds fewer rows than its policy lets take part",
-    "handler-not-allowed": "its policy does not allow this question; the site can, by `handlers` and `withheld` in [policy] "
-    "of its site.toml, where the page 'Site policy' says what that gives away",
+    "handler-not-allowed": "its policy does not allow this question; the site can, by `handlers` and `withheld` in "
+    "[policy] of its site.toml; the page 'Site policy' says what that gives away",
     "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
     "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",

@@ -19,6 +19,10 @@ WITHHELD = frozenset(
         "fcac.nodes",  # nodes that are rows
         "agreement.remember",  # classes of rows as a coordinator sees fit: one row alone in its class is singled out
         "agreement.count",
+        "fcm_averaged.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published
+        "fcm_averaged.weighted_centers",  # methods to compare with, no others need them
+        "fcm_gradient.slope",
+        "fcm_local.cost",
     }
 )
 
