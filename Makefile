@@ -61,8 +61,9 @@ test-slow: $(VENV)/.bench $(VENV)/.dev postgres ## tests that take minutes, or r
 test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 60
 	@$(call marked,long)
 
-test-engines: $(VENV)/.dev ## federations in separate processes
-	@$(call marked,engines)
+test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate processes, over every engine
+	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(TESTS)
+	@.venv-flower/bin/python -m pytest -m engines --durations 5 tests/engines/test_flower.py
 
 faults: $(VENV)/.base ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
 	@$(BIN)/python -m fedclust.testing.faults
@@ -79,7 +80,7 @@ constraints: ## resolve all dependencies anew and pin them in constraints.txt
 	@echo "constraints.txt renewed; run make test before committing it"
 
 clean: ## remove everything that was made here, except runs/
-	rm -rf $(VENV) build dist site-docs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-engines .venv-flower build dist site-docs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -f src/fedclust/kernels/*.so
 	find src tests -name __pycache__ -type d -exec rm -rf {} +
 
@@ -109,6 +110,11 @@ install = $(call quietly,$(BIN)/python -m pip install -c constraints.txt --upgra
 	$(BIN)/python -W ignore -c "from fedclust.kernels._backend import backend; \
 	  backend() == 'c' or print('kernels: no C compiler or no Python headers; NumPy instead, same results, slower')"
 
+# $(call apart,FOLDER,CONSTRAINTS,EXTRAS): an environment of its own, with the package in place and pytest.
+apart = [ -x $(1)/bin/pip ] || { $(find_python); $$found -m venv $(1); }; \
+	{ $(call quietly,$(1)/bin/python -m pip install -c $(2) setuptools pytest,$(1)/pip.log); } && \
+	{ $(call quietly,$(1)/bin/python -m pip install -c $(2) --no-build-isolation -e '.[$(3)]',$(1)/pip.log); } && touch $(1)/.done
+
 # A marker may have no test yet: pytest then exits with 5.
 marked = $(BIN)/python -m pytest -m $(1) --durations 5 $(TESTS) || { code=$$?; \
 	[ $$code = 5 ] && echo "no test carries the marker '$(1)' in this version" || exit $$code; }
@@ -126,6 +132,15 @@ $(VENV)/.dev: $(BIN)/pip $(INPUTS)
 	@echo "install: fedclust and what its tests need"
 	@$(call install,[dev])
 	@touch $(VENV)/.base $@
+
+# FLARE is large, and Flower's pins clash with ours: each is tested where it disturbs nobody.
+.venv-engines/.done: $(INPUTS)
+	@echo "install: fedclust with NVIDIA FLARE and Dask, in .venv-engines"
+	@$(call apart,.venv-engines,constraints.txt,nvflare$(comma)dask)
+
+.venv-flower/.done: $(INPUTS) constraints-flower.txt
+	@echo "install: fedclust with Flower, in .venv-flower"
+	@$(call apart,.venv-flower,constraints-flower.txt,flower)
 
 $(VENV)/.bench: $(BIN)/pip $(INPUTS)
 	@echo "install: fedclust and its peers"

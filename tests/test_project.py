@@ -23,8 +23,9 @@ LONGEST = {".py": 400, ".c": 600, ".h": 600}
 HOMES = {  # a dependency that few need, and the only places that may import it
     "torch": ("algorithms/autoencoder.py", "algorithms/dec.py"),
     "nvflare": ("engines/nvflare",),
-    "flwr": ("engines/flower.py",),
-    "dask": ("engines/cluster.py",),
+    "flwr": ("engines/flower",),
+    "dask": ("engines/dask.py",),
+    "distributed": ("engines/dask.py",),
     "duckdb": ("site/sources/",),
     "pyarrow": ("site/sources/", "study/writing.py", "benchmarks/"),  # elsewhere it only writes
     "opendp": ("privacy/",),

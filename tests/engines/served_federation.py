@@ -120,7 +120,7 @@ class Federation3:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()
         for process in self.sites.values():
-            process.wait(30)
+            process.wait(120)
         self.sites = {}
 
 

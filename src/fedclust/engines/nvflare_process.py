@@ -110,11 +110,15 @@ def end_with(line: Connection) -> None:
 
 
 def end_with_parent() -> None:
-    """End this process when its standard input ends: nobody is left who wants it."""
+    """End this process, and the jobs it started, when its standard input ends: nobody is left who wants them."""
+    import psutil  # noqa: PLC0415 comes with FLARE, as does all that calls this
 
     def wait() -> None:
         while os.read(0, 1024):
             pass
+        for child in psutil.Process().children(recursive=True):  # jobs are sessions of their own
+            with suppress(psutil.Error):
+                child.kill()
         os._exit(1)
 
     threading.Thread(target=wait, name="end-with-parent", daemon=True).start()

@@ -104,12 +104,7 @@ class Status:
         now = whole["updated"] = _now()
         site = whole["sites"].get(facts.get("site"))
         if event == "asked":
-            whole |= {
-                "step": facts["step"],
-                "question": facts["question"],
-                "waiting": list(facts["sites"]),
-                "files": {},
-            }
+            whole |= {"step": facts["step"], "question": facts["question"], "waiting": list(facts["sites"])}
         elif event == "settled":
             whole |= {"steps": whole["steps"] + 1, "seconds": round(whole["seconds"] + facts["seconds"], 6)}
             whole["waiting"] = []

@@ -49,6 +49,7 @@ class Entry:
 
 ENGINES = {
     "nvflare": Entry("fedclust.engines.nvflare", "NVIDIA FLARE over mutual TLS, across organisations", "nvflare"),
+    "flower": Entry("fedclust.engines.flower", "Flower, from inside a ServerApp that flwr run starts", "flower"),
     "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all", days=True, leads=True),
 }
 

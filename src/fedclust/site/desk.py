@@ -143,9 +143,9 @@ class Desk:
         if isinstance(message, Mail):
             message = letters.opened(message, call, turn.vault, self.party)
         answer = (
-            self.gate.till.noisy(call, handler.release, lambda: handler.answer(turn, message))
+            self.gate.till.noisy(call, handler.release, lambda: self.work(handler, turn, message))
             if issubclass(handler.release, Noisy)
-            else handler.answer(turn, message)
+            else self.work(handler, turn, message)
         )
         release = answer.release if isinstance(answer, Keep) else answer
         if code := self.gate.judge(call, handler, release, turn):
@@ -157,6 +157,10 @@ class Desk:
             self._remember(call, sealed, dict(answer.memory))
         self._last = (call.run, call.step, call.digest, sealed)
         return sealed
+
+    def work(self, handler: Handler[Any, Any], turn: Turn, message: Any) -> Any:
+        """A question's answer, before the gate has seen it."""
+        return handler.answer(turn, message)
 
     def _answered(self, call: Call) -> Sealed | Refusal | None:
         """A step is answered once: the same question again gets the same answer, another one gets none."""

@@ -1,0 +1,170 @@
+"""Flower as a way of travelling: questions to SuperNodes, whose names are proven by the sites' own keys.
+
+For those who run Flower already. It starts a process for each message, so a round takes seconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from fedclust.core.errors import StudyError
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.networked import Networked
+from fedclust.engines.own import read_own
+from fedclust.engines.registry import Posting
+from fedclust.privacy.keys import Identity, framed, signed_by
+
+ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
+WHO = b"?"  # begins the question who a node is; no greeting and no call begins so
+POLL = 0.05  # seconds between looks for replies
+TIMEOUT = 120.0  # seconds that a question may take by default
+ABOUT = "fedclust flower node"
+_grid: ContextVar[Any] = ContextVar("grid")
+
+Hear = Callable[[bytes], bytes]
+
+
+def connect(posting: Posting) -> Networked:
+    """The engine of a run, inside a Flower ServerApp."""
+    grid = _grid.get(None)
+    if grid is None:
+        raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
+    if posting.own is None:
+        raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
+    roster = read_own(posting.own).keys_of(posting.parties)
+    attendance = Attendance(timeout=posting.timeout or TIMEOUT, tell=posting.tell)
+    link = FlowerLink(grid, roster)
+    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+
+
+@contextmanager
+def reached_by(grid: Any) -> Iterator[None]:
+    """Engines that are connected meanwhile use this grid."""
+    token = _grid.set(grid)
+    try:
+        yield
+    finally:
+        _grid.reset(token)
+
+
+class FlowerLink:
+    """Messages through a Flower grid. A node is whom the key of a site signs for, whatever it calls itself."""
+
+    def __init__(self, grid: Any, roster: Mapping[PartyId, bytes]) -> None:
+        self.grid = grid
+        self.roster = dict(roster)
+        self._nodes: dict[PartyId, int] = {}
+        self._waiting: dict[str, PartyId] = {}
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
+        """Push once and look for replies ourselves; a node that fails says so to Flower, not to us."""
+        until = time.monotonic() + timeout
+        while (absent := set(requests) - set(self._nodes)) and time.monotonic() < until:
+            self._meet(absent, until)
+        left = {party for party in requests if party in self._nodes}
+        sent = self._pushed([(self._nodes[party], requests[party]) for party in left], timeout)
+        self._waiting.update(zip(sent, left, strict=True))
+        while left and time.monotonic() < until:
+            for key, message in self._pulled():
+                party = self._waiting.pop(key)
+                left.discard(party)
+                if message.has_error():
+                    self._nodes.pop(party, None)  # it may be back under another node id
+                else:
+                    yield party, _data(message)
+            time.sleep(POLL)
+
+    def close(self, *, done: bool) -> None:
+        """Flower ends with its run."""
+
+    def _meet(self, absent: set[PartyId], until: float) -> None:
+        """Ask the nodes that are not known yet who they are."""
+        strangers = [node for node in self.grid.get_node_ids() if node not in self._nodes.values()]
+        nonce = secrets.token_bytes(16)
+        rest = max(1.0, until - time.monotonic())
+        asked = dict(zip(self._pushed([(node, WHO + nonce) for node in strangers], rest), strangers, strict=True))
+        while asked and time.monotonic() < until:
+            for message in self.grid.pull_messages(list(asked)):
+                node = asked.pop(message.metadata.reply_to_message_id, None)
+                if node is None or message.has_error():
+                    continue
+                record = message.content[RECORD]
+                name, proof = str(record[NAME]), bytes(record[PROOF])
+                if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
+                    self._nodes[name] = node
+            time.sleep(POLL)
+        if not strangers:
+            time.sleep(1.0)
+
+    def _pushed(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
+        messages = [
+            Message(
+                RecordDict({RECORD: ConfigRecord({BYTES: data})}),
+                dst_node_id=node,
+                message_type=f"query.{ACTION}",
+                ttl=ttl,
+            )
+            for node, data in parcels
+        ]
+        # A node that is gone gets no id; a made-up one keeps its place and is never answered.
+        return [key or secrets.token_hex(16) for key in self.grid.push_messages(messages)] if messages else []
+
+    def _pulled(self) -> Iterator[tuple[str, Any]]:
+        for message in self.grid.pull_messages(list(self._waiting)):
+            key = message.metadata.reply_to_message_id
+            if key in self._waiting:
+                yield key, message
+
+
+def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A ServerApp that drives with what its run configuration says, over its grid."""
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def main(grid: Any, context: Any) -> None:
+        with reached_by(grid):
+            drive(dict(context.run_config))
+
+    return app
+
+
+def client_app(identity: Callable[[str], tuple[str, Identity]], hear: Callable[[str, bytes], bytes]) -> Any:
+    """A ClientApp that answers for the site whose file its node configuration names as `site`.
+
+    An exception would reach the server word by word, so there is none: what fails is answered with nothing.
+    """
+    app = ClientApp()
+
+    @app.query(ACTION)  # type: ignore[untyped-decorator, unused-ignore]
+    def answer(message: Any, context: Any) -> Any:
+        record = {BYTES: b"", NAME: "", PROOF: b""}
+        try:
+            site, data = str(context.node_config["site"]), _data(message)
+            if data[:1] == WHO:
+                name, own = identity(site)
+                record |= {NAME: name, PROOF: own.sign(_claim(data[1:], name))}
+            else:
+                record |= {BYTES: hear(site, data)}
+        except Exception:  # noqa: BLE001, S110 its text must not leave; the site's own log has it
+            pass
+        return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
+
+    return app
+
+
+def _data(message: Any) -> bytes:
+    return bytes(message.content[RECORD][BYTES])
+
+
+def _claim(nonce: bytes, name: str) -> bytes:
+    return framed(ABOUT, nonce, name)

@@ -1,0 +1,93 @@
+"""The two apps of a Flower federation: `server_app()` coordinates a study, `client_app()` answers for one site.
+
+A user's app folder imports these two and holds nothing else; fedclust itself is installed where the nodes run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+
+TEMPLATE = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedclust-study"
+version = "1.0.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "local"
+
+[tool.flwr.app.components]
+serverapp = "study_app.server:app"
+clientapp = "study_app.client:app"
+
+[tool.flwr.app.config]
+study = ""  # the study file, an absolute path where the SuperLink runs
+own = ""    # the coordinator's own file, with the sites' keys
+out = ""    # the run folder; one that is there is resumed
+""",
+    "study_app/__init__.py": '"""A study of fedclust, over Flower."""\n',
+    "study_app/server.py": "from fedclust.flower import server_app\n\napp = server_app()\n",
+    "study_app/client.py": "from fedclust.flower import client_app\n\napp = client_app()\n",
+}
+
+
+def write_template(folder: Path) -> None:
+    """A Flower app folder, ready for `flwr run`."""
+    for name, text in TEMPLATE.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def server_app() -> Any:
+    """A Flower ServerApp; its run configuration names `study`, `own` and `out`."""
+    from fedclust.engines.flower import server_app as make  # noqa: PLC0415 an extra
+
+    return make(drive)
+
+
+def client_app() -> Any:
+    """A Flower ClientApp; its node configuration names the site's own file as `site`."""
+    from fedclust.engines.flower import client_app as make  # noqa: PLC0415 an extra
+    from fedclust.serving import reception  # noqa: PLC0415
+    from fedclust.site.file import private_key, read_site  # noqa: PLC0415
+
+    def identity(path: str) -> Any:
+        site = read_site(path)
+        if site.identity is None:
+            raise StudyError("the site file names no identity; make a key with fedclust site key")
+        return site.name, private_key(site.identity)
+
+    def hear(path: str, data: bytes) -> bytes:
+        with reception(read_site(path)) as door:
+            return door.hear(data)
+
+    return make(identity, hear)
+
+
+def drive(config: Mapping[str, Any]) -> None:
+    """Coordinate a study over the grid at hand; a run folder that is there is gone on with."""
+    from fedclust import coordination  # noqa: PLC0415
+    from fedclust.runs import Run  # noqa: PLC0415
+    from fedclust.study import read_study  # noqa: PLC0415
+
+    for name in ("study", "own", "out"):
+        if not Path(str(config.get(name, ""))).is_absolute():
+            raise StudyError(f"the run configuration must name '{name}' by an absolute path")
+    folder = Path(str(config["out"]))
+    if (folder / "origin.json").is_file():
+        run = Run.find(folder)
+    else:
+        study = read_study(Path(str(config["study"])), served=True)
+        run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])))
+    if not run.finished:
+        coordination.go_on(run, coordination.Manner(wait=True))

@@ -1,0 +1,103 @@
+"""Parties, or the rows of one of them, at the workers of a Dask cluster: the bits of one process."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("distributed", reason="an extra; make test-engines installs it")
+
+import distributed
+
+from fedclust import CMeans, Federation, FuzzyCMeans, select_k
+from fedclust.engines.dask import DaskEngine, SpreadDesk
+from fedclust.engines.local import LocalEngine
+from fedclust.site.holding import Holding
+from fedclust.site.policy import profile
+from fedclust.site.sources import open_source
+from fedclust.testing.conformance import sites
+
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def client():
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def on_cluster(client, parts, **options):
+    fed = Federation.local(parts, **options)
+    fed.engine = DaskEngine(client, fed.engine.desks, seed=fed.seed)
+    fed.use(fed.engine)
+    return fed
+
+
+def same(a, b):
+    return (
+        np.array_equal(a.cluster_centers_, b.cluster_centers_)
+        and a.objective_ == b.objective_
+        and a.history_ == b.history_
+    )
+
+
+@pytest.mark.parametrize("aggregation", ["plain", "secure"])
+def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
+    def chosen(fed):
+        model = FuzzyCMeans(scale="standardise", random_state=0, max_rounds=10)
+        return select_k(model, fed, range(2, 5), index="fuzzy-davies-bouldin")
+
+    there, here = (
+        make(sites(), aggregation=aggregation)
+        for make in (lambda *a, **k: on_cluster(client, *a, **k), Federation.local)
+    )
+    found, expected = chosen(there), chosen(here)
+    assert found.k == expected.k
+    assert found.scores == expected.scores
+    assert same(found.model, expected.model)
+
+
+def test_parties_sit_at_different_workers(client):
+    fed = on_cluster(client, sites())
+    workers = {seat._address for seat in fed.engine._seats.values()}
+    assert len(workers) == 2
+
+
+def large_site(client, X, pieces, **options):
+    """One site whose rows are in pieces at the workers."""
+    parts = [Holding("large", open_source(rows, site="large")) for rows in np.array_split(X, pieces)]
+    whole = Holding("large", open_source(X, site="large"))
+    fed = Federation.local({"large": X}, **options)
+    desk = SpreadDesk(client, parts, whole, profile("none"))
+    fed.engine = LocalEngine({"large": desk})
+    fed.use(fed.engine)
+    return fed, desk
+
+
+@pytest.mark.parametrize("method", [CMeans, FuzzyCMeans])
+@pytest.mark.parametrize("pieces", [1, 3, 7])
+def test_the_rows_of_one_site_in_pieces_give_its_bits(client, method, pieces):
+    X = np.concatenate(list(sites(rows=400).values()))
+    fed, desk = large_site(client, X, pieces)
+    spread, whole = (method(3, scale="standardise", max_rounds=8).fit(data) for data in (fed, X))
+    assert same(spread, whole)
+    assert len(desk._parts) == pieces
+
+
+def test_a_party_whose_worker_is_lost_is_named(client):
+    fed = on_cluster(client, sites())
+    seat = fed.engine._seats["p1"]
+
+    class Lost:
+        def result(self, _):
+            raise ValueError("Worker holding Actor was lost")
+
+    fed.engine._seats["p1"] = type("Gone", (), {"answer": lambda *_: Lost()})()
+    from fedclust.core.errors import QuorumLost
+
+    with pytest.raises(QuorumLost, match="p1: no answer"):
+        FuzzyCMeans(2).fit(fed)
+    assert seat is not None
