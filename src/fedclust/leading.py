@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from fedclust.aggregation import Enrolled
@@ -13,7 +14,7 @@ from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
 from fedclust.engines.blind import Adder
 from fedclust.engines.files import FilesLink
-from fedclust.engines.files_letters import COORDINATOR, LEADS
+from fedclust.engines.files_letters import COORDINATOR, LEADS, SUFFIX
 from fedclust.engines.files_site import Mailroom
 from fedclust.engines.lead import LeadEngine, Relay
 from fedclust.engines.observing import Observed
@@ -46,6 +47,7 @@ class Lead:
         self.reception, self.site = reception, site
         self._boxes = outbox, inbox
         self._out = out
+        self._looked: dict[str, frozenset[tuple[str, int]]] = {}
 
     def leads(self, name: str) -> Study | None:
         """The study of a run, if this site leads it."""
@@ -55,6 +57,10 @@ class Lead:
 
     def go_on(self, name: str) -> Run | None:
         """Drive the script as far as it goes; the run, once there is a model."""
+        there = self._there()
+        if self._looked.get(name) == there:  # the script would be played again for nothing
+            return None
+        self._looked[name] = there
         study, desk = self.leads(name), self.reception.desk(name)
         if study is None or desk is None or desk.gate.vaults is None or self.site.identity is None:
             return None
@@ -77,6 +83,14 @@ class Lead:
             return None
         link.close(done=True)
         return run
+
+    def _there(self) -> frozenset[tuple[str, int]]:
+        """What is in the inbox: an answer to the lead may be."""
+        found = set()
+        for path in self._boxes[1].glob(f"*{SUFFIX}"):
+            with suppress(OSError):
+                found.add((path.name, path.stat().st_size))
+        return frozenset(found)
 
     def _run(self, name: str, study: Study) -> Run:
         folder = self._out or self.reception.folder / "lead" / hashlib.sha256(name.encode()).hexdigest()[:16]

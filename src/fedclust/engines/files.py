@@ -106,6 +106,7 @@ class FilesLink:
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
         """Write letters and yield what came; without `wait`, `Waiting` says for whom."""
+        self._told.clear()
         for party, data in requests.items():
             self._ask(party, data)
             known = self._chains[party].reply

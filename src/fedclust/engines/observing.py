@@ -104,7 +104,12 @@ class Status:
         now = whole["updated"] = _now()
         site = whole["sites"].get(facts.get("site"))
         if event == "asked":
-            whole |= {"step": facts["step"], "question": facts["question"], "waiting": list(facts["sites"])}
+            whole |= {
+                "step": facts["step"],
+                "question": facts["question"],
+                "waiting": list(facts["sites"]),
+                "files": {},
+            }
         elif event == "settled":
             whole |= {"steps": whole["steps"] + 1, "seconds": round(whole["seconds"] + facts["seconds"], 6)}
             whole["waiting"] = []
