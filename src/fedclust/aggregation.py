@@ -60,7 +60,7 @@ class Rewriting:
         self._blind: Blind | None = None
         if how.blind and vaults is None:
             raise StudyError(
-                "aggregation 'blind' needs the leading site in this process; between machines set it to 'secure'"
+                "aggregation 'blind' is driven by the site that leads; by files it is, other engines need 'secure'"
             )
         if how.blind and vaults is not None:
             lead = how.lead or parties[0]
