@@ -25,10 +25,7 @@ def assembled(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
     cells = [_cell(cell, document["cells"].get(at), printed.repeats) for at, cell in printed.cells.items()]
-    claims = [
-        {"key": key, "text": text, **document["claims"].get(key, {"holds": None, "measured": "not run"})}
-        for key, text in printed.claims.items()
-    ]
+    claims = [_claim(key, document["claims"].get(key), printed) for key in printed.claims]
     rest = {key: document[key] for key in ("size", "figures", "more", "notes", "absent")}
     return {
         "name": printed.name,
@@ -40,6 +37,13 @@ def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
         "claims": claims,
         "ours": [_ours(own, printed) for own in document["ours"]],
     }
+
+
+def _claim(key: str, found: Mapping[str, Any] | None, printed: Table) -> dict[str, Any]:
+    own = {"key": key, "text": printed.claims[key], **(found or {"holds": None, "measured": "not run"})}
+    if own["holds"] is False:
+        own["why"] = printed.claims_explained.get(key, UNEXPLAINED)
+    return own
 
 
 def _cell(cell: Printed, values: Sequence[float] | None, repeats: int) -> dict[str, Any]:
@@ -120,6 +124,11 @@ def summary(whole: Mapping[str, Any]) -> str:
         for entry in whole["experiments"]
         for cell in entry["cells"]
         if cell["held"] and cell.get("why") == UNEXPLAINED
+    ] + [
+        f"  {entry['name']}: {claim['text']}"
+        for entry in whole["experiments"]
+        for claim in entry["claims"]
+        if claim.get("why") == UNEXPLAINED
     ]
     if open_:
         lines += ["disagreements without a reason:", *open_]

@@ -18,6 +18,7 @@ td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }
 td.no { background: color-mix(in srgb, #b93a34 20%, var(--card)) }
 td.out, td.unmeasured { color: var(--soft) }
 td small { display: block }
+.told td { text-align: left }
 .flat { columns: 2 24rem }
 .flat figure { break-inside: avoid }
 """
@@ -111,7 +112,7 @@ def _held(entries: Sequence[Mapping[str, Any]]) -> Markup:
     return tag(
         "section",
         tag("h2", "What is held reproducible, and why"),
-        table(["table", "cells held", "because", "not held"], rows, caption="Cells by table"),
+        table(["table", "cells held", "because", "not held"], rows, caption="Cells by table", class_="told"),
         id="held",
     )
 
@@ -119,7 +120,8 @@ def _held(entries: Sequence[Mapping[str, Any]]) -> Markup:
 def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
     cells = {cell["at"]: cell for cell in entry["cells"]}
     size = "in full" if entry["size"] == "full" else "quick: fewer repeats and sizes than the paper"
-    spent = f" {number(times['seconds'], 3)} CPU seconds on {', '.join(times['machines'])}." if times else ""
+    where = ", ".join(times.get("machines", ()))
+    spent = f" {number(times['seconds'], 3)} CPU seconds on {where}." if where else ""
     wrong = [cell for cell in entry["cells"] if cell.get("agrees") is False and cell["held"]]
     return tag(
         "section",
@@ -171,8 +173,11 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Node:
     if not claims:
         return None
     words = {True: "holds", False: "does not hold", None: "not run"}
-    rows = [[claim["text"], words[claim["holds"]], claim["measured"]] for claim in claims]
-    return table(["claim", "", "measured"], rows, caption="Told in words")
+    rows = [
+        [claim["text"], words[claim["holds"]], claim["measured"] + (f"; {claim['why']}" if "why" in claim else "")]
+        for claim in claims
+    ]
+    return table(["claim", "", "measured"], rows, caption="Told in words", class_="told")
 
 
 def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
@@ -180,7 +185,13 @@ def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
         return None
     words = {True: "yes", False: "no", None: "nothing to compare with"}
     rows = [
-        [own["row"], own["method"], number(own["value"]), own["best printed"] or "lost", words[own["holds"]]]
+        [
+            own["row"],
+            own["method"],
+            number(own["value"]),
+            (own["best printed"] or "lost") + (f" ({own['mark']})" if own.get("mark") else ""),
+            words[own["holds"]],
+        ]
         for own in ours
     ]
     return table(
@@ -192,4 +203,4 @@ def _reasons(wrong: Sequence[Mapping[str, Any]]) -> Node:
     if not wrong:
         return None
     rows = [[cell["at"], cell["printed"], number(cell["mean"]), cell["why"]] for cell in wrong]
-    return table(["cell", "printed", "measured", "reason"], rows, caption="Where the numbers disagree")
+    return table(["cell", "printed", "measured", "reason"], rows, caption="Where the numbers disagree", class_="told")

@@ -64,6 +64,7 @@ class Table:
     held: str
     cells: Mapping[str, Printed]
     claims: Mapping[str, str] = field(default_factory=dict)
+    claims_explained: Mapping[str, str] = field(default_factory=dict)  # why one does not hold, where it does not
     blocks: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(default_factory=dict)  # rows and columns
 
 
@@ -108,6 +109,7 @@ def _table(name: str, own: Mapping[str, Any]) -> Table:
         own["held"],
         {cell.place: cell for cell in cells},
         {claim["key"]: claim["text"] for claim in own.get("claims", [])},
+        {claim["key"]: claim["reason"] for claim in own.get("claims", []) if "reason" in claim},
         {block["name"]: (tuple(block["rows"]), tuple(block["columns"])) for block in blocks},
     )
 
