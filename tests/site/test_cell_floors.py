@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedclust.algorithms import gaussians, horizontal, vertical
+from fedclust.algorithms import fcac_summaries, gaussians, horizontal, kfed, mufc, vertical
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.protocol import HANDLERS
 from fedclust.core.site import View
@@ -127,6 +127,21 @@ def test_a_distance_of_one_row_leaves_under_masks_only():
     call = Call("r", 1, "vertical.measure", vertical.Span(0, 300, -60), "total", ("a", "b", "c"))
     assert desk.gate.judge(call, vertical.measure, answer, site) == "abstains"
     assert desk.gate.judge(replace(call, masks="lasting-1"), vertical.measure, answer, site) is None
+
+
+@pytest.mark.parametrize("floor", [4, 5])
+def test_a_study_cannot_ask_for_points_of_fewer_rows_than_the_site_allows(floor):
+    grid = mufc.Grid(np.full(2, -32.0), np.full(2, 32.0), 8, np.ones(1, np.int64))
+    questions = {
+        "kfed.device_centers": (kfed.Alone(VIEW, 2, floor, 0), "each"),
+        "fcac_summaries.summaries": (fcac_summaries.Batch(VIEW, floor, fresh=True), "each"),
+        "mufc.powers": (mufc.Count(VIEW, grid, 2, floor, 6, 0, again=False), "total"),
+    }
+    rows = np.random.default_rng(5).normal(size=(600, 2))
+    for handler, (message, want) in questions.items():
+        desk = Desk(Holding("a", open_source(rows, site="a")), PROFILES["standard"])
+        reply = desk.answer(Call("r", 1, handler, message, want, ("a", "b", "c")))
+        assert (reply.code if isinstance(reply, Refusal) else None) == ("floor-too-low" if floor < 5 else None)
 
 
 def test_every_sum_over_rows_says_how_many_rows_are_behind_it():

@@ -43,6 +43,11 @@ class Alone:
     least: int
     seed: int
 
+    @property
+    def floor(self) -> int:
+        """Rows behind each point, at least; a site may ask for more."""
+        return self.least
+
 
 @dataclass(frozen=True)
 class DeviceCenters(Release):

@@ -118,6 +118,11 @@ class Count:
     seed: int
     again: bool
 
+    @property
+    def floor(self) -> int:
+        """Rows behind each point, at least; a site may ask for more."""
+        return self.least
+
 
 @dataclass(frozen=True)
 class Powers(Release):

@@ -136,6 +136,8 @@ REMEDIES = {
     "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
     "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
+    "floor-too-low": "its policy asks for more rows behind each point than the study does; raise min_rows (of k-FED "
+    "and MUFC) or floor (of FCAC)",
     "weights-not-allowed": "its policy lets no weights of a model leave",
     "too-many-calls": "its policy lets no more questions be answered in one run",
     "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "

@@ -186,6 +186,12 @@ def enough_in_common(q: Question) -> str | None:
     return "too-few-in-common" if common is not None and common < q.policy.min_rows else None
 
 
+def floor_of_points(q: Question) -> str | None:
+    """A study may say how many rows a point stands for at least, but not fewer than the site does."""
+    floor = getattr(q.call.message, "floor", None)
+    return "floor-too-low" if floor is not None and floor < q.policy.min_cell else None
+
+
 def few_enough_ids(q: Question) -> str | None:
     """A list with an entry for everyone there might be would find out who is here."""
     if not q.policy.max_ids or q.handler.name != align.pass_on.name:
@@ -292,6 +298,7 @@ ENTRY: tuple[Guard, ...] = (
     cohorts_apart,
     same_rows,
     enough_in_common,
+    floor_of_points,
     few_enough_ids,
     aligned_seldom,
 )
