@@ -225,6 +225,34 @@ def test_in_plain_mode_cohorts_may_differ():
     assert [code(at.answer(rows_asked(step, cohort=NAMES[:step]))) for step in (3, 4)] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("counts", "shown"),
+    [
+        ([20, 7, 5], [20, 7, 5]),
+        ([20, 3, 9], [20, -1, -1]),  # 3 is 32 - 29, so 9 goes with it
+        ([20, 0, 9], [20, -1, -1]),  # no row looks as three do
+        ([30, 4, 3, 7], [30, -1, -1, 7]),  # 44 - 37 are 7 rows in two cells, 0 and 7 up to 4 and 3
+        ([30, 3, 0, 7], [30, -1, -1, -1]),  # two cells of 3 rows together are too few
+        ([30, 0, 0, 0], [-1, -1, -1, -1]),
+        ([400, 0], [-1, -1]),
+        ([399, 1], [-1, -1]),
+        ([0, 0], [-1, -1]),
+        ([3], [-1]),
+    ],
+)
+def test_of_displayed_counts_none_below_the_floor_can_be_told(counts, shown):
+    assert guards.hide_small(np.array(counts), 5).tolist() == shown
+    assert guards.hide_small(np.array(counts), 1).tolist() == counts
+
+
+@given(st.lists(st.integers(0, 20), min_size=2, max_size=6), st.integers(2, 8))
+def test_what_is_hidden_of_displayed_counts_is_never_a_few_rows(counts, floor):
+    shown = guards.hide_small(np.array(counts), floor)
+    hidden = [count for count, seen in zip(counts, shown, strict=True) if seen == -1]
+    assert all(seen == -1 or seen >= floor for seen in shown)
+    assert not hidden or len(hidden) == len(counts) or (len(hidden) > 1 and sum(hidden) >= floor)
+
+
 def test_displayed_counts_are_hidden_and_rounded():
     rows = np.repeat([0.0, 5.0, 10.0], [4, 13, 22])[:, None]
     ask = Nearest(View(np.array([4], np.int32)), np.array([[0.0], [5.0], [10.0]]))

@@ -256,17 +256,17 @@ def _behind(a: Answer, mass: Floats) -> Floats:
 
 
 def hide_small(counts: Ints, floor: int) -> Ints:
-    """Counts with every one from 1 to floor - 1 hidden.
+    """Counts with every one below the floor hidden, none at all included: where 0 is shown, hidden is some.
 
-    A single hidden count would follow from the total, so the smallest of the others is hidden with it.
+    The total tells what the hidden ones are together, so they are at least two and a floor of rows; if not, the
+    smallest of the others is hidden with them.
 
     >>> hide_small(np.array([20, 3, 9]), 5).tolist()
     [20, -1, -1]
     """
-    hidden = (counts > 0) & (counts < floor)
-    if hidden.sum() == 1 and counts.size > 1:
-        others = np.where(hidden | (counts == 0), np.iinfo(np.int64).max, counts)
-        hidden = hidden | (np.arange(counts.size).reshape(counts.shape) == others.argmin())
+    hidden = counts < (floor if floor > 1 else 0)
+    while hidden.any() and not hidden.all() and (hidden.sum() < 2 or counts[hidden].sum() < floor):
+        hidden.flat[np.where(hidden, np.iinfo(np.int64).max, counts).argmin()] = True
     return np.where(hidden, HIDDEN, counts)
 
 
