@@ -12,8 +12,10 @@ import fedclust as fc
 from fedclust.algorithms import horizontal, start
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.protocol import HANDLERS, tallied
+from fedclust.core.ring import Exact
 from fedclust.core.site import View
 from fedclust.kernels import fcm
+from fedclust.preprocessing import ranges
 from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy.recovery import Live
 from fedclust.site import guards
@@ -97,6 +99,40 @@ def test_a_run_has_so_many_questions_and_no_more():
     at = desk(Policy("own", max_calls=2))
     assert [code(at.answer(rows_asked(step))) for step in (1, 2, 2, 3)] == [None, None, None, "too-many-calls"]
     assert code(at.answer(rows_asked(1, run="another"))) is None
+
+
+def test_an_extreme_is_not_found_by_asking_from_ever_nearer():
+    gate = Gate("a", Policy("own", min_rows=1), Ledger())
+    handler = HANDLERS["ranges.reaches"]
+    release = handler.release(*(Exact.counts(np.zeros((1, 81), np.int64)) for _ in range(2)))
+
+    def ask(step, origin, run="r"):
+        view = View(np.array([9], np.int32), np.array([origin]), np.array([1e-9]))
+        call = Call(run, step, handler.name, ranges.Reach(view), "total", NAMES[:3], "lasting-1")
+        code = gate.admit(call, handler, 50)
+        if code is None:
+            gate.account(call, release, 0)
+        return code
+
+    assert [ask(step, origin) for step, origin in enumerate([0.0, 8.0, 8.0, 12.0, 14.0, 8.0])] == [
+        *[None] * 4,
+        "too-many-facts",
+        None,  # as before
+    ]
+    assert ask(7, 13.0, run="another") is None
+
+
+def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():
+    rows = {party: np.random.default_rng(i).normal(size=(60, 2)) for i, party in enumerate("abc")}
+    fed = fc.Federation.local(rows, policy=Policy("own", min_rows=5))
+    for seed in range(4):
+        fc.FCAC(scale="range", random_state=seed).fit(fed)
+        fc.GaussianMixture(2, random_state=seed).fit(fed)
+    fc.select_k(fc.GaussianMixture(2), fed, range(1, 4))
+    ledger = fed.engine.desks["a"].gate.ledger
+    tally = ledger.tally(ledger.entries[0].run)
+    assert (tally.different["ranges.reaches"], tally.different["gaussians.reach"]) == (1, 1)
+    assert tally.by_handler["gaussians.reach"] > 4
 
 
 def test_effective_size_of_a_fuzzy_cell_by_hand():

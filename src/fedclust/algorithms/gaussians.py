@@ -247,7 +247,7 @@ class Centred:
     view: View
 
 
-@handler(releases=bounds.Marks)
+@handler(releases=bounds.Marks, scarce=3)
 def reach(site: Site, ask: Centred) -> bounds.Marks:
     """A mark per column at the smallest power of two above its largest deviation from the mean."""
     most = np.zeros(len(site.columns))

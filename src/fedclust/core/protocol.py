@@ -57,18 +57,19 @@ class Handler(Generic[M, R]):
     message: type[M]
     release: type[R]
     behind: Behind[M] | None = None  # None: every row in a cell weighs one, and there are no numbers beside cells
+    scarce: int = 0  # how many different ones of these a study needs at most; 0: as many as it likes
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}
 
 
 def handler(
-    *, releases: type[R], behind: Behind[M] | None = None
+    *, releases: type[R], behind: Behind[M] | None = None, scarce: int = 0
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
     """Register a pure function `(site, message) -> release` under its module's and its own name.
 
     `behind` finds what rows weigh in the cells of a release where they do not all weigh one, or where the release does
-    not tell how many there are; only sites ask it.
+    not tell how many there are; only sites ask it. `scarce` is for a fact that many questions would make exact.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
@@ -76,7 +77,7 @@ def handler(
         name = f"{answer.__module__.rpartition('.')[2]}.{answer.__name__}"
         if name in HANDLERS:
             raise ValueError(f"two handlers are called {name}")
-        HANDLERS[name] = Handler(name, answer, hints[1], releases, behind)
+        HANDLERS[name] = Handler(name, answer, hints[1], releases, behind, scarce)
         return HANDLERS[name]
 
     return register

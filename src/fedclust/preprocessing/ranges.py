@@ -39,7 +39,7 @@ class Marks(Release):
     )
 
 
-@handler(releases=Marks)
+@handler(releases=Marks, scarce=3)
 def reaches(site: Site, ask: Reach) -> Marks:
     """A mark per column and side, at the first step that no row exceeds."""
     high, low = np.zeros(len(site.columns)), np.zeros(len(site.columns))

@@ -138,6 +138,12 @@ def seldom_enough(q: Question) -> str | None:
     return "too-many-calls" if q.policy.max_calls and q.tally.calls >= q.policy.max_calls else None
 
 
+def scarcely_enough(q: Question) -> str | None:
+    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new."""
+    scarce = q.handler.scarce and q.call.question not in q.tally.questions
+    return "too-many-facts" if scarce and q.tally.different[q.handler.name] >= q.handler.scarce else None
+
+
 def one_cohort(q: Question) -> str | None:
     """The same sum with and without a site is that site's answer, in whatever run."""
     if not (q.masked_sum and q.policy.one_cohort):
@@ -293,6 +299,7 @@ ENTRY: tuple[Guard, ...] = (
     paid_for,
     enough_noise,
     seldom_enough,
+    scarcely_enough,
     whole,
     one_cohort,
     cohorts_apart,

@@ -49,6 +49,7 @@ class Tally:
     by_handler: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
+    different: Counter[str] = field(default_factory=Counter)  # questions, by handler
     cohorts: set[frozenset[str]] = field(default_factory=set)
     gaps: str = ""
     abstained: str | None = None
@@ -67,7 +68,8 @@ class Tally:
         self.gaps = self.gaps or entry.gaps
         if entry.question not in self.questions:
             self.numbers += entry.numbers
-        if entry.question:
+        if entry.question and entry.question not in self.questions:
+            self.different[entry.handler] += 1
             self.questions.add(entry.question)
 
 
