@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fedclust.cli.main import main
-from fedclust.reproduce import catalogue, running, store
+from fedclust.core.errors import RunFailed
+from fedclust.reproduce import catalogue, running, runs_art, store
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.store import NotKept, Store, key_of, part
 
@@ -75,6 +76,22 @@ def test_nothing_is_computed_where_only_kept_parts_are_wanted(tmp_path):
         only.all(drawn, [{"seed": 0}, {"seed": 5}])
 
 
+def test_two_processes_find_what_one_finds(tmp_path):
+    asked = [{"epsilon": 15.0, "seed": seed} for seed in (0, 1)]
+    alone = bench(tmp_path / "one").all(runs_art.noised, asked)
+    assert bench(tmp_path / "two", jobs=2).all(runs_art.noised, asked) == alone
+
+
+def test_an_experiment_that_fails_does_not_stop_the_others(tmp_path):
+    def broken(_):
+        raise RunFailed("the centres ran away")
+
+    entries = [catalogue.Entry("paper1-fig1", broken, "1 s", "1 s"), small(0)]
+    whole, times = running.carried_out(entries, Store(tmp_path), quick=True, told=io.StringIO())
+    assert times["failed"] == ["paper1-fig1: the centres ran away"]
+    assert [own["name"] for own in whole["experiments"]] == ["paper1-table1"]
+
+
 def small(run):
     """Paper 1's Fig. 1 as an experiment on drawn numbers, so that no data is needed."""
 
@@ -108,7 +125,8 @@ def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
     paper = document["papers"]["paper1"]
     assert (paper["held"], paper["measured"], paper["claims"]) == (32, 4, 0)
     cells = {cell["at"]: cell for cell in document["experiments"][0]["cells"]}
-    assert cells["displacement | xclara | 0.25"]["why"] == "not explained yet"
+    assert cells["displacement | xclara | 1.00"]["why"] == "not explained yet"
+    assert cells["displacement | xclara | 0.25"]["why"].startswith("other random streams")
     assert "mean" not in cells["displacement | s-set1 | 0.25"]
     page = (tmp_path / "two" / "index.html").read_text()
     assert page.index("Where we lose") < page.index("Printed numbers found again") < page.index('id="paper1-table1"')

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.errors import RunFailed
+
 
 def add(verbs: Any) -> None:
     again = verbs.add_parser("reproduce", help="compute the papers' tables again", description=act_reproduce.__doc__)
@@ -49,6 +51,8 @@ def act_reproduce(chosen: argparse.Namespace) -> int:
     else:
         print(assembling.summary(whole))
         print(f"page, numbers and figures: {page}")
+    if failed := times.get("failed"):
+        raise RunFailed(f"{len(failed)} experiments failed: {'; '.join(failed)}")
     return 0
 
 

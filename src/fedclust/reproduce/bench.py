@@ -117,10 +117,13 @@ class Bench:
                 yield at, self.store.compute(function, many[at])
             return
         spawn = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(self.jobs, mp_context=spawn) as pool:
+        pool = ProcessPoolExecutor(self.jobs, mp_context=spawn)
+        try:
             waiting = {pool.submit(self.store.compute, function, many[at]): at for at in lacking}
             for ready in as_completed(waiting):
                 yield waiting[ready], ready.result()
+        finally:  # whoever stops a run does not wait for the parts that have not begun
+            pool.shutdown(cancel_futures=True)
 
     def _tell(self, line: str) -> None:
         to = sys.stderr if self._told is None else self._told

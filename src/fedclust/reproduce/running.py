@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from fedclust.core.errors import FedclustError
 from fedclust.reproduce import drawing
 from fedclust.reproduce.assembling import assembled
 from fedclust.reproduce.bench import Bench
@@ -23,7 +24,7 @@ def carried_out(
     With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
     left out.
     """
-    documents, times = [], {}
+    documents, times, failed = [], dict[str, Any](), list[str]()
     for number, entry in enumerate(entries, 1):
         sizes = [False, True] if kept_only else [quick]
         for size in sizes:
@@ -32,6 +33,9 @@ def carried_out(
                 documents.append(entry.run(bench).document())
             except NotKept:
                 continue
+            except FedclustError as failure:
+                failed.append(f"{entry.name}: {failure}")
+                break
             times[entry.name] = {
                 "size": bench.size,
                 "seconds": round(bench.seconds, 1),
@@ -44,6 +48,8 @@ def carried_out(
                 flush=True,
             )
             break
+    if failed:
+        times["failed"] = failed
     return assembled(documents), times
 
 
