@@ -133,6 +133,7 @@ def test_the_folder_holds_what_the_interface_names(study, tmp_path):
         "model.json",
         "metrics.json",
         "analysis.json",
+        "status.json",
     }
     assert (run.folder / "study.toml").read_text() == ROWS
     metrics = run.metrics
