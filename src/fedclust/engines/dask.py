@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from fedclust.core import wire
 from fedclust.core.drive import Reply
@@ -81,6 +81,14 @@ class DaskEngine:
 
     def _asked(self, party: PartyId, call: Call) -> Any:
         return self._seats[party].answer(call.packed, HANDLERS[call.handler].answer.__module__)
+
+
+def local_client(*, workers: int) -> Client:
+    """A cluster of processes on this machine's loopback, without a dashboard."""
+    made = LocalCluster(
+        n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
+    )
+    return Client(made)
 
 
 class Part:

@@ -21,6 +21,7 @@ from fedclust.core import wire
 from fedclust.core.errors import RunFailed, StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
+from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
 from fedclust.engines.nvflare_kit import ORG, Kit, server_workspace
@@ -43,8 +44,15 @@ def connect(posting: Posting) -> Networked:
     attendance = Attendance(tell=posting.tell)
     if posting.timeout is not None:
         attendance.timeout = posting.timeout
-    link = NvflareLink(folder, found, posting.folder / "nvflare")
+    link = NvflareLink(folder, found, posting.folder / "nvflare", bind=_bind_of(posting))
     return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+
+
+def _bind_of(posting: Posting) -> str | None:
+    """The address that sites of other machines reach, where the settings or the coordinator's file name one."""
+    own = read_own(posting.own).engine if posting.own else {}
+    said = posting.settings.get("bind") or own.get("bind")
+    return None if said is None else str(said)
 
 
 def _kit_of(posting: Posting) -> Path:
@@ -62,7 +70,7 @@ def _kit_of(posting: Posting) -> Path:
 class NvflareLink:
     """FLARE's server as a child process, a console to it, and the job whose server half is our bridge."""
 
-    def __init__(self, folder: Path, kit: Kit, work: Path) -> None:
+    def __init__(self, folder: Path, kit: Kit, work: Path, *, bind: str | None = None) -> None:
         self.kit = kit
         self.work = work = work.resolve()
         self.names = dict(kit.names)
@@ -75,6 +83,8 @@ class NvflareLink:
         self._joined: tuple[str, ...] = ()
         self._doubted: dict[str, float] = {}  # sites that a job lost, and when
         self._console: Console | None = None
+        # FLARE itself binds to loopback or to all interfaces; a named one gets a door of our own.
+        self._door = None if bind is None else Forwarder((bind, kit.port), kit.port)
         self._home = Home()
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
         workspace = named_plainly(work, Path(self._scratch.name))
@@ -120,6 +130,8 @@ class NvflareLink:
         self._hang_up()
         if self._console is not None:
             self._console.close()
+        if self._door is not None:
+            self._door.close()
         stop(self._server)
         self._home.close()
         self._scratch.cleanup()

@@ -7,6 +7,8 @@ name of the run, that gives an engine to be closed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,10 @@ class FilesLoop:
 
 Loop = Callable[[Mapping[PartyId, Desk], Path, str], Any]
 LOOPS: dict[str, Loop] = {"files": FilesLoop}
+if find_spec("nvflare") is not None:
+    LOOPS["nvflare"] = lambda *given: import_module("fedclust.testing.loops_nvflare").NvflareLoop(*given)
+if find_spec("distributed") is not None:
+    LOOPS["dask"] = lambda *given: import_module("fedclust.testing.loops_dask").DaskLoop(*given)
 
 
 def by(name: str, fed: Federation, folder: Path) -> Federation:

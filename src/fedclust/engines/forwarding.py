@@ -1,0 +1,77 @@
+"""A door on a named address that leads to a port of this machine's loopback; what passes is not looked at."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from typing import Self
+
+from fedclust.core.errors import StudyError
+
+AT_ONCE = 1 << 16  # bytes
+
+
+class Forwarder:
+    """Connections to `address` go on to a local port, as long as the door is open."""
+
+    def __init__(self, address: tuple[str, int], port: int) -> None:
+        self.port = port
+        self._lines: set[socket.socket] = set()
+        self._open = True
+        try:
+            self._door = socket.create_server(address, backlog=64)
+        except OSError as error:
+            raise StudyError(f"cannot listen on {address[0]}:{address[1]} ({error.strerror}); name another") from None
+        self.address: tuple[str, int] = self._door.getsockname()[:2]
+        threading.Thread(target=self._accept, name="fedclust-door", daemon=True).start()
+
+    def shut(self) -> None:
+        """Cut everyone off, and let nobody through."""
+        self._open = False
+        for line in list(self._lines):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+
+    def reopen(self) -> None:
+        self._open = True
+
+    def close(self) -> None:
+        self.shut()
+        self._door.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._door.accept()
+            except OSError:
+                return
+            if not self._open:
+                near.close()
+                continue
+            try:
+                far = socket.create_connection(("127.0.0.1", self.port), 10)
+            except OSError:
+                near.close()
+                continue
+            far.settimeout(None)
+            self._lines |= {near, far}
+            for one, other in ((near, far), (far, near)):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while data := one.recv(AT_ONCE):
+                other.sendall(data)
+        for line in (one, other):
+            with suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+            self._lines.discard(line)
+        one.close()
