@@ -9,7 +9,7 @@ union of three sets of ten classes for Kuzushiji-49, so figures stand beside the
 
 Every run is a line of a file; what is there is not run again, so that a table can be assembled from several goes, on
 several machines (`--budget` ends one after so many seconds). The runs in `fedcref.jsonl` beside this script count too,
-unless `--fresh`. `--quick` runs ten sites of 100 rows a class and two seeds.
+unless `--fresh`. `--quick` runs ten sites of 64 rows a class and two seeds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def canonical(table: str) -> str:
 
 def parts(table: str, seeds: int, rules: tuple[str, ...], *, quick: bool) -> Iterator[Part]:
     """The runs a table is made of, those of the first seed first."""
-    few: dict[str, Any] = {"sites": 10, "most": 100} if quick else {}
+    few: dict[str, Any] = {"sites": 10, "most": 64} if quick else {}
     three = ("mnist",) if quick else ("mnist", "kmnist_partial", "fashion_mnist")
     for seed in range(min(seeds, 2) if quick else seeds):
         for rule in rules:

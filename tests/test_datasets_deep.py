@@ -1,5 +1,7 @@
 """Populations for experiments: what is asked for is what is dealt, and no row is used up twice."""
 
+import gzip
+
 import numpy as np
 import pytest
 
@@ -63,8 +65,39 @@ def test_what_there_is_to_find_is_what_two_sites_hold():
 def test_a_set_that_must_be_fetched_says_how(name, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(fc.DataError, match=f"put it into .FEDCLUST_DATA as {name}.npz"):
+    with pytest.raises(fc.DataError, match=r"and the two of the test part, and put them into .FEDCLUST_DATA"):
         deep.images(name)
+
+
+def idx(values):
+    return bytes([0, 0, 8, values.ndim]) + np.array(values.shape, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+
+
+def test_emnist_is_read_from_its_own_files_and_stands_upright(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
+    image = np.arange(6).reshape(1, 2, 3)  # kept by columns: the upright image is its transpose
+    for part, packed in (("train", True), ("test", False)):
+        for kind, values in (("images-idx3", image), ("labels-idx1", np.array([7 if packed else 2]))):
+            path = tmp_path / f"emnist-digits-{part}-{kind}-ubyte{'.gz' if packed else ''}"
+            path.write_bytes(gzip.compress(idx(values)) if packed else idx(values))
+    found = deep.images("emnist_digits")
+    assert found.X.tolist() == [[0, 3, 1, 4, 2, 5]] * 2
+    assert found.y.tolist() == [7, 2]
+    (tmp_path / "emnist-digits-test-labels-idx1-ubyte").write_bytes(b"nothing")
+    with pytest.raises(fc.DataError, match="damaged"):
+        deep.images("emnist_digits")
+
+
+def test_kuzushiji_is_read_from_its_own_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
+    y = np.concatenate([np.arange(49), np.arange(31)])  # the first 31 classes have two rows
+    for part, some in (("train", y[:60]), ("test", y[60:])):
+        np.savez(tmp_path / f"k49-{part}-imgs.npz", np.tile(some[:, None, None], (1, 2, 2)).astype(np.uint8))
+        np.savez(tmp_path / f"k49-{part}-labels.npz", some.astype(np.uint8))
+    found = deep.images("kuzushiji49")
+    assert found.X.shape == (62, 4)
+    assert (found.X[:, 0] == found.y).all()
+    assert len(found.classes) == 31
 
 
 def test_kuzushiji_keeps_its_31_largest_classes():

@@ -9,18 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError, StudyError
-from fedclust.datasets.loading import Dataset, load
+from fedclust.datasets.loading import Dataset, _folders, load
+from fedclust.datasets.originals import original
 
 Ints = npt.NDArray[np.int64]
 # Kuzushiji-49's classes that are common enough: the paper keeps the 31 with about 6,000 images each.
 KUZUSHIJI_CLASSES = 31
-FETCHED = {  # what to put where, for sets that no index of packages has
+FETCHED = {  # sets that no index of packages has, and the files to put into the folder of data
     "emnist_digits": (
-        "EMNIST (Cohen et al. 2017), its part 'digits', train and test together: X uint8 (280000, 28, 28), "
-        "each image transposed, y from 0 to 9"
+        "EMNIST (Cohen et al. 2017): emnist-digits-train-images-idx3-ubyte.gz, "
+        "emnist-digits-train-labels-idx1-ubyte.gz and the two of the test part"
     ),
     "kuzushiji49": (
-        "Kuzushiji-49 (Clanuwat et al. 2018), train and test together: X uint8 (270912, 28, 28), y from 0 to 48"
+        "Kuzushiji-49 (Clanuwat et al. 2018): k49-train-imgs.npz, k49-train-labels.npz and the two of the test part"
     ),
 }
 
@@ -129,12 +130,13 @@ def images(name: str) -> Dataset:
         return _union()
     if name not in FETCHED:
         return load(name, dtype=None)
-    try:
-        data = load(name, dtype=None)
-    except DataError:
-        raise DataError(
-            f"data set '{name}' is not here; get {FETCHED[name]}, and put it into $FEDCLUST_DATA as {name}.npz"
-        ) from None
+    found = original(name, _folders())
+    if found is None:
+        raise DataError(f"data set '{name}' is not here; get {FETCHED[name]}, and put them into $FEDCLUST_DATA")
+    X, y = found
+    names = tuple(str(label) for label in range(int(y.max()) + 1))
+    pixels = tuple(f"x{i}" for i in range(X[0].size))
+    data = Dataset(name, X.reshape(len(X), -1), y.astype(np.int64), names, pixels)
     return _common(data) if name == "kuzushiji49" else data
 
 
