@@ -45,8 +45,8 @@ def waited(go_on, **manner):
     [
         ("plain", "none", "3", FEW),
         ("secure", "standard", "3", FEW),
-        pytest.param("plain", "none", '"2..4"', "", marks=pytest.mark.engines),
-        pytest.param("secure", "standard", '"2..4"', "", marks=pytest.mark.engines),
+        pytest.param("plain", "none", '"2..4"', "max_rounds = 6", marks=pytest.mark.engines),
+        pytest.param("secure", "standard", '"2..4"', "max_rounds = 6", marks=pytest.mark.engines),
     ],
 )
 def test_files_give_the_bits_of_one_process(mode, policy, k, more, tmp_path):
