@@ -14,8 +14,8 @@ from fedclust.algorithms.mixture import FAMILIES
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
-from fedclust.estimators.private import VARIANTS
 from fedclust.estimators.labels_only import OPENS
+from fedclust.estimators.private import VARIANTS
 from fedclust.estimators.variants import AVERAGES
 from fedclust.preprocessing.align import DUPLICATES
 from fedclust.preprocessing.align import METHODS as ALIGNMENTS
