@@ -111,6 +111,7 @@ class Federation:
                 folder=folder / "sites" / party if folder else None,
                 durable=durable,
                 vaults=enrolled.at(party),
+                split=split,
             )
             for party, (holding, policy) in holdings.items()
         }
