@@ -1,10 +1,16 @@
 """The printed numbers: they parse, each has its place, and each experiment knows its own."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from fedclust.reproduce import catalogue
+from fedclust.reproduce.assembling import UNEXPLAINED
 from fedclust.reproduce.published import papers
 
+SHOWN = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
+shown = pytest.mark.skipif(not SHOWN.exists(), reason="no page of results is part of the documentation yet")
 PAPERS = papers()
 TABLES = {name: table for paper in PAPERS.values() for name, table in paper.tables.items()}
 
@@ -38,3 +44,22 @@ def test_numbers_keep_their_digits():
     assert cell.held
     doubtful = TABLES["paper0-table3"].cells["LLF-FCM, ARI with the classes | PE | 1.00"]
     assert (doubtful.text, doubtful.held, doubtful.mark) == ("0.48", False, "other data")
+
+
+@shown
+def test_the_page_that_is_shown_has_a_reason_for_every_disagreement():
+    whole = json.loads(SHOWN.read_text("utf-8"))
+    assert {own["name"] for own in whole["experiments"]} <= set(TABLES)
+    cells = [cell for own in whole["experiments"] for cell in own["cells"] if cell["held"]]
+    assert cells
+    assert [cell["at"] for cell in cells if cell.get("why") == UNEXPLAINED] == []
+    claims = [claim for own in whole["experiments"] for claim in own["claims"]]
+    assert [claim["text"] for claim in claims if claim.get("why") == UNEXPLAINED] == []
+
+
+@shown
+def test_the_page_that_is_shown_quotes_the_papers_as_they_are_printed():
+    whole = json.loads(SHOWN.read_text("utf-8"))
+    for own in whole["experiments"]:
+        printed = {at: cell.text for at, cell in TABLES[own["name"]].cells.items()}
+        assert {cell["at"]: cell["printed"] for cell in own["cells"]} == printed

@@ -31,7 +31,7 @@ def here(bench: Bench, found: Found, wanted: dict[str, str] = runs.SETS) -> dict
 
 
 def shares(bench: Bench) -> list[str]:
-    return bench.few(list(SHARES), ["0.25", "1.00"])
+    return bench.few(list(SHARES), ["1.00"])
 
 
 def seeds(bench: Bench, method: str) -> range:
