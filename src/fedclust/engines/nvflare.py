@@ -7,6 +7,7 @@ not answered go out again. What was asked and answered is remembered by the jour
 
 from __future__ import annotations
 
+import math
 import queue
 import tempfile
 import threading
@@ -44,8 +45,20 @@ def connect(posting: Posting) -> Networked:
     attendance = Attendance(tell=posting.tell)
     if posting.timeout is not None:
         attendance.timeout = posting.timeout
+    if "patience" in posting.settings:
+        attendance.patience = _seconds(posting.settings["patience"])
     link = NvflareLink(folder, found, posting.folder / "nvflare", bind=_bind_of(posting))
     return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+
+
+def _seconds(said: object) -> float:
+    try:
+        seconds = float(str(said))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise StudyError(f"patience is '{said}'; give a number of seconds above 0")
+    return seconds
 
 
 def _bind_of(posting: Posting) -> str | None:
