@@ -30,6 +30,7 @@ QUIET = {
     "GRPC_ENABLE_FORK_SUPPORT": "False",
     "NVFLARE_TELEMETRY": "0",
     "PYTHONUNBUFFERED": "1",
+    "MALLOC_ARENA_MAX": "4",  # a hundred threads would each keep memory of their own
 }
 
 
