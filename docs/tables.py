@@ -1,13 +1,11 @@
 """Writes the table of everything that may leave a site, from what the code declares; `make docs` runs it."""
 
-import importlib
-import pkgutil
 import re
 from pathlib import Path
 
-import fedclust
 from fedclust.core.protocol import HANDLERS
 from fedclust.core.release import Disclosure
+from fedclust.serving import know_questions
 
 PAGE = Path(__file__).with_name("what-leaves-a-site.md")
 HEAD = "| question | field | leaves as | what it is |\n|---|---|---|---|\n"
@@ -16,8 +14,7 @@ MARKED = re.compile(r"(?<=<!-- answers -->\n).*?(?=<!-- end of answers -->)", fl
 
 def answers() -> str:
     """One line for each field of each answer, by question."""
-    for module in pkgutil.walk_packages(fedclust.__path__, "fedclust."):
-        importlib.import_module(module.name)  # whatever a handler is in, it registers
+    know_questions()
     ours = {name: h for name, h in sorted(HANDLERS.items()) if h.answer.__module__.startswith("fedclust.")}
     lines = [line for name, handler in ours.items() for line in _lines(name, handler.release.schema())]
     return HEAD + "".join(f"| {line} |\n" for line in lines)
