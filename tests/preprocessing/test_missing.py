@@ -111,11 +111,11 @@ def test_a_column_without_a_value_anywhere_is_refused_by_name():
 def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
     X = np.ones((12, 2))
     X[:9, 0] = NAN
-    fed = fc.Federation.local({"a": X, "b": np.ones((12, 2)) * 5}, policy=Policy("own", min_rows=5))
+    sites, policy = {"a": X, "b": np.ones((12, 2)) * 5}, Policy("own", min_rows=5)
     with pytest.raises(fc.QuorumLost) as lost:
-        fc.CMeans(2, start="box", missing="drop").fit(fed)
+        fc.CMeans(2, start="box", missing="drop").fit(fc.Federation.local(sites, policy=policy))
     assert lost.value.missing == {"a": "too-few-rows"}
-    fc.CMeans(2, start="box", missing="partial").fit(fed)
+    fc.CMeans(2, start="box", missing="partial").fit(fc.Federation.local(sites, policy=policy))
 
 
 def test_a_way_with_gaps_that_a_site_does_not_know_is_refused_by_code():
