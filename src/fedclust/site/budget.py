@@ -21,6 +21,7 @@ from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.private import ONE, Price
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.privacy.noise import gaussian, opendp
+from fedclust.site.keeping import add_line
 
 try:
     import fcntl
@@ -108,16 +109,7 @@ class Budget:
         )
 
     def _append(self, file: Any, line: str) -> None:
-        before = file.seek(0, os.SEEK_END)
-        try:
-            file.write(line)
-            file.flush()
-            if self._durable:
-                os.fsync(file.fileno())
-        except OSError:
-            file.truncate(before)
-            raise
-        self._read = before + len(line.encode())
+        self._read = add_line(file, line, durable=self._durable) + len(line.encode())
 
     def _catch_up(self, file: Any) -> None:
         """Take note of what others wrote since; check the chain; drop a last line that a crash cut short."""

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from fedclust.core.errors import RunFailed
 
@@ -29,6 +30,20 @@ def keep(path: Path, data: bytes) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def add_line(file: TextIO, line: str, *, durable: bool) -> int:
+    """Add a line at the end, wholly or not at all, and tell where it begins; `durable` waits until the disk has it."""
+    before = file.seek(0, os.SEEK_END)
+    try:
+        file.write(line)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    except OSError:
+        file.truncate(before)
+        raise
+    return before
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedclust.core.errors import DataError
+from fedclust.site.keeping import add_line
 
 START = "fedclust ledger 2"
 
@@ -101,18 +102,9 @@ class Ledger:
         return self._last.get(run)
 
     def _append(self, path: Path, line: str) -> None:
-        """Add a line, wholly or not at all; a durable ledger waits until the disk has it."""
         # Opened for each line: a process may hold thousands of sites, but not thousands of files.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "r+") as file:
-            before = file.seek(0, os.SEEK_END)
-            try:
-                file.write(line)
-                file.flush()
-                if self._durable:
-                    os.fsync(file.fileno())
-            except OSError:
-                file.truncate(before)
-                raise
+            add_line(file, line, durable=self._durable)
 
     def tally(self, run: str) -> Tally:
         """What the runs of a study have had so far; an answer sent again after a crash counts once."""
