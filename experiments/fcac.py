@@ -30,6 +30,7 @@ from fedclust import statistics
 from fedclust.algorithms import fcac_graph
 from fedclust.core.types import Array
 from fedclust.kernels import art, distances
+from fedclust.reproduce.runs_art import GROUPS, ROUNDS, SUBSETS
 
 TUNED = {  # sets that the default was tuned on, and numbers of sites: paper 3's for its own
     "optdigits": 50,
@@ -205,26 +206,6 @@ def _ranks(sets: list[str], found: dict[Any, list[dict[str, Any]]], folder: Path
     ranks = statistics.mean_ranks(np.array(blocks))
     print("mean ranks:", {method: round(float(rank), 3) for method, rank in zip(METHODS, ranks, strict=True)})
     (folder / "critical-difference.svg").write_text(statistics.diagram(compared))
-
-
-# The layout of Figs. 4-6 cannot be told from the paper. Here: six Gaussian groups in the unit square, 7,500 points
-# each; A1 to A4 are halves of two groups, B1, B2, C1 and C2 whole ones.
-GROUPS = {"A": (0.2, 0.8), "A'": (0.5, 0.85), "B": (0.82, 0.75), "B'": (0.2, 0.3), "C": (0.55, 0.4), "C'": (0.85, 0.2)}
-SUBSETS = {  # subset: (group, rows)
-    "A1": ("A", 3750),
-    "A2": ("A", 3750),
-    "A3": ("A'", 3750),
-    "A4": ("A'", 3750),
-    "B1": ("B", 7500),
-    "B2": ("B'", 7500),
-    "C1": ("C", 7500),
-    "C2": ("C'", 7500),
-}
-ROUNDS = (  # which subsets each of the two sites gets in each round: classes come, and do not come back
-    {"site-1": ("A1", "B1"), "site-2": ("A2",)},
-    {"site-1": ("A3",), "site-2": ("A4", "B2")},
-    {"site-1": ("C1",), "site-2": ("C2",)},
-)
 
 
 def continual(chosen: argparse.Namespace) -> None:

@@ -36,9 +36,10 @@ CODE = (
     "privacy/local.py",
     "datasets/splitting.py",
 )
-# Six groups in the unit square; A1 to A4 are halves of two of them. The published layout is lost.
+# The layout of Figs. 4-6 cannot be told from the paper. Here: six Gaussian groups in the unit square, 7,500 points
+# each; A1 to A4 are halves of two groups, B1, B2, C1 and C2 whole ones.
 GROUPS = {"A": (0.2, 0.8), "A'": (0.5, 0.85), "B": (0.82, 0.75), "B'": (0.2, 0.3), "C": (0.55, 0.4), "C'": (0.85, 0.2)}
-SUBSETS = {
+SUBSETS = {  # subset: (group, rows)
     "A1": ("A", 3750),
     "A2": ("A", 3750),
     "A3": ("A'", 3750),
@@ -48,7 +49,7 @@ SUBSETS = {
     "C1": ("C", 7500),
     "C2": ("C'", 7500),
 }
-ROUNDS = (
+ROUNDS = (  # which subsets each of the two sites gets in each round: classes come, and do not come back
     {"site-1": ("A1", "B1"), "site-2": ("A2",)},
     {"site-1": ("A3",), "site-2": ("A4", "B2")},
     {"site-1": ("C1",), "site-2": ("C2",)},
