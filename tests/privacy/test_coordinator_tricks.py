@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import question
+from evil import ASK, Evil
 from fedclust.algorithms.vertical import Prepare
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
@@ -14,7 +14,6 @@ from fedclust.core.errors import KeysRefused, StudyError
 from fedclust.core.site import Order, View
 from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy import blind, keys, roster
-from fedclust.privacy.recovery import Live
 from fedclust.privacy.roster import Offer, Offers, Wanted
 from fedclust.serving import reception
 from fedclust.site.desk import Desk
@@ -25,46 +24,17 @@ from fedclust.site.sources import open_source
 from fedclust.validation.agreement import Truth
 from fedclust.validation.select_range import Look
 
-SECURE = replace(PROFILES["cms"], aggregation="secure")
-ASK = question(View(np.full(2, 5, np.int32)), np.array([[0.0, 0.0], [8.0, 8.0]]), 1.0)
-
-
-class Tricky:
-    """Sends any call to any desk, as bytes."""
-
-    def __init__(self, parties, policy=SECURE, aggregation="secure"):
-        rng = np.random.default_rng(1)
-        rows = {f"p{i:02}": rng.normal(size=(40, 2)) + 8 * (np.arange(40) % 2)[:, None] for i in range(parties)}
-        self.fed = fc.Federation.local(rows, policy=policy, aggregation=aggregation)
-        self.names, self.step, self.run = self.fed.parties, 0, self.fed.run_id
-
-    def ask(self, party, handler, message, want="each", cohort=None, masks=None, step=None):
-        self.step = step or self.step + 1
-        call = Call(self.run, self.step, handler, message, want, tuple(cohort or self.names), masks)
-        return self.fed.engine.desks[party].answer_bytes(call.packed)
-
-    def answered_once(self, name, cohort):
-        """Everyone's answer to one question, under keys for one sum."""
-        known = Offers(name, {p: self.ask(p, "roster.offer", Wanted(name)).release for p in cohort})
-        for party in cohort:
-            self.ask(party, "recovery.share", known)
-        step = self.step + 1
-        return {p: self.ask(p, "horizontal.moments", ASK, "total", cohort, name, step) for p in cohort}
-
-    def consents(self, name, live):
-        return {p: self.ask(p, "recovery.consent", Live(name, tuple(live))) for p in live}
-
 
 def test_a_slice_of_its_own_for_one_site_is_refused_where_all_hold_all_columns():
     # Masked distances to centres that are moved at one site only would differ by that site's rows.
-    tricky = Tricky(5)
+    tricky = Evil(5)
     assert tricky.ask("p03", "vertical.prepare", Prepare(centers=np.zeros((1, 2)))).code == "handler-not-allowed"
 
 
 def test_classes_from_the_coordinator_are_refused_by_every_profile():
     # One row in a class of its own, and masked contingency tables over a grid of centres, would find that row.
     for name, policy in PROFILES.items():
-        reply = Tricky(3, policy=policy, aggregation="plain").ask(
+        reply = Evil(3, policy=policy, aggregation="plain").ask(
             "p01", "agreement.remember", Truth(np.zeros(40, np.int64), "refuse")
         )
         assert isinstance(reply, Sealed) if name == "none" else reply.code == "handler-not-allowed"
@@ -72,7 +42,7 @@ def test_classes_from_the_coordinator_are_refused_by_every_profile():
 
 def test_sums_over_sets_that_overlap_crosswise_are_not_opened():
     # Any two lines of the Fano plane differ by four sites, yet seven such sums give each site's own.
-    tricky = Tricky(10)
+    tricky = Evil(10)
     lines = [(0, 1, 2), (0, 3, 4)]
     outcomes = []
     for number, line in enumerate(lines):
@@ -87,7 +57,7 @@ def test_sums_over_sets_that_overlap_crosswise_are_not_opened():
 
 
 def test_a_smaller_set_within_an_earlier_one_is_opened():
-    tricky = Tricky(12)
+    tricky = Evil(12)
     for number, left in enumerate((0, 3)):
         name = f"once-{number}"
         tricky.answered_once(name, tricky.names)
@@ -97,7 +67,7 @@ def test_a_smaller_set_within_an_earlier_one_is_opened():
 @pytest.mark.parametrize("offered", [7, 9])
 def test_two_thirds_are_of_all_sites_not_of_those_that_offered_keys(offered):
     # Of 10 sites 7 must sign; were it two thirds of 7, two lists of 5 could be signed with three friends in both.
-    tricky = Tricky(10)
+    tricky = Evil(10)
     cohort = tricky.names[:offered]
     tricky.answered_once("once-1", cohort)
     too_few = tricky.consents("once-1", cohort[:6])
@@ -105,7 +75,7 @@ def test_two_thirds_are_of_all_sites_not_of_those_that_offered_keys(offered):
 
 
 def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
-    tricky = Tricky(3)
+    tricky = Evil(3)
     offers = {p: tricky.ask(p, "roster.offer", Wanted("lasting-1")).release for p in tricky.names}
     vault = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
     copied = offers["p00"].mask[:-1] + bytes([offers["p00"].mask[-1] ^ 0x80])
@@ -116,7 +86,7 @@ def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
 
 
 def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
-    tricky = Tricky(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
+    tricky = Evil(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=2).fit(tricky.fed)
     friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
@@ -131,7 +101,7 @@ def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
 
 
 def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():
-    tricky = Tricky(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
+    tricky = Evil(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     reply = tricky.ask("p00", "select_range.own_k", Look(View(np.full(2, 5, np.int32))))
     assert reply.code == "aggregation-too-weak"
 
