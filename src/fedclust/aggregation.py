@@ -12,7 +12,7 @@ from typing import TypeVar
 from fedclust.core.errors import StudyError
 from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import PartyId
-from fedclust.privacy.blind import Blind
+from fedclust.privacy.blind import Blind, Room
 from fedclust.privacy.keys import Identity
 from fedclust.privacy.secagg import Secure
 from fedclust.site.vault import Vaults
@@ -24,11 +24,15 @@ FEWEST = 3  # of a sum of two, each knows the other's part
 
 @dataclass(frozen=True)
 class Aggregation:
-    """`plain`, `secure`, or `blind` with a lead; only with `early_stopping` does a blind run show when it settled."""
+    """`plain`, `secure`, or `blind` with a lead; only with `early_stopping` does a blind run show when it settled.
+
+    `steady` asks as often as a blind run does, to rehearse one.
+    """
 
     mode: str = "plain"
     lead: PartyId | None = None
     early_stopping: bool = False
+    steady: bool = False
 
     def check(self, parties: Sequence[PartyId]) -> None:
         """Refuse what cannot be carried out."""
@@ -48,7 +52,7 @@ class Aggregation:
     @property
     def fixed_rounds(self) -> bool:
         """Whether a run must go on to its last round."""
-        return self.blind and not self.early_stopping
+        return self.steady or (self.blind and not self.early_stopping)
 
 
 class Rewriting:
@@ -73,6 +77,11 @@ class Rewriting:
         if quorum != ALL:
             raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
         return self._blind.rewrite(protocol, run=self._run)
+
+    def make_room(self, room: Room) -> None:
+        """Let no veiled message be shorter from now on."""
+        if self._blind is not None:
+            self._blind.room = self._blind.room.wider(room)
 
 
 class Enrolled:

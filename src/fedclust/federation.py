@@ -15,7 +15,7 @@ from fedclust.aggregation import Aggregation, Enrolled, Rewriting
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
 from fedclust.core.journal import ROWS, Journal, run_id
-from fedclust.core.protocol import ALL, Protocol, Quorum
+from fedclust.core.protocol import ALL, Protocol, Quorum, even
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.blind import Adder
 from fedclust.engines.local import LocalEngine
@@ -30,6 +30,7 @@ from fedclust.preprocessing.declaring import (
     same_columns,
 )
 from fedclust.preprocessing.schema import Column, Schema
+from fedclust.privacy.blind import Room
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
@@ -254,9 +255,21 @@ class Federation:
     def run_id(self) -> str:
         return self._coordinator.run
 
-    def run(self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse") -> tuple[T, list[Absence]]:
-        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
+    def make_room(self, room: Room) -> None:
+        """From now on, let a coordinator that must not see when a run settled see no shorter messages either."""
+        if self.aggregation.fixed_rounds:
+            self._asked.make_room(room)
+
+    def run(
+        self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse", asks: int = 1
+    ) -> tuple[T, list[Absence]]:
+        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile.
+
+        A coordinator that must not see when it settled sees a multiple of `asks` questions.
+        """
         self._coordinator.quorum = quorum
+        if self.aggregation.fixed_rounds:
+            protocol = even(protocol, asks)
         self._same_rows()
         if not self._aligned:
             self._driven(align_rows(self.parties, self.align.duplicates if self.align else "refuse"), ALL)

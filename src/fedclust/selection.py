@@ -23,10 +23,11 @@ from fedclust.core.site import View
 from fedclust.core.types import Floats
 from fedclust.engines.local import LocalEngine
 from fedclust.estimators.assigning import Assigning
-from fedclust.estimators.base import FederatedEstimator
+from fedclust.estimators.base import FederatedEstimator, room_for
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds
+from fedclust.privacy.blind import Room
 from fedclust.validation import select_notes, select_range, select_two_step
 from fedclust.validation.indices import NO_ROWS
 from fedclust.validation.strength import Partition, compare, over_all
@@ -37,6 +38,8 @@ RULES = ("min", "elbow")
 INDEX = "fuzzy-davies-bouldin"
 DEFAULT = range(2, 9)  # where no site can look for clusters on its own
 AT_LEAST = 8  # the two-step looks at least this far
+ASKS = 64  # questions of the two-step for each K it looks at; most need far fewer
+FULL = 1000  # numbers of a full covariance that are asked for where nobody may see how many rows there are
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,21 @@ def select_k(
     _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if getattr(estimator, "opens", "") == "labels":
         raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
+    hidden, notes = fed.aggregation.fixed_rounds, list[str]()
+    if hidden and candidates is None:
+        candidates = list(DEFAULT if criterion == "index" else range(1, AT_LEAST + 1))
+        notes.append(
+            f"The coordinator must not see where the sites looked: at most {AT_LEAST} clusters were looked for."
+        )
+    if hidden:
+        fed.make_room(_room(len(fed.columns), candidates or [1], restarts))
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
     fits = _Fits(estimator, fed, seed, restarts)
     if criterion == "two-step":
         found, models = _two_step(fits, candidates)
     else:
         found, models = _by_index(fits, candidates, index, rule)
+    found = replace(found, notes=[*notes, *found.notes])
     if stability is None:
         return found
     return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
@@ -128,12 +140,13 @@ class _Fits:
     seed: int
     restarts: int
 
-    def run(self, protocol: Protocol[T]) -> T:
+    def run(self, protocol: Protocol[T], asks: int = 1) -> T:
         """A protocol under the estimator's terms."""
         return self.fed.run(
             protocol,
             quorum=getattr(self.estimator, "quorum", ALL),
             missing=self.estimator._missing,  # noqa: SLF001
+            asks=asks,
         )[0]
 
     def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Any]:
@@ -153,6 +166,14 @@ class _Fits:
         return [best, *(m for m in models if m is not best)]
 
 
+def _room(columns: int, ks: Sequence[int], restarts: int) -> Room:
+    """Room for all that is asked and told in the choice, whatever it falls on."""
+    pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
+    asked, answered = select_two_step.most_numbers(columns, ks)
+    asked = max(asked, 2 * pairs * (2 * points + columns * columns))
+    return Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2), 0).wider(room_for(columns, max(ks)))
+
+
 def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
     frame = replace(frame, seed=fits.seed)
@@ -163,7 +184,7 @@ def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[An
     def wider(most: int) -> int:
         return select_range.wider(most, frame.rows) if ks is None else most
 
-    choice = fits.run(select_two_step.choose(frame, high, ks=ks, wider=wider))
+    choice = fits.run(select_two_step.choose(frame, high, ks=ks, wider=wider), asks=ASKS * high)
     if len(choice.centers) > high:
         notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
         high = len(choice.centers)
@@ -182,7 +203,8 @@ def _look(
     width = len(fed.columns)
     rows = yield from _counted(estimator, fed)
     view = yield from _view(estimator, fed)
-    frame = yield from mixture.frame(view, full=width * (width + 1) // 2 <= rows)
+    numbers = width * (width + 1) // 2
+    frame = yield from mixture.frame(view, full=numbers <= (FULL if fed.aggregation.fixed_rounds else rows))
     notes = [] if frame.root is not None else ["Full covariances have more numbers than there are rows: EEE left out."]
     if ks is not None:
         return frame, (ks[0], ks[-1]), notes

@@ -14,7 +14,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.ring import total as ring_total
 from fedclust.privacy import keys, masks, recovery, shamir
 from fedclust.testing.conformance import sites
-from fedclust.testing.engines import Faulty
+from fedclust.testing.engines import Faulty, Recorder
 
 PARTS = sites(parties=5, rows=100)
 START = np.concatenate(list(PARTS.values()))[[3, 40, 80]]
@@ -34,18 +34,6 @@ def same(a, b):
         and a.history_ == b.history_
         and np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
     )
-
-
-class Recorder:
-    """Another engine, with everything that passes written down."""
-
-    def __init__(self, engine):
-        self.engine, self.parties, self.seen = engine, engine.parties, []
-
-    def exchange(self, calls, *, timeout, quorum):
-        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        self.seen.append((dict(calls), dict(replies)))
-        return replies
 
 
 # ---- the parts

@@ -259,11 +259,11 @@ def _deviations(found: Found, means: Floats) -> Floats:
 
 
 def _axes(root: Floats, weights: Floats, means: Floats) -> tuple[Floats, Floats, Floats]:
-    """Whitened means, the directions in which the components lie apart, and the variance left along each."""
+    """Whitened means, the directions in which the components may lie apart, and the variance left along each."""
     mu = np.linalg.solve(root, means.T).T
     _, spans, axes = np.linalg.svd(np.sqrt(weights)[:, None] * mu, full_matrices=False)
-    apart = spans > 1e-7
-    return np.ascontiguousarray(mu), np.ascontiguousarray(axes[apart]), np.maximum(1 - spans[apart] ** 2, FLOOR)
+    left = np.where(spans > 1e-7, np.maximum(1 - spans**2, FLOOR), 1.0)
+    return np.ascontiguousarray(mu), np.ascontiguousarray(axes), left
 
 
 def _covariance(of: Frame, weights: Floats, means: Floats) -> Floats:

@@ -237,6 +237,29 @@ def rewrite(
             failure = lost
 
 
+def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
+    """The same protocol, its last sum asked for again until the questions are a multiple of `asks`.
+
+    Whoever counts them does not see when the protocol had what it needed.
+
+    >>> from fedclust.core.release import Done
+    >>> who = Handler("h", lambda site, ask: Done(), str, Done)
+    >>> [effect.message for effect in even(iter([Ask(who, "total", "a"), Ask(who, "total", "b")]), 5)]
+    ['a', 'b', 'b', 'b', 'b']
+    """
+    asked: list[Ask] = []
+
+    def counted(ask: Ask) -> Protocol[Any]:
+        asked.append(ask)
+        return (yield ask)
+
+    result = yield from rewrite(protocol, counted)
+    last = next((ask for ask in reversed(asked) if ask.want == "total" and not ask.once), None)
+    for _ in range(-len(asked) % asks if last else 0):
+        yield last  # type: ignore[misc]
+    return result
+
+
 def tallied(blocks: Iterable[Floats]) -> Floats:
     """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
 

@@ -23,8 +23,16 @@ from fedclust.estimators.checking import seed_of
 from fedclust.federation import Federation
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Column, plain_schema, schema_from
+from fedclust.privacy.blind import Room
 
 FORMAT, VERSION = "fedclust-model", 1
+BESIDES = 12  # questions before the first round and after the last
+
+
+def room_for(columns: int, clusters: int) -> Room:
+    """Room for what is asked and told about so many clusters at most."""
+    points = columns * clusters
+    return Room(question=32 * points + 2048, numbers=3 * points + 4 * clusters + 64, told=64 * points + 2048)
 
 
 class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
@@ -32,6 +40,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
+    n_clusters: Any
     random_state: Any
     tol: float | None
     notes_: list[str]
@@ -48,7 +57,11 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.columns_ = tuple(X.columns)
         self.schema_ = plain_schema(X.schema)
         self.seed_ = seed_of(self.random_state)
-        result, absences = X.run(self.protocol(X), quorum=getattr(self, "quorum", ALL), missing=self._missing)
+        script = self.protocol(X)
+        if self._asks > 1:
+            X.make_room(room_for(len(X.columns), self.n_clusters))
+        quorum = getattr(self, "quorum", ALL)
+        result, absences = X.run(script, quorum=quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *_noised(X), *self.notes_]
         return self
@@ -63,6 +76,12 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def _stop(self, fed: Federation) -> float | None:
         """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""
         return None if fed.aggregation.fixed_rounds else self.tol
+
+    @property
+    def _asks(self) -> int:
+        """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
+        rounds = getattr(self, "max_rounds", 0) if self.lossless else 0
+        return rounds + rounds // 4 + BESIDES if rounds else 1
 
     @property
     def schema(self) -> dict[str, Column]:

@@ -3,7 +3,8 @@
 One site leads. It drives the script and keeps the journal. It gives the others a group key, encrypted under keys that
 their identities signed. Questions travel encrypted under that key and bound to run and step; sums are masked as in
 secure aggregation, and a further mask from the group key stays in the sum until it is back at the lead; what a party
-answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times.
+answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times; messages
+that are shorter than the `Room` made for them are filled up, so that their lengths do not tell what is in them.
 """
 
 from __future__ import annotations
@@ -75,12 +76,31 @@ class Veiled:
 
 
 @dataclass(frozen=True)
+class Room:
+    """How long messages are made at least: bytes of a question, numbers of a sum, bytes of an own answer."""
+
+    question: int = 0
+    numbers: int = 0
+    told: int = 0
+
+    def wider(self, other: Room) -> Room:
+        """Room for either."""
+        return Room(max(self.question, other.question), max(self.numbers, other.numbers), max(self.told, other.told))
+
+    @property
+    def shape(self) -> int:
+        """Bytes for the shapes and units of the numbers."""
+        return 24 * self.numbers + 512 if self.numbers else 0
+
+
+@dataclass(frozen=True)
 class Inner:
     """What a veil hides: the question, and how it is to be answered."""
 
     handler: str
     want: str
     masks: str | None
+    room: Room
     body: bytes
 
 
@@ -136,7 +156,7 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
     if not vault.signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
         raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
-    inner = wire.decode(Inner, keys.opened(key, veiled.text, place))
+    inner = wire.decode(Inner, _emptied(keys.opened(key, veiled.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError("a veiled question for something this version does not know")
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
@@ -144,11 +164,16 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, veiled=True)
     if want == "total" and inner.masks is None:
         raise WireError("a veiled sum without masks")
-    if want == "total":
+    answers, room = _kept(vault, "group.answers"), inner.room
+
+    def alone(release: Release) -> Told:
+        return Told(_locked(answers, _filled(wire.encode(release), room.told), call.run, call.step))
+
+    def in_sum(release: Release) -> Hidden:
         chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
-        return bare, Veil(add.name, lambda release: _flat(release, bare, common if party == chief else None))
-    answers = _kept(vault, "group.answers")
-    return bare, Veil(tell.name, lambda release: Told(_locked(answers, wire.encode(release), call.run, call.step)))
+        return _flat(release, bare, common if party == chief else None, answers, room)
+
+    return bare, Veil(add.name, in_sum) if want == "total" else Veil(tell.name, alone)
 
 
 def hidden_code(code: str, call: Call, vault: Vault) -> str:
@@ -173,6 +198,7 @@ class Blind:
         self.parties = tuple(parties)
         self.lead = lead
         self._vault = vault
+        self.room = Room()
         self._given: str | None = None  # the name of the keys under which the group key was given
         self._keys = Led(b"", {}, {})
 
@@ -217,7 +243,8 @@ class Blind:
         carrier = add if ask.want == "total" else tell
 
         def veil(message: Any, to: PartyId = "") -> AtStep:
-            inner = wire.encode(Inner(ask.who.name, ask.want, ask.masks, wire.encode(message)))
+            body = Inner(ask.who.name, ask.want, ask.masks, self.room, wire.encode(message))
+            inner = _filled(wire.encode(body), self.room.question)
 
             def made(step: int) -> Veiled:
                 at[:] = [step]
@@ -258,13 +285,16 @@ class Blind:
         """A sum without the group's mask, in the shapes it has."""
         common = self._keys.common
         shape = keys.opened(keys.derived(common, "shape", call.run, call.step, call.digest), total.shape, b"")
-        mask = masks.Mask(len(total.numbers.limbs))
+        empty = wire.decode(kind, _emptied(shape))
+        mask = masks.Mask(masks.cells_of(empty))
         mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
-        numbers = masks.added(total.numbers.limbs, mask.limbs)
-        return masks.shifted(wire.decode(kind, shape), numbers)
+        numbers = total.numbers.limbs[: len(mask.limbs)]  # what fills the room is dropped
+        if len(numbers) != len(mask.limbs):
+            raise WireError("a sum has fewer numbers than its shape")
+        return masks.shifted(empty, masks.added(numbers, mask.limbs))
 
     def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
-        return wire.decode(kind, self._opened(party, text, run, step))
+        return wire.decode(kind, _emptied(self._opened(party, text, run, step)))
 
     def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
         return _unlocked(self._keys.answers[party], text, run, step)
@@ -280,19 +310,37 @@ class Blind:
         return QuorumLost(lost(name, asked - len(missing), asked, asked, missing), missing)
 
 
-def _flat(release: Release, call: Call, common: bytes | None) -> Hidden:
-    """Masked sums as one list of numbers; one party adds the group's mask and the shapes."""
+def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Room) -> Hidden:
+    """Masked sums as one list of numbers; one party adds the group's mask and the shapes.
+
+    What fills the room looks as random as the rest, and the lead drops it.
+    """
     limbs = np.concatenate([getattr(release, name).limbs.reshape(-1, 2) for name in release.schema()])
+    filling = masks.Mask(max(room.numbers - len(limbs), 0))
+    filling.add(keys.derived(own, "filling", call.run, call.step, call.digest))
     if common is None:
-        return Hidden(Exact(limbs, ring.ONES), b"")
+        return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.ONES), b"")
     mask = masks.Mask(len(limbs))
     mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
     empty = {
         name: Exact(np.zeros_like((value := getattr(release, name)).limbs), value.unit) for name in release.schema()
     }
-    shape = wire.encode(replace(release, **empty))
+    shape = _filled(wire.encode(replace(release, **empty)), room.shape)
     key = keys.derived(common, "shape", call.run, call.step, call.digest)
-    return Hidden(Exact(masks.added(limbs, mask.limbs), ring.ONES), keys.locked(key, shape, b""))
+    numbers = np.concatenate([masks.added(limbs, mask.limbs), filling.limbs])
+    return Hidden(Exact(numbers, ring.ONES), keys.locked(key, shape, b""))
+
+
+def _filled(text: bytes, room: int) -> bytes:
+    """A text with its length in front, filled up to the room made for it."""
+    return len(text).to_bytes(4, "little") + text.ljust(room, b"\0")
+
+
+def _emptied(filled: bytes) -> bytes:
+    length = int.from_bytes(filled[:4], "little")
+    if len(filled) < 4 + length or filled[4 + length :].strip(b"\0"):
+        raise WireError("a veiled text that is not as long as it says")
+    return filled[4 : 4 + length]
 
 
 def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:

@@ -103,7 +103,8 @@ class Plan:
 def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
     """Rehearse a study at one site and hold every answer against the site's policy."""
     opens = study.cluster.options.get("opens", "distances")
-    alone = replace(study, sites=(_site(study, party, source),), aggregation=Aggregation())
+    how = Aggregation(steady=study.aggregation.fixed_rounds)
+    alone = replace(study, sites=(_site(study, party, source),), aggregation=how)
     if opens == "labels":  # one site cannot compute on shares: it rehearses the rest, and counts the letters
         shown = {**study.cluster.options, "opens": "distances"}
         alone = replace(alone, cluster=replace(study.cluster, options=shown))

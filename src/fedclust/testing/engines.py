@@ -50,6 +50,21 @@ class Faulty:
         return replies
 
 
+class Recorder:
+    """Another engine, with everything that passes written down."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.parties = engine.parties
+        self.seen: list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]] = []
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        """Carry the calls."""
+        replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
+        self.seen.append((dict(calls), dict(replies)))
+        return replies
+
+
 class Replay:
     """A recorded run without its sites: every step is answered as it was."""
 

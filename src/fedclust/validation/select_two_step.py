@@ -24,7 +24,7 @@ from fedclust.algorithms.mixture import FAMILIES, TINY, Evaluated, Family, Frame
 from fedclust.core.protocol import Protocol
 from fedclust.core.types import Floats
 from fedclust.validation.select_centers import Grown, grow
-from fedclust.validation.strength import halves
+from fedclust.validation.strength import HALVINGS, halves
 
 ROUNDS = 25
 LEVEL = 1e-6  # EM stops when a round adds less to the mean log-likelihood
@@ -47,6 +47,15 @@ class Score:
     @property
     def dropped(self) -> bool:
         return self.separation < SEPARATE
+
+
+def most_numbers(columns: int, ks: Sequence[int]) -> tuple[int, int]:
+    """How many numbers the longest question and the longest answer of a choice hold at most."""
+    most, all_of = max(ks), sum({1, *ks})
+    places = 2 * HALVINGS * (3 * most + most * most // 2)  # of new centres in every half
+    tables = 2 * HALVINGS * sum(k * k for k in {1, *ks})
+    asked = columns * (8 * all_of + places + columns) + 64 * len(ks)
+    return asked, max(8 * columns * all_of + 16 * all_of, places * (columns + 1), tables, columns * columns)
 
 
 @dataclass(frozen=True)

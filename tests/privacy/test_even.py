@@ -1,0 +1,137 @@
+"""What a blind coordinator can count and measure is the same whatever the rows: questions, order and lengths."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.cli.main import main
+from fedclust.core import wire
+from fedclust.core.errors import WireError
+from fedclust.core.journal import Journal
+from fedclust.privacy import blind
+from fedclust.testing.engines import Recorder
+
+
+def table(seed, groups, rows, apart=9.0, columns=2):
+    rng = np.random.default_rng(seed)
+    centers = rng.normal(size=(groups, columns)) * apart
+    which = rng.integers(groups, size=4 * rows)
+    X = centers[which] + rng.normal(size=(4 * rows, columns))
+    return {f"p{i}": X[i * rows : (i + 1) * rows] for i in range(4)}
+
+
+TABLES = {
+    "three groups": table(1, 3, 60),
+    "five groups, more rows": table(2, 5, 140),
+    "no groups": table(3, 1, 60),
+    "groups that overlap": table(4, 4, 90, apart=2.0),
+    "few distinct rows": {p: np.round(own / 4) for p, own in table(5, 3, 60).items()},
+}
+
+
+def lengths(parts, act, **how):
+    """What the coordinator could measure of every exchange."""
+    fed = fc.Federation.local(parts, aggregation="blind", wire=True, **how)
+    recorder = Recorder(fed.engine)
+    fed.use(recorder)
+    act(fed)
+    return [
+        sorted((p, call.handler, len(call.packed), len(replies[p].packed)) for p, call in calls.items())
+        for calls, replies in recorder.seen
+    ]
+
+
+def two_step(fed):
+    fc.select_k(fc.FuzzyCMeans(max_rounds=12, bounds=(-80, 80)), fed, range(2, 7), restarts=2)
+
+
+def by_index(fed):
+    fc.select_k(fc.CMeans(max_rounds=6, bounds=(-80, 80)), fed, range(2, 5), restarts=2, index="xie-beni")
+
+
+def unnamed_range(fed):
+    found = fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, restarts=2)
+    assert found.range == (1, 8)
+
+
+def one_fit(fed):
+    fc.FuzzyCMeans(3, m=1.2, max_rounds=30).fit(fed)
+
+
+def same_for(act, names):
+    first, *others = (lengths(TABLES[name], act) for name in names)
+    for name, own in zip(names[1:], others, strict=True):
+        different = next((i for i, (a, b) in enumerate(zip(first, own, strict=False)) if a != b), None)
+        assert different is None, (name, different, first[different], own[different])
+        assert len(first) == len(own), name
+
+
+@pytest.mark.parametrize("act", [two_step, by_index, one_fit])
+def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
+    same_for(act, ["three groups", "five groups, more rows"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("act", [two_step, by_index, unnamed_range, one_fit])
+def test_a_blind_coordinator_measures_the_same_for_every_table(act):
+    same_for(act, list(TABLES))
+
+
+def test_where_early_stopping_may_be_seen_it_is():
+    parts = TABLES["three groups"], TABLES["five groups, more rows"]
+    one, other = (lengths(own, two_step, early_stopping=True) for own in parts)
+    assert one != other
+
+
+def test_the_choice_is_the_one_of_a_plain_run():
+    plain, hidden = (
+        fc.select_k(
+            fc.FuzzyCMeans(max_rounds=12, tol=None, bounds=(-80, 80)),
+            fc.Federation.local(TABLES["three groups"], aggregation=how),
+            range(2, 5),
+            restarts=2,
+        )
+        for how in ("plain", "blind")
+    )
+    assert hidden.k == plain.k == 3
+    assert (hidden.model.cluster_centers_ == plain.model.cluster_centers_).all()
+    assert hidden.scores == plain.scores
+
+
+def test_a_text_that_was_filled_up_comes_back_and_another_is_refused():
+    for text in (b"", b"abc", bytes(7)):
+        assert blind._emptied(blind._filled(text, 100)) == text
+        assert len(blind._filled(text, 100)) == 104
+    for wrong in (b"", b"\x01", b"\x05\0\0\0abc", b"\x01\0\0\0abc"):
+        with pytest.raises(WireError):
+            blind._emptied(wrong)
+
+
+def test_room_only_grows():
+    room = blind.Room(10, 2, 5).wider(blind.Room(3, 7, 5))
+    assert room == blind.Room(10, 7, 5)
+    assert wire.decode(blind.Room, wire.encode(room)) == room
+
+
+@pytest.mark.slow
+def test_a_whole_run_with_its_report_shows_a_blind_coordinator_the_same(tmp_path):
+    found = []
+    for name in ("three groups", "five groups, more rows"):
+        folder = tmp_path / name.split(maxsplit=1)[0]
+        folder.mkdir()
+        text = 'name = "even"\ncolumns = ["x", "y"]\nscale = "standardise"\n[cluster]\nmethod = "fuzzy-c-means"\n'
+        text += 'k = "2..6"\nmax_rounds = 15\n[privacy]\naggregation = "blind"\n'
+        for party, rows in TABLES[name].items():
+            np.savetxt(folder / f"{party}.csv", rows, delimiter=",", header="x,y", comments="")
+            text += f'[sites.{party}]\nsource = "{party}.csv"\n'
+        (folder / "study.toml").write_text(text)
+        assert main(["run", str(folder / "study.toml"), "--out", str(folder / "run")]) == 0
+        journal = Journal(folder / "run" / "coordinator" / "journal")
+        records = {at: len(journal.recall(*at)) for at in journal._places}
+        journal.close()
+        found.append((records, json.loads((folder / "run" / "model.json").read_text())["parameters"]["n_clusters"]))
+    (one, k_one), (other, k_other) = found
+    assert one == other
+    assert k_one != k_other  # and yet nothing differs
