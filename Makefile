@@ -59,7 +59,7 @@ test-slow: $(VENV)/.bench $(VENV)/.dev postgres ## tests that take minutes, or r
 	@$(call marked,slow)
 
 test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 60
-	@$(call marked,long)
+	@$(call marked,long -n $(JOBS) --maxprocesses 4)
 
 test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate processes, over every engine
 	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(TESTS)
