@@ -170,6 +170,63 @@ def test_a_change_after_approval_makes_the_site_refuse(steward, name, old, new):
     assert lost.value.missing == {"hungary": "not-approved"}
 
 
+def test_noise_on_rows_is_part_of_what_is_approved(steward):
+    import fedclust as fc
+
+    noise = "[noise]\nepsilon = 8\nbounds = [-1000, 1000]\n"
+    steward.write("site.toml", SITE + noise)
+    assert approve(steward)[0] == 0
+    steward.write("site.toml", SITE + noise.replace("8", "9"))
+    with pytest.raises(fc.QuorumLost) as lost:
+        run(steward)
+    assert lost.value.missing == {"hungary": "not-approved"}
+
+
+def test_a_plan_shows_rows_only_as_noise_leaves_them(steward):
+    steward.write("site.toml", SITE + "[noise]\nepsilon = 0.001\nbounds = [-1e9, 1e9]\n")
+    plain, noised = (
+        document(steward, *words)[1]
+        for words in (("--name", "hungary", "--data", "hungary.csv"), ("--site", "site.toml"))
+    )
+    assert plain["rows"] == noised["rows"]
+    assert "e+0" in plan(steward, "--site", "site.toml")[1]  # centres as large as the noise
+    assert not (steward.folder / "state" / "noise").exists()
+
+
+def private(epsilon):
+    return (
+        STUDY.replace('columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-1000, 1000]')
+        .replace('fuzzy-c-means"', 'c-means"')
+        .replace('start = "box"\nmax_rounds = 5\n', "")
+        .replace('"secure"', f'"secure"\nepsilon = {epsilon}\ndelta = 1e-6')
+    )
+
+
+def test_a_study_under_differential_privacy_is_priced(steward):
+    pytest.importorskip("opendp")
+    steward.study(text=private(1.0))
+    steward.write("site.toml", SITE + "epsilon = 1.5\n")
+    code, out, _ = plan(steward, "--site", "site.toml")
+    assert code == 0
+    assert "epsilon 1 at delta 1e-06 for each row" in out
+    assert "0 are spent, 1 would be after" in " ".join(out.split())
+    found = document(steward, "--site", "site.toml")[1]
+    assert found["privacy"]["rho"] == pytest.approx(0.024356, rel=1e-3)  # epsilon 1 at 1e-6
+    assert not (steward.folder / "state").exists()  # a plan spends nothing and leaves nothing
+
+
+def test_a_study_beyond_the_budget_is_refused_and_cannot_be_approved(steward):
+    pytest.importorskip("opendp")
+    steward.study(text=private(1.0))
+    steward.write("site.toml", SITE + "epsilon = 0.9\n")
+    code, out, _ = plan(steward, "--site", "site.toml")
+    assert code == 3
+    assert "REFUSED by this site's privacy budget" in out
+    code, _, err = approve(steward)
+    assert code == 2
+    assert "privacy budget has no room for the study" in err
+
+
 def test_what_the_rules_refuse_cannot_be_approved(steward):
     steward.study(('aggregation = "secure"', 'aggregation = "plain"'), text=STUDY)
     code, _, err = approve(steward)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import textwrap
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fedclust.study.planning import Plan, Question
 
 SHOWN = 6  # numbers of an answer that are printed
+DELTA = 1e-6  # where a study names none
 DAYS = 90  # an approval lasts, unless another day is given
 
 
@@ -62,14 +64,15 @@ def act_plan(chosen: argparse.Namespace) -> int:
     site = read_site(chosen.site) if chosen.site else None
     study = read_study(chosen.study, folder=origin_of(chosen.study), served=True)
     policy = site.policy if site else profile(chosen.policy or "standard")
-    source = chosen.data or (site.source if site else None)
+    source = chosen.data or (site.rehearsed if site else None)
     if source is None:
         raise StudyError("name this site's rows with --data, or its site.toml with --site")
-    found = plan(study, chosen.name or (site.name if site else study.sites[0].name), source, policy)
+    name = chosen.name or (site.name if site else study.sites[0].name)
+    found = plan(study, name, source, policy, site.state if site else None)
     print(json.dumps(document(found)) if chosen.json else told(found))
     if chosen.approve and site:
         _approve(found, site, chosen)
-    return 3 if found.refused else 0
+    return 3 if found.refused or not found.affordable else 0
 
 
 def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
@@ -80,6 +83,8 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
 
     if found.refused:
         raise StudyError("this site's own rules refuse part of the study, so there is nothing to approve")
+    if not found.affordable:
+        raise StudyError("this site's privacy budget has no room for the study, so there is nothing to approve")
     try:
         last = date.fromisoformat(chosen.expires) if chosen.expires else datetime.now(UTC).date() + timedelta(DAYS)
     except ValueError:
@@ -94,6 +99,7 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
         last.isoformat(),
         found.most,
         found.study.aggregation.mode,
+        site.noise.digest if site.noise else "",
     )
     write_whole(chosen.approve, signed(terms, private_key(chosen.key)))
     if not chosen.json:
@@ -124,7 +130,9 @@ def _summary(found: Plan) -> str:
         f'Study "{found.study.name}" at site "{found.party}": {found.rows:,} rows, {len(found.columns)} columns, '
         f'{len(found.study.sites)} sites, policy "{found.policy.name}", aggregation {mode}.'
     )
-    if not found.refused:
+    if not found.affordable:
+        verdict = "REFUSED by this site's privacy budget, which has no room for the study."
+    elif not found.refused:
         kinds = len({question.name for question in found.questions})
         verdict = (
             f"ALLOWED by this site's rules: {kinds} kinds of question; at most {messages:,} messages and {size:,} "
@@ -133,7 +141,26 @@ def _summary(found: Plan) -> str:
     else:
         first = found.refused[0]
         verdict = f"REFUSED by this site's rules at message {first.place:,} of the run, {_why(first)}."
-    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who))
+    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending(found)))
+
+
+def _spending(found: Plan) -> Iterator[str]:
+    """What the study tells of each row under differential privacy, and what the site has left for it."""
+    from fedclust.privacy.accountant import epsilon_of, meaning
+
+    if not found.price:
+        return
+    delta = float(found.study.noise.get("delta", DELTA))
+    epsilon = epsilon_of(found.price, delta)
+    yield f"Differential privacy: epsilon {epsilon:.3g} at delta {delta:g} for each row. {meaning(epsilon, delta)}"
+    budget = found.budget
+    if budget is not None and budget.rho is not None:
+        spent, after = (epsilon_of(rho, budget.delta) for rho in (budget.spent, budget.spent + found.price))
+        yield (
+            f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}: {spent:.3g} "
+            f"are spent, {after:.3g} would be after this study"
+            + ("." if found.affordable else "; ask for a smaller epsilon.")
+        )
 
 
 def _table(found: Plan) -> str:
@@ -234,7 +261,10 @@ def _rules(found: Plan) -> str:
     listed = ", ".join(f"{name} = {_worded(value)}" for name, value in named.items())
     text = [f"Rules in force: {listed or 'none'}."]
     text += [f"Refused: {_why(question)}." for question in found.refused if not question.out]
-    bound = "An approval binds this study text, these rules, the sites' keys, the version, a last day, and the counts."
+    bound = (
+        "An approval binds this study text, these rules, noise on rows, the sites' keys, the version, a last day, and "
+        "the counts."
+    )
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 
 
@@ -268,7 +298,8 @@ def document(found: Plan) -> dict[str, Any]:
         "columns": list(found.columns),
         "aggregation": found.study.aggregation.mode,
         "policy": {**found.policy.document(), "digest": found.policy.digest},
-        "allowed": not found.refused,
+        "allowed": not found.refused and found.affordable,
+        "privacy": None if not found.price else {"rho": found.price, "spent": found.budget and found.budget.spent},
         "most_bytes": _bytes(found),
         "questions": [
             {

@@ -1,8 +1,9 @@
 """A steward's signed yes to one study at one site: to its text, under this policy, with these sites, until a day.
 
-An approval binds the study by its digest, which is part of the run's name and so of every call; the policy; the keys of
-the sites that take part; the version; an expiry date; and for each question how often it may be answered in all runs of
-the study. A coordinator that says another study's digest gets no further than what was approved.
+An approval binds the study by its digest, which is part of the run's name and so of every call; the policy; the noise
+that rows are under; the keys of the sites that take part; the version; an expiry date; and for each question how often
+it may be answered in all runs of the study. A coordinator that says another study's digest gets no further than what
+was approved.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from fedclust.privacy.keys import Identity, signed_by
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
-FORMAT, VERSION = "fedclust-approval", 2
-ABOUT = b"fedclust approval 2\n"
+FORMAT, VERSION = "fedclust-approval", 3
+ABOUT = b"fedclust approval 3\n"
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Terms:
     expires: str
     most: Mapping[str, int]  # answers to each question
     aggregation: str = "plain"  # the least that sums travel under
+    noise: str = ""  # a digest of the noise that rows are under, where they are
 
     @property
     def text(self) -> bytes:
@@ -54,6 +56,7 @@ class Approval:
     policy: str
     sites: str
     fedclust: str
+    noise: str = ""
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     def covers(self, call: Call, policy: Policy, tally: Tally) -> bool:
@@ -63,6 +66,7 @@ class Approval:
             digest_in(call.run) == terms.study
             and policy.digest == terms.policy
             and (self.site, self.sites, self.fedclust) == (terms.site, terms.sites, terms.fedclust)
+            and self.noise == terms.noise
             and self.today() <= date.fromisoformat(terms.expires)
             and tally.by_handler[call.handler] < terms.most.get(call.handler, 0)
             and self._strong_enough(call)

@@ -163,7 +163,13 @@ class SiteFile:
             self.policy.digest,
             roster_digest(self.roster),
             version("fedclust"),
+            self.noise.digest if self.noise else "",
         )
+
+    @property
+    def rehearsed(self) -> Any:
+        """The source as a rehearsal reads it: under noise of its own where the site's rows are."""
+        return self.source if self.noise is None else Noised(self.source, self.noise.rehearsed())
 
     def accept(self, study: str) -> None:
         """Refuse a study, given as its text, that says where a site's rows are or what its rules are."""

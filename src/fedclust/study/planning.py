@@ -7,9 +7,11 @@ ask is not known yet; their answers of the rehearsal stand in for them. Every an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from fedclust.aggregation import Aggregation
@@ -19,6 +21,7 @@ from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import FedclustError, StudyError
+from fedclust.core.private import Price
 from fedclust.core.protocol import HANDLERS
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
@@ -27,9 +30,11 @@ from fedclust.preprocessing import align
 from fedclust.privacy.keys import Identity
 from fedclust.selection import select_k
 from fedclust.site.approval import digest_of
+from fedclust.site.budget import Budget
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
 from fedclust.site.ledger import Ledger
+from fedclust.site.paying import Till
 from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.sources import Derived
 from fedclust.site.vault import Vaults
@@ -84,6 +89,14 @@ class Plan:
     rows: int
     columns: tuple[str, ...]
     questions: tuple[Question, ...]
+    price: float = 0.0  # of all answers under differential privacy, in rho
+    budget: Budget | None = None  # what the site may spend on all studies, and has spent
+
+    @property
+    def affordable(self) -> bool:
+        """Whether the site's budget has room for the study."""
+        most = None if self.budget is None else self.budget.rho
+        return most is None or self.budget is None or self.budget.spent + self.price <= most * (1 + 2.0**-20)
 
     @cached_property
     def refused(self) -> tuple[Question, ...]:
@@ -100,8 +113,8 @@ class Plan:
         return {question.name: question.most for question in self.questions}
 
 
-def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
-    """Rehearse a study at one site and hold every answer against the site's policy."""
+def plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path | None = None) -> Plan:
+    """Rehearse a study at one site and hold every answer against the site's policy and what `state` says it spent."""
     opens = study.cluster.options.get("opens", "distances")
     how = Aggregation(steady=study.aggregation.fixed_rounds)
     alone = replace(study, sites=(_site(study, party, source),), aggregation=how)
@@ -112,7 +125,8 @@ def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
     holding = fed.holdings[party]
     own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
     own |= {vertical.measure.name, vertical.weigh.name} if opens == "labels" else set()
-    noted = [(call, release) for call, release in _rehearsed(alone, fed) if call.handler not in own]
+    rehearsal = _rehearsed(alone, fed)
+    noted = [(call, release) for call, release in rehearsal if call.handler not in own]
     known = {call.question for call, _ in _rehearsed(alone, _shaken(fed, party), strict=False)}
     return Plan(
         study,
@@ -121,7 +135,15 @@ def plan(study: Study, party: PartyId, source: Any, policy: Policy) -> Plan:
         holding.under(study.missing).rows,
         fed.columns,
         (*_keys(study, noted), *_questions(noted, known, _Rules(study, holding, policy))),
+        price := _price(noted),
+        Till(policy, state if state and state.exists() else None).budget if price else None,
     )
+
+
+def _price(noted: list[tuple[Call, Release]]) -> float:
+    """What the questions of a rehearsal cost each row, in rho."""
+    prices = (getattr(call.message, "price", None) for call, _ in noted)
+    return math.fsum(price.rho for price in prices if isinstance(price, Price))
 
 
 class _Noting:
@@ -225,7 +247,7 @@ def _shaken(fed: Federation, party: PartyId) -> Federation:
         schema=fed.schema,
         run=None,
         seed=fed.seed,
-        aggregation=Aggregation(),
+        aggregation=fed.aggregation,
         align=fed.align,
     )
 

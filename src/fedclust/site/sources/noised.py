@@ -9,6 +9,7 @@ known again by keyed fingerprints; equal rows of one batch are different rows.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import secrets
 from collections.abc import Callable, Mapping
@@ -111,6 +112,16 @@ whatever the run shows.'
         self.budget = float(epsilon if budget is None else budget)
         self.folder = None if folder is None else Path(folder)
         self._kept: dict[str, Kept] = {}
+
+    @property
+    def digest(self) -> str:
+        """What a steward agrees to: one letter of it changes this."""
+        said = [self.epsilon, self.bounds, self.mechanism, self.budget]
+        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+    def rehearsed(self) -> LocalNoise:
+        """The same noise, kept nowhere: outcomes of a rehearsal leave nobody's hands."""
+        return LocalNoise(self.epsilon, bounds=self.bounds, mechanism=self.mechanism, budget=self.budget)
 
     def over(self, sites: Mapping[str, Any]) -> dict[str, Noised]:
         """Sources for a federation whose rows come out noised."""
