@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedclust.core.errors import StudyError
-from fedclust.core.protocol import ALL, Protocol, Quorum
+from fedclust.core.protocol import ALL, Protocol, Quorum, even
 from fedclust.core.types import PartyId
-from fedclust.privacy.blind import Blind, Room
+from fedclust.privacy.blind import Blind
+from fedclust.privacy.filling import Room
 from fedclust.privacy.keys import Identity
 from fedclust.privacy.secagg import Secure
 from fedclust.site.vault import Vaults
@@ -60,6 +61,7 @@ class Rewriting:
 
     def __init__(self, how: Aggregation, parties: Sequence[PartyId], run: str, vaults: Enrolled | None) -> None:
         self._run = run
+        self._fixed = how.fixed_rounds
         self._secure = Secure(parties, sums=how.mode != "plain")
         self._blind: Blind | None = None
         if how.blind and vaults is None:
@@ -78,9 +80,13 @@ class Rewriting:
             raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
         return self._blind.rewrite(protocol, run=self._run)
 
+    def often(self, protocol: Protocol[T], asks: int) -> Protocol[T]:
+        """The protocol, with a multiple of `asks` questions where nobody may see when it settled."""
+        return even(protocol, asks) if self._fixed else protocol
+
     def make_room(self, room: Room) -> None:
-        """Let no veiled message be shorter from now on."""
-        if self._blind is not None:
+        """Let no veiled message be shorter from now on, where lengths must not tell."""
+        if self._blind is not None and self._fixed:
             self._blind.room = self._blind.room.wider(room)
 
 

@@ -15,7 +15,7 @@ from fedclust.aggregation import Aggregation, Enrolled, Rewriting
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
 from fedclust.core.journal import ROWS, Journal, run_id
-from fedclust.core.protocol import ALL, Protocol, Quorum, even
+from fedclust.core.protocol import ALL, Protocol, Quorum
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.blind import Adder
 from fedclust.engines.local import LocalEngine
@@ -30,7 +30,7 @@ from fedclust.preprocessing.declaring import (
     same_columns,
 )
 from fedclust.preprocessing.schema import Column, Schema
-from fedclust.privacy.blind import Room
+from fedclust.privacy.filling import Room
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding
 from fedclust.site.policy import Policy, profile
@@ -39,6 +39,7 @@ from fedclust.site.sources import Source, open_source, sorted_by_id
 T = TypeVar("T")
 NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
 LONGEST = 200  # bytes of a site's name: no file system takes much more
+FEW = 16  # questions that a short script never exceeds
 LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
 
@@ -138,7 +139,7 @@ class Federation:
         order: Sequence[str] | None = None,
         split: Split = "rows",
         id: str | None = None,  # noqa: A002 the study's word
-        aggregation: str = "plain",
+        aggregation: str | Aggregation = "plain",
         policy: str | Policy | Mapping[PartyId, str | Policy] = "none",
         run: str | Path | None = None,
         seed: int = 0,
@@ -162,7 +163,7 @@ class Federation:
         (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
         """
         _check(sites, split)
-        how = Aggregation(aggregation, lead, early_stopping)
+        how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
         how.check(tuple(sites))
         matched = None if align is None else Alignment(align, duplicates)
         if matched is not None:
@@ -257,19 +258,13 @@ class Federation:
 
     def make_room(self, room: Room) -> None:
         """From now on, let a coordinator that must not see when a run settled see no shorter messages either."""
-        if self.aggregation.fixed_rounds:
-            self._asked.make_room(room)
+        self._asked.make_room(room)
 
     def run(
         self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse", asks: int = 1
     ) -> tuple[T, list[Absence]]:
-        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile.
-
-        A coordinator that must not see when it settled sees a multiple of `asks` questions.
-        """
+        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
         self._coordinator.quorum = quorum
-        if self.aggregation.fixed_rounds:
-            protocol = even(protocol, asks)
         self._same_rows()
         if not self._aligned:
             self._driven(align_rows(self.parties, self.align.duplicates if self.align else "refuse"), ALL)
@@ -277,7 +272,7 @@ class Federation:
         for holding in self.holdings.values():
             holding.under(missing)  # bad rows show here, in words, not as a site's refusal
         before = len(self._coordinator.absences)
-        return self._driven(protocol, quorum), self._coordinator.absences[before:]
+        return self._driven(self._asked.often(protocol, asks), quorum), self._coordinator.absences[before:]
 
     def _driven(self, protocol: Protocol[T], quorum: Quorum) -> T:
         try:
@@ -303,10 +298,9 @@ class Federation:
 
     def close(self) -> None:
         """Close the journal."""
-        if self._coordinator.journal:
-            self._coordinator.journal.close()
-        if self._seen:
-            self._seen.close()
+        for journal in (self._coordinator.journal, self._seen):
+            if journal:
+                journal.close()
 
     def __enter__(self) -> Self:
         return self

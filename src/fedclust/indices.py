@@ -23,7 +23,7 @@ from fedclust.core.errors import StudyError
 from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Floats
-from fedclust.federation import Federation, box_of
+from fedclust.federation import FEW, Federation, box_of
 from fedclust.preprocessing import bounds, matching, standardise
 from fedclust.validation import indices, indices_columns
 from fedclust.validation.indices import BEST
@@ -91,7 +91,7 @@ def scores(
     if fed.split == "columns" and getattr(model, "opens", "") == "labels":
         raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
     script = _over_columns if fed.split == "columns" else _over_rows
-    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing)[0]
+    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing, asks=FEW)[0]
     return found
 
 

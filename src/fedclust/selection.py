@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.base import clone
 
 from fedclust import agreement, indices
-from fedclust.algorithms import mixture
+from fedclust.algorithms import mixture, vertical
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.site import View
@@ -25,9 +25,9 @@ from fedclust.engines.local import LocalEngine
 from fedclust.estimators.assigning import Assigning
 from fedclust.estimators.base import FederatedEstimator, room_for
 from fedclust.estimators.mixture import GaussianMixture
-from fedclust.federation import Federation, box_of
+from fedclust.federation import FEW, Federation, box_of
 from fedclust.preprocessing import bounds
-from fedclust.privacy.blind import Room
+from fedclust.privacy.filling import Room
 from fedclust.validation import select_notes, select_range, select_two_step
 from fedclust.validation.indices import NO_ROWS
 from fedclust.validation.strength import Partition, compare, over_all
@@ -38,8 +38,7 @@ RULES = ("min", "elbow")
 INDEX = "fuzzy-davies-bouldin"
 DEFAULT = range(2, 9)  # where no site can look for clusters on its own
 AT_LEAST = 8  # the two-step looks at least this far
-ASKS = 64  # questions of the two-step for each K it looks at; most need far fewer
-FULL = 1000  # numbers of a full covariance that are asked for where nobody may see how many rows there are
+ASKS, BESIDES = 64, 160  # questions of the two-step for each K up to the largest, and in all; most need far fewer
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ def select_k(
             f"The coordinator must not see where the sites looked: at most {AT_LEAST} clusters were looked for."
         )
     if hidden:
-        fed.make_room(_room(len(fed.columns), candidates or [1], restarts))
+        fed.make_room(_room(fed, candidates or [1], restarts, getattr(estimator, "family", "")))
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
     fits = _Fits(estimator, fed, seed, restarts)
     if criterion == "two-step":
@@ -119,6 +118,11 @@ def select_k(
     if stability is None:
         return found
     return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
+
+
+def asks_for(most: int) -> int:
+    """Questions of a two-step up to so many clusters; seldom more."""
+    return BESIDES + ASKS * most
 
 
 def _candidates(ks: Any) -> list[int] | None:
@@ -140,7 +144,7 @@ class _Fits:
     seed: int
     restarts: int
 
-    def run(self, protocol: Protocol[T], asks: int = 1) -> T:
+    def run(self, protocol: Protocol[T], asks: int = FEW) -> T:
         """A protocol under the estimator's terms."""
         return self.fed.run(
             protocol,
@@ -166,17 +170,24 @@ class _Fits:
         return [best, *(m for m in models if m is not best)]
 
 
-def _room(columns: int, ks: Sequence[int], restarts: int) -> Room:
+def _room(fed: Federation, ks: Sequence[int], restarts: int, family: str) -> Room:
     """Room for all that is asked and told in the choice, whatever it falls on."""
+    columns = len(fed.columns)
     pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
     asked, answered = select_two_step.most_numbers(columns, ks)
-    asked = max(asked, 2 * pairs * (2 * points + columns * columns))
-    return Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2), 0).wider(room_for(columns, max(ks)))
+    asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if family == "EEE" else 0)))
+    room = Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).wider(room_for(columns, max(ks)))
+    if not room.sound:
+        raise StudyError(
+            f"so that their lengths tell nothing, messages about {columns} columns and up to {max(ks)} clusters would "
+            "be too long; ask for fewer clusters, or set early_stopping to true"
+        )
+    return room
 
 
 def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
-    frame = replace(frame, seed=fits.seed)
+    frame, asks = replace(frame, seed=fits.seed), asks_for(high)
     if ks is not None and high > frame.rows:
         ks, told = select_notes.no_more_than(ks, frame.rows)
         (low, high), notes = (ks[0], ks[-1]), [*notes, *told]
@@ -184,7 +195,7 @@ def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[An
     def wider(most: int) -> int:
         return select_range.wider(most, frame.rows) if ks is None else most
 
-    choice = fits.run(select_two_step.choose(frame, high, ks=ks, wider=wider), asks=ASKS * high)
+    choice = fits.run(select_two_step.choose(frame, high, ks=ks, wider=wider), asks=asks)
     if len(choice.centers) > high:
         notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
         high = len(choice.centers)
@@ -203,9 +214,10 @@ def _look(
     width = len(fed.columns)
     rows = yield from _counted(estimator, fed)
     view = yield from _view(estimator, fed)
-    numbers = width * (width + 1) // 2
-    frame = yield from mixture.frame(view, full=numbers <= (FULL if fed.aggregation.fixed_rounds else rows))
-    notes = [] if frame.root is not None else ["Full covariances have more numbers than there are rows: EEE left out."]
+    hidden = fed.aggregation.fixed_rounds  # then whether there are enough rows must not show
+    frame = yield from mixture.frame(view, full=select_two_step.full(width, None if hidden else rows))
+    few = not select_two_step.full(width, rows)
+    notes = ["Full covariances have more numbers than there are rows, or very many: EEE left out."] if few else []
     if ks is not None:
         return frame, (ks[0], ks[-1]), notes
     counts = yield from select_range.local_counts(view)
@@ -237,6 +249,9 @@ def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> t
     while True:
         for k in (k for k in asked if k not in models):
             models[k] = fits.at(k)
+            if fits.fed.split == "columns":  # every message is about all rows
+                many = min(len(models[k][0].labels_) * high, vertical.CHUNK)
+                fits.fed.make_room(Room(8 * many + 4096, many))
             values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
         k = (
             min(asked, key=lambda n: values[n])

@@ -125,6 +125,12 @@ def approve(user):
 
 def run(user):
     """A run of the study with hungary behind its own file; the others are in this process."""
+    study, whole = federated(user, "secure")
+    with whole:
+        return study.estimator(whole.columns).fit(whole)
+
+
+def federated(user, mode):
     import fedclust as fc
     from fedclust.aggregation import Aggregation, Enrolled
     from fedclust.engines.local import LocalEngine
@@ -140,12 +146,9 @@ def run(user):
     for party in ("cleveland", "basel"):
         desks[party].gate.vaults = enrolled.at(party)
     held = dict.fromkeys(SITES, fed.columns)
-    secure = Aggregation("secure")
-    whole = fc.Federation(
-        LocalEngine(desks), held, columns=fed.columns, run=made.folder, aggregation=secure, enrolled=enrolled
-    )
-    with whole:
-        return study.estimator(fed.columns).fit(whole)
+    how = Aggregation(mode)
+    engine = LocalEngine(desks)
+    return study, fc.Federation(engine, held, columns=fed.columns, run=made.folder, aggregation=how, enrolled=enrolled)
 
 
 def test_an_approved_study_runs_and_one_letter_ends_that(steward):
@@ -153,6 +156,24 @@ def test_an_approved_study_runs_and_one_letter_ends_that(steward):
     assert code == 0
     assert "Approved until" in out
     assert np.isfinite(run(steward).objective_)
+
+
+def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(steward):
+    import fedclust as fc
+    from fedclust.analysis import describe
+
+    rng = np.random.default_rng(0)
+    for at, name in enumerate(SITES):
+        steward.write(f"{name}.csv", csv(["age", "bp"], rng.normal(size=(60, 2)) + 20 * at))
+    search = STUDY.replace("k = 3", 'k = "1..4"').replace("secure", "blind")
+    steward.study(text=search.replace("max_rounds = 5", "max_rounds = 20"))
+    assert approve(steward)[0] == 0
+    study, whole = federated(steward, "blind")
+    choice = study.cluster.choice
+    with whole:
+        found = fc.select_k(study.estimator(whole.columns), whole, choice.ks, **choice.how)
+        assert describe(found.model, whole, found)["indices"]
+    assert found.k == 3
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust.analysis import describe
 from fedclust.cli.main import main
 from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.journal import Journal
-from fedclust.privacy import blind
+from fedclust.privacy import filling
 from fedclust.testing.engines import Recorder
 
 
@@ -22,12 +23,27 @@ def table(seed, groups, rows, apart=9.0, columns=2):
     return {f"p{i}": X[i * rows : (i + 1) * rows] for i in range(4)}
 
 
+def dealt(X):
+    return {f"p{i}": X[i::4] for i in range(4)}
+
+
+def skewed(rows=500):
+    return np.random.default_rng(6).exponential(size=(rows, 2))
+
+
+def years(X, year=2000.0):
+    return {p: own + np.array([year, 0.0]) for p, own in X.items()}
+
+
 TABLES = {
     "three groups": table(1, 3, 60),
     "five groups, more rows": table(2, 5, 140),
     "no groups": table(3, 1, 60),
     "groups that overlap": table(4, 4, 90, apart=2.0),
     "few distinct rows": {p: np.round(own / 4) for p, own in table(5, 3, 60).items()},
+    "no Gaussians": dealt(skewed()),
+    "a column of years": years(table(1, 3, 60)),
+    "two columns of 0 and 1": dealt(np.random.default_rng(7).integers(2, size=(240, 2)).astype(float)),
 }
 
 
@@ -44,11 +60,15 @@ def lengths(parts, act, **how):
 
 
 def two_step(fed):
-    fc.select_k(fc.FuzzyCMeans(max_rounds=12, bounds=(-80, 80)), fed, range(2, 7), restarts=2)
+    fc.select_k(fc.FuzzyCMeans(max_rounds=12), fed, range(2, 7), restarts=2)
+
+
+def narrow(fed):
+    fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, [2], restarts=2)
 
 
 def by_index(fed):
-    fc.select_k(fc.CMeans(max_rounds=6, bounds=(-80, 80)), fed, range(2, 5), restarts=2, index="xie-beni")
+    fc.select_k(fc.CMeans(max_rounds=6), fed, range(2, 5), restarts=2, index="xie-beni")
 
 
 def unnamed_range(fed):
@@ -60,6 +80,23 @@ def one_fit(fed):
     fc.FuzzyCMeans(3, m=1.2, max_rounds=30).fit(fed)
 
 
+def hard_fit(fed):
+    describe(fc.CMeans(4, max_rounds=30, scale="standardise").fit(fed), fed)
+
+
+def mixture(fed):
+    fc.GaussianMixture(2, family="EEE", max_rounds=10, scale="standardise").fit(fed)
+
+
+def averaged(fed):
+    fc.AveragedFuzzyCMeans(3, max_rounds=5, scale="standardise").fit(fed)
+
+
+def one_or_more(fed):
+    found = fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, [1, 2, 3], restarts=2)
+    describe(found.model, fed, found)
+
+
 def same_for(act, names):
     first, *others = (lengths(TABLES[name], act) for name in names)
     for name, own in zip(names[1:], others, strict=True):
@@ -68,13 +105,41 @@ def same_for(act, names):
         assert len(first) == len(own), name
 
 
-@pytest.mark.parametrize("act", [two_step, by_index, one_fit])
+@pytest.mark.parametrize("act", [two_step, by_index, one_fit, hard_fit])
 def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
     same_for(act, ["three groups", "five groups, more rows"])
 
 
+@pytest.mark.parametrize("other", ["a column of years", "two columns of 0 and 1"])
+@pytest.mark.parametrize("act", [hard_fit, mixture, averaged])
+def test_neither_offsets_nor_rows_on_centres_show(act, other):
+    same_for(act, ["three groups", other])
+
+
+def test_that_there_is_one_cluster_only_does_not_show():
+    same_for(one_or_more, ["three groups", "no groups"])
+
+
+def test_which_number_was_chosen_does_not_show_where_columns_are_split():
+    def act(fed):
+        found = fc.select_k(fc.CMeans(max_rounds=5), fed, [2, 3], index="xie-beni", restarts=2)
+        describe(found.model, fed, found)
+        chosen.append(found.k)
+
+    chosen: list[int] = []
+    seen = []
+    for groups in (2, 3):
+        X = np.concatenate(list(table(groups, groups, 60, apart=40.0, columns=3).values()))
+        parts = {f"p{i}": X[:, [i]] for i in range(3)}
+        seen.append(lengths(parts, act, split="columns"))
+    assert chosen == [2, 3]
+    assert seen[0] == seen[1]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("act", [two_step, by_index, unnamed_range, one_fit])
+@pytest.mark.parametrize(
+    "act", [two_step, narrow, by_index, unnamed_range, one_fit, hard_fit, mixture, averaged, one_or_more]
+)
 def test_a_blind_coordinator_measures_the_same_for_every_table(act):
     same_for(act, list(TABLES))
 
@@ -101,18 +166,18 @@ def test_the_choice_is_the_one_of_a_plain_run():
 
 
 def test_a_text_that_was_filled_up_comes_back_and_another_is_refused():
-    for text in (b"", b"abc", bytes(7)):
-        assert blind._emptied(blind._filled(text, 100)) == text
-        assert len(blind._filled(text, 100)) == 104
+    for text in (b"a", b"abc", bytes(7)):
+        assert filling.emptied(filling.filled(text, 100)) == text
+        assert len(filling.filled(text, 100)) == 104
     for wrong in (b"", b"\x01", b"\x05\0\0\0abc", b"\x01\0\0\0abc"):
         with pytest.raises(WireError):
-            blind._emptied(wrong)
+            filling.emptied(wrong)
 
 
 def test_room_only_grows():
-    room = blind.Room(10, 2, 5).wider(blind.Room(3, 7, 5))
-    assert room == blind.Room(10, 7, 5)
-    assert wire.decode(blind.Room, wire.encode(room)) == room
+    room = filling.Room(10, 2, 5).wider(filling.Room(3, 7, 5))
+    assert room == filling.Room(10, 7, 5)
+    assert wire.decode(filling.Room, wire.encode(room)) == room
 
 
 @pytest.mark.slow

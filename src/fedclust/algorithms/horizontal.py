@@ -192,10 +192,12 @@ def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved
     asked = among
     sums, among = yield from heard(moments, ask, among=among)
     cells, abstained = sums.hidden.integers()
+    far = farthest(ask.view, ask.centers)
+    moved = ask.reach < far  # centres that were moved are rounded: below, no digit of the objective counts
     for _ in range(DEEPEST // BITS):
         mass, pull, objective = sums.mass.floats(), sums.pull.floats(), float(sums.objective.floats())
         shifts = None if ask.m == 1 else deeper(mass, ask.shifts)
-        reach = nearer(objective, ask)
+        reach = None if moved and objective <= 2.0 ** (far - NOISE) else nearer(objective, ask)
         if shifts is None and reach is None:
             break
         ask = replace(ask, shifts=ask.shifts if shifts is None else shifts, reach=ask.reach if reach is None else reach)

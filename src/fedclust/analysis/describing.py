@@ -26,7 +26,7 @@ from fedclust.core.release import HIDDEN
 from fedclust.core.site import View
 from fedclust.core.types import Floats, Ints
 from fedclust.estimators import METHODS, PRIVATE
-from fedclust.federation import Federation
+from fedclust.federation import FEW, Federation
 from fedclust.preprocessing import standardise
 from fedclust.validation import composition, pca
 from fedclust.validation import indices as index_sums
@@ -147,7 +147,7 @@ class _OverRows:
 
     def _run(self, protocol: Protocol[Any]) -> Any:
         missing = getattr(self.model, "missing", "refuse")
-        return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing)[0]
+        return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing, asks=FEW)[0]
 
     def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
         """What a script finds, or why the sites did not let it."""
@@ -199,6 +199,10 @@ class _OverRows:
     def indices(self) -> dict[str, Any]:
         whole = self.view.missing != "partial"  # with gaps there are no means of labels
         names = [name for name in index_sums.BEST if whole or name not in index_sums.CRISP]
+        if len(self.centers) < 2 and self.fed.aggregation.fixed_rounds:
+            # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
+            with np.errstate(all="ignore"):
+                self._ask(lambda: index_sums.scores(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names))
         found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model._m, names))  # noqa: SLF001
         return found if "absent" in found else _indices(found)
 

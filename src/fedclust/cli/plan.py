@@ -206,7 +206,7 @@ def _way(combine: str, *, masked: bool) -> str:
 
 def _shape(value: Any) -> str:
     if value is None:
-        return "keys"
+        return "-"
     shape = getattr(value, "shape", None)
     if shape is None:
         return "1" if isinstance(value, (int, float)) else f"{len(value)}"

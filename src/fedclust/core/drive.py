@@ -15,7 +15,7 @@ from fedclust.core import wire
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost, RunFailed
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
-from fedclust.core.protocol import ALL, Ask, AtStep, Opening, Protocol, Quorum, Report, needed
+from fedclust.core.protocol import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 
@@ -70,8 +70,8 @@ class Coordinator:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             answer, failure = None, None
-            if isinstance(effect, Report):
-                if watch:
+            if isinstance(effect, (Report, Counted)):
+                if watch and isinstance(effect, Report):
                     watch(effect.facts)
                 continue
             try:

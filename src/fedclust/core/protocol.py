@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from fedclust.core.errors import QuorumLost
+from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.release import Release
 from fedclust.core.site import Order, Site
 from fedclust.core.types import Array, Floats, PartyId
@@ -130,7 +130,12 @@ class Report:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-Protocol = Generator[Ask | Opening | Report, Any, T]
+@dataclass(frozen=True)
+class Counted:
+    """Does somebody count the questions who must not see how many were needed? Answered by true, or nothing."""
+
+
+Protocol = Generator[Ask | Opening | Report | Counted, Any, T]
 
 
 def heard(
@@ -213,6 +218,8 @@ def rewrite(
     protocol: Protocol[T],
     lower: Callable[[Ask], Protocol[Any]],
     opened: Callable[[Opening], Protocol[Any]] | None = None,
+    *,
+    counted: bool = False,
 ) -> Protocol[T]:
     """The same protocol with each question asked as `lower` asks it; `opened` settles openings (None: likewise)."""
 
@@ -231,6 +238,8 @@ def rewrite(
         try:
             if isinstance(effect, Ask):
                 answer = yield from lower(effect)
+            elif isinstance(effect, Counted) and counted:
+                answer = True
             else:
                 answer = (yield from opens(effect)) if isinstance(effect, Opening) else (yield effect)
         except QuorumLost as lost:
@@ -244,20 +253,31 @@ def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
 
     >>> from fedclust.core.release import Done
     >>> who = Handler("h", lambda site, ask: Done(), str, Done)
-    >>> [effect.message for effect in even(iter([Ask(who, "total", "a"), Ask(who, "total", "b")]), 5)]
+    >>> [effect.message for effect in even((Ask(who, "total", text) for text in "ab"), 5)]
     ['a', 'b', 'b', 'b', 'b']
     """
     asked: list[Ask] = []
 
-    def counted(ask: Ask) -> Protocol[Any]:
+    def noted(ask: Ask) -> Protocol[Any]:
         asked.append(ask)
         return (yield ask)
 
-    result = yield from rewrite(protocol, counted)
+    result, unfit = None, None
+    try:
+        result = yield from rewrite(protocol, noted, counted=True)
+    except (DataError, StudyError) as found:  # said in the end, not when it was found
+        unfit = found
     last = next((ask for ask in reversed(asked) if ask.want == "total" and not ask.once), None)
     for _ in range(-len(asked) % asks if last else 0):
         yield last  # type: ignore[misc]
-    return result
+    if unfit is not None:
+        raise unfit
+    return result  # type: ignore[return-value]
+
+
+def level(protocol: Protocol[T], asks: int) -> Protocol[T]:
+    """The same, at this place of a longer protocol, where somebody counts the questions; else as it is."""
+    return (yield from even(protocol, asks) if (yield Counted()) else protocol)
 
 
 def tallied(blocks: Iterable[Floats]) -> Floats:

@@ -23,10 +23,10 @@ from fedclust.estimators.checking import seed_of
 from fedclust.federation import Federation
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Column, plain_schema, schema_from
-from fedclust.privacy.blind import Room
+from fedclust.privacy.filling import Room
 
 FORMAT, VERSION = "fedclust-model", 1
-BESIDES = 12  # questions before the first round and after the last
+BESIDES = 24  # questions before the first round and after the last
 
 
 def room_for(columns: int, clusters: int) -> Room:
@@ -58,7 +58,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = plain_schema(X.schema)
         self.seed_ = seed_of(self.random_state)
         script = self.protocol(X)
-        if self._asks > 1:
+        if hasattr(self, "max_rounds"):
             X.make_room(room_for(len(X.columns), self.n_clusters))
         quorum = getattr(self, "quorum", ALL)
         result, absences = X.run(script, quorum=quorum, missing=self._missing, asks=self._asks)
@@ -80,7 +80,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _asks(self) -> int:
         """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
-        rounds = getattr(self, "max_rounds", 0) if self.lossless else 0
+        rounds = getattr(self, "max_rounds", 0)
         return rounds + rounds // 4 + BESIDES if rounds else 1
 
     @property

@@ -53,7 +53,8 @@ class FedCRef(FederatedEstimator):
     stability : the share of rows whose cluster must stay for a site to be stable.
     max_iterations, rounds : iterations at most, and rounds of averaging in each.
     epochs, warm_epochs, group_epochs : of local models at first and later, and in a round of averaging.
-    closing, closing_epochs : passes at the end, in which communities stand, and epochs in their rounds of averaging.
+    closing, closing_epochs : passes at the end, of all sites, and epochs in their rounds of averaging.
+    sure : share of each cluster's rows that trains, those whose model is clearly the best; all do in the last pass.
     batch, rate : rows of a batch and Adam's rate.
     bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
     device : "cpu" or "cuda", where the sites' models train.
@@ -112,6 +113,7 @@ class FedCRef(FederatedEstimator):
         group_epochs: int = 2,
         closing: int = 2,
         closing_epochs: int = 7,
+        sure: float = 0.8,
         batch: int = 32,
         rate: float = 1e-3,
         bounds: Any = None,
@@ -131,6 +133,7 @@ class FedCRef(FederatedEstimator):
         self.group_epochs = group_epochs
         self.closing = closing
         self.closing_epochs = closing_epochs
+        self.sure = sure
         self.batch = batch
         self.rate = rate
         self.bounds = bounds
@@ -150,7 +153,7 @@ class FedCRef(FederatedEstimator):
         else:
             wide = box[1] - box[0]
             view = standardise.scaled(limits.declared(*box), box[0], np.where(wide > 0, wide, 1.0))
-        plan = Plan(view, width, self.seed_, self.batch, self.rate, device=self.device)
+        plan = Plan(view, width, self.seed_, self.batch, self.rate, device=self.device, sure=self.sure)
         course = fedcref.Course(
             self.association,
             self.theta,
@@ -186,6 +189,7 @@ class FedCRef(FederatedEstimator):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1")
         for name in ("warm_epochs", "closing"):
             require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative")
+        require(0 < self.sure <= 1, f"sure is {self.sure}; it is a share of rows, above 0 and at most 1")
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
 

@@ -63,7 +63,7 @@ class Streaming:
             raise DataError("a batch must have the columns of the first; name the same ones in the same order")
         self._check(X)
         start = self.start_centers_
-        result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing)
+        result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)
         self.start_centers_ = start
         self.notes_ = [*_absent(absences), LATER, *self.notes_]

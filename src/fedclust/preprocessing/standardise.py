@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedclust.core.protocol import Protocol, handler, heard
+from fedclust.core.protocol import Protocol, handler, heard, level
 from fedclust.core.release import ROW_BITS, Release, additive, together
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site import Site, View
@@ -18,6 +18,7 @@ from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import sums
 
 BITS = 51
+LOOKS = 3  # at squared deviations, until they show their digits
 CONSTANT = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
 
 
@@ -88,7 +89,7 @@ def columns(view: View) -> Protocol[Columns]:
     counts = np.array(first.counts.integers(), np.int64)
     mean = first.sums.floats() / counts
     bound = [power_above((np.ldexp(1.0, e) + abs(m)) ** 2) for e, m in zip(view.exponents, mean, strict=True)]
-    squares, counts = yield from _squares(view, mean, np.array(bound), parties)
+    squares, counts = yield from level(_squares(view, mean, np.array(bound), parties), LOOKS)
     sd = np.sqrt(squares / counts)
     return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT, sd, 0.0))
 
@@ -99,7 +100,7 @@ def _squares(view: View, mean: Floats, bound: Ints, parties: tuple[PartyId, ...]
     At a large offset they are far below what bounds them. A sum of squares is at least each of its terms, so it bounds
     them in turn; two steps reach the last digit that the rows themselves can have.
     """
-    for _ in range(3):
+    for _ in range(LOOKS):
         found, parties = yield from heard(spread, Deviation(view, mean, (bound - BITS).astype(np.int32)), among=parties)
         squares = found.sums.floats()
         few = squares < np.ldexp(1.0, bound - 8)

@@ -27,6 +27,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks
+from fedclust.privacy.filling import Room, Shapes, emptied, empty_release, filled
 from fedclust.privacy.roster import accept, offer, roster_of, secret
 from fedclust.privacy.secagg import Secure
 
@@ -73,24 +74,6 @@ class Veiled:
     salt: bytes
     text: bytes
     signature: bytes
-
-
-@dataclass(frozen=True)
-class Room:
-    """How long messages are made at least: bytes of a question, numbers of a sum, bytes of an own answer."""
-
-    question: int = 0
-    numbers: int = 0
-    told: int = 0
-
-    def wider(self, other: Room) -> Room:
-        """Room for either."""
-        return Room(max(self.question, other.question), max(self.numbers, other.numbers), max(self.told, other.told))
-
-    @property
-    def shape(self) -> int:
-        """Bytes for the shapes and units of the numbers."""
-        return 24 * self.numbers + 512 if self.numbers else 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +139,7 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
     if not vault.signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
         raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
-    inner = wire.decode(Inner, _emptied(keys.opened(key, veiled.text, place)))
+    inner = wire.decode(Inner, emptied(keys.opened(key, veiled.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError("a veiled question for something this version does not know")
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
@@ -165,9 +148,11 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     if want == "total" and inner.masks is None:
         raise WireError("a veiled sum without masks")
     answers, room = _kept(vault, "group.answers"), inner.room
+    if not room.sound:
+        raise WireError("a veiled question that wants more filling than any needs")
 
     def alone(release: Release) -> Told:
-        return Told(_locked(answers, _filled(wire.encode(release), room.told), call.run, call.step))
+        return Told(_locked(answers, filled(wire.encode(release), room.told), call.run, call.step))
 
     def in_sum(release: Release) -> Hidden:
         chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
@@ -238,17 +223,18 @@ class Blind:
 
     def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
         cohort = tuple(ask.messages) if ask.messages is not None else ask.among or self.parties
+        room = self.room
         at: list[int] = []
 
         carrier = add if ask.want == "total" else tell
 
         def veil(message: Any, to: PartyId = "") -> AtStep:
-            body = Inner(ask.who.name, ask.want, ask.masks, self.room, wire.encode(message))
-            inner = _filled(wire.encode(body), self.room.question)
+            body = Inner(ask.who.name, ask.want, ask.masks, room, wire.encode(message))
+            inner = filled(wire.encode(body), room.question)
 
             def made(step: int) -> Veiled:
                 at[:] = [step]
-                salt, key = self._salted(inner, run, step)
+                salt, key = self._salted(inner, run, step, to)
                 place = _asked(run, step, carrier.name, cohort, to)
                 text = keys.locked(key, inner, place)
                 return Veiled(bool(to), salt, text, self._vault().sign(place + text))
@@ -270,31 +256,30 @@ class Blind:
         if ask.want == "total":
             total, who = answer
             bare = Call(run, at[0], ask.who.name, ask.message, "total", cohort, ask.masks)
-            return self._bare(ask.who.release, total, bare), who
+            return self._bare(ask.who.release, total, bare, room), who
         return {party: self._read(ask.who.release, party, told.text, run, at[0]) for party, told in answer.items()}
 
-    def _salted(self, text: bytes, run: str, step: int) -> tuple[bytes, bytes]:
-        """A salt that follows from the text, and the key it gives.
+    def _salted(self, text: bytes, run: str, step: int, to: PartyId) -> tuple[bytes, bytes]:
+        """A salt that follows from the text and whom it is for, and the key it gives.
 
-        Asked again, a question has the same bytes; another question has another key.
+        Asked again, a question has the same bytes; another question, or the same for another party, has another key.
         """
-        salt = hmac.digest(self._keys.common, keys.framed("salt", run, step, text), "sha256")[:SALT]
+        salt = hmac.digest(self._keys.common, keys.framed("salt", run, step, to, text), "sha256")[:SALT]
         return salt, keys.derived(self._keys.common, "question", run, step, salt)
 
-    def _bare(self, kind: type[Release], total: Hidden, call: Call) -> Release:
+    def _bare(self, kind: type[Release], total: Hidden, call: Call, room: Room) -> Any:
         """A sum without the group's mask, in the shapes it has."""
         common = self._keys.common
-        shape = keys.opened(keys.derived(common, "shape", call.run, call.step, call.digest), total.shape, b"")
-        empty = wire.decode(kind, _emptied(shape))
+        key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+        shapes = wire.decode(Shapes, emptied(keys.opened(key, total.shape, b"")))
+        empty = empty_release(kind, shapes, most=len(total.numbers.limbs))
         mask = masks.Mask(masks.cells_of(empty))
         mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
         numbers = total.numbers.limbs[: len(mask.limbs)]  # what fills the room is dropped
-        if len(numbers) != len(mask.limbs):
-            raise WireError("a sum has fewer numbers than its shape")
         return masks.shifted(empty, masks.added(numbers, mask.limbs))
 
     def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
-        return wire.decode(kind, _emptied(self._opened(party, text, run, step)))
+        return wire.decode(kind, emptied(self._opened(party, text, run, step)))
 
     def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
         return _unlocked(self._keys.answers[party], text, run, step)
@@ -316,31 +301,18 @@ def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: 
     What fills the room looks as random as the rest, and the lead drops it.
     """
     limbs = np.concatenate([getattr(release, name).limbs.reshape(-1, 2) for name in release.schema()])
-    filling = masks.Mask(max(room.numbers - len(limbs), 0))
-    filling.add(keys.derived(own, "filling", call.run, call.step, call.digest))
+    filling = masks.Mask(-len(limbs) % max(room.numbers, 1))
+    filling.add(keys.derived(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
     if common is None:
         return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.ONES), b"")
     mask = masks.Mask(len(limbs))
     mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
-    empty = {
-        name: Exact(np.zeros_like((value := getattr(release, name)).limbs), value.unit) for name in release.schema()
-    }
-    shape = _filled(wire.encode(replace(release, **empty)), room.shape)
-    key = keys.derived(common, "shape", call.run, call.step, call.digest)
+    fields: dict[str, Exact] = {name: getattr(release, name) for name in release.schema()}
+    sizes = {name: np.array(value.shape, np.int64) for name, value in fields.items()}
+    shape = filled(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape)
+    key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
     numbers = np.concatenate([masks.added(limbs, mask.limbs), filling.limbs])
     return Hidden(Exact(numbers, ring.ONES), keys.locked(key, shape, b""))
-
-
-def _filled(text: bytes, room: int) -> bytes:
-    """A text with its length in front, filled up to the room made for it."""
-    return len(text).to_bytes(4, "little") + text.ljust(room, b"\0")
-
-
-def _emptied(filled: bytes) -> bytes:
-    length = int.from_bytes(filled[:4], "little")
-    if len(filled) < 4 + length or filled[4 + length :].strip(b"\0"):
-        raise WireError("a veiled text that is not as long as it says")
-    return filled[4 : 4 + length]
 
 
 def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:

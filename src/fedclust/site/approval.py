@@ -68,9 +68,16 @@ class Approval:
             and (self.site, self.sites, self.fedclust) == (terms.site, terms.sites, terms.fedclust)
             and self.noise == terms.noise
             and self.today() <= date.fromisoformat(terms.expires)
-            and tally.by_handler[call.handler] < terms.most.get(call.handler, 0)
+            and self._had(call, tally) < terms.most.get(call.handler, 0)
             and self._strong_enough(call)
         )
+
+    @staticmethod
+    def _had(call: Call, tally: Tally) -> int:
+        """Answers that count; one that is masked tells nothing more when it is asked for again."""
+        if call.want != "total" or call.masks is None:
+            return tally.by_handler[call.handler]
+        return tally.different[call.handler] - (call.question in tally.questions)
 
     def _strong_enough(self, call: Call) -> bool:
         """Sums travel under what was agreed to; where that is a veil, everything but keys does."""

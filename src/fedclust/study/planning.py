@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.aggregation import Aggregation
-from fedclust.algorithms import vertical, vertical_labels
+from fedclust.algorithms import gaussians, vertical, vertical_labels
 from fedclust.analysis import describe
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
@@ -28,7 +28,7 @@ from fedclust.core.types import Array, PartyId
 from fedclust.federation import Federation
 from fedclust.preprocessing import align
 from fedclust.privacy.keys import Identity
-from fedclust.selection import select_k
+from fedclust.selection import asks_for, select_k
 from fedclust.site.approval import digest_of
 from fedclust.site.budget import Budget
 from fedclust.site.gate import Gate
@@ -39,6 +39,7 @@ from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.sources import Derived
 from fedclust.site.vault import Vaults
 from fedclust.study.parts import Site, Study
+from fedclust.validation import indices, select_centers, strength
 from fedclust.validation.composition import composition
 
 SLACK = 2, 10  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
@@ -50,6 +51,17 @@ ALIGNING = {  # questions by which rows are aligned; None: one for each other si
     align.enough.name: 1,
     align.settle.name: 1,
 }
+SEARCHING = (
+    select_centers.move.name,
+    select_centers.widths.name,
+    select_centers.gains.name,
+    gaussians.moments.name,
+    gaussians.scatter.name,
+    strength.tables.name,
+    indices.around.name,
+    indices.gather.name,
+    indices.scatter.name,
+)
 LEAVING_ON_THE_WAY = ("roster.offer", "recovery.share", "recovery.consent", "recovery.unmask")  # for each sum
 
 
@@ -72,11 +84,12 @@ class Question:
     place: int = 0
     out: bool = False
     masked: bool = False
+    allowed: int = 0  # at least, whatever the rehearsal took
 
     @property
     def most(self) -> int:
         """How often an approval lets it be answered in one run."""
-        return SLACK[0] * self.times + SLACK[1]
+        return max(SLACK[0] * self.times + SLACK[1], self.allowed)
 
 
 @dataclass(frozen=True)
@@ -134,7 +147,10 @@ def plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path 
         policy,
         holding.under(study.missing).rows,
         fed.columns,
-        (*_keys(study, noted), *_questions(noted, known, _Rules(study, holding, policy))),
+        (
+            *_keys(study, noted),
+            *_possible(study, list(_questions(noted, known, _Rules(study, holding, policy)))),
+        ),
         price := _price(noted),
         Till(policy, state if state and state.exists() else None).budget if price else None,
     )
@@ -274,6 +290,20 @@ def _questions(noted: list[tuple[Call, Release]], known: set[str], rules: _Rules
         other = found.get((name, not sure))
         # One count for a question, however much of it is known.
         yield question if other is None else replace(question, times=question.times + other.times)
+
+
+def _possible(study: Study, found: list[Question]) -> Iterator[Question]:
+    """With those of a search for K, which goes other ways on all sites' rows: each may be asked, and often."""
+    choice = study.cluster.choice
+    if choice is None or study.split == "columns":
+        yield from found
+        return
+    most = asks_for(study.cluster.most)
+    for question in found:
+        yield replace(question, allowed=most) if question.name in SEARCHING else question
+    for name in SEARCHING:
+        if all(question.name != name for question in found):
+            yield Question(name, 0, masked=study.aggregation.mode != "plain", allowed=most)
 
 
 def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]:

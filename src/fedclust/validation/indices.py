@@ -188,12 +188,11 @@ def _crisp(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict
         raise StudyError(f"{' and '.join(CRISP)} need whole rows; choose another index, or drop rows with gaps")
     groups = yield from total(gather, Nearby(view, centers))
     sizes, pull = groups.sizes.floats(), groups.pull
-    used = used_labels(sizes)
     means = np.where(sizes[:, None] > 0, pull.floats() / np.maximum(sizes, 1.0)[:, None], centers)
     every = ring.total([Exact(limbs, unit) for limbs, unit in zip(pull.limbs, pull.unit, strict=True)])
-    mean = every.floats() / sizes.sum()
+    mean = every.floats() / max(sizes.sum(), 1.0)
     spread = yield from total(scatter, Labelled(view, centers, means, _reach(view, means)))
-    means = means[used]
+    means = means[used_labels(sizes)]
     between = formulas.powers_between(means, means), formulas.powers_between(means, mean[None, :])[:, 0]
     return from_scatter(names, spread, sizes, between)
 

@@ -29,6 +29,7 @@ from fedclust.validation.strength import HALVINGS, halves
 ROUNDS = 25
 LEVEL = 1e-6  # EM stops when a round adds less to the mean log-likelihood
 SEPARATE = 0.75
+FULL = 2080  # numbers of a full covariance, of 64 columns, that mixtures may have
 RETURNS = 0.75  # drawn Gaussians had .86 and more, pieces of other shapes .67 and less
 STABLE = 0.8  # as Tibshirani and Walther advise
 
@@ -49,13 +50,20 @@ class Score:
         return self.separation < SEPARATE
 
 
+def full(columns: int, rows: int | None = None) -> bool:
+    """Whether full covariances are looked at: they have not very many numbers, and no more than there are rows."""
+    numbers = columns * (columns + 1) // 2
+    return numbers <= FULL and (rows is None or numbers <= rows)
+
+
 def most_numbers(columns: int, ks: Sequence[int]) -> tuple[int, int]:
     """How many numbers the longest question and the longest answer of a choice hold at most."""
-    most, all_of = max(ks), sum({1, *ks})
-    places = 2 * HALVINGS * (3 * most + most * most // 2)  # of new centres in every half
-    tables = 2 * HALVINGS * sum(k * k for k in {1, *ks})
-    asked = columns * (8 * all_of + places + columns) + 64 * len(ks)
-    return asked, max(8 * columns * all_of + 16 * all_of, places * (columns + 1), tables, columns * columns)
+    most, all_of, parts = max(ks), sum({1, *ks}), 2 * HALVINGS
+    square = columns * columns if full(columns) else 0
+    places = parts * (3 * most + most * most // 2)  # of new centres in every half
+    tables = parts * sum(k * k for k in {1, *ks})
+    asked = columns * (2 * parts * all_of + places) + 2 * parts * square + 200 * (len(ks) + parts)
+    return asked, max(8 * columns * all_of + 16 * all_of, places * (columns + 1), tables, square)
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,8 @@ def choose(
         ((*grown,),) = yield from grow(of, most)
         some = range(1, most + 1) if ks is None else sorted({1, *ks})
         found = yield from evaluate(of, [grown[k - 1].centers for k in some])
+        # Where nobody may see that there are too few rows for full covariances, they are asked for and not looked at.
+        found = [e for e in found if e.mixture.family != "EEE" or full(len(of.reach), of.rows)]
         scores = [score(e, of.rows) for e in found]
         best, k_bic = least(scores, "icl"), least(scores, "bic").k
         if best.k < most or wider is None or wider(most) == most:
