@@ -26,6 +26,8 @@ from fedclust.datasets.loading import Dataset
 CLEAR = 0.55  # share of a cluster that one class must be for a perfect association to know it
 ROUNDS, EPOCHS = 15, 2  # of averaging in an iteration
 CLOSING, CLOSING_EPOCHS = 2, 7  # passes at the end, and epochs in each of their rounds
+SURE = 0.8  # share of a cluster's rows that trains before the last pass
+LOOP = 2  # which loop a run was made by; 1 had neither sure rows, swaps of models nor communities found afresh
 CENTRAL = dec.Schedule(layer_steps=5_000, fine_steps=20_000)  # of all sites' rows together
 COUNTS = range(6, 15)  # of clusters, tried on those
 SEEN = 5_000  # rows of a t-SNE
@@ -75,6 +77,7 @@ class Sites:
         self.classes = [pop.classes[name] for name in self.names]
         self.labels = [pop.start[name].copy() for name in self.names]
         self.counts = [int(own.max()) + 1 for own in self.labels]
+        self.sure = [np.ones(len(own), bool) for own in self.labels]
         width = X.shape[1]
         self.farm = Farm(X[rows].astype(np.float32) / 255, layers(width), device)
         self.first = drawn(layers(width), np.random.default_rng((seed, 0)))
@@ -83,7 +86,15 @@ class Sites:
         self.errors = [np.zeros((count, int(self.places[-1])), np.float32) for count in self.counts]
 
     def rows_of(self, site: int, cluster: int) -> np.ndarray:
-        return self.places[site] + np.flatnonzero(self.labels[site] == cluster)
+        """The rows of a cluster that train."""
+        return self.places[site] + np.flatnonzero((self.labels[site] == cluster) & self.sure[site])
+
+    def anew(self, epochs: int, number: int) -> None:
+        """All models of clusters from the beginning."""
+        every = list(range(len(self.names)))
+        self.models = [np.tile(self.first, (len(own), 1)) for own in self.models]
+        self.train(every, epochs, number)
+        self.measure(every)
 
     def train(self, active: list[int], epochs: int, number: int) -> None:
         """Models of the active sites' clusters, all in one stack."""
@@ -151,6 +162,17 @@ class Sites:
             models = torch.zeros_like(models).index_add_(0, group, local * share)
         return np.asarray(models.cpu().numpy())
 
+    def alone(self, groups: list[np.ndarray], epochs: int, number: int) -> None:
+        """Models of isolated clusters from the beginning, as long as the communities' train."""
+        where = [(i, c) for i, own in enumerate(groups) for c in np.flatnonzero(own < 0)]
+        if not where:
+            return
+        streams = [np.random.default_rng((self.seed, number, 0, i, c)) for i, c in where]
+        start = np.tile(self.first, (len(where), 1))
+        weights, _ = self.farm.train(start, [self.rows_of(i, c) for i, c in where], streams, Schedule(epochs))
+        for (i, c), own, errors in zip(where, weights, self.farm.errors(weights), strict=True):
+            self.models[i][c], self.errors[i][c] = own, errors
+
     def refine(self, active: list[int], models: np.ndarray, groups: list[np.ndarray], stability: float) -> list[int]:
         """New clusters at the active sites; which of them are still active."""
         shared = self.farm.errors(models) if len(models) else np.zeros((0, int(self.places[-1])), np.float32)
@@ -166,6 +188,7 @@ class Sites:
                 moving.append(i)
             self.models[i] = np.concatenate([models, self.models[i][local]])[picked]
             self.errors[i], self.labels[i] = errors[picked], labels
+            self.sure[i] = refining.sure(errors[picked][:, here], labels, SURE)
             groups[i] = np.where(picked < len(models), picked, -1)
         return moving
 
@@ -212,13 +235,18 @@ def run(part: Part, device: str, starts: Mapping[str, np.ndarray] | None = None)
     found["ACC before closing"], found["iterations"] = sites.accuracy(), len(history)
     for number in range(CLOSING):
         begin = time.perf_counter()
-        groups = _renumbered(groups)
+        if number == CLOSING - 1:
+            sites.sure = [np.ones(len(own), bool) for own in sites.labels]
+        sites.anew(20, 8 + number)
+        groups = sites.associated(part.rule)
         models = sites.averaged(groups, ROUNDS, CLOSING_EPOCHS, 8 + number)
+        sites.alone(groups, ROUNDS * CLOSING_EPOCHS, 8 + number)
         sites.refine(list(range(len(sites.names))), models, groups, 0.8)
         seconds.append(round(time.perf_counter() - begin, 3))
     communities, isolated = _counted(groups)
     return {
         **found,
+        "loop": LOOP,
         "communities": communities,
         "isolated end": isolated,
         "wrong %": sites.wrong(groups),
@@ -231,13 +259,6 @@ def _counted(groups: list[np.ndarray]) -> tuple[int, int]:
     """Communities and isolated clusters."""
     every = np.concatenate(groups)
     return len(np.unique(every[every >= 0])), int((every < 0).sum())
-
-
-def _renumbered(groups: list[np.ndarray]) -> list[np.ndarray]:
-    """Communities that still have a cluster, from 0 on."""
-    used = np.unique(np.concatenate(groups))
-    used = used[used >= 0]
-    return [np.where(own < 0, -1, np.searchsorted(used, own)) for own in groups]
 
 
 def deep_start(part: Part, site: str, device: str) -> dict[str, Any]:

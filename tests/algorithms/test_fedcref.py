@@ -106,12 +106,15 @@ def test_a_saved_model_predicts_alike(fitted, tmp_path):
     assert [own.tolist() for own in again.communities_] == [own.tolist() for own in model.communities_]
 
 
+def one_class_in_common():
+    """Three sites that all hold one class, and each another of its own; rows and the clusters to begin with."""
+    held = {"a": [0, 1], "b": [0, 4], "c": [0, 6]}
+    start = {p: np.unique(y[np.isin(y, own)], return_inverse=True)[1] for p, own in held.items()}
+    return {p: X[np.isin(y, own)] for p, own in held.items()}, start
+
+
 def test_a_class_of_one_site_stays_local_and_says_so():
-    data = {"a": X[np.isin(y, [0, 1])], "b": X[np.isin(y, [0, 4])], "c": X[np.isin(y, [0, 6])]}
-    start = {
-        p: np.unique(y[np.isin(y, own)], return_inverse=True)[1]
-        for p, own in zip("abc", ([0, 1], [0, 4], [0, 6]), strict=True)
-    }
+    data, start = one_class_in_common()
     fed = fc.Federation.local(data)
     model = fc.FedCRef(start=start, **QUICK).fit(fed)
     assert model.n_communities_ == 1
@@ -150,7 +153,7 @@ def test_a_community_of_two_is_not_averaged_under_masks_and_says_so():
     assert any("not averaged" in note and "each knows the other's part" in note for note in model.notes_)
 
 
-def test_a_stable_site_writes_its_models_no_more():
+def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
     data, found = sites(count=5)
     fed = fc.Federation.local(data)
     asked = []
@@ -165,9 +168,52 @@ def test_a_stable_site_writes_its_models_no_more():
     fed.use(Watch())
     model = fc.FedCRef(start=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
     assert [one["active"] for one in model.history_] == [0, 0]  # the iteration, and the closing pass
-    assert sum(name == "fedcref_site.train" for name, _ in asked) == 5
+    assert sum(name == "fedcref_site.train" for name, _ in asked) == 5 + 5  # in each, once a site
     for desk in fed.engine.desks.values():
         assert not any(name.startswith("e/") for name in desk.memory[fed.run_id])
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_share_of_rows_asked_for_trains(share):
+    data, found = sites(count=4)
+    fed = fc.Federation.local(data)
+    fc.FedCRef(start=found.start, sure=share, **(QUICK | {"rounds": 2, "max_iterations": 1, "closing": 0})).fit(fed)
+    for desk in fed.engine.desks.values():
+        memory = desk.memory[fed.run_id]
+        several = len(np.unique(memory["labels"])) > 1  # one cluster alone has nothing to doubt
+        for cluster in np.unique(memory["labels"]):
+            own = memory["sure"][memory["labels"] == cluster]
+            assert own.sum() == (int(share * (len(own) - 1)) + 1 if several else len(own))  # as np.quantile counts
+
+
+def test_in_the_last_pass_all_rows_train():
+    data, found = sites(count=4)
+    fed = fc.Federation.local(data)
+    seen = []
+
+    class Watch:
+        parties = fed.engine.parties
+
+        def exchange(self, calls, *, timeout, quorum):
+            found = fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
+            seen.extend(call.message.plan.sure for call in calls.values() if call.handler == "fedcref_site.step")
+            return found
+
+    fed.use(Watch())
+    fc.FedCRef(start=found.start, **(QUICK | {"rounds": 1, "max_iterations": 1, "closing": 2})).fit(fed)
+    passes = [share for share, before in zip(seen, [None, *seen], strict=False) if share != before]
+    assert passes == [0.8, 1.0]
+
+
+def test_an_isolated_clusters_model_trains_as_long_as_those_of_communities():
+    data, start = one_class_in_common()
+    errors = []
+    for epochs in (2, 10):
+        options = QUICK | {"max_iterations": 1, "closing_epochs": epochs}
+        model = fc.FedCRef(start=start, **options).fit(fc.Federation.local(data))
+        assert {site for site, _ in model.isolated_} == {"a", "b", "c"}
+        errors.append(model.isolated_usual_[0])
+    assert (errors[1] < errors[0] - 0.1).all()  # of logarithms
 
 
 def test_the_same_seed_gives_the_same_bits_in_any_order_of_sites():

@@ -111,10 +111,26 @@ def test_tables_of_all_sites_make_one_square():
     assert owner.tolist() == [0, 0, 1]
 
 
+def test_a_model_with_many_votes_gives_way_to_one_that_serves_all_rows_better():
+    # By votes 1 (three rows), then 0; row 4 would cost log 8. Model 2 for 0 costs log 4 in row 3 and nothing in row 4.
+    errors = np.array([[5, 5, 5, 1, 9], [1, 1, 1, 5, 8], [4, 4, 4, 4, 1]])
+    picked, labels = refining.refined(errors, 2)
+    assert picked.tolist() == [1, 2]
+    assert labels.tolist() == [0, 0, 0, 1, 1]
+
+
+def test_rows_between_two_models_do_not_train():
+    # Own over next best: .5, .9, .1 in cluster 0 and 1/3, 1 in cluster 1; medians .5 and 2/3.
+    errors = np.array([[1, 0.9, 0.1, 6, 2], [2, 1, 1, 2, 2]])
+    assert refining.sure(errors, np.array([0, 0, 0, 1, 1]), 0.5).tolist() == [True, False, True, True, False]
+    assert refining.sure(errors, np.array([0, 0, 0, 1, 1]), 1.0).all()
+    assert refining.sure(errors[:1], np.zeros(5, np.int64), 0.5).all()  # one cluster: nothing to doubt
+
+
 def test_leftovers_go_to_the_best_of_the_models_picked_under_its_own_number():
     # Model 1 is best for rows 0-2, model 0 for row 3, model 2 for row 4; two clusters: 1 first, then 0 (the first of
-    # equals); row 4 is left, and of 1 and 0 model 1 is better.
-    errors = np.array([[5, 5, 5, 1, 9], [1, 1, 1, 5, 8], [4, 4, 4, 4, 1]])
+    # equals); row 4 is left, and of 1 and 0 model 1 is better. Model 2 for 0 would cost log 4 + log 7, not log 8.
+    errors = np.array([[5, 5, 5, 1, 9], [1, 1, 1, 5, 8], [4, 4, 4, 4, 7]])
     picked, labels = refining.refined(errors, 2)
     assert picked.tolist() == [1, 0]
     assert labels.tolist() == [0, 0, 0, 1, 0]

@@ -6,12 +6,15 @@
              each active site forms its clusters anew from the communities' models and those of its isolated clusters
              (fedcref_refining); one whose clusters hardly change is stable: it trains and refines no more
     until    no site is active, communities and isolated clusters have settled, or the iterations are used up
-    close    a few times: the communities stand, their models train for longer, all sites form their clusters anew
+    close    a few times, all sites: models of clusters train from the beginning, communities are found afresh, their
+             models and those of isolated clusters train for longer, clusters form anew
 
-While clusters are dirty, models that train for long learn the dirt too; once they are clean, more training pays.
-All models begin from the same weights, local ones later from those they were clustered by. Models of clusters go in
-letters that the coordinator cannot read; of a community's model it learns the sum over the community's sites. A stable
-site's models do not change, so they are written once and the errors they gave are kept.
+While clusters are dirty, models that train for long learn the dirt too; once they are clean, more training pays. Until
+the last pass only the rows train whose model is clearly the best (fedcref_refining). Communities found while clusters
+were dirty are provisional: models that went on from a shared one resemble each other even where rows do not.
+All models begin from the same weights, local ones of later iterations from those they were clustered by. Models of
+clusters go in letters that the coordinator cannot read; of a community's model it learns the sum over the community's
+sites. A stable site's models do not change until the end, so they are written once and the errors they gave are kept.
 
 Paper: Nardi, Valerio and Passarella, "Federated Clustering: An Unsupervised Cluster-Wise Training for Decentralized
 Data Distributions".
@@ -20,7 +23,7 @@ Data Distributions".
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -110,11 +113,15 @@ def fit(plan: Plan, begin: Mapping[PartyId, Begin], course: Course) -> Protocol[
         if not active or refining.settled([(one.communities, one.isolated) for one in found.history]):
             break
     unsettled = len(active) if len(found.history) == course.iterations else 0
-    for number in range(course.closing):
-        _renumber(found)
-        after = course.iterations + 1 + number
-        yield from _averaged(found, plan, course, first=first, number=after, epochs=course.closing_epochs)
-        yield from _refined(found, plan, course, tuple(found.communities))
+    for number in range(1, course.closing + 1):
+        plan = replace(plan, sure=1.0) if number == course.closing else plan
+        ask = Train(plan, first, course.epochs, course.iterations + number, tuple(clusters))
+        yield from _exchanged(ask, tuple(clusters))
+        found.communities, clusters = yield from _associated(plan, course, clusters)
+        found.lacking = []
+        yield from _averaged(found, plan, course, first=first, number=ask.number, epochs=course.closing_epochs)
+        yield from _refined(found, plan, course, tuple(clusters), first=first, number=ask.number)
+        clusters = {party: len(found.communities[party]) for party in clusters}
         found.history.append(_counted(found, len(active)))
         yield from report(round=len(found.history), **vars(found.history[-1]))
     found.notes = _told(found, course, unsettled)
@@ -169,9 +176,20 @@ def _averaged(found: Found, plan: Plan, course: Course, *, first: Weights, numbe
     found.communities = {p: np.where(np.isin(own, list(lacking)), -1, own) for p, own in groups.items()}
 
 
-def _refined(found: Found, plan: Plan, course: Course, among: tuple[PartyId, ...]) -> Protocol[dict[PartyId, bool]]:
-    """New clusters at some sites, and which of these are stable."""
-    ask = Refine(plan, found.models, _places(found.communities), course.stability)
+def _refined(
+    found: Found,
+    plan: Plan,
+    course: Course,
+    among: tuple[PartyId, ...],
+    *,
+    first: Weights | None = None,
+    number: int = 0,
+) -> Protocol[dict[PartyId, bool]]:
+    """New clusters at some sites, and which of these are stable; with `first`, isolated ones' models train before."""
+    _renumber(found)
+    alone = course.rounds * course.closing_epochs
+    places = _places(found.communities)
+    ask = Refine(plan, found.models, places, course.stability, first, alone, number)
     answers = yield from each(at_site.refine, ask, among=among)
     found.communities |= {party: own.chosen for party, own in answers.items()}
     return {party: bool(own.stable) for party, own in answers.items()}

@@ -1,8 +1,9 @@
-"""What a site makes of new models: clusters drawn anew (the paper's Algorithm 2), and whether anything still moves.
+"""What a site makes of new models: clusters drawn anew, which rows train next, and whether anything still moves.
 
-Refinement picks models one by one, each the best of the most rows that are left, until there are as many as clusters;
-rows that remain go to the best of those picked. A model that is nobody's best picks nothing: there are then fewer
-clusters.
+Refinement picks models one by one, each the best of the most rows that are left, until there are as many as clusters
+(the paper's Algorithm 2); then one picked is swapped for one that is not, as long as that lowers the mean over rows of
+the logarithm of the best error. Each row goes to the best of those picked. A model that is nobody's best picks nothing:
+there are then fewer clusters.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fedclust.core.types import Array, Ints
+from fedclust.core.types import Array, Bools, Ints
 
+LEAST = 1e-12  # errors below it count as it
+SLIGHT = 1e-6  # of the mean cost of a row: a smaller gain is none
 STEADY = 0.1  # how much communities and isolated clusters may change, as a share
 OVER = 3  # iterations
 
@@ -21,29 +24,74 @@ OVER = 3  # iterations
 def refined(errors: Array, count: int) -> tuple[Ints, Ints]:
     """Clusters from errors (models, rows): which models were picked, and the pick (a place in that list) of each row.
 
-    >>> errors = np.array([[1, 1, 9, 9, 9], [9, 9, 1, 9, 3], [2, 2, 8, 1, 2]])
+    Here the first and the last model are the best of two rows each; with the second for the last, no row does badly.
+
+    >>> errors = np.array([[1, 1, 9, 9, 9], [9, 9, 1.1, 1.1, 1], [9, 9, 1, 1, 9]])
     >>> [part.tolist() for part in refined(errors, 2)]
-    [[0, 2], [0, 0, 1, 1, 1]]
+    [[0, 1], [0, 0, 1, 1, 1]]
     """
-    rows = errors.shape[1]
-    picked: list[int] = []
-    labels = np.full(rows, -1, np.int64)
+    costs = np.log(np.maximum(errors, LEAST))
+    picked = _bettered(costs, _by_votes(errors, count))
+    best = costs[picked].argmin(axis=0)
+    used, labels = np.unique(best, return_inverse=True)
+    return np.array(picked, np.int64)[used], labels.astype(np.int64)
+
+
+def _by_votes(errors: Array, count: int) -> list[int]:
+    """The paper's Algorithm 2: again and again the model that is the best of most of the rows not yet taken."""
+    left = np.ones(errors.shape[1], bool)
     free = np.ones(len(errors), bool)
-    for _ in range(min(count, len(errors))):
-        left = labels < 0
-        if not left.any():
-            break
+    picked: list[int] = []
+    while len(picked) < min(count, len(errors)) and left.any():
         models = np.flatnonzero(free)
-        best = models[errors[np.ix_(models, left)].argmin(axis=0)]
-        votes = np.bincount(best, minlength=len(errors))
-        winner = int(votes.argmax())
-        labels[np.flatnonzero(left)[best == winner]] = len(picked)
+        best = models[errors[models].argmin(axis=0)]
+        winner = int(np.bincount(best[left], minlength=len(errors)).argmax())
+        left &= best != winner
         picked.append(winner)
         free[winner] = False
-    left = labels < 0
-    if left.any():
-        labels[left] = errors[picked][:, left].argmin(axis=0)
-    return np.array(picked, np.int64), labels
+    return picked
+
+
+def _bettered(costs: Array, picked: list[int]) -> list[int]:
+    """Swap one model for another, the most useful swap first, as long as the rows' least costs add up to less."""
+    least = float(costs[picked].min(axis=0).sum())
+    while True:
+        found = picked
+        for place in range(len(picked)):
+            rest = picked[:place] + picked[place + 1 :]
+            others = costs[rest].min(axis=0) if rest else np.full(costs.shape[1], np.inf)
+            for model in set(range(len(costs))) - set(picked):
+                total = float(np.minimum(others, costs[model]).sum())
+                if total < least - SLIGHT * costs.shape[1]:
+                    least, found = total, [*picked[:place], model, *picked[place + 1 :]]
+        if found is picked:
+            return picked
+        picked = found
+
+
+def sure(errors: Array, labels: Ints, share: float) -> Bools:
+    """The rows that train next: of each cluster this share, those whose model is farthest ahead of the next best.
+
+    A row that two models do equally well on may be either's; what models learn from it makes them more alike.
+    `errors` are of the clusters' models (clusters, rows); a site of one cluster has no doubts.
+
+    >>> errors = np.array([[1, 1, 1, 8, 9], [9, 2, 9, 1, 1]])
+    >>> sure(errors, np.array([0, 0, 0, 1, 1]), 0.7).tolist()
+    [True, False, True, False, True]
+    """
+    found = np.ones(len(labels), bool)
+    if len(errors) < 2 or share >= 1:
+        return found
+    every = np.arange(len(labels))
+    rest = errors.astype(np.float64)
+    own = rest[labels, every]
+    rest[labels, every] = np.inf
+    ahead = own / np.maximum(rest.min(axis=0), LEAST)
+    for cluster in range(len(errors)):
+        rows = np.flatnonzero(labels == cluster)
+        if len(rows):
+            found[rows] = ahead[rows] <= np.quantile(ahead[rows], share)
+    return found
 
 
 def agreement(before: Ints, after: Ints) -> float:

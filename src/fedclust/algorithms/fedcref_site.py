@@ -1,7 +1,8 @@
 """What a site answers in a run of FedCRef; its rows, its clusters and the errors of everyone's models stay with it.
 
-Memory: `labels` (the cluster of each row), `weights` (a model per cluster), `count` (how many clusters it looks for),
-`frozen` (whether it is stable), and `e/NAME`, the errors (models, rows) of each site's models here.
+Memory: `labels` (the cluster of each row), `sure` (the rows that train), `weights` (a model per cluster), `count` (how
+many clusters it looks for), `frozen` (whether it is stable), and `e/NAME`, the errors (models, rows) of each site's
+models here.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from fedclust.kernels import sums
 
 UNIT = -24  # of weights times rows: half as fine as a float32 of 1/2 is, whatever the number of rows
 BOUND = 2.0**27  # of weights times rows at one site
-LEAST = 1e-12  # errors below it count as it
+ALONE = 1 << 20  # streams of isolated clusters' models come after those of all others
 LOG_UNIT, SQUARE_UNIT = np.int32(-45), np.int32(-41)  # |log error| < 32 and its square stay within 51 bits
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What all steps share: the view, which must lie in [0, 1], and how models train."""
+    """What all steps share: the view, which must lie in [0, 1], and how models train, on which share of a cluster."""
 
     view: View
     width: int
@@ -40,6 +41,7 @@ class Plan:
     rate: float = 1e-3
     patience: int = 4
     device: str = "cpu"
+    sure: float = 0.8
 
 
 @dataclass(frozen=True)
@@ -70,12 +72,13 @@ def begin(site: Site, ask: Begin) -> Keep[Begun]:
         device=ask.plan.device,
     )
     count = int(labels.max(initial=-1)) + 1
-    return Keep(Begun(count), {"labels": labels, "count": np.array(count), "frozen": np.array(False)})
+    kept = {"labels": labels, "sure": np.ones(len(labels), bool), "count": np.array(count), "frozen": np.array(False)}
+    return Keep(Begun(count), kept)
 
 
 @dataclass(frozen=True)
 class Train:
-    """Train a model on each cluster, from these weights or where they are, and write them to the others named."""
+    """Train a model on each cluster, all from these weights or each from its own, and write them to others."""
 
     plan: Plan
     first: Weights | None
@@ -100,13 +103,14 @@ class Written(Release):
 
 @handler(releases=Written)
 def train(site: Site, ask: Train) -> Keep[Written]:
-    """Models of the clusters; a stable site's stay as they are."""
-    labels, count = np.asarray(site.memory["labels"]), int(site.memory["count"])
+    """Models of the clusters; a stable site's stay as they are, unless all sites begin anew."""
+    labels = np.asarray(site.memory["labels"])
     farm = _farm(site, ask.plan)
-    weights = site.memory.get("weights") if ask.first is None else np.tile(ask.first, (count, 1))
-    weights = np.zeros((0, 0), np.float32) if weights is None else np.asarray(weights, np.float32)
-    if not bool(site.memory["frozen"]) and len(weights):
-        members = [np.flatnonzero(labels == one) for one in range(len(weights))]
+    weights = np.asarray(site.memory.get("weights", np.zeros((0, 0))), np.float32)
+    if ask.first is not None:
+        weights = np.tile(ask.first, (int(labels.max(initial=-1)) + 1, 1))
+    if len(weights) and (ask.first is not None or not bool(site.memory["frozen"])):
+        members = [_members(site, ask.plan, (one,)) for one in range(len(weights))]
         streams = [_stream(site, ask.plan.seed, ask.number, 1 + one) for one in range(len(weights))]
         weights, _ = farm.train(weights, members, streams, _schedule(ask.plan, ask.epochs))
     errors = farm.errors(weights) if len(weights) else np.zeros((0, len(labels)), np.float32)
@@ -190,9 +194,8 @@ class Share(Release):
 @handler(releases=Share)
 def step(site: Site, ask: Step) -> Share:
     """The community's model after a few epochs on the rows here, times how many they are."""
-    labels = np.asarray(site.memory["labels"])
     own = ask.clusters.get(site.party, ())
-    members = np.flatnonzero(np.isin(labels, own))
+    members = _members(site, ask.plan, own)
     stream = _stream(site, ask.plan.seed, ask.number, 1000 * (1 + ask.turn) + (own[0] if own else 0))
     weights, _ = _farm(site, ask.plan).train(ask.weights[None], [members], [stream], _schedule(ask.plan, ask.epochs))
     return Share(Exact.counts(np.array(len(members))), exactly(weights[0].astype(np.float64) * len(members)))
@@ -207,12 +210,18 @@ def exactly(values: Floats) -> Exact:
 
 @dataclass(frozen=True)
 class Refine:
-    """Form clusters anew by the communities' models and those of the isolated clusters named, by site."""
+    """Form clusters anew by the communities' models and those of the isolated clusters named, by site.
+
+    Isolated clusters' models may first train for so many epochs from the weights given, as long as communities' did.
+    """
 
     plan: Plan
     models: Weights
     isolated: dict[str, tuple[int, ...]]
     stability: float
+    first: Weights | None
+    epochs: int
+    number: int
 
 
 @dataclass(frozen=True)
@@ -231,13 +240,21 @@ def refine(site: Site, ask: Refine) -> Keep[Refined]:
         return Keep(
             Refined(np.full(len(weights), -1, np.int64), stable=True), {**site.memory, "frozen": np.array(True)}
         )
-    shared = _farm(site, ask.plan).errors(ask.models) if len(ask.models) else np.zeros((0, len(labels)), np.float32)
-    errors = np.concatenate([shared, own[local]])
+    farm, lone, alone = _farm(site, ask.plan), weights[local], own[local]
+    if ask.first is not None and len(local):
+        members = [_members(site, ask.plan, (int(one),)) for one in local]
+        streams = [_stream(site, ask.plan.seed, ask.number, ALONE + int(one)) for one in local]
+        start = np.tile(ask.first, (len(local), 1))
+        lone, _ = farm.train(start, members, streams, _schedule(ask.plan, ask.epochs))
+        alone = farm.errors(lone)
+    shared = farm.errors(ask.models) if len(ask.models) else np.zeros((0, len(labels)), np.float32)
+    errors = np.concatenate([shared, alone])
     picked, after = refining.refined(errors, count)
     stable = refining.agreement(labels, after) >= ask.stability
     kept = {
         "labels": after,
-        "weights": np.concatenate([ask.models, weights[local]])[picked] if len(ask.models) else weights[local][picked],
+        "sure": refining.sure(errors[picked], after, ask.plan.sure),
+        "weights": np.concatenate([ask.models, lone])[picked] if len(ask.models) else lone[picked],
         f"e/{site.party}": errors[picked],
         "frozen": np.array(stable),
     }
@@ -286,13 +303,19 @@ def close(site: Site, ask: Closing) -> Keep[Usual]:
 
 def logs_of(errors: Array) -> Floats:
     """Logarithms of errors, the tiniest taken as one."""
-    return np.asarray(np.log(np.maximum(errors.astype(np.float64), LEAST)), np.float64)
+    return np.asarray(np.log(np.maximum(errors.astype(np.float64), refining.LEAST)), np.float64)
 
 
 def rows_in(site: Site, view: View) -> Array:
     """The site's rows, as float32."""
     blocks = [block.T.astype(np.float32) for block in site.blocks(view)]
     return np.concatenate(blocks) if blocks else np.zeros((0, len(site.columns)), np.float32)
+
+
+def _members(site: Site, plan: Plan, clusters: tuple[int, ...]) -> Ints:
+    """The rows of some clusters that train: those of which the site is sure, or all."""
+    held = np.isin(np.asarray(site.memory["labels"]), clusters)
+    return np.flatnonzero(held & np.asarray(site.memory["sure"]) if plan.sure < 1 else held)
 
 
 def _farm(site: Site, plan: Plan) -> Farm:
