@@ -210,7 +210,9 @@ class Blind:
         """Make a group key, keep it for good, and send it to everyone: a resumed run meets it again."""
         vault, name = self._vault(), self.secure.lasting or ""
         if vault.get(f"led.{name}") is None:
-            common, letters, answers = secrets.token_bytes(32), {}, {}
+            if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
+                vault.put({f"led.group.{name}": secrets.token_bytes(32)})
+            common, letters, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
             for party in self.parties:
                 key, about = _between(vault, name, party, way=(self.lead, party))
                 letters[party] = keys.locked(key, common, about)
