@@ -109,16 +109,21 @@ class Farm:
         """
         how = how or Schedule()
         given = self.hold(weights)
-        done, losses = given.clone(), np.zeros(len(members))
+        done, losses = self.torch.empty_like(given), np.zeros(len(members))
+        idle = [i for i, own in enumerate(members) if not len(own)]
+        done[idle] = given[idle]
         # Models of like size train together, the largest first: those still at work are always the first ones.
         order = np.argsort([-len(own) for own in members], kind="stable")
         order = np.array([i for i in order if len(members[i])], np.int64)
-        stack = stack or (CPU_STACK if self.device == "cpu" else max(len(order), 1))
+        stack = min(stack or (CPU_STACK if self.device == "cpu" else len(order)), len(order))
         with self.torch.no_grad():
-            for at in range(0, len(order), stack):
+            # Taken once: fresh memory costs a page fault every few kilobytes, and what was just in use is in the cache.
+            room = self.torch.empty((4, stack, given.shape[1]), device=self.device)
+            for at in range(0, len(order), max(stack, 1)):
                 some = order[at : at + stack]
                 pick = self.torch.as_tensor(some, device=self.device)
-                pen = _Pen(self, given[pick], [members[i] for i in some], [streams[i] for i in some], how)
+                self.torch.index_select(given, 0, pick, out=room[0, : len(some)])
+                pen = _Pen(self, room[:, : len(some)], [members[i] for i in some], [streams[i] for i in some], how)
                 losses[some] = pen.run(done, some)
         return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses
 
@@ -223,13 +228,12 @@ class _Pen:
     """Models that train together, the one with most rows first."""
 
     def __init__(
-        self, farm: Farm, weights: Any, members: list[Ints], streams: list[np.random.Generator], how: Schedule
+        self, farm: Farm, room: Any, members: list[Ints], streams: list[np.random.Generator], how: Schedule
     ) -> None:
         self.farm, self.how = farm, how
         self.members, self.streams = members, streams
-        self.weights = weights  # its own: what is trained here is overwritten
-        self.slopes = farm.torch.empty_like(self.weights)
-        self.means, self.squares = farm.torch.zeros_like(self.weights), farm.torch.zeros_like(self.weights)
+        self.weights, self.slopes, self.means, self.squares = room  # the first holds weights, which are overwritten
+        self.means.zero_(), self.squares.zero_()
         self.steps = np.zeros(len(members), np.int64)
         most = how.epochs * -(-max(len(own) for own in members) // how.batch)
         self.ticks = farm.torch.arange(most + 1, dtype=farm.torch.float32, device=farm.device)
@@ -287,7 +291,8 @@ class _Pen:
             for some, wide in self._runs(shares[:, number]):
                 ragged = bool((shares[some, number] < wide).any())
                 real = (place[:wide] < held[some, number, None]).to(torch.float32)[:, :, None] if ragged else None
-                x = self.farm.rows[ids[some, number * size : number * size + wide]]
+                places = ids[some, number * size : number * size + wide]
+                x = self.farm.rows.index_select(0, places.reshape(-1)).view(*places.shape, -1)
                 losses[some] += self._step(some, x, real, scaled[some, number, None, None])
         return np.asarray(losses.cpu().numpy() / (counts * self.farm.sizes[0]), np.float64)
 
@@ -315,13 +320,16 @@ class _Pen:
         out = found[-1]
         off = out - x if real is None else (out - x).mul_(real)
         loss = torch.linalg.vector_norm(off, dim=(1, 2)).square_()
-        delta = torch.ops.aten.sigmoid_backward(off.mul_(scale), out)
+        delta = torch.ops.aten.sigmoid_backward(off.mul_(scale), out, grad_input=off)
         for number in range(len(parts) - 1, -1, -1):
             torch.bmm(found[number].transpose(1, 2), delta, out=slopes[number][0])
             torch.sum(delta, dim=1, keepdim=True, out=slopes[number][1])
-            if number:
-                # W d^T, not d W^T: the library is half as fast again with this order.
+            if number == len(parts) - 1:
+                # W d^T, not d W^T: of wide layers the library does this one in half the time.
                 delta = torch.bmm(parts[number][0], delta.transpose(1, 2)).transpose(1, 2)
+            elif number:
+                delta = torch.bmm(delta, parts[number][0].transpose(1, 2))
+            if number:
                 delta = torch.ops.aten.threshold_backward(delta, found[number], 0)  # ReLU lets pass what is above 0
         self._adam(some)
         return loss
