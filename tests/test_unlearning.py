@@ -160,6 +160,43 @@ def test_sites_that_deleted_rows_themselves_need_name_none():
     assert certificate.removed == "what the sites deleted"
 
 
+@pytest.mark.parametrize("aggregation", ["secure", "blind"])
+def test_what_sites_deleted_is_not_forgotten_under_masks(aggregation):
+    held = {**parts(), "d": parts()["a"] + 1.0}
+    fitted = fc.CMeans(3).fit(fc.Federation.local(held, aggregation=aggregation))
+    less = fc.Federation.local({**held, "b": held["b"][1:]}, aggregation=aggregation)
+    with pytest.raises(fc.StudyError, match="masks are there to hide"):
+        fc.unlearn(fitted, less)
+
+
+def test_sites_with_rules_on_cohorts_remember_whom_they_answered_with():
+    rng = np.random.default_rng(0)
+    held = {f"s{i}": rng.normal(size=(60, 2)) + 9 * (np.arange(60) % 2)[:, None] for i in range(8)}
+    fed = fc.Federation.local(held, aggregation="secure", policy="standard")
+    fitted = fc.CMeans(2, start=[[0.0, 0.0], [9.0, 9.0]]).fit(fed)
+    with pytest.raises(fc.QuorumLost, match="another set of sites"):
+        fc.unlearn(fitted, fed, site=["s0", "s1", "s2"])
+
+
+def test_a_model_of_several_rounds_is_not_unlearnt():
+    held = parts()
+    model = fc.FCAC().fit(fc.Federation.local(held))
+    later = fc.Federation.local({p: rows + 40 for p, rows in held.items()})
+    model.partial_fit(later)
+    with pytest.raises(fc.StudyError, match="several batches"):
+        fc.unlearn(model, later, site="b", rows=[0])
+
+
+def test_an_fcac_model_forgets_by_fitting_anew():
+    held = parts()
+    fed = fc.Federation.local(held)
+    found, certificate = fc.unlearn(fc.FCAC().fit(fed), fed, site="b", rows=GONE)
+    kept = fc.FCAC().fit(fc.Federation.local({**held, "b": np.delete(held["b"], GONE, axis=0)}))
+    assert certificate.exact
+    assert (found.nodes_ == kept.nodes_).all()
+    assert (found.node_labels_ == kept.node_labels_).all()
+
+
 def test_a_certificate_names_both_models_and_shows_no_sum_and_no_row(tmp_path):
     held = parts()
     fitted = fc.CMeans(3).fit(fed := fc.Federation.local(held))

@@ -24,6 +24,7 @@ from fedclust.agreement import displacement
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.protocol import Protocol
 from fedclust.core.types import Ints, PartyId
+from fedclust.estimators.continual import FCAC
 from fedclust.estimators.oneshot import MUFC
 from fedclust.estimators.streaming import LATER
 from fedclust.federation import Federation
@@ -140,6 +141,7 @@ def without(fed: Federation, gone: Sequence[PartyId], rows: Sequence[int] | None
     kept: Mapping[PartyId, Desk] = getattr(left.engine, "desks", {})
     for party, desk in kept.items():
         desk.memory[left.run_id] = dict(desks[party].memory.get(fed.run_id, {}))  # what the site itself remembers
+        desk.gate.ledger = desks[party].gate.ledger  # and what it told of which sites
     return left
 
 
@@ -217,12 +219,12 @@ def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
         raise StudyError("over a column split every site knows every row's weight; fit anew without the rows")
     if rows is not None and not isinstance(site, str):
         raise StudyError("rows are those of one site; name it")
-    if LATER in getattr(model, "notes_", ()):
+    if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_rounds_ > 1):
         raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
     if how == "quick" and "start" not in model.get_params() and not isinstance(model, MUFC):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(site)
-    if site is not None and fed.aggregation.mode != "plain" and whole < FEWEST:
+    if fed.aggregation.mode != "plain" and whole < FEWEST:
         raise StudyError(
             "sums with and without what is removed differ by just that, which masks are there to hide; "
             "remove three sites or more at once, or fit a plain federation"

@@ -195,6 +195,20 @@ def test_degenerate_rows_have_defined_results(setting, X):
         assert ((labels >= 0) & (labels < model.n_clusters_)).all()
 
 
+def test_a_published_net_may_lose_its_last_node_and_says_so():
+    X = np.empty((20, 1))
+    rng = np.random.default_rng(585)
+    rng.integers(1, 9), rng.integers(11, 45)
+    drawn = rng.normal(size=(20, 1))
+    drawn[:10] *= 1e-3
+    X[np.random.RandomState(0).permutation(20)] = drawn
+    model = fc.FCAC("published").fit(fc.Federation.local({f"s{i}": X[5 * i : 5 * i + 5] for i in range(4)}))
+    assert model.n_clusters_ == len(model.nodes_) == 0
+    assert (model.labels_ == -1).all()
+    assert (model.predict(X) == -1).all()
+    assert model.notes_[-1].startswith("No node is left")
+
+
 def test_columns_of_a_later_round_must_be_the_models():
     model = fc.FCAC().fit(blobs()[0])
     with pytest.raises(fc.DataError, match="other columns"):

@@ -108,3 +108,12 @@ def test_clusters_that_no_site_holds_all_of_are_found():
     parts = {f"p{i}": X[np.isin(y, [i, (i + 1) % 6])] for i in range(6)}
     model = fc.KFed(6, local_clusters=2).fit(fc.Federation.local(parts))
     assert fc.agreement.ari(model.predict(X), y) == 1
+
+
+@pytest.mark.parametrize("aggregation", ["plain", "secure"])
+@pytest.mark.parametrize("policy", ["standard", "datashield"])
+def test_policies_that_let_points_leave_let_the_run_end(policy, aggregation):
+    rng = np.random.default_rng(0)
+    held = {f"s{i}": rng.normal(size=(80, 2)) + 8 * rng.integers(0, 3, size=(80, 1)) for i in range(4)}
+    model = fc.KFed(3).fit(fc.Federation.local(held, policy=policy, aggregation=aggregation))
+    assert (model.cluster_centers_ == fc.KFed(3).fit(fc.Federation.local(held)).cluster_centers_).all()

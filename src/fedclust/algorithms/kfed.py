@@ -6,7 +6,7 @@ whole rows from the means of those. The server picks k of all devices' centres, 
 runs k-means on all of them from there.
 
 A device's centres leave it, one message in all. None stands for fewer rows than `least`, and none is a row: clusters
-too small join the nearest, a centre that equals a row stays at home, and a device with no more rows than clusters
+too small join the nearest, a centre that is a row but for rounding stays at home, and a device with no more rows than clusters
 abstains.
 
 Paper: Dennis, Li and Smith, "Heterogeneity for the win: one-shot federated clustering"; the local part is Awasthi and
@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms import fcm_averaged, fcm_local, start
+from fedclust.algorithms.horizontal import one_round, question
+from fedclust.algorithms.likeness import near_rows
 from fedclust.algorithms.model import Fitted, Round, frobenius
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, each, handler, report
@@ -67,7 +69,7 @@ def device_centers(site: Site, ask: Alone) -> DeviceCenters:
     if labels is None:
         return DeviceCenters(nothing)
     means = np.stack([rows[labels == c].mean(axis=0) for c in np.unique(labels)])
-    return DeviceCenters(means[~is_row(means, rows)])
+    return DeviceCenters(means[~near_rows(means, rows)])
 
 
 def trusted(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
@@ -177,7 +179,7 @@ def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[
 
 def closed(view: View, begin: Floats, centers: Floats, notes: list[str]) -> Protocol[Fitted]:
     """The result of a method of one round: objectives before and after are those of all rows."""
-    before = yield from fcm_local.objective(view, begin, 1.0)
+    before = (yield from one_round(question(view, begin, 1.0), None)).objective
     shift = frobenius(centers - begin)
     yield from report(round=1, shift=shift, objective=before)
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -26,11 +26,17 @@ from fedclust.preprocessing import bounds as limits
 from fedclust.preprocessing import ranges, schema, standardise
 from fedclust.preprocessing.missing import told
 from fedclust.site.desk import Desk, State
+from fedclust.site.keeping import keep
 
 SETTINGS = ("default", "published")
 SCALES = (None, "range", "standardise", "minmax", "none")
 ANYTHING = 127  # the power of two below which values of any later round must stay
-ANEW = "Sites began anew: what they remember of earlier rounds is not at hand; give the run folder as `after`."
+NO_NODES = "No node is left, so no row has a cluster (label -1); give more rows, or use the default setting."
+ANEW = (
+    "Sites began anew, for what they remember of earlier rounds is not at hand: {sites}. Rows that waited there are "
+    "lost, and rows told before are told again; give the run folder of the round before as `after`."
+)
+CARRIED = "carried"  # in a run folder, what a site remembers that took no part in the round
 Result = tuple[fcac.Round | fcac_summaries.Round, View, int, tuple[str, ...]]
 
 
@@ -55,6 +61,7 @@ class FCAC(Assigning):
     nodes_, node_rows_, node_labels_ : what the coordinator holds, in original units; rows behind each; its cluster.
     n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and rows by the nodes.
     levels_ : the resolutions that the clusters were chosen from (default setting).
+    sites_ : all sites that took part in some round.
 
     Examples
     --------
@@ -84,11 +91,14 @@ class FCAC(Assigning):
         "net_",
         "origin_",
         "spread_",
+        "sites_",
     )
 
     net_: list[Array] | None
     history_: list[dict[str, Any]]
+    sites_: list[PartyId]
     _memories: dict[PartyId, dict[str, Array]]
+    _last_run: str | None = None
     _going_on: bool = False
     _m = 1.0  # indices and reports take the nearest centre
 
@@ -126,7 +136,9 @@ class FCAC(Assigning):
     def partial_fit(self, X: Any, y: Any = None, *, after: str | Path | None = None) -> Self:
         """One more round with new rows, at the same sites or others; nothing learnt is forgotten.
 
-        Sites go on from what they remember: of the round before in this process, or in the run folder `after`.
+        Sites go on from what they remember: of the round before in this process, or in the run folder `after`, where
+        this process reads it. Rows that a site told before are not told again, whether its table still holds them or
+        not. Sites in other processes begin anew in each run, and `notes_` says so.
         """
         if not hasattr(self, "n_rounds_"):
             return self.fit(X, y)
@@ -151,8 +163,11 @@ class FCAC(Assigning):
             # A round that was broken off goes on with what its own folder holds.
             if self._going_on and party in known and fed.run_id not in desk.memory:
                 desk.memory[fed.run_id] = known[party]
-        anew = self._going_on and not any(fed.run_id in desk.memory for desk in desks.values())
-        return self._round(fed, (ANEW,) if anew else ())
+        there = {party for party, desk in desks.items() if fed.run_id in desk.memory}
+        if not desks and fed.run_id == self._last_run:
+            there = set(fed.parties)  # they are elsewhere, and remember within a run
+        anew = [party for party in self.sites_ if party in fed.parties and party not in there] if self._going_on else []
+        return self._round(fed, (ANEW.format(sites=", ".join(anew)),) if anew else ())
 
     def _round(self, fed: Federation, before: tuple[str, ...]) -> Protocol[Result]:
         width, missing = len(fed.columns), self._missing
@@ -175,6 +190,7 @@ class FCAC(Assigning):
                 view,
                 np.empty((0, width)) if nothing else self.scaled_nodes_,
                 np.empty(0, np.int64) if nothing else self.node_rows_,
+                instead=(self.scaled_nodes_, self.node_rows_) if nothing and not fresh else None,
                 fresh=fresh,
                 floor=self.floor,
                 most=self.max_nodes,
@@ -230,10 +246,14 @@ class FCAC(Assigning):
                 "objective": self.objective_,
             },
         ]
-        self.notes_ = [*notes, *found.notes]
+        self.notes_ = [*notes, *found.notes, *([] if len(self.nodes_) else [NO_NODES])]
         desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
         kept = {party: desk.memory[fed.run_id] for party, desk in desks.items() if fed.run_id in desk.memory}
         self._memories = {**(getattr(self, "_memories", {}) if self._going_on else {}), **kept}
+        self.sites_ = sorted({*(self.sites_ if self._going_on else ()), *fed.parties})
+        self._last_run = fed.run_id
+        if fed.folder is not None:
+            carry_on(fed.folder, self._memories)
         if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
             blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
             self.labels_ = np.concatenate([self._labels(block) for block in blocks])
@@ -258,10 +278,15 @@ class FCAC(Assigning):
         if self.net_ is None:
             labels = fcac_graph.voted(whole, self.scaled_nodes_, self.node_labels_)
         else:
-            net = Net(*self.net_)
-            nearest = art.nearest(np.ascontiguousarray(whole.T, np.float64), net.places, net.width)[0]
-            labels = self.node_labels_[nearest]
+            labels = self._by_net(np.ascontiguousarray(whole.T, np.float64))
         return np.where(gap, -1, labels).astype(np.int32)
+
+    def _by_net(self, rows: Floats) -> NDArray[np.int32]:
+        """The cluster of each row's nearest node in the published net; -1 where it has none left."""
+        if not len(self.node_labels_):
+            return np.full(len(rows), -1, np.int32)
+        net = Net(*self.net_ or ())
+        return np.asarray(self.node_labels_[art.nearest(rows, net.places, net.width)[0]], np.int32)
 
     @property
     def _scale(self) -> str:
@@ -288,14 +313,32 @@ class FCAC(Assigning):
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
 
 
+@dataclass(frozen=True)
+class Carried:
+    """What a site remembers that took no part in a round."""
+
+    memory: dict[str, Array]
+
+
 def memories_in(folder: Path) -> dict[PartyId, dict[str, Array]]:
-    """What the sites of a run folder remember."""
+    """What the sites of a run folder remember, and those that it carries on."""
     found = {}
+    for path in sorted((folder / "sites").glob(f"*/{CARRIED}")):
+        found[path.parent.name] = wire.decode(Carried, path.read_bytes()).memory
     for path in sorted((folder / "sites").glob("*/state")):
         found[path.parent.name] = wire.decode(State, path.read_bytes()).memory
     if not found:
         raise DataError(f"{folder} holds no memory of sites; give the run folder of the round before")
     return found
+
+
+def carry_on(folder: Path, memories: Mapping[PartyId, dict[str, Array]]) -> None:
+    """Keep in a run folder what sites remember that answered nothing there, for the next round to find."""
+    for party, memory in memories.items():
+        own = folder / "sites" / party
+        if not (own / "state").exists():
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep(own / CARRIED, wire.encode(Carried(memory)))
 
 
 def _novelty(now: Floats, before: Floats) -> float:

@@ -103,11 +103,11 @@ class Net:
 
     @property
     def width(self) -> float:
-        """The bandwidth that distances are measured with."""
+        """The bandwidth that distances are measured with; 0 of no nodes."""
         total = 0.0
         for one in self.widths.tolist():
             total += one
-        return total / len(self.widths)
+        return total / max(len(self.widths), 1)
 
     def nearest(self, rows: Array) -> tuple[Units, Floats]:
         """The node of each row and its distance; a net of no nodes has none."""

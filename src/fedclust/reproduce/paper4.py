@@ -34,8 +34,8 @@ def _found(bench: Bench, name: str) -> Found | None:
     found.size = "full"  # recorded runs are those of the paper's sizes, as far as the sets go
     found.notes.append(STANDS_IN)
     found.notes.append(
-        "Printed columns by the paper's own rule of association, run again, with our first loop around it (it closes with "
-        "the communities it has); ours beside it. Runs on a GPU, five seeds."
+        "Printed columns by the paper's own rule of association, run again, with our first loop around it (it closes "
+        "with the communities it has); ours beside it. Runs on a GPU, five seeds."
     )
     return found
 
