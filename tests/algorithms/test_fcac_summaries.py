@@ -6,8 +6,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms.fcac_summaries import MOST_SENT, Held, summaries
+from fedclust.algorithms.fcac_summaries import MOST_SENT, Batch, Held, summaries
+from fedclust.algorithms.fcac_told import Told
+from fedclust.core.envelope import Call
+from fedclust.core.site import View
+from fedclust.kernels.groups import ward
 from fedclust.preprocessing import ranges
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.site.policy import PROFILES
+from fedclust.site.sources import open_source
 
 
 def sent_by(fed):
@@ -77,7 +85,7 @@ def test_rows_are_told_once_so_rounds_cannot_be_subtracted():
 def test_a_row_that_comes_alone_waits_for_others():
     model = fc.FCAC(scale="none").fit(fc.Federation.local({"a": groups(0, 100)}))
     for count in range(1, 6):
-        fed = fc.Federation.local({"a": groups(9, 1) + count})
+        fed = fc.Federation.local({"a": groups(9, 1) + count**2})
         left = sent_by(fed)
         model.partial_fit(fed)
         ((_, answer),) = left
@@ -88,15 +96,135 @@ def test_a_row_that_comes_alone_waits_for_others():
     assert model.node_rows_.sum() == 105
 
 
-def test_waiting_rows_are_forgotten_by_a_new_fit():
-    fed = fc.Federation.local({"a": groups(0, 3)})
-    model = fc.FCAC().fit(fed)
-    assert any("one cluster, at the mean" in note for note in model.notes_)
-    model.fit(fed)
+def test_a_table_that_grows_is_not_told_again():
+    """What two rounds differ by is made of a floor of rows, and no row counts twice."""
+    X = groups(0, 120)
+    model = fc.FCAC(scale="none").fit(fc.Federation.local({"a": X[:100]}))
+    for rows in range(101, 121):
+        before = (model.node_rows_.sum(), model.node_rows_ @ model.nodes_)
+        fed = fc.Federation.local({"a": X[:rows]})
+        left = sent_by(fed)
+        model.partial_fit(fed)
+        ((_, answer),) = left
+        due = rows % 5 == 0
+        assert answer.rows.tolist() == [5] * due
+        assert answer.waiting != due
+        assert model.node_rows_.sum() - before[0] == 5 * due
+        new = model.node_rows_ @ model.nodes_ - before[1]
+        assert new == pytest.approx(X[rows - 5 : rows].sum(axis=0) if due else [0, 0])
+    assert model.node_rows_.sum() == 120
+
+
+def test_of_equal_rows_those_beyond_the_ones_told_are_new():
+    X = np.array([[0.1], [0.1], [0.7], [0.4], [0.5], [0.9]])
+    told = Told.nothing(1)
+    assert told.new_among(X).tolist() == X.tolist()
+    told = told.knowing(X)
+    assert not len(told.new_among(X[::-1]))
+    more = np.array([[0.7], [0.1], [0.1], [0.1], [-0.0], [0.7], [0.7]])
+    assert told.new_among(more).ravel().tolist() == [0.1, 0.0, 0.7, 0.7]
+    assert told.lacks_of(more)
+    assert told.lacks_of(np.delete(X, 0, axis=0))
+    assert not told.lacks_of(np.concatenate([more, X]))
+
+
+def test_fingerprints_need_the_sites_key():
+    X = groups(0, 5)
+    assert not set(Told.nothing(2).knowing(X).marks) & set(Told.nothing(2).knowing(X).marks)
+
+
+def test_a_new_fit_in_the_same_run_gets_nothing_that_was_not_told():
+    X = groups(0, 203) * [1.0, 50.0]
+    fed = fc.Federation.local({"a": X})
     left = sent_by(fed)
-    model.fit(fed)
-    assert left[0][1].waiting
-    assert model.nodes_ == pytest.approx(groups(0, 3).mean(axis=0)[None, :])
+    first = fc.FCAC(scale="none").fit(fed).nodes_
+    assert np.array_equal(fc.FCAC(scale="none").fit(fed).nodes_, first)
+    seen = fc.FCAC(scale="range").fit(fed)
+    assert seen.nodes_[np.lexsort(seen.nodes_.T[::-1])] == pytest.approx(first)
+    afresh = fc.FCAC(scale="range").fit(fc.Federation.local({"a": X}))
+    assert sorted(afresh.node_rows_) != sorted(seen.node_rows_)
+    fine = fc.FCAC(scale="none", floor=2).fit(fed)
+    assert np.array_equal(fine.nodes_, first)
+    coarse = fc.FCAC(scale="none", floor=30).fit(fed)
+    assert coarse.node_rows_.min() >= 30
+    assert coarse.node_rows_.sum() == 203
+    told = [answer for _, answer in left]
+    assert np.array_equal(told[-1].places, joined(told[0], 30))
+    fc.FCAC(scale="none", floor=300).fit(fed)
+    assert not len(left[-1][1].places)
+
+
+def joined(answer, floor):
+    """What anyone can make of an answer: its points joined until each has a floor of rows."""
+    count = len(answer.rows)
+    return ward(answer.places, answer.rows, np.ones(count), count, floor)[0]
+
+
+def test_a_fit_after_rows_were_deleted_begins_anew():
+    X = groups(0, 90)
+    desk = Desk(Holding("a", open_source(X, site="a")), PROFILES["none"])
+    ask = Batch(View(np.full(2, 12, np.int32)), 5, fresh=True)
+    first = desk.answer(Call("r", 1, summaries.name, ask, "each", ("a",))).release
+    desk.holding = Holding("a", open_source(X[3:], site="a"))
+    desk._ordered.clear()
+    again = desk.answer(Call("r", 2, summaries.name, ask, "each", ("a",))).release
+    assert first.rows.sum() == 90
+    assert again.rows.sum() == 87
+
+
+def test_waiting_rows_are_not_doubled_by_a_new_fit():
+    fed = fc.Federation.local({"a": groups(0, 3)})
+    left = sent_by(fed)
+    model = fc.FCAC()
+    for _ in range(3):
+        model.fit(fed)
+        assert left[-1][1].waiting
+        assert not len(left[-1][1].places)
+        assert any("one cluster, at the mean" in note for note in model.notes_)
+        assert model.nodes_ == pytest.approx(groups(0, 3).mean(axis=0)[None, :])
+
+
+@pytest.mark.parametrize("scale", ["none", "range"])
+@pytest.mark.parametrize("copies", [7, 150, 1300])
+def test_rows_all_alike_wait_whatever_rounding_makes_of_their_mean(copies, scale):
+    alike = np.tile([[0.1, 0.7, 1 / 3]], (copies, 1))
+    fed = fc.Federation.local({"alike": alike, "b": groups(0, 60, 3)})
+    left = sent_by(fed)
+    model = fc.FCAC(scale=scale).fit(fed)
+    answers = dict(left)
+    assert not len(answers["alike"].places)
+    assert answers["alike"].waiting
+    assert any(note.startswith("1 sites hold rows too few, or too much alike") for note in model.notes_)
+    later = fc.Federation.local({"alike": alike[:1] + np.arange(1.0, 7)[:, None]})
+    left = sent_by(later)
+    model.partial_fit(later)
+    ((_, answer),) = left
+    assert answer.rows.sum() == copies + 6
+    assert model.node_rows_.sum() == copies + 66
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_groups_of_equal_rows_are_not_shown_to_within_rounding(seed):
+    rng = np.random.default_rng(seed)
+    places = rng.normal(size=(12, 3)) * 0.7
+    X = places[rng.integers(12, size=700)]
+    fed = fc.Federation.local({"a": X})
+    left = sent_by(fed)
+    fc.FCAC(scale="none").fit(fed)
+    ((_, answer),) = left
+    assert answer.rows.sum() == 700
+    assert np.abs(answer.places[:, None] - places).max(axis=2).min() > 1e-6
+
+
+def test_a_mean_that_stands_in_is_asked_for_once():
+    model = fc.FCAC(scale="none").fit(fc.Federation.local({"a": groups(0, 3)}))
+    fed = fc.Federation.local({"a": groups(0, 3)})
+    grown = fc.Federation.local({"a": np.concatenate([groups(0, 3), [[40.0, 41.0]]])})
+    before = model.nodes_
+    for later in (fed, grown):
+        model.partial_fit(later)
+        assert np.array_equal(model.nodes_, before)
+        assert any("the cluster stays where it was" in note for note in model.notes_)
 
 
 def test_the_mean_of_all_stands_in_until_there_are_summaries():

@@ -117,3 +117,12 @@ def test_policies_that_let_points_leave_let_the_run_end(policy, aggregation):
     held = {f"s{i}": rng.normal(size=(80, 2)) + 8 * rng.integers(0, 3, size=(80, 1)) for i in range(4)}
     model = fc.KFed(3).fit(fc.Federation.local(held, policy=policy, aggregation=aggregation))
     assert (model.cluster_centers_ == fc.KFed(3).fit(fc.Federation.local(held)).cluster_centers_).all()
+
+
+@pytest.mark.parametrize("copies", [3, 11, 100, 1000])
+def test_rows_alike_are_not_sent_whatever_rounding_makes_of_their_mean(copies):
+    one = np.array([[0.1, 0.7, 1 / 3]])
+    assert answered(np.tile(one, (copies, 1)), 2).shape == (0, 3)
+    sent = answered(np.concatenate([np.tile(one, (copies, 1)), groups(rows=30) + 500]), 4)
+    assert len(sent)
+    assert np.abs(sent - one).max(axis=1).min() > 1

@@ -1,9 +1,13 @@
 """What FCAC sends by default: means of at least a floor of rows, each row in one of them, once and for all.
 
 A party joins its rows by Ward's cost, Wa Wb / (Wa + Wb) |a - b|^2, to at most 60 summaries and at most one for each
-floor of rows; lighter ones, and those whose rows are all the same, join their cheapest neighbour. A summary that is
-still equal to a row is not sent. In a later round only rows that came since are summarised: what was sent is never
-sent changed, so the difference of two rounds is itself a summary of a floor of rows. Rows too few for one wait.
+floor of rows; lighter ones, and those that are a row but for rounding, join their cheapest neighbour. Where one is left
+and still a row, nothing is sent, and the rows wait. In a later round only rows that came since are summarised, also
+where the table holds the earlier ones still: what was sent is never sent changed, so the difference of two rounds is
+itself made of summaries of a floor of rows. Rows too few for one wait.
+
+A new fit in the same run gets what was told before, seen through its view and joined where it asks for more rows behind
+each, and summaries of what came since: nothing that the coordinator could not have made itself.
 """
 
 from __future__ import annotations
@@ -13,24 +17,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclust.algorithms import fcac_graph
+from fedclust.algorithms.fcac_told import Told
+from fedclust.algorithms.likeness import near_rows
+from fedclust.core.errors import KeysRefused, OutOfBounds
 from fedclust.core.protocol import Keep, Protocol, each, handler, report
 from fedclust.core.release import HIDDEN, Release, counted, shown
 from fedclust.core.site import Site, View
-from fedclust.core.types import Array, Floats, Ints
+from fedclust.core.types import Floats, Ints
 from fedclust.kernels import groups
 from fedclust.preprocessing import bounds, standardise
 
 MOST_HELD = 400  # points a party works on at a time
 LEFT_HELD = 200  # what Ward makes of them when they are full
 MOST_SENT = 60
-WAITING = "summaries.waiting"
+WIDEST = 1023  # the power of two that any finite number lies below
 ALONE = "No site had rows enough, or different enough, for a summary: one cluster, at the mean of all rows."
+STILL_ALONE = "Still no site had rows enough, or different enough, for a summary: the cluster stays where it was."
 LOSSY = "Not lossless: the coordinator saw summaries of rows, so the result is not that of the pooled rows."
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Summarise the rows at hand, none below the floor; `fresh` forgets rows that waited from before."""
+    """Summarise the rows at hand that were not told yet; `fresh` asks for what was told in this run as well."""
 
     view: View
     floor: int
@@ -41,27 +49,45 @@ class Batch:
 class Summaries(Release):
     places: Floats = shown("means of at least a floor of rows each; no row is in two of them", kind="points")
     rows: Ints = counted("how many rows each mean stands for")
-    waiting: bool = shown("whether rows wait because they were too few for a summary")
+    waiting: bool = shown("whether rows wait because they were too few, or too much alike, for a summary")
 
 
 @handler(releases=Summaries)
 def summaries(site: Site, ask: Batch) -> Keep[Summaries]:
     """Summaries of the rows that came since the last round."""
-    waited = site.memory.get(WAITING) if not ask.fresh else None
-    held = Held.none(len(site.columns))
-    parts: list[Array] = [] if waited is None else [waited]
-    parts += [block.T for block in site.blocks(ask.view)]
-    for rows in parts:
-        held = held.taking(np.asarray(rows, np.float64))
-    count = int(held.weights.sum())
-    if count < ask.floor:
-        sent = Held.none(len(site.columns))
-        waiting = np.concatenate(parts) if parts else held.places
-    else:
-        sent = held.summed_up(ask.floor, parts)
-        waiting = held.places[:0]
-    told = Summaries(sent.places, sent.weights.astype(np.int64), bool(len(waiting)))
-    return Keep(told, {**site.memory, WAITING: np.ascontiguousarray(waiting, np.float64)})
+    view, run = ask.view, _run_of(site)
+    told, here = Told.recalled(site.memory, len(site.columns)), _rows_of(site, view)
+    if ask.fresh and (not told.of_run(run) or told.lacks_of(here)):
+        told = Told.nothing(len(site.columns))
+    new = told.new_among(here)
+    pool = np.concatenate([told.waiting, new])
+    seen = view.of(pool.T).T
+    sent = Held.none(len(site.columns))
+    if len(pool) >= ask.floor:
+        sent = sent.taking(seen).summed_up(ask.floor, np.concatenate([seen, view.of(here.T).T]))
+    before = Held(told.seen(view), told.weights, np.ones(len(told.weights)))
+    told = told.knowing(new).having_sent(sent.places, sent.weights, view)
+    told = replace(told, run=np.frombuffer(run.encode(), np.uint8), waiting=pool[: 0 if len(sent.places) else None])
+    answer = before.above(ask.floor).and_also(sent) if ask.fresh else sent
+    release = Summaries(answer.places, answer.weights.astype(np.int64), bool(len(told.waiting)))
+    return Keep(release, {**site.memory, **told.remembered()})
+
+
+def _rows_of(site: Site, view: View) -> Floats:
+    """A party's rows in original units, if they keep within the view's bounds."""
+    if not view.admits(site.largest):
+        raise OutOfBounds(f"a column of {site.party} exceeds its bound; scale the columns or declare wider bounds")
+    plain = View(np.full(len(site.columns), WIDEST, np.int32), missing=view.missing)
+    blocks = [np.asarray(block.T, np.float64) for block in site.blocks(plain)]
+    return np.concatenate([np.empty((0, len(site.columns))), *blocks])
+
+
+def _run_of(site: Site) -> str:
+    """The run's name, where the site knows it."""
+    try:
+        return site.vault.run
+    except KeysRefused:
+        return ""
 
 
 @dataclass(frozen=True)
@@ -93,23 +119,26 @@ class Held:
     def joined(self, target: int, floor: float = 0.0) -> Held:
         return Held(*groups.ward(self.places, self.weights, self.scatter, target, floor, blur=floor > 0))
 
-    def summed_up(self, floor: int, parts: list[Array]) -> Held:
-        """At most MOST_SENT points of at least a floor of rows each, none of them equal to a row."""
+    def above(self, floor: int) -> Held:
+        """With at least a floor of rows behind each point: lighter ones join others, or go."""
+        found = self.joined(len(self.places), floor)
+        enough = found.weights >= floor
+        return Held(found.places[enough], found.weights[enough], found.scatter[enough])
+
+    def and_also(self, other: Held) -> Held:
+        both = zip((self.places, self.weights, self.scatter), (other.places, other.weights, other.scatter), strict=True)
+        return Held(*(np.concatenate(pair) for pair in both))
+
+    def summed_up(self, floor: int, rows: Floats) -> Held:
+        """At most MOST_SENT points of at least a floor of rows each, none of them a row."""
         found = self.joined(min(MOST_SENT, int(self.weights.sum()) // floor), floor)
-        while (same := _rows_among(found.places, parts)).any():
+        while (same := near_rows(found.places, rows)).any():
             if len(found.places) == 1:
                 return Held.none(found.places.shape[1])
             # A point that is a row joins another, as one whose rows are all the same would.
             found = replace(found, scatter=np.where(same, 0.0, np.maximum(found.scatter, 1e-300)))
             found = found.joined(len(found.places), floor)
         return found
-
-
-def _rows_among(points: Floats, parts: list[Array]) -> Array:
-    """Which points are equal to a row."""
-    # Adding 0 makes both zeros one.
-    rows = {row.tobytes() for part in parts for row in np.ascontiguousarray(part, np.float64) + 0.0}
-    return np.array([point.tobytes() in rows for point in points + 0.0], bool)
 
 
 @dataclass(frozen=True)
@@ -123,8 +152,21 @@ class Round:
     notes: tuple[str, ...]
 
 
-def fit(view: View, places: Floats, rows: Ints, *, fresh: bool, floor: int, most: int, seed: int) -> Protocol[Round]:
-    """One round: the parties summarise, the coordinator clusters all summaries it ever got."""
+def fit(
+    view: View,
+    places: Floats,
+    rows: Ints,
+    *,
+    instead: tuple[Floats, Ints] | None = None,
+    fresh: bool,
+    floor: int,
+    most: int,
+    seed: int,
+) -> Protocol[Round]:
+    """One round: the parties summarise, the coordinator clusters all summaries it ever got.
+
+    `instead` stands in while there is none; it is asked for once, for exact totals of two rounds differ by new rows.
+    """
     answers = yield from each(summaries, Batch(view, floor, fresh))
     own = [answers[party] for party in sorted(answers)]
     sent = sum(len(one.places) for one in own)
@@ -132,14 +174,14 @@ def fit(view: View, places: Floats, rows: Ints, *, fresh: bool, floor: int, most
     rows = np.concatenate([rows, *(_at_least(one.rows, floor) for one in own)])
     told = [LOSSY]
     if quiet := sum(one.waiting for one in own):
-        told.append(f"{quiet} sites hold rows too few for a summary; they wait for the next round.")
+        told.append(f"{quiet} sites hold rows too few, or too much alike, for a summary; they wait for the next round.")
     if len(places) > most:
         told.append(f"The coordinator's memory of {most} summaries is full: {len(places)} became {most // 2}.")
         kept = groups.ward(places, rows, np.zeros(len(rows)), most // 2)
         places, rows = kept[0], kept[1].astype(np.int64)
     if not len(places):
-        places, rows = yield from _mean(view)
-        told.append(ALONE)
+        places, rows = (yield from _mean(view)) if instead is None else instead
+        told.append(ALONE if instead is None else STILL_ALONE)
     order = np.lexsort((rows, *places.T[::-1]))
     places, rows = np.ascontiguousarray(places[order]), rows[order]
     found = fcac_graph.clusters(places, rows, seed)

@@ -6,8 +6,8 @@ whole rows from the means of those. The server picks k of all devices' centres, 
 runs k-means on all of them from there.
 
 A device's centres leave it, one message in all. None stands for fewer rows than `least`, and none is a row: clusters
-too small join the nearest, a centre that is a row but for rounding stays at home, and a device with no more rows than clusters
-abstains.
+too small join the nearest, a centre that is a row but for rounding stays at home, and a device with no more rows than
+clusters abstains.
 
 Paper: Dennis, Li and Smith, "Heterogeneity for the win: one-shot federated clustering"; the local part is Awasthi and
 Sheffet's.

@@ -166,7 +166,8 @@ class FCAC(Assigning):
         there = {party for party, desk in desks.items() if fed.run_id in desk.memory}
         if not desks and fed.run_id == self._last_run:
             there = set(fed.parties)  # they are elsewhere, and remember within a run
-        anew = [party for party in self.sites_ if party in fed.parties and party not in there] if self._going_on else []
+        before = getattr(self, "sites_", []) if self._going_on else []
+        anew = [party for party in before if party in fed.parties and party not in there]
         return self._round(fed, (ANEW.format(sites=", ".join(anew)),) if anew else ())
 
     def _round(self, fed: Federation, before: tuple[str, ...]) -> Protocol[Result]:
@@ -250,7 +251,7 @@ class FCAC(Assigning):
         desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
         kept = {party: desk.memory[fed.run_id] for party, desk in desks.items() if fed.run_id in desk.memory}
         self._memories = {**(getattr(self, "_memories", {}) if self._going_on else {}), **kept}
-        self.sites_ = sorted({*(self.sites_ if self._going_on else ()), *fed.parties})
+        self.sites_ = sorted({*(getattr(self, "sites_", ()) if self._going_on else ()), *fed.parties})
         self._last_run = fed.run_id
         if fed.folder is not None:
             carry_on(fed.folder, self._memories)

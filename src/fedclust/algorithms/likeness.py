@@ -1,0 +1,35 @@
+"""When a point says as much as a row: where it is one but for rounding.
+
+A mean of equal rows is that row up to a few last bits, since (wa a + wb a) / (wa + wb) is rounded three times. So what
+must not be a row is held against rows with some slack: a billionth of how far a column reaches from zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.core.types import Floats
+
+SLACK = 1e-9
+
+
+def near_rows(points: Floats, rows: Floats) -> NDArray[np.bool_]:
+    """Which points are rows but for rounding.
+
+    >>> near_rows(np.array([[0.1 + 0.2, 7.0], [0.3, 6.9]]), np.array([[0.3, 7.0], [1.0, 2.0]])).tolist()
+    [True, False]
+    """
+    if not len(rows):
+        return np.zeros(len(points), bool)
+    slack = SLACK * np.abs(rows).max(axis=0)
+    columns = np.argsort(-np.ptp(rows, axis=0), kind="stable")  # those that tell most rows apart come first
+    found = np.zeros(len(points), bool)
+    for at, point in enumerate(points):
+        left = np.arange(len(rows))
+        for column in columns:
+            left = left[np.abs(rows[left, column] - point[column]) <= slack[column]]
+            if not len(left):
+                break
+        found[at] = len(left) > 0
+    return found
