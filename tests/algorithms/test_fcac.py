@@ -99,6 +99,38 @@ def test_rounds_survive_the_process_in_model_and_run_folders(tmp_path):
         assert not any("began anew" in note for note in model.notes_)
 
 
+@pytest.mark.parametrize("setting", ["published", "default"])
+def test_a_site_that_skips_a_round_keeps_its_memory_across_processes(setting, tmp_path):
+    X, _ = blobs(rows=226)
+    rounds = [{"a": X[:100], "b": X[100:103]}, {"a": X[103:203]}, {"a": X[203:223], "b": X[223:]}]
+    here = fc.FCAC(setting)
+    for number, batch in enumerate(rounds):
+        here.partial_fit(fc.Federation.local(batch))
+        with fc.Federation.local(batch, run=tmp_path / f"round-{number}") as fed:
+            model = fc.load(tmp_path / "model.json") if number else fc.FCAC(setting)
+            model.partial_fit(fed, after=tmp_path / f"round-{number - 1}") if number else model.fit(fed)
+            model.save(tmp_path / "model.json")
+        assert not any("began anew" in note for note in model.notes_)
+    assert np.array_equal(model.nodes_, here.nodes_)
+    assert model.sites_ == ["a", "b"]
+    if setting == "default":
+        assert model.node_rows_.sum() == 226
+
+
+def test_each_site_whose_memory_is_not_at_hand_is_named(tmp_path):
+    X, _ = blobs(rows=300)
+    model = fc.FCAC().fit(fc.Federation.local({"a": X[:100], "b": X[100:200]}))
+    path = model.save(tmp_path / "model.json")
+    with fc.Federation.local({"a": X[200:250]}, run=tmp_path / "round-2") as fed:
+        loaded = fc.load(path).partial_fit(fed)
+    assert any("not at hand: a." in note for note in loaded.notes_)
+    path = loaded.save(path)
+    later = fc.Federation.local({"a": X[250:270], "b": X[270:290], "new": X[290:]})
+    last = fc.load(path).partial_fit(later, after=tmp_path / "round-2")
+    assert any("not at hand: b." in note for note in last.notes_)
+    assert not any("began anew" in n for n in model.partial_fit(fc.Federation.local({"new": X[290:]})).notes_)
+
+
 class Killed(BaseException):
     pass
 
