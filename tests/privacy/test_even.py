@@ -47,15 +47,19 @@ TABLES = {
 }
 
 
-def lengths(parts, act, **how):
-    """What the coordinator could measure of every exchange."""
+def seen_by_a_coordinator(parts, act, **how):
     fed = fc.Federation.local(parts, aggregation="blind", wire=True, **how)
     recorder = Recorder(fed.engine)
     fed.use(recorder)
     act(fed)
+    return recorder.seen
+
+
+def lengths(parts, act, **how):
+    """What the coordinator could measure of every exchange."""
     return [
         sorted((p, call.handler, len(call.packed), len(replies[p].packed)) for p, call in calls.items())
-        for calls, replies in recorder.seen
+        for calls, replies in seen_by_a_coordinator(parts, act, **how)
     ]
 
 
@@ -108,6 +112,19 @@ def same_for(act, names):
 @pytest.mark.parametrize("act", [two_step, by_index, one_fit, hard_fit])
 def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
     same_for(act, ["three groups", "five groups, more rows"])
+
+
+def test_what_a_search_for_k_shows_a_blind_coordinator_looks_random_filling_included():
+    seen = seen_by_a_coordinator(TABLES["three groups"], narrow)
+    veiled = [(calls, replies) for calls, replies in seen if {c.handler for c in calls.values()} == {"blind.add"}]
+    texts = {call.message.text for calls, _ in veiled for call in calls.values()}
+    sums = [reply.release.numbers.limbs.tobytes() for _, replies in veiled for reply in replies.values()]
+    for data in (b"".join(texts), b"".join(sums), b"".join(own[-320:] for own in sums)):
+        counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
+        expected = len(data) / 256
+        chi2 = ((counts - expected) ** 2 / expected).sum()
+        assert expected > 100
+        assert chi2 < 255 + 6 * np.sqrt(2 * 255)  # six standard deviations
 
 
 @pytest.mark.parametrize("other", ["a column of years", "two columns of 0 and 1"])
