@@ -14,6 +14,7 @@ from fedclust.core.errors import KeysRefused, StudyError
 from fedclust.core.site import Order, View
 from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy import blind, keys, roster
+from fedclust.privacy.filling import Room, filled
 from fedclust.privacy.roster import Offer, Offers, Wanted
 from fedclust.serving import reception
 from fedclust.site.desk import Desk
@@ -90,7 +91,7 @@ def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=2).fit(tricky.fed)
     friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
-    inner = wire.encode(blind.Inner("horizontal.moments", "total", name, wire.encode(ASK)))
+    inner = filled(wire.encode(blind.Inner("horizontal.moments", "total", name, Room(), wire.encode(ASK))), 0)
     place = blind._asked(tricky.run, 900, "blind.add", tricky.names, "")
     salt = b"s" * 16
     text = keys.locked(keys.derived(common, "question", tricky.run, 900, salt), inner, place)

@@ -160,11 +160,14 @@ def _fields(release: Release) -> dict[str, Any]:
 
 
 def _under_the_veil(one: Opened, parties: tuple[PartyId, ...], numbers: Exact) -> Seen:
-    """Numbers as a blind coordinator has them, put into the shapes and units of the answer they hide."""
+    """Numbers as a blind coordinator has them, put into the shapes and units of the answer they hide.
+
+    It is told as well which of them are filling.
+    """
     at, fields = 0, {}
     for name in one.total.schema():
         form: Exact = getattr(one.total, name)
         count = form.limbs.size // 2
         fields[name] = replace(form, limbs=numbers.limbs[at : at + count].reshape(form.limbs.shape))
         at += count
-    return Seen(one.step, one.ask.who.name, parties, {}, fields if at == len(numbers.limbs) else {})
+    return Seen(one.step, one.ask.who.name, parties, {}, fields)
