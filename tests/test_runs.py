@@ -80,6 +80,7 @@ def found(run):
         pytest.param(BLIND, 331, id="blind"),
         pytest.param(SECURE, 1, id="secure, all", marks=pytest.mark.long),
         pytest.param(SHORT, 1, id="blind, all", marks=pytest.mark.long),
+        pytest.param(BLIND, 41, id="blind, evenly", marks=pytest.mark.long),
     ],
     indirect=["study"],
 )

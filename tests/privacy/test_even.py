@@ -1,6 +1,7 @@
 """What a blind coordinator can count and measure is the same whatever the rows: questions, order and lengths."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from fedclust.cli.main import main
 from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.journal import Journal
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
 from fedclust.privacy import filling
 from fedclust.testing.engines import Recorder
 
@@ -45,6 +48,11 @@ TABLES = {
     "a column of years": years(table(1, 3, 60)),
     "two columns of 0 and 1": dealt(np.random.default_rng(7).integers(2, size=(240, 2)).astype(float)),
 }
+
+
+@dataclass(frozen=True)
+class Only(Release):
+    mass: Exact = additive("a sum")
 
 
 def seen_by_a_coordinator(parts, act, **how):
@@ -217,3 +225,23 @@ def test_a_whole_run_with_its_report_shows_a_blind_coordinator_the_same(tmp_path
     (one, k_one), (other, k_other) = found
     assert one == other
     assert k_one != k_other  # and yet nothing differs
+
+
+@pytest.mark.parametrize(
+    ("sizes", "units"),
+    [
+        ({"mass": [-2, -3]}, ["mass"]),
+        ({"mass": [1 << 40]}, ["mass"]),
+        ({"other": [2]}, ["other"]),
+        ({"mass": [2]}, []),
+        ({}, []),
+    ],
+)
+def test_a_shape_that_is_not_that_of_its_numbers_is_refused_before_memory_is_taken(sizes, units):
+    wrong = filling.Shapes(
+        {name: np.array(size, np.int64) for name, size in sizes.items()}, {n: np.zeros((), np.int32) for n in units}
+    )
+    with pytest.raises(WireError, match="not that of its numbers"):
+        filling.empty_release(Only, wrong, most=100)
+    right = filling.Shapes({"mass": np.array([2, 3])}, {"mass": np.zeros((), np.int32)})
+    assert filling.empty_release(Only, right, most=6).mass.shape == (2, 3)

@@ -256,23 +256,26 @@ def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
     >>> [effect.message for effect in even((Ask(who, "total", text) for text in "ab"), 5)]
     ['a', 'b', 'b', 'b', 'b']
     """
-    asked: list[Ask] = []
+    count, last = 0, None
 
     def noted(ask: Ask) -> Protocol[Any]:
-        asked.append(ask)
+        nonlocal count, last
+        count += 1
+        if ask.want == "total" and not ask.once:
+            last = ask
         return (yield ask)
 
-    result, unfit = None, None
+    def filled() -> Protocol[None]:
+        for _ in range(-count % asks if last else 0):
+            yield typing.cast("Ask", last)
+
     try:
         result = yield from rewrite(protocol, noted, counted=True)
-    except (DataError, StudyError) as found:  # said in the end, not when it was found
-        unfit = found
-    last = next((ask for ask in reversed(asked) if ask.want == "total" and not ask.once), None)
-    for _ in range(-len(asked) % asks if last else 0):
-        yield last  # type: ignore[misc]
-    if unfit is not None:
-        raise unfit
-    return result  # type: ignore[return-value]
+    except (DataError, StudyError):  # said in the end, not when it was found
+        yield from filled()
+        raise
+    yield from filled()
+    return result
 
 
 def level(protocol: Protocol[T], asks: int) -> Protocol[T]:

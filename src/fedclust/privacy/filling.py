@@ -54,8 +54,9 @@ class Shapes:
 
 def empty_release(kind: type[Release], shapes: Shapes, most: int) -> Any:
     """A release of these shapes and units, all zero, if it holds no more numbers than came."""
-    names, counts = list(kind.schema()), [math.prod(size.ravel().tolist()) for size in shapes.sizes.values()]
-    if list(shapes.sizes) != names or list(shapes.units) != names or min(counts) < 0 or sum(counts) > most:
+    names, sizes = list(kind.schema()), [size.ravel().tolist() for size in shapes.sizes.values()]
+    known = list(shapes.sizes) == names == list(shapes.units)
+    if not known or any(i < 0 for size in sizes for i in size) or sum(map(math.prod, sizes)) > most:
         raise WireError("the shape of a sum is not that of its numbers")
     return kind(**{n: Exact(np.zeros((*shapes.sizes[n].tolist(), 2), np.uint64), shapes.units[n]) for n in names})
 
@@ -66,6 +67,7 @@ def filled(text: bytes, room: int) -> bytes:
 
 
 def emptied(filled: bytes) -> bytes:
+    """The text that was filled up; whatever is not filling after it is refused."""
     length = int.from_bytes(filled[:4], "little")
     if len(filled) < 4 + length or filled[4 + length :].strip(b"\0"):
         raise WireError("a veiled text that is not as long as it says")
