@@ -59,12 +59,10 @@ def test_a_number_outside_the_grid_is_refused():
 
 def plain(site, ask):
     """The histogram of one site in the clear: the same picks, the same cells, no sums."""
-    seeds, _ = mufc._seeds(site, ask)
-    sizes = mufc._sizes(site, ask, seeds)
+    means, sizes = mufc._around(site, ask, mufc._seeds(site, ask)[0])
     held = Counter()
-    for cell, size in zip(ask.grid.cells(seeds).tolist(), sizes.tolist(), strict=True):
-        if size:
-            held[tuple(cell)] += size
+    for cell, size in zip(ask.grid.cells(means).tolist(), sizes.tolist(), strict=True):
+        held[tuple(cell)] += size
     return held
 
 
@@ -90,16 +88,48 @@ def test_the_total_is_the_plain_sum_of_the_histograms(width, parties, count, see
     cells, weights, (_, silent) = settled(mufc.histogram(ask), sites)
     expected = sum((plain(site, ask) for site in sites), Counter())
     assert {tuple(c): w for c, w in zip(cells.tolist(), weights.tolist(), strict=True)} == expected
-    assert silent == sum(site.rows <= count for site in sites)
+    assert silent == sum(not plain(site, ask) for site in sites)
+    assert silent >= sum(site.rows <= count for site in sites)
     assert cells.tolist() == sorted(cells.tolist())
 
 
 def test_sites_that_share_a_cell_add_up_there():
-    X = np.array([[0.1], [0.1], [0.9], [0.9], [0.9]])
+    X = np.array([[0.11], [0.17], [0.91], [0.93], [0.97]])
     of = grid(1, 10)
     ask = Count(View(np.zeros(1, np.int32)), of, 2, 2, 4, 0, again=False)
     cells, weights, _ = settled(mufc.histogram(ask), [turn(X, "a"), turn(X[::-1], "b")])
     assert dict(zip(cells.ravel().tolist(), weights.tolist(), strict=True)) == {1: 4, 9: 6}
+
+
+def test_what_is_rounded_is_the_mean_of_the_rows_around_a_pick():
+    X = np.array([[0.0, 0.0], [0.2, 0.0], [0.1, 0.6], [1.0, 1.0], [0.8, 0.9]])
+    ask = Count(View(np.zeros(2, np.int32)), grid(2, 100), 2, 2, 2, 0, again=False)
+    means, sizes = mufc._around(turn(X), ask, np.array([[0.0, 0.0], [1.0, 1.0]]))
+    assert np.allclose(means, [[0.1, 0.2], [0.9, 0.95]], atol=1e-15)
+    assert sizes.tolist() == [3, 2]
+
+
+def test_no_cell_of_whole_numbers_is_a_row():
+    rng = np.random.default_rng(4)
+    parts = {name: rng.integers(0, 17, (200, 16)).astype(float) for name in "abc"}
+    sites = [turn(X, name) for name, X in parts.items()]
+    of = grid(16, 71, high=16.0)  # finer than the numbers: the cell of a row is that row
+    ask = Count(View(np.full(16, 4, np.int32)), of, 10, 5, 30, 0, again=False)
+    middles = of.middles(settled(mufc.histogram(ask), sites)[0])
+    rows = {tuple(row) for X in parts.values() for row in X}
+    assert len(middles) >= 20
+    assert not [m for m in middles if tuple(np.rint(m)) in rows]
+    picks = of.middles(of.cells(np.concatenate([mufc._seeds(site, ask)[0] for site in sites])))
+    assert all(tuple(np.rint(m)) in rows for m in picks)  # as it would be
+
+
+def test_rows_all_alike_around_a_pick_go_to_the_others_or_nowhere():
+    X = np.array([[0.5]] * 6 + [[0.1], [0.12]])
+    ask = Count(View(np.zeros(1, np.int32)), grid(1, 10), 2, 2, 2, 0, again=False)
+    means, sizes = mufc._around(turn(X), ask, np.array([[0.5], [0.1]]))
+    assert sizes.tolist() == [8]
+    assert means.ravel() == pytest.approx([0.4025])
+    assert len(mufc._around(turn(X[:6]), ask, np.array([[0.5]]))[0]) == 0
 
 
 def test_a_pick_with_one_row_leaves_it_to_the_others():
@@ -108,7 +138,7 @@ def test_a_pick_with_one_row_leaves_it_to_the_others():
     for seed in range(6):
         ask = Count(View(np.zeros(1, np.int32)), of, 2, 2, 2, seed, again=False)
         cells, weights, _ = settled(mufc.histogram(ask), [turn(X)])
-        assert (cells.ravel().tolist(), weights.tolist()) == ([1], [4])
+        assert (cells.ravel().tolist(), weights.tolist()) == ([3], [4])  # the mean is .3075
 
 
 def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
@@ -144,13 +174,18 @@ def test_groups_are_found_over_few_and_many_columns(width):
 def test_a_site_with_too_few_rows_takes_no_part_and_the_run_says_so():
     X = groups()
     model = fc.MUFC(3, bounds=(0, 1)).fit(fc.Federation.local({"a": X[:50], "b": X[50:87], "c": X[87:]}))
-    assert "1 of 3 sites had too few rows for 3 picks, and did not take part." in model.notes_
+    assert "1 of 3 sites had rows too few for 3 picks, or all alike, and did not take part." in model.notes_
 
 
-def test_identical_rows_give_a_defined_result():
-    model = fc.MUFC(2).fit(fc.Federation.local({"a": np.full((9, 2), 2.5), "b": np.full((9, 2), 2.5)}))
+def test_rows_all_alike_are_not_sent():
+    alike = np.full((9, 2), 2.5)
+    with pytest.raises(fc.DataError, match="no site could send a centre"):
+        fc.MUFC(2).fit(fc.Federation.local({"a": alike, "b": alike}))
+    other = np.random.default_rng(0).normal(size=(20, 2))
+    model = fc.MUFC(6, local_clusters=2).fit(fc.Federation.local({"a": alike, "b": other}))
     assert np.isfinite(model.cluster_centers_).all()
     assert any("were drawn at random" in note for note in model.notes_)
+    assert not (model.cluster_centers_ == 2.5).all(axis=1).any()
 
 
 def test_an_altered_sum_is_not_taken_for_a_histogram():

@@ -1,6 +1,6 @@
 """MUFC: sites send counts on a grid so sparse that a few sums over a finite field hold them; forgetting is cheap.
 
-A site picks k rows by k-means++, counts the rows nearest to each, and rounds each pick to a cell of a grid of step
+A site picks k rows by k-means++, counts the rows nearest to each, and rounds their mean to a cell of a grid of step
 1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (privacy/sparse.py):
 they add up over sites, and only their total is needed. From it the coordinator finds the cells and counts of all sites
 together, not whose they were, and runs k-means on cells weighted by counts.
@@ -9,8 +9,9 @@ A cell of few columns is a number below the field's prime and is its own label. 
 several such numbers c_r; its label is a mixture sum a_r c_r with public random a_r, under which two of t cells meet
 with probability below t^2 / 2^61, and the numbers themselves come back from further sums weighted by q c_r.
 
-No seed counts fewer rows than `least`: its rows go to the next nearest. The seeds are rows, so a cell shows one of a
-site's rows to within the grid, though not which site's.
+No seed counts fewer rows than `least`, and no mean is a row but for rounding: such a seed leaves its rows to the next
+nearest. The paper rounds the seeds themselves. They are rows, and a grid of that step is finer than whole numbers often
+are: the cell of such a row is that row.
 
 Paper: Pan, Sima, Prakash, Rana and Milenkovic, "Machine unlearning of federated clusters".
 """
@@ -26,6 +27,7 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.algorithms import kfed, start
+from fedclust.algorithms.likeness import near_rows
 from fedclust.algorithms.model import Fitted
 from fedclust.core import wire
 from fedclust.core.errors import RunFailed
@@ -39,8 +41,8 @@ from fedclust.privacy import sparse
 from fedclust.privacy.sparse import PRIME
 
 RESTARTS = 10
-LOSSY = "Not lossless: sites sent counts of a few rounded rows; the result is not that of the pooled rows."
-ROUNDED = "Each cell that left is a row of some site, rounded to the grid."
+LOSSY = "Not lossless: sites sent counts around a few points; the result is not that of the pooled rows."
+ROUNDED = "Each cell that left is a mean of at least {least} rows of some site, rounded to the grid."
 
 
 @dataclass(frozen=True)
@@ -126,20 +128,19 @@ class Count:
 
 @dataclass(frozen=True)
 class Powers(Release):
-    counts: Exact = additive("power sums of the counts on a grid of rounded rows", kind="points")
+    counts: Exact = additive("power sums of the counts on a grid of rounded means", kind="points")
     places: Exact = additive("the same of the cells, where a cell takes several numbers", kind="points")
-    anew: Exact = additive("how many sites picked anew, how many had too few rows")
+    anew: Exact = additive("how many sites picked anew, how many had rows too few or all alike")
 
 
 @handler(releases=Powers)
 def powers(site: Site, ask: Count) -> Keep[Powers]:
-    """This site's histogram as power sums; zeros if it has too few rows."""
+    """This site's histogram as power sums; zeros if its rows are too few, or all alike."""
     seeds, anew = _seeds(site, ask)
-    sizes = _sizes(site, ask, seeds)
+    means, sizes = _around(site, ask, seeds)
     held: Counter[tuple[int, ...]] = Counter()
-    for cell, size in zip(ask.grid.cells(seeds).tolist(), sizes.tolist(), strict=True):
-        if size:
-            held[tuple(cell)] += size
+    for cell, size in zip(ask.grid.cells(means).tolist(), sizes.tolist(), strict=True):
+        held[tuple(cell)] += size
     numbers = [ask.grid.numbers(np.array(cell, np.int64)) for cell in held]
     labels, weights = [ask.grid.label(own) for own in numbers], list(held.values())
     counts = sparse.power_sums(labels, weights, 2 * ask.most)
@@ -153,7 +154,7 @@ def powers(site: Site, ask: Count) -> Keep[Powers]:
     release = Powers(
         _exact(veiled[: len(counts)], (len(counts),)),
         _exact(veiled[len(counts) :], (parts, ask.most)),
-        Exact.counts((int(anew), int(not len(seeds)))),
+        Exact.counts((int(anew), int(not len(means)))),
     )
     return Keep(release, _remembered(ask.view, seeds))
 
@@ -178,19 +179,24 @@ def _seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
     return picked[np.sort(first)], True
 
 
-def _sizes(site: Site, ask: Count, seeds: Floats) -> Ints:
-    """How many rows are nearest to each seed; one with too few gives them to the others."""
-    alive = np.arange(len(seeds))
-    while len(alive):
-        sizes = np.zeros(len(seeds), np.int64)
+def _around(site: Site, ask: Count, seeds: Floats) -> tuple[Floats, Ints]:
+    """Means and numbers of the rows nearest to each seed; one with too few, or with a row for a mean, leaves them."""
+    while len(seeds):
+        sums, sizes = np.zeros((seeds.shape[1], len(seeds))), np.zeros(len(seeds), np.int64)
         for block in site.blocks(ask.view):
-            labels = distances.labels(block, seeds[alive])[0]
-            sizes[alive] += np.bincount(labels, minlength=len(alive))
-        small = alive[sizes[alive] < ask.least]
-        if not len(small):
-            return sizes
-        alive = alive[alive != small[sizes[small].argmin()]]
-    return np.zeros(len(seeds), np.int64)
+            labels = distances.labels(block, seeds)[0]
+            sizes += np.bincount(labels, minlength=len(seeds))
+            sums += np.stack([np.bincount(labels, values, minlength=len(seeds)) for values in block])
+        means = (sums / np.maximum(sizes, 1)).T
+        bad = sizes < ask.least
+        if not bad.any():
+            for block in site.blocks(ask.view):
+                bad |= near_rows(means, np.asarray(block.T, np.float64))
+        if not bad.any():
+            return means, sizes
+        lightest = np.flatnonzero(bad)[sizes[bad].argmin()]
+        seeds = np.delete(seeds, lightest, axis=0)
+    return seeds, np.zeros(0, np.int64)
 
 
 def _same_view(site: Site, view: View) -> bool:
@@ -274,9 +280,11 @@ def fit(
         drawn, rng = 0, np.random.default_rng((seed, 2))
         tries = [(begin, *kmeans(points, weights, begin)) for begin in _starts(points, weights, count, rng)]
         begin, _, centers = min(tries, key=lambda found: found[1])
-    notes = [LOSSY, ROUNDED, *kfed.told_drawn(count, drawn)]
+    notes = [LOSSY, ROUNDED.format(least=least), *kfed.told_drawn(count, drawn)]
     if silent:
-        notes.append(f"{silent} of {parties} sites had too few rows for {local} picks, and did not take part.")
+        notes.append(
+            f"{silent} of {parties} sites had rows too few for {local} picks, or all alike, and did not take part."
+        )
     return (yield from kfed.closed(view, begin, centers, notes)), anew
 
 

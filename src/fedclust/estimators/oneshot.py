@@ -115,15 +115,17 @@ class KFed(_OneShot):
 
 
 class MUFC(_OneShot):
-    """MUFC: counts around a few rounded rows of each site, summed so that only the total can be read.
+    """MUFC: counts around a few rows of each site, summed so that only the total can be read.
 
-    Not lossless. Made for forgetting: `fc.unlearn` with how "quick" keeps every site's picks that are still rows.
+    Not lossless. What leaves of a pick is the mean of the rows around it, rounded to a grid; the paper rounds the pick
+    itself. Made for forgetting: `fc.unlearn` with how "quick" keeps every site's picks that are still rows.
 
     Parameters
     ----------
     n_clusters : number of clusters.
     local_clusters : rows picked at each site (None: n_clusters).
-    min_rows : the fewest rows a pick may stand for; smaller ones leave theirs to the others.
+    min_rows : the fewest rows a pick may stand for; smaller ones, and those whose mean is a row, leave theirs to the
+        others.
     step : width of a cell of the grid, as a share of the box (None: 1 / sqrt(number of rows)).
     bounds : the box of the grid; without, it is the mean of all rows plus and minus four standard deviations, and what
         lies beyond counts at its edge.
