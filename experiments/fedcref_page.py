@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +59,10 @@ def row(lines: Lines, title: str, printed: tuple[float, ...] = (), **which: Any)
 
 def dirt(lines: Lines) -> str:
     found = _head("data, dirt")
-    for data in SETS:
+    for data, title in SETS.items():
         for share, told in zip(DIRT, ("0", ".3", ".5"), strict=True):
             printed = PUBLISHED["3"].get(f"{PRINTED.get(data)} {told}", ())
-            found += row(lines, f"{SETS[data]}, {told}", printed, data=data, dirt=share)
+            found += row(lines, f"{title}, {told}", printed, data=data, dirt=share)
     return found
 
 
@@ -114,9 +113,9 @@ def _both(interval: tuple[float, float]) -> str:
 def main() -> None:
     lines, page = Lines(), PAGE.read_text(encoding="utf-8")
     for table in (dirt, deep, others, wide):
-        name = table.__name__
-        marked = re.compile(rf"(?<=<!-- {name} -->\n).*?(?=<!-- end of {name} -->)", flags=re.DOTALL)
-        page = marked.sub(lambda _, text=table(lines): text, page)  # type: ignore[misc]
+        begin, end = f"<!-- {table.__name__} -->\n", f"<!-- end of {table.__name__} -->"
+        before, rest = page.split(begin)
+        page = before + begin + table(lines) + end + rest.split(end)[1]
     PAGE.write_text(page, encoding="utf-8")
 
 
