@@ -62,11 +62,11 @@ test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 6
 	@$(call marked,long -n $(JOBS) --maxprocesses 4)
 
 test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate processes, over every engine
-	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(TESTS)
+	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(or $(TESTS),tests/engines tests/conformance)
 	@.venv-flower/bin/python -m pytest -m engines --durations 5 tests/engines/test_flower.py
 
-faults: $(VENV)/.base ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
-	@$(BIN)/python -m fedclust.testing.faults
+faults: .venv-engines/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
+	@.venv-engines/bin/python -m fedclust.testing.faults
 
 constraints: ## resolve all dependencies anew and pin them in constraints.txt
 	@rm -rf build/constraints
@@ -110,9 +110,9 @@ install = $(call quietly,$(BIN)/python -m pip install -c constraints.txt --upgra
 	$(BIN)/python -W ignore -c "from fedclust.kernels._backend import backend; \
 	  backend() == 'c' or print('kernels: no C compiler or no Python headers; NumPy instead, same results, slower')"
 
-# $(call apart,FOLDER,CONSTRAINTS,EXTRAS): an environment of its own, with the package in place and pytest.
+# $(call apart,FOLDER,CONSTRAINTS,EXTRAS): an environment of its own, with the package in place and what tests import.
 apart = [ -x $(1)/bin/pip ] || { $(find_python); $$found -m venv $(1); }; \
-	{ $(call quietly,$(1)/bin/python -m pip install -c $(2) setuptools pytest,$(1)/pip.log); } && \
+	{ $(call quietly,$(1)/bin/python -m pip install -c $(2) setuptools pytest hypothesis,$(1)/pip.log); } && \
 	{ $(call quietly,$(1)/bin/python -m pip install -c $(2) --no-build-isolation -e '.[$(3)]',$(1)/pip.log); } && touch $(1)/.done
 
 # A marker may have no test yet: pytest then exits with 5.

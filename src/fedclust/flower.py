@@ -57,9 +57,11 @@ def server_app() -> Any:
 
 def client_app() -> Any:
     """A Flower ClientApp; its node configuration names the site's own file as `site`."""
+    from fedclust.core.meeting import Greeting, Welcome  # noqa: PLC0415
     from fedclust.engines.flower import client_app as make  # noqa: PLC0415 an extra
     from fedclust.serving import reception  # noqa: PLC0415
     from fedclust.site.file import private_key, read_site  # noqa: PLC0415
+    from fedclust.site.reception import noted  # noqa: PLC0415
 
     def identity(path: str) -> Any:
         site = read_site(path)
@@ -68,10 +70,22 @@ def client_app() -> Any:
         return site.name, private_key(site.identity)
 
     def hear(path: str, data: bytes) -> bytes:
-        with reception(read_site(path)) as door:
+        site, study = read_site(path), Path(path).parent / "study.toml"  # a kit has both; no other study is served then
+        try:
+            door = reception(site, study=study if study.is_file() else None)
+        except StudyError as error:
+            note(path, error)
+            return Welcome.of(Greeting.decode(data), site.name, "failed").encode()
+        with door:
             return door.hear(data)
 
-    return make(identity, hear)
+    def note(path: str, error: Exception) -> None:
+        state = read_site(path).state
+        if state is not None:
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            noted(state, "failed", error)
+
+    return make(identity, hear, note)
 
 
 def drive(config: Mapping[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """Parties, or the rows of one of them, at the workers of a Dask cluster: the bits of one process."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
@@ -8,8 +11,10 @@ pytest.importorskip("distributed", reason="an extra; make test-engines installs 
 import distributed
 
 from fedclust import CMeans, Federation, FuzzyCMeans, select_k
+from fedclust.core.errors import QuorumLost
 from fedclust.engines.dask import DaskEngine, SpreadDesk
 from fedclust.engines.local import LocalEngine
+from fedclust.engines.observing import Observed
 from fedclust.site.holding import Holding
 from fedclust.site.policy import profile
 from fedclust.site.sources import open_source
@@ -88,17 +93,22 @@ def test_the_rows_of_one_site_in_pieces_give_its_bits(client, method, pieces):
     assert len(desk._parts) == pieces
 
 
-def test_a_party_whose_worker_is_lost_is_named(client):
-    fed = on_cluster(client, sites())
-    seat = fed.engine._seats["p1"]
+def test_a_party_whose_worker_is_killed_in_a_step_is_named_and_the_others_answer():
+    with (
+        distributed.LocalCluster(
+            n_workers=3, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        fed = on_cluster(client, sites(parties=3))
+        places = {party: seat._address for party, seat in fed.engine._seats.items()}
+        assert len(set(places.values())) == 3
+        pids = client.run(os.getpid)
 
-    class Lost:
-        def result(self, _):
-            raise ValueError("Worker holding Actor was lost")
+        def kill_at(event, **facts):
+            if event == "asked" and facts["step"] == 4:
+                os.kill(pids[places["p1"]], signal.SIGKILL)
 
-    fed.engine._seats["p1"] = type("Gone", (), {"answer": lambda *_: Lost()})()
-    from fedclust.core.errors import QuorumLost
-
-    with pytest.raises(QuorumLost, match="p1: no answer"):
-        FuzzyCMeans(2).fit(fed)
-    assert seat is not None
+        fed.use(Observed(fed.engine, kill_at))
+        with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(p1: no answer"):
+            FuzzyCMeans(2, max_rounds=5).fit(fed)

@@ -25,6 +25,7 @@ from fedclust.flower import write_template
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 BIN = Path(sys.executable).parent
+STEP = 240  # seconds that a step may take
 
 
 def pem(key):
@@ -73,7 +74,7 @@ def node_key(folder, name):
 @pytest.fixture
 def flower(tmp_path):
     """A study's kits, and Flower's processes around them."""
-    text = STUDY.format(mode="secure", rounds=2).replace('"2..3"', '"2..3"')
+    text = STUDY.format(mode="secure", rounds=2)
     (tmp_path / "study.toml").write_text(text + "".join(f"[sites.{name}]\n" for name in NAMES))
     (tmp_path / "here.toml").write_text(text + "".join(f'[sites.{n}]\nsource = "{n}.csv"\n' for n in NAMES))
     words = ["enrol", tmp_path / "study.toml", "--out", tmp_path / "kits", "--engine", "files", "--policy", "none"]
@@ -158,10 +159,13 @@ def test_a_superlink_and_three_supernodes_find_the_bits_of_one_process(flower, t
     )
     done = flower("run", "app", "here", "--run-config", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    until = time.monotonic() + 900
+    seen, until = 0, time.monotonic() + STEP
     while not (tmp_path / "run" / "metrics.json").exists():
         said = (tmp_path / "superlink.said").read_text()
         assert "Traceback" not in said, said[-3000:]
+        journal = tmp_path / "run" / "journal"
+        if journal.exists() and journal.stat().st_size > seen:  # each message starts a process: a busy machine is slow
+            seen, until = journal.stat().st_size, time.monotonic() + STEP
         assert time.monotonic() < until, said[-3000:]
         time.sleep(0.5)
     assert main(["run", str(tmp_path / "here.toml"), "--out", str(tmp_path / "here"), "--quiet"]) == 0

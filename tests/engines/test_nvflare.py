@@ -31,6 +31,7 @@ def test_the_parts_of_flare_we_lean_on_are_as_they_were():
     from nvflare.apis.impl.controller import Controller
     from nvflare.apis.job_def import SERVER_SITE_NAME
     from nvflare.fuel.flare_api.flare_api import Session
+    from nvflare.private.fed import authenticator
     from nvflare.private.fed.client.client_run_manager import ClientRunManager
     from nvflare.private.fed.server import fed_server
     from nvflare.private.fed.server.server_engine import ServerEngine
@@ -47,6 +48,7 @@ def test_the_parts_of_flare_we_lean_on_are_as_they_were():
         found = list(inspect.signature(getattr(owner, name)).parameters)[1:]
         assert found[: len(wanted)] == wanted, f"FLARE changed {owner.__name__}.{name}: {found}"
     assert SERVER_SITE_NAME == "server"
+    assert "local_ip = _get_client_ip()" in inspect.getsource(authenticator), "FLARE finds addresses in another way"
     assert fed_server._is_loopback_host("localhost"), "FLARE no longer binds a loopback target to loopback"
     rights = set(COMMAND_CATEGORIES.values())
     assert rights <= set(nvflare_kit.SITE_RIGHTS), f"FLARE has new rights to decide on: {rights}"

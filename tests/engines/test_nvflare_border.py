@@ -240,14 +240,18 @@ def test_a_federation_needs_and_calls_nothing_but_loopback(tmp_path):
     script = tmp_path / "inside.py"
     script.write_text(
         textwrap.dedent(f"""
-        import re, sys
+        import contextlib, socket, sys
         from pathlib import Path
         sys.path.insert(0, {str(sys.path[0])!r})
         sys.path.insert(0, {str(__file__).rpartition("/")[0]!r})
         from served_federation import Federation3
         def unrouted():
             head, counts = [l.split() for l in Path("/proc/net/snmp").read_text().splitlines() if l.startswith("Ip:")]
-            return int(dict(zip(head, counts))["OutNoRoutes"])
+            six = [l.split() for l in Path("/proc/net/snmp6").read_text().splitlines() if "Ip6OutNoRoutes" in l]
+            return int(dict(zip(head, counts))["OutNoRoutes"]) + sum(int(line[1]) for line in six)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+            probe.connect(("10.255.255.255", 1))  # that a way outside was looked for would be seen
+        assert unrouted() == 1, unrouted()
         before = unrouted()
         own = Federation3(Path({str(tmp_path)!r}), port={own.port})
         own.serve()

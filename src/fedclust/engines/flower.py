@@ -8,7 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -138,25 +138,32 @@ def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
     return app
 
 
-def client_app(identity: Callable[[str], tuple[str, Identity]], hear: Callable[[str, bytes], bytes]) -> Any:
+def client_app(
+    identity: Callable[[str], tuple[str, Identity]],
+    hear: Callable[[str, bytes], bytes],
+    note: Callable[[str, Exception], None],
+) -> Any:
     """A ClientApp that answers for the site whose file its node configuration names as `site`.
 
-    An exception would reach the server word by word, so there is none: what fails is answered with nothing.
+    An exception would reach the server word by word, so there is none: what fails is answered with nothing, and `note`
+    keeps the reason at the site.
     """
     app = ClientApp()
 
     @app.query(ACTION)  # type: ignore[untyped-decorator, unused-ignore]
     def answer(message: Any, context: Any) -> Any:
         record = {BYTES: b"", NAME: "", PROOF: b""}
+        site = str(context.node_config.get("site", ""))
         try:
-            site, data = str(context.node_config["site"]), _data(message)
+            data = _data(message)
             if data[:1] == WHO:
                 name, own = identity(site)
                 record |= {NAME: name, PROOF: own.sign(_claim(data[1:], name))}
             else:
                 record |= {BYTES: hear(site, data)}
-        except Exception:  # noqa: BLE001, S110 its text must not leave; the site's own log has it
-            pass
+        except Exception as error:  # noqa: BLE001 its text must not leave
+            with suppress(Exception):
+                note(site, error)
         return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
 
     return app

@@ -15,6 +15,7 @@ from nvflare.fuel.flare_api.api_spec import NoConnection
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedclust.engines.nvflare_kit import ADMIN, BRIDGE, DESK
+from fedclust.engines.nvflare_process import keep_address
 
 ENDED = ("FINISHED", "FAILED", "ABANDONED")
 IDLE = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
@@ -25,6 +26,7 @@ class Console:
 
     def __init__(self, kit: Path, work: Path) -> None:
         self.work = work
+        keep_address()
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it would write to the user's terminal
         home = work / "admin"
         shutil.rmtree(home, ignore_errors=True)

@@ -130,11 +130,15 @@ class Reception:
 
     def _note(self, code: str, error: Exception) -> str:
         self.trouble = error
-        path = self.folder / "trouble.log"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with contextlib.suppress(OSError), os.fdopen(os.open(path, flags, 0o600), "a") as file:
-            file.write(f"{code}: {type(error).__name__}: {error}\n")
+        noted(self.folder, code, error)
         return code
 
     def _path(self, run: str) -> Path:
         return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]
+
+
+def noted(folder: Path, code: str, error: Exception) -> None:
+    """An error in full, for the site's own people: in `trouble.log`, and nowhere else."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with contextlib.suppress(OSError), os.fdopen(os.open(folder / "trouble.log", flags, 0o600), "a") as file:
+        file.write(f"{code}: {type(error).__name__}: {error}\n")

@@ -9,30 +9,33 @@ import importlib
 import json
 import multiprocessing
 import os
-import resource
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from fedclust.core.envelope import Sealed
+from fedclust.testing.misdeeds import (
+    VICTIM,
+    Patch,
+    another_step,
+    changed,
+    cut_short,
+    dying,
+    far_out,
+    hanging,
+    lying,
+    not_numbers,
+    short_of_room,
+)
+from fedclust.testing.stages import LONG, NAMES, STAGES, Stage
 
-from fedclust.core.envelope import Call, Sealed
-from fedclust.core.journal import Journal
-from fedclust.core.ring import Exact
-from fedclust.site.desk import Desk
-from fedclust.testing.stages import NAMES, STAGES, Stage
-
-Patch = Callable[[], None]
 FORK = multiprocessing.get_context("fork")  # the command's imports are paid for once
-SOON, LONG = 2.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
-VICTIM = "south"
-LATER = 5  # a step in the middle of a run
 
 
 class Unexpected(AssertionError):
@@ -88,11 +91,11 @@ class Play:
             return {}
         return {party: self.site(party, patch if party == VICTIM else None) for party in NAMES}
 
-    def finished(self, process: Any, seconds: float = LONG) -> int:
+    def finished(self, process: Any) -> int:
         """How a process ended."""
-        process.join(seconds)
+        process.join(self.stage.longest)
         if process.exitcode is None:
-            raise Unexpected(f"a process is still at work after {seconds} s: {self.said()}")
+            raise Unexpected(f"a process is still at work after {self.stage.longest} s: {self.said()}")
         return int(process.exitcode)
 
     def said(self, name: str = "coordinator") -> str:
@@ -102,26 +105,43 @@ class Play:
     def outcome(self) -> Any:
         return json.loads((self.folder / "run" / "model.json").read_text())
 
+    def until(self, what: Callable[[], bool]) -> None:
+        """Wait for something to be so."""
+        end = time.monotonic() + self.stage.longest
+        while not what():
+            if time.monotonic() > end:
+                raise Unexpected(f"what was waited for did not happen: {self.said()}")
+            time.sleep(0.02)
+
     def close(self) -> None:
         for process in self._alive:
-            kill(process, signal.SIGCONT)
-            kill(process, signal.SIGKILL)
+            signalled(process, signal.SIGCONT)
+            kill(process)
             process.join(5)
+        self.stage.close()
 
 
 def kill(process: Any, how: signal.Signals = signal.SIGKILL) -> None:
-    """A signal to a process and whatever it started."""
+    """A signal to a process; what it started must end with it."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)
 
 
-def until(what: Callable[[], bool], seconds: float = LONG) -> None:
-    """Wait for something to be so."""
-    end = time.monotonic() + seconds
-    while not what():
-        if time.monotonic() > end:
-            raise Unexpected("what was waited for did not happen")
-        time.sleep(0.02)
+def signalled(process: Any, how: signal.Signals) -> None:
+    """A signal to a process and to all that it started."""
+    for pid in (process.pid, *below(process.pid)):
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, how)
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process started, and those started by them."""
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found += [int(path.parent.name), *below(int(path.parent.name))]
+    return found
 
 
 @contextmanager
@@ -133,87 +153,6 @@ def enacted(stage: Stage) -> Iterator[Play]:
             yield play
         finally:
             play.close()
-
-
-# ---- patches: what a process does wrong, from the inside
-
-
-def hanging(flag: Path, step: int = LATER) -> Patch:
-    """A site that has worked out an answer and does not get to sending it, the first time."""
-
-    def patch() -> None:
-        plain = Desk.answer
-
-        def answer(self: Desk, call: Call) -> Any:
-            reply = plain(self, call)
-            if call.step == step and not flag.exists():
-                flag.touch()
-                time.sleep(10 * LONG)
-            return reply
-
-        Desk.answer = answer  # type: ignore[method-assign]
-
-    return patch
-
-
-def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
-    """A site whose answers are not what it worked out, from the middle of the run on."""
-
-    def patch() -> None:
-        plain = Desk.answer
-
-        def answer(self: Desk, call: Call) -> Any:
-            reply = plain(self, call)
-            lies = self.party == VICTIM and call.step >= LATER and call.handler == about
-            return how(reply) if lies and isinstance(reply, Sealed) else reply
-
-        Desk.answer = answer  # type: ignore[method-assign]
-
-    return patch
-
-
-def dying(writes: int) -> Patch:
-    """A coordinator that is gone once it has written so many records to its journal."""
-
-    def patch() -> None:
-        plain, left = Journal.write, [writes]
-
-        def write(self: Journal, kind: bytes, step: int, payload: bytes) -> None:
-            plain(self, kind, step, payload)
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        Journal.write = write  # type: ignore[method-assign]
-
-    return patch
-
-
-def short_of_room(size: int) -> Patch:
-    """A process whose files cannot grow beyond a size, as on a full disk."""
-    return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-
-def changed(name: str, number: Callable[[Exact], Exact]) -> Callable[[Sealed], Sealed]:
-    """An answer with one of its sums changed."""
-    return lambda sealed: replace(
-        sealed, release=replace(sealed.release, **{name: number(getattr(sealed.release, name))})
-    )
-
-
-def not_numbers(sealed: Sealed) -> Sealed:
-    """An answer whose floats are none."""
-    own = {name: getattr(sealed.release, name) for name in sealed.release.schema()}
-    none = {n: np.full_like(v, np.nan) for n, v in own.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
-    return replace(sealed, release=replace(sealed.release, **none))
-
-
-def far_out(value: Exact) -> Exact:
-    return Exact.of(np.full(value.shape, 1e12), unit=value.unit)
-
-
-def cut_short(value: Exact) -> Exact:
-    return Exact(value.limbs[:-1], value.unit if value.unit.ndim == 0 else value.unit[:-1])
 
 
 # ---- faults: what happens, and what must come of it
@@ -241,7 +180,7 @@ def killed_in_a_step(play: Play, expected: Any) -> str:
     """A site's process is killed (kill -9) in the middle of a step, and started again."""
     flag = play.folder / "flag"
     sites, process = play.sites(hanging(flag)), play.coordinator()
-    until(flag.exists)
+    play.until(flag.exists)
     kill(sites[VICTIM])
     play.site(VICTIM)
     return ends_well(play, expected, process)
@@ -250,8 +189,8 @@ def killed_in_a_step(play: Play, expected: Any) -> str:
 def gone_for_good(play: Play, expected: Any) -> str:  # noqa: ARG001
     """A site's process is killed and never comes back."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
-    until(flag.exists)
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
+    play.until(flag.exists)
     kill(sites[VICTIM])
     return ends_in_refusal(play, process, VICTIM, "no answer")
 
@@ -259,8 +198,8 @@ def gone_for_good(play: Play, expected: Any) -> str:  # noqa: ARG001
 def restarted_between(play: Play, expected: Any) -> str:
     """A site is asked to stop between steps, and started again after the coordinator gave up."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
-    until(flag.exists)
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
+    play.until(flag.exists)
     kill(sites[VICTIM], signal.SIGTERM)
     refused = ends_in_refusal(play, process, VICTIM)
     play.site(VICTIM)
@@ -268,40 +207,43 @@ def restarted_between(play: Play, expected: Any) -> str:
 
 
 def coordinator_killed(play: Play, expected: Any) -> str:
-    """The coordinator is killed (kill -9) after every record of its journal, and resumed each time."""
+    """The coordinator is killed (kill -9) after every record of its journal, and resumed each time.
+
+    Where to begin anew takes long, it lives for a few records between two deaths.
+    """
     play.sites()
-    deaths = 0
+    deaths, few = 0, play.stage.records
     while True:
-        process = play.coordinator(patch=dying(1))
+        process = play.coordinator(patch=dying(few))
         if play.finished(process) == -signal.SIGKILL:
             deaths += 1
             continue
-        return f"{ends_well(play, expected, process)} after {deaths} deaths"
+        every = "" if few == 1 else f", one at every record of number {few}, {2 * few}, {3 * few}..."
+        return f"{ends_well(play, expected, process)} after {deaths} deaths{every}"
 
 
 def stopped_past_the_deadline(play: Play, expected: Any) -> str:
     """SIGSTOP of a site past the deadline, SIGCONT after the coordinator gave up."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=SOON)
-    until(flag.exists)
-    kill(sites[VICTIM], signal.SIGSTOP)
+    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
+    play.until(flag.exists)
+    signalled(sites[VICTIM], signal.SIGSTOP)
     refused = ends_in_refusal(play, process, VICTIM, "no answer")
-    kill(sites[VICTIM], signal.SIGCONT)
-    kill(sites[VICTIM], signal.SIGKILL)  # it would sleep on; what matters is that it lay still when it was asked
+    signalled(sites[VICTIM], signal.SIGCONT)
+    kill(sites[VICTIM])  # it would sleep on; what matters is that it lay still when it was asked
     play.site(VICTIM)
     return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
 
 
 def link_cut_and_healed(play: Play, expected: Any) -> str:
-    """A site cannot be reached for a while."""
-    flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator()
-    until(flag.exists)
+    """A site cannot be reached for a while; its answer is ready meanwhile, and finds no way out."""
+    flag, soon = play.folder / "flag", play.stage.soon
+    play.sites(hanging(flag, seconds=soon))
+    process = play.coordinator()
+    play.until(flag.exists)
     play.stage.cut(VICTIM)
-    kill(sites[VICTIM])
-    time.sleep(SOON)
+    time.sleep(2 * soon)
     play.stage.heal(VICTIM)
-    play.site(VICTIM)
     return ends_well(play, expected, process)
 
 
@@ -311,19 +253,15 @@ def lies(how: Callable[[Sealed], Sealed], *words: str, about: str = "horizontal.
     def enact(play: Play, expected: Any) -> str:  # noqa: ARG001
         play.sites(lying(how, about))
         patch = None if play.stage.serves else lying(how, about)
-        return ends_in_refusal(play, play.coordinator(timeout=SOON, patch=patch), VICTIM, *words)
+        return ends_in_refusal(play, play.coordinator(timeout=play.stage.soon, patch=patch), VICTIM, *words)
 
     return enact
-
-
-def another_step(sealed: Sealed) -> Sealed:
-    return replace(sealed, step=sealed.step - 1)
 
 
 def disk_full(play: Play, expected: Any) -> str:
     """The coordinator's disk is full in the middle of the run; room is made, and the run resumed."""
     play.sites()
-    refused = ends_in_refusal(play, play.coordinator(patch=short_of_room(6000)), "no room")
+    refused = ends_in_refusal(play, play.coordinator(patch=short_of_room(12)), "no room")
     return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
 
 
@@ -358,7 +296,7 @@ def enact(name: str, fault: str, expected: Any) -> str:
 
 
 def applies(name: str, fault: str) -> bool:
-    return STAGES[name].serves or fault.startswith(ALONE)
+    return STAGES[name]().serves or fault.startswith(ALONE)
 
 
 def main(names: list[str]) -> int:

@@ -5,6 +5,9 @@ A stage says with which words the command is called; who is killed, stopped and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -12,6 +15,7 @@ import numpy as np
 
 from fedclust.site.file import new_key, public_key
 
+SOON, LONG = 2.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
 NAMES = ("north", "south", "west")
 STUDY = """\
 name = "faults"
@@ -30,6 +34,9 @@ class Stage(Protocol):
 
     name: str
     serves: bool  # whether sites are processes of their own
+    soon: float  # a deadline that is meant to pass
+    longest: float  # seconds that a run may take, with whatever happens to it
+    records: int  # that a coordinator writes between two of its deaths
 
     def prepare(self, folder: Path) -> None:
         """Keys, files and folders for a new federation."""
@@ -49,6 +56,9 @@ class Stage(Protocol):
     def heal(self, party: str) -> None:
         """Let it be reached again."""
 
+    def close(self) -> None:
+        """All processes are gone."""
+
 
 def tables(folder: Path) -> None:
     """Each site's rows, and the study for one process, against which the others are held."""
@@ -67,6 +77,7 @@ class Local:
 
     name = "local"
     serves = False
+    soon, longest, records = SOON, LONG, 1
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
@@ -87,12 +98,16 @@ class Local:
     def heal(self, party: str) -> None:
         raise NotImplementedError(party)
 
+    def close(self) -> None:
+        """Nothing is left."""
+
 
 class Files:
     """Folders that the coordinator and the sites share."""
 
     name = "files"
     serves = True
+    soon, longest, records = SOON, LONG, 1
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
@@ -137,5 +152,10 @@ class Files:
             path.replace(there / path.name)
         (self.folder / f"cut-{party}").rmdir()
 
+    def close(self) -> None:
+        """Folders go with the rest."""
 
-STAGES: dict[str, type[Stage]] = {"local": Local, "files": Files}
+
+STAGES: dict[str, Callable[[], Stage]] = {"local": Local, "files": Files}
+if find_spec("nvflare") is not None:
+    STAGES["nvflare"] = lambda: import_module("fedclust.testing.stages_nvflare").Nvflare()

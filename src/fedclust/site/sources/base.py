@@ -76,6 +76,11 @@ class Packed:
         for block in self.held:
             block.flags.writeable = False
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A cluster puts what it moves at any address; kernels read numbers only where numbers may begin.
+        self.__dict__.update(state, held=tuple(np.require(block, requirements=("C", "A")) for block in state["held"]))
+        self.__post_init__()
+
     def __repr__(self) -> str:
         # The generated one would print rows, and a repr ends up in logs.
         return f"Packed(site={self.site!r}, columns={self.columns!r})"
