@@ -7,12 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedclust.algorithms import private
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import DataError, OverBudget, StudyError
-from fedclust.core.private import ONE, Price
+from fedclust.core.private import ONE, Noisy, Price
+from fedclust.core.protocol import HANDLERS
 from fedclust.privacy.accountant import epsilon_of, rho_of
+from fedclust.serving import know_questions
 from fedclust.site import paying
 from fedclust.site.budget import Budget, Purchase
 from fedclust.site.desk import Desk
@@ -228,3 +232,65 @@ def test_a_site_file_with_a_budget_needs_a_place_to_keep_it(tmp_path):
         read_site(tmp_path / "site.toml")
     (tmp_path / "site.toml").write_text(text.format('state = "state"\n'))
     assert read_site(tmp_path / "site.toml").policy.epsilon == 2.0
+
+
+def test_a_question_that_does_not_fit_is_refused_alike_whatever_the_rows_and_costs_nothing(tmp_path):
+    few = replace(POLICY, min_rows=1)
+    tables = [ROWS, ROWS[:1], np.full((1, 2), np.nan), ROWS * 1e6]
+
+    @given(asked=questions())
+    @settings(max_examples=60, deadline=None)
+    def alike(asked):
+        name, message = asked
+        fits = message.fits(2)
+        codes = set()
+        for rows in tables:
+            ours = desk(tmp_path / os.urandom(8).hex(), few, rows=rows)
+            reply = ours.answer(Call("run-a", 1, name, message, "total", ("here",)))
+            codes.add(getattr(reply, "code", "sealed"))
+            assert bool(ours.gate.till.budget.purchases) == fits
+        assert codes == {"sealed"} if fits else len(codes) == 1 and codes != {"sealed"}
+
+    alike()
+
+
+@st.composite
+def questions(draw):
+    """Questions of the right kind and any shape."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    size = lambda most: draw(st.integers(0, most))
+    width = draw(st.sampled_from([2, 2, 2, 1, 3]))
+    box = private.Box(
+        np.full(width, -4.0), np.full(draw(st.sampled_from([width, width, width + 1])), 4.0), np.ones(width)
+    )
+    price, axes = Price(1e-6), draw(st.sampled_from([1, 2, 2, 3]))
+    turn = rng.normal(size=(draw(st.sampled_from([width, width, 1])), axes))
+    if draw(st.booleans()):
+        bins = np.array([draw(st.sampled_from([2, 3, 0, -1, 1 << 20])) for _ in range(size(3))], np.int64)
+        return "private.grid", private.Grid(price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins)
+    centers = rng.normal(size=(size(3), draw(st.sampled_from([axes, axes, 1]))))
+    pivots = centers[: draw(st.sampled_from([len(centers), len(centers), 1]))]
+    return "private.moves", private.Places(price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0)
+
+
+def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp_path):
+    know_questions()
+    tables = [ROWS, ROWS[:4], ROWS[:-1], np.vstack([ROWS[:3], [[np.nan, 1.0]]]), ROWS * 1e200]
+    for name, handler in HANDLERS.items():
+        if issubclass(handler.release, Noisy) or not handler.answer.__module__.startswith("fedclust."):
+            continue
+        for want in ("total", "each", "relay"):
+            codes = set()
+            for number, rows in enumerate(tables):
+                ours = desk(tmp_path / f"{name}-{want}-{number}", rows=rows)
+                codes.add(getattr(ours.answer(Call("run-a", 1, name, None, want, ("here",))), "code", "sealed"))
+            assert len(codes) == 1, name
+
+
+def test_rows_and_gaps_do_not_show_in_how_a_question_without_noise_is_refused(tmp_path):
+    from fedclust.preprocessing import bounds
+
+    asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
+    gap = np.vstack([ROWS, [[np.nan, 1.0]]])
+    codes = {desk(tmp_path / str(len(rows)), rows=rows).answer(asked).code for rows in (ROWS, ROWS[:2], gap)}
+    assert codes == {"not-private"}

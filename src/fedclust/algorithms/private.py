@@ -42,6 +42,7 @@ WHOLE = 1 - 2.0**-30  # so that parts, rounded, never add up to more
 LLOYD_ROUNDS = 5
 LARGEST = 2.0**130  # no number of a question is larger: products of a few stay finite
 MOST_CELLS = 1 << 16  # that a site counts in
+MOST_AXES = 1 << 10
 LEAST = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
 THIN = 0.02  # of the radius, that a cluster is taken to be wide at least
 
@@ -53,6 +54,13 @@ class Box:
     low: Floats
     high: Floats
     unit: Floats
+
+    def fits(self, columns: int) -> bool:
+        """Whether these are the bounds of so many columns."""
+        alike = all(part.shape == (columns,) for part in (self.low, self.high, self.unit))
+        return (
+            alike and _tame(self.low, self.high) and _tame(positive=self.unit) and bool((self.low <= self.high).all())
+        )
 
     @property
     def middle(self) -> Floats:
@@ -80,6 +88,9 @@ class Lengths:
     price: Price
     box: Box
 
+    def fits(self, columns: int) -> bool:
+        return self.box.fits(columns)
+
 
 @dataclass(frozen=True)
 class Radius:
@@ -88,6 +99,9 @@ class Radius:
     price: Price
     box: Box
     radius: float
+
+    def fits(self, columns: int) -> bool:
+        return self.box.fits(columns) and _tame(positive=self.radius)
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,13 @@ class Grid:
     axes: Floats
     half: Floats
     bins: Ints
+
+    def fits(self, columns: int) -> bool:
+        count = len(self.bins)
+        shaped = self.axes.shape == (columns, count) and self.half.shape == self.bins.shape == (count,)
+        cells = math.prod(self.bins.tolist()) if shaped and 1 <= count <= ALONG and (self.bins >= 1).all() else 0
+        tame = _tame(self.axes) and _tame(positive=self.half)
+        return self.box.fits(columns) and 1 <= cells <= MOST_CELLS and tame
 
 
 @dataclass(frozen=True)
@@ -112,6 +133,14 @@ class Places:
     pivots: Floats
     seen: int
     reach: float
+
+    def fits(self, columns: int) -> bool:
+        if self.centers.ndim != 2 or self.pivots.shape != self.centers.shape:
+            return False
+        clusters, axes = self.centers.shape
+        shaped = self.axes.shape == (columns, axes) and 1 <= self.seen <= axes <= MOST_AXES
+        tame = _tame(self.axes, self.centers, self.pivots) and _tame(positive=self.reach)
+        return self.box.fits(columns) and shaped and 1 <= clusters <= MOST_CELLS and tame
 
 
 @dataclass(frozen=True)
@@ -134,7 +163,7 @@ class Moves(Noisy):
 @handler(releases=Counts)
 def lengths(site: Site, ask: Lengths) -> Counts:
     """Rows by half octaves of their norm, the longest first."""
-    _sound(ask.box)
+    _sound(ask, site)
     edges = ask.box.radius * 2.0 ** (-0.5 * np.arange(1, OCTAVES))
 
     def own(z: Floats) -> Ints:
@@ -146,7 +175,7 @@ def lengths(site: Site, ask: Lengths) -> Counts:
 @handler(releases=Products)
 def products(site: Site, ask: Radius) -> Products:
     """Second moments of the rows, each no longer than one."""
-    _sound(ask.box, ask.radius, positive=ask.radius)
+    _sound(ask, site)
     width = len(ask.box.low)
     shape = (width * (width + 1) // 2 + 1,)
     return Products(_added(site, ask.box, lambda z: bounded.products(bounded.within(z, ask.radius)), shape=shape))
@@ -155,10 +184,8 @@ def products(site: Site, ask: Radius) -> Products:
 @handler(releases=Counts)
 def grid(site: Site, ask: Grid) -> Counts:
     """Rows by cells; those outside count in the cells at the edge."""
-    _sound(ask.box, ask.axes, positive=ask.half)
+    _sound(ask, site)
     count = math.prod(ask.bins.tolist())
-    if not 1 <= count <= MOST_CELLS or (ask.bins < 1).any():
-        raise WireError("a grid of no cells, or of too many")
 
     def own(z: Floats) -> Ints:
         y = along(z, ask.axes)
@@ -172,7 +199,7 @@ def grid(site: Site, ask: Grid) -> Counts:
 @handler(releases=Moves)
 def moves(site: Site, ask: Places) -> Moves:
     """Of each cluster the sum of its rows' offsets, in units of the reach, and of their counts."""
-    _sound(ask.box, ask.axes, ask.centers, ask.pivots, positive=ask.reach)
+    _sound(ask, site)
     clusters, width = ask.centers.shape
 
     def own(z: Floats) -> Ints:
@@ -185,14 +212,17 @@ def moves(site: Site, ask: Places) -> Moves:
     return Moves(_added(site, ask.box, own, shape=(clusters, width + 1)))
 
 
-def _sound(box: Box, *numbers: Floats | float, positive: Floats | float = 1.0) -> None:
+def _sound(ask: Lengths | Radius | Grid | Places, site: Site) -> None:
     """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
-    sizes = np.concatenate([box.unit, np.ravel(positive)])
-    far = [np.ravel(part) for part in (box.low, box.high, sizes, *numbers)]
-    if not all((np.abs(part) <= LARGEST).all() for part in far) or not (sizes >= 1 / LARGEST).all():
-        raise WireError("a question of numbers that are none, or too large, or too small")
-    if not len(box.low) == len(box.high) == len(box.unit):
-        raise WireError("bounds of other columns than units")
+    if not ask.fits(len(site.columns)):
+        raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large or too small")
+
+
+def _tame(*numbers: Floats, positive: Floats | float = 1.0) -> bool:
+    """Whether numbers are finite and not too large, and those that must be positive not too small either."""
+    sizes = np.asarray(positive)
+    parts = [*numbers, sizes]
+    return all(bool((np.abs(part) <= LARGEST).all()) for part in parts) and bool((sizes >= 1 / LARGEST).all())
 
 
 def along(z: Floats, axes: Floats) -> Floats:

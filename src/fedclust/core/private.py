@@ -44,7 +44,8 @@ class Price:
 
     @property
     def sound(self) -> bool:
-        return math.isfinite(self.rho) and 2.0**-60 <= self.rho <= 2.0**10 and 1 <= self.honest <= 1 << 10
+        """Whether it is a price at all, and one whose noise can be drawn."""
+        return math.isfinite(self.rho) and 2.0**-44 <= self.rho <= 2.0**10 and 1 <= self.honest <= 1 << 10
 
 
 def honest(sites: int, fewest: int) -> int:

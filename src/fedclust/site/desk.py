@@ -135,7 +135,9 @@ class Desk:
         missing, holding = missing_in(call.message), self.held(call.run)
         if self.aligned and holding is self.holding and not _before_aligning(handler):
             return Refusal(self.party, "not-aligned")
-        if code := self.gate.admit(call, handler, holding.under(missing).rows):
+        # Where noise hides the rows, nobody counts them first: even that they cannot be counted would tell of them.
+        rows = 0 if self.gate.policy.epsilon else holding.under(missing).rows
+        if code := self.gate.admit(call, handler, rows):
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
         turn = Turn(holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))

@@ -23,6 +23,7 @@ from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
+ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that look at no row
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def of_the_split(q: Question) -> str | None:
 
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
-    if q.under_noise:
+    if q.under_noise or q.policy.epsilon:
         return None  # noise hides how many there are, which a refusal would tell
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
@@ -114,8 +115,12 @@ def consented(q: Question) -> str | None:
 
 
 def paid_for(q: Question) -> str | None:
-    """Where a budget limits what is told of a row, nothing that is told of rows goes past it."""
-    free = q.under_noise or all(d.kind == "keys" for d in q.handler.release.schema().values())
+    """Where a budget limits what is told of a row, nothing that is told of rows goes past it.
+
+    Nor does a question without an answer, for whether it succeeds may tell of rows, unless it looks at none.
+    """
+    kinds = {d.kind for d in q.handler.release.schema().values()}
+    free = q.under_noise or kinds == {"keys"} or q.handler.name in ROWLESS
     return "not-private" if q.policy.epsilon and not free else None
 
 
@@ -290,13 +295,13 @@ ALWAYS: tuple[Guard, ...] = (allowed, sums_only, enough_noise)  # what a site wi
 ENTRY: tuple[Guard, ...] = (
     still_in,
     allowed,
+    paid_for,
     of_the_split,
     enough_rows,
     sums_only,
     enough_parties,
     strong_enough,
     consented,
-    paid_for,
     enough_noise,
     seldom_enough,
     scarcely_enough,
