@@ -294,3 +294,15 @@ def test_rows_and_gaps_do_not_show_in_how_a_question_without_noise_is_refused(tm
     gap = np.vstack([ROWS, [[np.nan, 1.0]]])
     codes = {desk(tmp_path / str(len(rows)), rows=rows).answer(asked).code for rows in (ROWS, ROWS[:2], gap)}
     assert codes == {"not-private"}
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_it_paid_for(left, tmp_path):
+    ours = desk(tmp_path)
+    for step in (1, 2, 3):
+        assert isinstance(ours.answer(call(ALL * 0.1 * step, step=step)), Sealed)
+    lines = (tmp_path / "budget.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "budget.jsonl").write_text("".join(lines[:left]))
+    again = desk(tmp_path)
+    assert again.answer(call(ALL * 0.2, step=4)).code == "bad-data"
+    assert "paid for" in str(again.trouble)

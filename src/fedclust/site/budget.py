@@ -21,7 +21,7 @@ from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.private import ONE, Price
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.privacy.noise import gaussian, opendp
-from fedclust.site.keeping import add_line
+from fedclust.site.keeping import add_line, settle
 
 try:
     import fcntl
@@ -144,8 +144,11 @@ class Budget:
         if self._path is None:
             yield None
             return
+        new = not self._path.exists()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
+            if new and self._durable:
+                settle(self._path.parent)
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX)
             yield file

@@ -24,12 +24,17 @@ def keep(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.replace(path)
+    settle(path.parent)
+
+
+def settle(folder: Path) -> None:
+    """Wait until the disk has the names of a folder's files."""
     if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be waited for
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(folder)
+            os.fsync(place)
         finally:
-            os.close(folder)
+            os.close(place)
 
 
 def add_line(file: TextIO, line: str, *, durable: bool) -> int:
@@ -58,4 +63,14 @@ def only_one(folder: Path) -> Iterator[None]:
                 raise RunFailed(
                     f"another process serves the site whose state is in {folder}; stop one of them"
                 ) from None
+        yield
+
+
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Have what is read and written meanwhile to oneself, over all processes; others wait."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

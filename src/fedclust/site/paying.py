@@ -19,10 +19,11 @@ import numpy as np
 
 from fedclust.core import ring, wire
 from fedclust.core.envelope import Call
+from fedclust.core.errors import DataError
 from fedclust.core.private import ONE, Noisy, counted
 from fedclust.privacy.noise import drawn
 from fedclust.site.budget import Budget, Purchase
-from fedclust.site.keeping import keep
+from fedclust.site.keeping import keep, settle
 from fedclust.site.policy import Policy
 
 DELTA = 1e-6  # where a policy names none
@@ -38,7 +39,14 @@ class Till:
     @cached_property
     def budget(self) -> Budget:
         """The site's budget, opened when something first costs."""
-        return Budget(self._folder, self._policy.epsilon, self._policy.delta or DELTA, durable=self._durable)
+        found = Budget(self._folder, self._policy.epsilon, self._policy.delta or DELTA, durable=self._durable)
+        given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
+        if self._policy.epsilon and given > len(found.purchases):
+            raise DataError(
+                f"{self._folder} holds {given} answers under noise, of which budget.jsonl has paid for "
+                f"{len(found.purchases)}: it was cut short or taken from a backup; put the whole file back"
+            )
+        return found
 
     def noisy(self, call: Call, kind: type[Noisy], answer: Callable[[], Any]) -> Any:
         """The answer to a question under the noise its price asks for; `answer` is called where there is none yet."""
@@ -64,7 +72,9 @@ class Till:
             self._kept[name] = text
             return
         path = self._folder / "noisy" / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settle(self._folder)
         keep(path, text)
 
 
