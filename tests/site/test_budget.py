@@ -304,5 +304,5 @@ def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_i
     lines = (tmp_path / "budget.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "budget.jsonl").write_text("".join(lines[:left]))
     again = desk(tmp_path)
-    assert again.answer(call(ALL * 0.2, step=4)).code == "bad-data"
+    assert again.answer(call(ALL * 0.15, step=4)).code == "bad-data"
     assert "paid for" in str(again.trouble)
