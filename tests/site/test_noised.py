@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedclust as fc
 from fedclust.core.errors import OverBudget
+from fedclust.preprocessing.schema import Column
 from fedclust.site.file import read_site
 from fedclust.site.sources import open_source
 
@@ -61,6 +65,108 @@ def test_another_epsilon_is_another_outcome(tmp_path):
         seen(fc.LocalNoise(1, bounds=(0, 10), folder=tmp_path))
     with pytest.raises(OverBudget):
         seen(fc.LocalNoise(2, bounds=(0, 11), folder=tmp_path))
+
+
+WIDE = np.random.default_rng(1).integers(0, 3, (40, 3)).astype(float)
+NAMED = pd.DataFrame(WIDE, columns=list("cab")).assign(note=["x", "y"] * 20)
+FORMS = ("array", "frame", "csv", "parquet", "sql")
+
+
+def as_source(form, folder):
+    """The same rows in each form a site may bring; columns c, a, b, and where there are texts, a note."""
+    if form == "array":
+        return WIDE
+    if form == "frame":
+        return NAMED
+    if form == "parquet":
+        NAMED.to_parquet(folder / "rows.parquet")
+        return folder / "rows.parquet"
+    NAMED.to_csv(folder / "rows.csv", index=False)
+    return folder / "rows.csv" if form == "csv" else {"sql": "SELECT * FROM 'rows.csv'", "folder": str(folder)}
+
+
+def view(noise, spec, columns, **options):
+    source = open_source(noise.over({"north": spec})["north"], site="north", columns=columns, **options)
+    return dict(zip(source.columns, np.concatenate(list(source.blocks()), axis=1), strict=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_no_choice_or_order_of_columns_gives_a_row_a_second_outcome(form, tmp_path):
+    spec, noise = as_source(form, tmp_path), fc.LocalNoise(4, bounds=(0, 10))
+    a, b, c = ("x1", "x2", "x0") if form == "array" else "abc"
+    first = view(noise, spec, [a, b])
+    for columns in ([b, a], [b], [a]):
+        again = view(noise, spec, columns)
+        assert list(again) == columns
+        assert all((again[name] == first[name]).all() for name in columns)
+    for columns in ([b, c], [a, b, c], [c]):
+        with pytest.raises(OverBudget, match="other columns"):
+            view(noise, spec, columns)
+    assert noise.spent("north") == 4
+
+
+@pytest.mark.parametrize("form", ["frame", "csv"])
+def test_another_way_to_read_the_same_columns_is_another_outcome(form, tmp_path):
+    spec, noise = as_source(form, tmp_path), fc.LocalNoise(4, bounds=(0, 10))
+    view(noise, spec, ["a", "b"])
+    levels = ["0.0", "1.0", "2.0"] if form == "csv" else [0, 1, 2]
+    with pytest.raises(OverBudget):
+        view(noise, spec, ["b"], schema={"b": Column("category", levels=levels)})
+    with pytest.raises(OverBudget):
+        view(noise, spec, ["c"], id="note", repeats=True)
+    assert (view(noise, spec, ["b"], id="note", repeats=True)["b"] == view(noise, spec, ["b"])["b"]).all()
+
+
+def test_a_further_view_is_charged_where_the_budget_has_room_for_it():
+    noise = fc.LocalNoise(4, bounds=(0, 10), budget=8)
+    first, second = (view(noise, WIDE, columns) for columns in (["x0", "x1"], ["x1", "x2"]))
+    assert (first["x1"] != second["x1"]).any()
+    assert noise.spent("north") == 8
+    assert (view(noise, WIDE, ["x2"])["x2"] == second["x2"]).all()
+    with pytest.raises(OverBudget):
+        view(noise, WIDE, ["x0", "x2"])
+
+
+def test_equal_columns_keep_outcomes_of_their_own():
+    noise, twice = fc.LocalNoise(4, bounds=(0, 10)), np.repeat(ROWS[:, :1], 2, axis=1)
+    first = seen(noise, twice)
+    assert (first[:, 0] != first[:, 1]).any()
+    assert (seen(noise, twice) == first).all()
+
+
+def outcome(folder):
+    try:
+        return seen(fc.LocalNoise(2, bounds=(0, 10), folder=folder)).tolist()
+    except OverBudget:
+        return None
+
+
+def test_two_who_keep_outcomes_in_one_folder_agree_on_what_was_spent(tmp_path):
+    one, other = (fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path) for _ in range(2))
+    assert one.spent("north") == other.spent("north") == 0  # both have looked
+    first = seen(one, ROWS[:20])
+    assert (seen(other, ROWS[:20]) == first).all()
+    assert other.spent("north") == 2
+    with pytest.raises(OverBudget):
+        seen(other, ROWS[:21])
+    seen(other, ROWS[20:])
+    assert (seen(one, ROWS[:20]) == first).all()
+    assert (seen(one, ROWS[20:]) == seen(other, ROWS[20:])).all()
+
+
+def test_processes_that_come_at_once_give_one_outcome(tmp_path):
+    with multiprocessing.get_context("fork").Pool(4) as pool:
+        found = pool.map(outcome, [tmp_path] * 8, chunksize=1)
+    assert all(one == found[0] for one in found)
+    assert found[0] is not None
+
+
+def test_what_cannot_be_read_again_is_not_forgotten(tmp_path):
+    noise = fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path)
+    seen(noise)
+    (tmp_path / "north" / "noised").write_bytes(b"?")
+    with pytest.raises(fc.DataError, match="another version"):
+        seen(noise)
 
 
 def test_equal_rows_of_one_batch_are_different_rows():
@@ -135,6 +241,15 @@ def test_a_served_site_shows_outcomes_only_and_the_same_ones_after_a_restart(tmp
     first, again = (next(iter(read_site(path).desk().holding.source.blocks())) for _ in range(2))
     assert (first != ROWS.T).all()
     assert (first == again).all()
+
+
+def test_studies_of_a_served_site_see_one_outcome_of_each_column(tmp_path):
+    path = site_file(tmp_path, "epsilon = 4\nbounds = [0, 10]")
+    first = next(iter(read_site(path).desk(columns=("a", "b")).holding.source.blocks()))
+    turned = next(iter(read_site(path).desk(columns=("b", "a")).holding.source.blocks()))
+    assert (turned == first[::-1]).all()
+    with pytest.raises(fc.StudyError, match="no noise"):
+        read_site(path).desk(columns=("a",), id="b")
 
 
 def test_a_site_file_with_noise_names_epsilon_and_bounds(tmp_path):

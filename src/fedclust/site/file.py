@@ -138,6 +138,10 @@ class SiteFile:
         `sort` puts rows in the order of their `id`, as a split by columns needs them; ids may have `repeats` where the
         sites are to find out which rows they have in common.
         """
+        if self.noise is not None and id not in (None, self.id):
+            raise StudyError(
+                f"the study takes '{id}' for the id of rows, which gets no noise; a site with [noise] names its own id"
+            )
         spec = self.source if self.noise is None else Noised(self.source, self.noise)
         source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)
         if sort:

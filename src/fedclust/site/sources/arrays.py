@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 EXACT = 2**53  # beyond it float64 skips integers
+Words = npt.NDArray[np.uint64]  # (rows, columns): what each value is known again by
 
 
 def from_array(
@@ -50,6 +51,22 @@ def from_array(
     named = None if id is None else [_as_ids(X[:, names.index(id)], id, site)]
     ids = None if id is None or named is None else distinct(named, id=id, site=site, repeats=repeats)
     return Packed(site, shown, held, ids)
+
+
+def whole_array(array: npt.ArrayLike, site: str) -> Words:
+    """All columns of an array, as words."""
+    return words(_numeric(array, site))
+
+
+def words(values: npt.ArrayLike) -> Words:
+    """The bits of numbers; both zeros are one, and so are all gaps.
+
+    >>> words([0.0, -0.0]).tolist()
+    [0, 0]
+    """
+    exact = np.array(values, np.float64) + 0.0
+    exact[np.isnan(exact)] = np.nan
+    return exact.view(np.uint64)
 
 
 def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from fedclust.core.errors import DataError
 from fedclust.preprocessing.schema import Schema
 from fedclust.site.sources.base import RESIDENT_BYTES, Packed
-from fedclust.site.sources.streamed import Streamed
+from fedclust.site.sources.streamed import Feed, Streamed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,9 +33,21 @@ def from_frame(
     repeats: bool = False,
 ) -> Packed:
     """Copy a pandas, polars or pyarrow table into blocks."""
-    feed = IndexedFrame(frame, site) if _has_index(frame) else ArrowFrame(frame)
-    pass_ = Streamed(feed, columns=columns, id=id, site=site, schema=schema, budget=RESIDENT_BYTES, repeats=repeats)
+    pass_ = Streamed(
+        frame_feed(frame, site),
+        columns=columns,
+        id=id,
+        site=site,
+        schema=schema,
+        budget=RESIDENT_BYTES,
+        repeats=repeats,
+    )
     return Packed(site, pass_.columns, tuple(pass_.blocks()), pass_.ids())
+
+
+def frame_feed(frame: Any, site: str) -> Feed:
+    """A frame as batches."""
+    return IndexedFrame(frame, site) if _has_index(frame) else ArrowFrame(frame)
 
 
 class ArrowFrame:

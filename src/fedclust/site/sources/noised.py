@@ -1,9 +1,10 @@
 """Rows that are noised before anyone else sees them: each once, and the same outcome ever after.
 
 Local differential privacy is a promise about a row's outcomes, all of them. A site therefore keeps the noised rows and
-gives them out again whenever the same rows come, over rounds, runs and crashes. A row that comes among other rows
-would be noised anew: that is a second outcome, costs its epsilon again, and is refused beyond the budget. Rows are
-known again by keyed fingerprints; equal rows of one batch are different rows.
+gives them out again whenever the same rows come, over rounds, runs and crashes. A row that comes among other rows, or
+with columns that were not noised together before, would be noised anew: that is a second outcome, costs its epsilon
+again, and is refused beyond the budget. Rows are known again by keyed fingerprints of all that their source holds of
+them, whatever a study selects; equal rows of one batch are different rows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import hashlib
 import json
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,10 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core import wire
-from fedclust.core.errors import DataError, OverBudget, StudyError
+from fedclust.core.errors import DataError, OverBudget, StudyError, WireError
 from fedclust.core.types import Floats
 from fedclust.privacy import local
-from fedclust.site.keeping import keep
+from fedclust.site.keeping import in_turn, keep
+from fedclust.site.sources.arrays import Words
 from fedclust.site.sources.base import RESIDENT_BYTES, Packed, Source, regroup, rows_per_block
 
 MECHANISMS = ("window", "laplace", "paper")
@@ -54,15 +57,45 @@ class Kept:
     marks: npt.NDArray[np.uint8]
     spent: Floats
     batches: dict[str, Floats]
+    views: dict[str, npt.NDArray[np.uint8]]  # fingerprints of the columns of each batch
 
     @classmethod
     def nothing(cls) -> Kept:
-        return cls(secrets.token_bytes(32), np.empty((0, MARK), np.uint8), np.empty(0), {})
+        return cls(secrets.token_bytes(32), np.empty((0, MARK), np.uint8), np.empty(0), {}, {})
 
-    def mark(self, rows: Floats) -> npt.NDArray[np.uint8]:
+    @classmethod
+    def read(cls, path: Path) -> Kept:
+        try:
+            return wire.decode(cls, path.read_bytes())
+        except WireError:
+            raise DataError(
+                f"{path} is damaged, or of another version of fedclust; rows that were shown would not be known again"
+            ) from None
+
+    def mark(self, whole: Words) -> npt.NDArray[np.uint8]:
         """The fingerprints of rows, which nobody can make without the key."""
-        exact = np.ascontiguousarray(rows) + 0.0  # both zeros are one
-        found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=MARK, key=self.key).digest() for row in exact)
+        return self._marked([row.tobytes() for row in np.ascontiguousarray(whole)])
+
+    def view(self, rows: Floats, low: Floats, high: Floats) -> npt.NDArray[np.uint8]:
+        """The fingerprints of columns by their values and bounds: however a study calls, orders or encodes them."""
+        exact = np.ascontiguousarray(rows.T) + 0.0
+        said = [exact[at].tobytes() + low[at].tobytes() + high[at].tobytes() for at in range(len(exact))]
+        return self._marked([b"%d " % said[:at].count(one) + one for at, one in enumerate(said)])
+
+    def shown(self, name: str, view: npt.NDArray[np.uint8]) -> Floats | None:
+        """The outcomes of these columns, where a batch of the same rows has them all."""
+        for own, found in self.views.items():
+            at = {mark.tobytes(): place for place, mark in enumerate(found)}
+            if own.startswith(name) and all(mark.tobytes() in at for mark in view):
+                return np.ascontiguousarray(self.batches[own][:, [at[mark.tobytes()] for mark in view]])
+        return None
+
+    def with_batch(self, name: str, view: npt.NDArray[np.uint8], outcomes: Floats) -> Kept:
+        own = f"{name} {len(self.batches)}"
+        return replace(self, batches={**self.batches, own: outcomes}, views={**self.views, own: view})
+
+    def _marked(self, texts: list[bytes]) -> npt.NDArray[np.uint8]:
+        found = b"".join(hashlib.blake2b(text, digest_size=MARK, key=self.key).digest() for text in texts)
         return np.frombuffer(found, np.uint8).reshape(-1, MARK)
 
 
@@ -75,7 +108,8 @@ class LocalNoise:
     bounds : (low, high) for all columns, or a pair each, known without looking at the rows; values beyond count as the
         bound. A table {column: (low, high)} works too.
     mechanism : "window", "laplace" (drawn by OpenDP), or "paper": paper 3's noise, which is not private.
-    budget : what a row may spend in all, where it comes in several batches; None: epsilon, so once.
+    budget : what a row may spend in all, where it comes in several batches or with other columns; None: epsilon, so
+        once.
     folder : where sites keep outcomes and what was spent, a folder for each; None: in this object, so use one for all
         rounds.
 
@@ -131,8 +165,8 @@ whatever the run shows.'
         """The most that a row of a site has spent."""
         return float(self._recall(site).spent.max(initial=0.0))
 
-    def rows(self, source: Source) -> Packed:
-        """A source's rows under noise, the same ones each time these rows come."""
+    def rows(self, source: Source, whole: Words) -> Packed:
+        """A source's rows under noise, the same ones each time these rows come; `whole` is all there is of them."""
         blocks = [np.asarray(block.T, np.float64) for block in source.blocks()]
         rows = np.concatenate([np.empty((0, len(source.columns))), *blocks])
         if not np.isfinite(rows).all():
@@ -140,8 +174,10 @@ whatever the run shows.'
                 f"site '{source.site}' lacks values, and gaps would show through noise; fill them, or leave the "
                 "columns out"
             )
+        if len(whole) != len(rows):
+            raise DataError(f"site '{source.site}' was written to while it was read; start again")
         low, high = self._box(source.columns)
-        noised = self._once(source.site, rows, low, high)
+        noised = self._once(source.site, rows, whole, low, high)
         held = tuple(
             regroup(
                 [list(noised.T)],
@@ -159,22 +195,23 @@ whatever the run shows.'
         told = [PRIVATE.format(mechanism=self.mechanism, epsilon=self.epsilon, columns=columns)]
         return (*told, WEAK.format(epsilon=self.epsilon)) if self.epsilon >= LARGE else tuple(told)
 
-    def _once(self, site: str, rows: Floats, low: Floats, high: Floats) -> Floats:
+    def _once(self, site: str, rows: Floats, whole: Words, low: Floats, high: Floats) -> Floats:
         """Outcomes from memory, or drawn, and kept before anyone sees them."""
-        kept = self._recall(site)
-        marks = kept.mark(rows)
-        how = f"{self.mechanism} {self.epsilon!r} ".encode() + low.tobytes() + high.tobytes()
-        name = hashlib.sha256(kept.key + how + marks.tobytes()).hexdigest()
-        if name in kept.batches:
-            return kept.batches[name]
-        kept = self._charged(site, kept, marks)
-        outcomes = self._drawn(rows, low, high)
-        kept = replace(kept, batches={**kept.batches, name: outcomes})
-        if (path := self._path(site)) is not None:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(path, wire.encode(kept))
-        self._kept[site] = kept
-        return outcomes
+        with self._in_turn(site):
+            kept = self._recall(site)
+            marks, view = kept.mark(whole), kept.view(rows, low, high)
+            how = f"{self.mechanism} {self.epsilon!r} ".encode()
+            name = hashlib.sha256(kept.key + how + marks.tobytes()).hexdigest()
+            if (known := kept.shown(name, view)) is not None:
+                return known
+            kept = self._charged(site, kept, marks)
+            outcomes = self._drawn(rows, low, high)
+            kept = kept.with_batch(name, view, outcomes)
+            if (path := self._path(site)) is not None:
+                keep(path, wire.encode(kept))
+            else:
+                self._kept[site] = kept
+            return outcomes
 
     def _charged(self, site: str, kept: Kept, marks: npt.NDArray[np.uint8]) -> Kept:
         """The memory with a batch's epsilon on each of its rows."""
@@ -185,8 +222,8 @@ whatever the run shows.'
         spent[again] += self.epsilon
         if max(spent[again].max(initial=0.0), self.epsilon) > self.budget * ROUND:
             raise OverBudget(
-                f"rows of site '{site}' come again among others; under fresh noise they would spend more than their "
-                "budget. Give new rows only, or raise budget"
+                f"rows of site '{site}' come again among others, or with other columns; under fresh noise they would "
+                "spend more than their budget. Give new rows only, or columns shown before, or raise budget"
             )
         fresh = sorted(new - known.keys())
         return replace(
@@ -202,11 +239,21 @@ whatever the run shows.'
         return how(rows, low, high, self.epsilon)
 
     def _recall(self, site: str) -> Kept:
-        if site not in self._kept:
-            path = self._path(site)
-            there = path is not None and path.exists()
-            self._kept[site] = wire.decode(Kept, path.read_bytes()) if path and there else Kept.nothing()
-        return self._kept[site]
+        """What is kept now: on disk another process may have added to it."""
+        path = self._path(site)
+        if path is None:
+            return self._kept.setdefault(site, Kept.nothing())
+        return Kept.read(path) if path.exists() else Kept.nothing()
+
+    @contextmanager
+    def _in_turn(self, site: str) -> Iterator[None]:
+        """From looking at what was spent to writing it down, nobody else may."""
+        path = self._path(site)
+        if path is None:
+            yield
+            return
+        with in_turn(path.with_name("lock")):
+            yield
 
     def _path(self, site: str) -> Path | None:
         return None if self.folder is None else self.folder / site / "noised"
@@ -238,5 +285,6 @@ class Noised:
     spec: Any
     noise: LocalNoise
 
-    def opened(self, source: Callable[[Any], Source]) -> Packed:
-        return self.noise.rows(source(self.spec))
+    def opened(self, source: Callable[[Any], Source], whole: Callable[[Any], Words]) -> Packed:
+        plain = source(self.spec)
+        return self.noise.rows(plain, whole(self.spec))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedclust.core.errors import DataError
 from fedclust.preprocessing.schema import Schema
-from fedclust.site.sources.arrays import from_array
+from fedclust.site.sources.arrays import Words, from_array, whole_array
 from fedclust.site.sources.noised import Noised
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def open_source(
     schema = schema or {}
     if isinstance(spec, Noised):
         plain = partial(open_source, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
-        return spec.opened(plain)
+        return spec.opened(plain, partial(_whole, id=id, site=site))
     if isinstance(spec, (np.ndarray, list, tuple)):
         return from_array(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
     if id is not None and id in (columns or ()):
@@ -60,6 +60,19 @@ def open_source(
     texts = {name for name, column in schema.items() if column.text} | ({id} if id is not None else set())
     feed = _feed(spec, id, site, texts)
     return Streamed(feed, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+
+
+def _whole(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
+    """All that a source holds, row by row in the order of `open_source`, as no study can change it."""
+    if isinstance(spec, (np.ndarray, list, tuple)):
+        return whole_array(spec, site)
+    from fedclust.site.sources.frames import frame_feed, is_frame  # noqa: PLC0415
+    from fedclust.site.sources.whole import whole_rows  # noqa: PLC0415
+
+    if is_frame(spec):
+        return whole_rows(frame_feed(spec, site))
+    names = _feed(spec, id, site, set()).names
+    return whole_rows(_feed(spec, id, site, set(names)))
 
 
 def _feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002
