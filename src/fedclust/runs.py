@@ -20,6 +20,7 @@ from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, 
 from fedclust.engines import observing
 from fedclust.engines.attendance import Tell
 from fedclust.engines.observing import Observed, Status
+from fedclust.estimators import FCAC
 from fedclust.federation import Federation
 from fedclust.kernels import backend
 from fedclust.selection import Selection, select_k
@@ -48,12 +49,13 @@ class Run:
         files: Mapping[str, str] | None = None,
         name: str | None = None,
         served: Mapping[str, Any] | None = None,
+        after: Path | None = None,
     ) -> Run:
         """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
 
         `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
         `files` are texts to put beside the study; `name` is the run's where it has one already; `served` says by which
-        engine its sites are reached.
+        engine its sites are reached; `after` is the run folder of the round before, whose model is in before.json.
         """
         files = {"study.toml": text, **(files or {})}
         about = {
@@ -66,6 +68,7 @@ class Run:
             "rows": dict(digests or {}),
             "files": {path: _digest(content) for path, content in files.items()},
             **({"served": dict(served)} if served else {}),
+            **({"after": str(after.resolve())} if after else {}),
         }
         refuse_to_overwrite(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -153,6 +156,12 @@ class Run:
         """By which engine the sites are reached, and with what settings; None where they are in one process."""
         return self.origin.get("served")
 
+    @property
+    def after(self) -> Path | None:
+        """The folder of the round before; None for a first round."""
+        found = self.origin.get("after")
+        return None if found is None else Path(found)
+
     def study(self) -> Study:
         """The study as it was when the run began."""
         served = self.served is not None
@@ -229,7 +238,7 @@ def begin(study: Study, folder: Path, *, origin: Path) -> tuple[Run, Opened]:
 
 def again(run: Run) -> Opened:
     """The study of a run that stopped, on the very rows it began with."""
-    ready = opened(run.study())
+    ready = opened(run.study(), fresh=run.after is None)
     before = run.origin["rows"]
     for party, digest in ready.digests().items():
         if before.get(party, digest) != digest:
@@ -262,7 +271,7 @@ def see_through(
         heard = tell or run.watched()
         fed.use(Observed(fed.engine, heard))
         try:
-            model, selection = _fitted(ready, fed)
+            model, selection = _fitted(run, ready, fed)
             model.save(run.model)
             described = describe(model, fed, selection)
         except BaseException as error:
@@ -285,8 +294,16 @@ def _state(error: BaseException) -> str:
     return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 
 
-def _fitted(ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
-    """The study's method fitted to its sites, with as many clusters as the study says, or as many as are found."""
+def _fitted(run: Run, ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
+    """The study's method fitted to its sites, with as many clusters as the study says, or as many as are found.
+
+    In a later round, the model of the round before updated by them.
+    """
+    if run.after is not None:
+        model = fedclust.load(run.folder / "before.json")
+        # Sites of this process keep their memory in the run's folder; others have one of their own.
+        remembers = isinstance(model, FCAC) and run.served is None
+        return model.partial_fit(fed, **({"after": run.after} if remembers else {})), None
     choice = ready.study.cluster.choice
     if choice is None:
         return ready.estimator.fit(fed), None

@@ -41,8 +41,10 @@ def test_the_third_quartile_is_numpys():
 
 
 def test_often_winners_come_first_each_group_shuffled_by_the_published_stream():
-    a = Nodes(np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1, 1, 5, 1]), 0)  # quartile 2: only 3 is high
-    b = Nodes(np.array([[5.0], [6.0]]), np.array([1, 1]), 0)  # quartile 1: both are
+    a = Nodes(
+        np.array([[1.0], [2.0], [3.0], [4.0]]), np.array([1, 1, 5, 1]), 0, anew=False
+    )  # quartile 2: only 3 is high
+    b = Nodes(np.array([[5.0], [6.0]]), np.array([1, 1]), 0, anew=False)  # quartile 1: both are
     stream = server_stream({"b": b, "a": a}, 1, seed=0)
     np.random.seed(0)
     high, low = np.array([[3.0], [5.0], [6.0]]), np.array([[1.0], [2.0], [4.0]])
@@ -56,7 +58,7 @@ def test_a_federated_run_is_the_nets_at_the_sites_and_one_at_the_server():
     parts = dealt(X)
     model = fc.FCAC("published").fit(fc.Federation.local(parts, wire=True))
     nets = {p: Net.empty(2).learn(rows) for p, rows in parts.items()}
-    stream = server_stream({p: Nodes(net.places, net.wins, 0) for p, net in nets.items()}, 2, seed=0)
+    stream = server_stream({p: Nodes(net.places, net.wins, 0, anew=False) for p, net in nets.items()}, 2, seed=0)
     server = Net.empty(2).learn(stream, server=True)
     assert np.array_equal(model.nodes_, server.places)
     assert np.array_equal(model.labels_, server.components()[server.nearest(X)[0]])
@@ -73,7 +75,7 @@ def test_later_rounds_go_on_with_all_nets():
     nets = {p: Net.empty(2) for p in dealt(first)}
     for batch in (first, second):
         nets = {p: net.learn(dealt(batch)[p]) for p, net in nets.items()}
-        answers = {p: Nodes(net.places, net.wins, 0) for p, net in nets.items()}
+        answers = {p: Nodes(net.places, net.wins, 0, anew=False) for p, net in nets.items()}
         server = server.learn(server_stream(answers, 2, seed=0), server=True)
     assert np.array_equal(model.nodes_, server.places)
     assert model.n_rounds_ == 2

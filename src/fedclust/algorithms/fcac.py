@@ -44,6 +44,7 @@ class Nodes(Release):
     places: Floats = shown("every node of this party's net; many are rows, bit for bit", kind="points")
     wins: Ints = shown("how many rows each node stands for")
     refused: int = shown("how many rows found no room for a node of their own")
+    anew: bool = shown("whether this party remembers no earlier round")
 
 
 @handler(releases=Nodes)
@@ -52,7 +53,8 @@ def nodes(site: Site, ask: Batch) -> Keep[Nodes]:
     net = Net.empty(len(site.columns)) if ask.fresh else recalled(site.memory, len(site.columns))
     for block in site.blocks(ask.view):
         net = net.learn(block.T, most=ask.most)
-    return Keep(Nodes(net.places, net.wins, net.refused), {**site.memory, **remembered(net)})
+    release = Nodes(net.places, net.wins, net.refused, anew="net.places" not in site.memory)
+    return Keep(release, {**site.memory, **remembered(net)})
 
 
 def remembered(net: Net) -> dict[str, Array]:
@@ -74,6 +76,7 @@ class Round:
     net: Net
     sent: int
     notes: tuple[str, ...]
+    anew: tuple[PartyId, ...] = ()  # parties that remember no earlier round
 
 
 def fit(view: View, net: Net, *, fresh: bool, most: int, seed: int) -> Protocol[Round]:
@@ -91,7 +94,7 @@ def fit(view: View, net: Net, *, fresh: bool, most: int, seed: int) -> Protocol[
         told.append(f"The memory of {most} nodes is full at {', '.join(full)}: rows there went to their nearest node.")
     if net.refused:
         told.append(f"The coordinator's memory of {most} nodes is full: {net.refused} nodes went to their nearest one.")
-    return Round(net, len(stream), tuple(told))
+    return Round(net, len(stream), tuple(told), tuple(party for party, own in answers.items() if own.anew))
 
 
 def server_stream(answers: Mapping[PartyId, Nodes], columns: int, seed: int) -> Floats:

@@ -23,7 +23,7 @@ from fedclust.core.errors import KeysRefused, OutOfBounds
 from fedclust.core.protocol import Keep, Protocol, each, handler, report
 from fedclust.core.release import HIDDEN, Release, counted, shown
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels import groups
 from fedclust.preprocessing import bounds, standardise
 
@@ -50,6 +50,7 @@ class Summaries(Release):
     places: Floats = shown("means of at least a floor of rows each; no row is in two of them", kind="points")
     rows: Ints = counted("how many rows each mean stands for")
     waiting: bool = shown("whether rows wait because they were too few, or too much alike, for a summary")
+    anew: bool = shown("whether this site remembers no earlier round")
 
 
 @handler(releases=Summaries)
@@ -69,7 +70,8 @@ def summaries(site: Site, ask: Batch) -> Keep[Summaries]:
     told = told.knowing(new).having_sent(sent.places, sent.weights, view)
     told = replace(told, run=np.frombuffer(run.encode(), np.uint8), waiting=pool[: 0 if len(sent.places) else None])
     answer = before.above(ask.floor).and_also(sent) if ask.fresh else sent
-    release = Summaries(answer.places, answer.weights.astype(np.int64), bool(len(told.waiting)))
+    anew = not Told.known(site.memory)
+    release = Summaries(answer.places, answer.weights.astype(np.int64), bool(len(told.waiting)), anew)
     return Keep(release, {**site.memory, **told.remembered()})
 
 
@@ -150,6 +152,7 @@ class Round:
     found: fcac_graph.Found
     sent: int
     notes: tuple[str, ...]
+    anew: tuple[PartyId, ...] = ()  # sites that remember no earlier round
 
 
 def fit(
@@ -186,7 +189,7 @@ def fit(
     places, rows = np.ascontiguousarray(places[order]), rows[order]
     found = fcac_graph.clusters(places, rows, seed)
     yield from report(round=1, shift=0.0, nodes=len(places), clusters=found.count)
-    return Round(places, rows, found, sent, tuple(told))
+    return Round(places, rows, found, sent, tuple(told), tuple(party for party, one in answers.items() if one.anew))
 
 
 def _at_least(rows: Ints, floor: int) -> Ints:

@@ -42,10 +42,15 @@ class Told:
         rows = np.empty((0, columns))
         return cls(np.empty(0, np.uint8), key, marks, marks, rows, rows, none, none, none)
 
+    @staticmethod
+    def known(memory: Mapping[str, Array]) -> bool:
+        """Whether a memory holds an earlier round."""
+        return PREFIX + "key" in memory
+
     @classmethod
     def recalled(cls, memory: Mapping[str, Array], columns: int) -> Told:
         """What a memory holds, or nothing."""
-        if PREFIX + "key" not in memory:
+        if not cls.known(memory):
             return cls.nothing(columns)
         return cls(**{f.name: np.asarray(memory[PREFIX + f.name]) for f in fields(cls)})
 

@@ -111,10 +111,12 @@ def _facts(model: Any, fed: Federation) -> dict[str, Any]:
     }
 
 
-def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _Private:
+def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if hasattr(model, "prices_"):
         return _Private(model)
+    if hasattr(model, "node_rows_") and model.n_rounds_ > 1:
+        return _Rounds(model)
     if fed.split == "columns":
         return _OverColumns(model, fed)
     try:
@@ -278,6 +280,24 @@ class _Private:
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "Under differential privacy nothing is asked that was not paid for."}
+
+    map = composition = indices
+
+
+@dataclass
+class _Rounds:
+    """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
+
+    model: Any
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return _sizes(self.model, self.model.cluster_sizes_.astype(np.int64))
+
+    def indices(self) -> dict[str, Any]:
+        return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
 
     map = composition = indices
 

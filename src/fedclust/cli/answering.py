@@ -49,8 +49,12 @@ def act_answer(chosen: argparse.Namespace) -> int:
         room = Mailroom.of(door, site, chosen.inbox, chosen.outbox)
         lead = Lead(door, site, chosen.inbox, chosen.outbox, chosen.out)
         told: set[tuple[str, str]] = set()
+        ended = False
         while True:
             turn = room.turn()
+            ended |= turn.ended
+            if chosen.wait and not ended:
+                turn.over = False  # letters of a run that was over before may lie there; the next round's will come
             _tell(turn, door.trouble, chosen, told)
             for done in filter(None, map(lead.go_on, room.runs)):
                 _tell_done(done, chosen, told)

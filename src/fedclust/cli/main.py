@@ -15,7 +15,19 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from fedclust import __version__
-from fedclust.cli import audit, bench, coordinating, demo, enrolling, export, reporting, reproducing, running, site
+from fedclust.cli import (
+    audit,
+    bench,
+    coordinating,
+    demo,
+    enrolling,
+    export,
+    reporting,
+    reproducing,
+    running,
+    site,
+    updating,
+)
 from fedclust.core.errors import DataError, FedclustError, OutOfBounds, StudyError
 
 FAILED, REFUSED, STOPPED, UNHEARD = 1, 2, 130, 141
@@ -40,7 +52,19 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"fedclust {__version__}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
-    for family in (demo, running, enrolling, coordinating, reporting, audit, site, export, bench, reproducing):
+    for family in (
+        demo,
+        running,
+        enrolling,
+        coordinating,
+        updating,
+        reporting,
+        audit,
+        site,
+        export,
+        bench,
+        reproducing,
+    ):
         family.add(verbs)
     return top
 

@@ -130,6 +130,7 @@ class Answer:
 
 
 REMEDIES = {
+    "round-passed": "it has taken part in a later round already; go on from the run of that round",
     "too-few-rows": "it holds fewer rows than its policy lets take part",
     "handler-not-allowed": "its policy does not allow this question; the site can, by `handlers` and `withheld` in "
     "[policy] of its site.toml; the page 'Site policy' says what that gives away",

@@ -35,7 +35,8 @@ class Turn:
     known: list[str] = field(default_factory=list)  # names of letters that were answered earlier
     refused: dict[str, str] = field(default_factory=dict)
     unfinished: dict[str, str] = field(default_factory=dict)
-    over: bool = False  # every run that was met has ended
+    ended: bool = False  # a run was told to be over
+    over: bool = False  # every run that was met has ended, now or earlier
 
 
 class Hearing(Structural):
@@ -116,6 +117,7 @@ class Mailroom:
             if letter.kind != "call" or i == last:
                 chain = self._replied(chain, letter)
                 found.answered += [name] if letter.kind != "end" else []
+                found.ended |= letter.kind == "end"
             self._save(chain)
         known = self._chains.get(run)
         if known is not None:

@@ -34,7 +34,8 @@ ANYTHING = 127  # the power of two below which values of any later round must st
 NO_NODES = "No node is left, so no row has a cluster (label -1); give more rows, or use the default setting."
 ANEW = (
     "Sites began anew, for what they remember of earlier rounds is not at hand: {sites}. Rows that waited there are "
-    "lost, and rows told before are told again; give the run folder of the round before as `after`."
+    "lost, and rows told before are told again; use `fedclust update`, or give the run folder of the round before as "
+    "`after`."
 )
 CARRIED = "carried"  # in a run folder, what a site remembers that took no part in the round
 Result = tuple[fcac.Round | fcac_summaries.Round, View, int, tuple[str, ...]]
@@ -98,7 +99,6 @@ class FCAC(Assigning):
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
     _memories: dict[PartyId, dict[str, Array]]
-    _last_run: str | None = None
     _going_on: bool = False
     _m = 1.0  # indices and reports take the nearest centre
 
@@ -138,7 +138,8 @@ class FCAC(Assigning):
 
         Sites go on from what they remember: of the round before in this process, or in the run folder `after`, where
         this process reads it. Rows that a site told before are not told again, whether its table still holds them or
-        not. Sites in other processes begin anew in each run, and `notes_` says so.
+        not. Sites in other processes remember in the runs that `fedclust update` makes; in any other they begin anew,
+        and `notes_` says so.
         """
         if not hasattr(self, "n_rounds_"):
             return self.fit(X, y)
@@ -163,14 +164,9 @@ class FCAC(Assigning):
             # A round that was broken off goes on with what its own folder holds.
             if self._going_on and party in known and fed.run_id not in desk.memory:
                 desk.memory[fed.run_id] = known[party]
-        there = {party for party, desk in desks.items() if fed.run_id in desk.memory}
-        if not desks and fed.run_id == self._last_run:
-            there = set(fed.parties)  # they are elsewhere, and remember within a run
-        before = getattr(self, "sites_", []) if self._going_on else []
-        anew = [party for party in before if party in fed.parties and party not in there]
-        return self._round(fed, (ANEW.format(sites=", ".join(anew)),) if anew else ())
+        return self._round(fed)
 
-    def _round(self, fed: Federation, before: tuple[str, ...]) -> Protocol[Result]:
+    def _round(self, fed: Federation) -> Protocol[Result]:
         width, missing = len(fed.columns), self._missing
         if fed.declared:
             yield from schema.agree(fed.declared, missing)
@@ -197,7 +193,8 @@ class FCAC(Assigning):
                 most=self.max_nodes,
                 seed=seed,
             )
-        return found, view, rows, (*gaps, *before)
+        lost = sorted(set(found.anew).intersection(() if fresh else self.sites_))
+        return found, view, rows, (*gaps, *([ANEW.format(sites=", ".join(lost))] if lost else []))
 
     def _looking(self, width: int) -> Protocol[View]:
         """The first round's view, which later rounds keep."""
@@ -252,7 +249,6 @@ class FCAC(Assigning):
         kept = {party: desk.memory[fed.run_id] for party, desk in desks.items() if fed.run_id in desk.memory}
         self._memories = {**(getattr(self, "_memories", {}) if self._going_on else {}), **kept}
         self.sites_ = sorted({*(getattr(self, "sites_", ()) if self._going_on else ()), *fed.parties})
-        self._last_run = fed.run_id
         if fed.folder is not None:
             carry_on(fed.folder, self._memories)
         if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
@@ -327,7 +323,7 @@ def memories_in(folder: Path) -> dict[PartyId, dict[str, Array]]:
     for path in sorted((folder / "sites").glob(f"*/{CARRIED}")):
         found[path.parent.name] = wire.decode(Carried, path.read_bytes()).memory
     for path in sorted((folder / "sites").glob("*/state")):
-        found[path.parent.name] = wire.decode(State, path.read_bytes()).memory
+        found[path.parent.name] = State.read(path).memory
     if not found:
         raise DataError(f"{folder} holds no memory of sites; give the run folder of the round before")
     return found

@@ -17,6 +17,7 @@ from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
 from fedclust.core.private import Noisy
 from fedclust.core.protocol import HANDLERS, Handler, Keep, Mail
+from fedclust.core.rounds import series
 from fedclust.core.site import Order
 from fedclust.core.types import Array, PartyId
 from fedclust.privacy import blind, letters
@@ -30,6 +31,7 @@ from fedclust.site.policy import Policy
 from fedclust.site.vault import Vaults
 
 WRITE = os.O_WRONLY | os.O_CREAT
+LAYOUT = 1  # of what handlers remember
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,17 @@ class State:
     digest: bytes
     reply: bytes
     memory: dict[str, Array]
+    layout: int = LAYOUT
+
+    @classmethod
+    def read(cls, path: Path) -> State:
+        try:
+            found = wire.decode(cls, path.read_bytes())
+        except WireError:
+            found = None
+        if found is None or found.layout != LAYOUT:
+            raise DataError(f"{path} is damaged, or of another version of fedclust; begin the study anew without it")
+        return found
 
 
 class Desk:
@@ -71,8 +84,12 @@ class Desk:
         self._ordered: dict[str, Holding] = {}
         self._last: tuple[str, int, bytes, Sealed] | None = None
         self._path = folder / "state" if folder else None
+        self._kept: str | None = None  # the run whose state is there
+        self._recalled: set[str] = set()
         if self._path and self._path.exists():
-            self._restore(self._path)
+            state = State.read(self._path)
+            self._kept = state.run
+            self._restore(state, state.run)
 
     @property
     def party(self) -> PartyId:
@@ -129,6 +146,9 @@ class Desk:
         veil = None
         if call.handler in blind.CARRIERS:
             call, veil = blind.lifted(call, self.gate.vault(call.run), self.party)
+        self._recall(call.run)
+        if self._passed(call.run):
+            return Refusal(self.party, "round-passed")
         if (again := self._answered(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
@@ -210,13 +230,40 @@ class Desk:
 
     def _remember(self, call: Call, sealed: Sealed, memory: dict[str, Array]) -> None:
         if self._path:
+            if self._kept is not None and series(self._kept)[0] != series(call.run)[0]:
+                kept = self._kept_of(self._kept, self._path)
+                kept.parent.mkdir(mode=0o700, exist_ok=True)
+                keep(kept, self._path.read_bytes())  # that study may go on one day
             keep(self._path, wire.encode(State(call.run, call.step, call.digest, sealed.packed, memory)))
+            self._kept = call.run
         self.memory[call.run] = memory
 
-    def _restore(self, path: Path) -> None:
-        state = wire.decode(State, path.read_bytes())
+    def _recall(self, run: str) -> None:
+        """Remember what is written down of a run, or of the one before it in its series."""
+        if run in self.memory or run in self._recalled or self._path is None:
+            return
+        self._recalled.add(run)
+        for path in (self._path, self._kept_of(run, self._path)):
+            state = State.read(path) if path.exists() else None
+            if state is not None and series(state.run)[0] == series(run)[0]:
+                self._restore(state, run)
+                break
+
+    def _restore(self, state: State, run: str) -> None:
         self.memory[state.run] = state.memory
-        self._last = (state.run, state.step, state.digest, Sealed.decode(state.reply))
+        if state.run == run:
+            self._last = (state.run, state.step, state.digest, Sealed.decode(state.reply))
+        elif series(state.run)[1] < series(run)[1]:
+            self.memory[run] = state.memory
+
+    def _passed(self, run: str) -> bool:
+        """Whether a later run of the same series was answered: what it was told, this one would be told again."""
+        first, place = series(run)
+        return any(series(other)[0] == first and series(other)[1] > place for other in self.memory)
+
+    def _kept_of(self, run: str, path: Path) -> Path:
+        """Where the state of a series is while that of another is in its place."""
+        return path.with_name("states") / hashlib.sha256(series(run)[0].encode()).hexdigest()[:32]
 
 
 def _before_aligning(handler: Handler[Any, Any]) -> bool:

@@ -31,8 +31,11 @@ class Opened:
         return {site.name: _digest(self.fed.holdings[site.name], site.source) for site in self.study.sites}
 
 
-def opened(study: Study) -> Opened:
-    """Open the sites and look at every row once; bad rows and a study that does not suit them show here."""
+def opened(study: Study, *, fresh: bool = True) -> Opened:
+    """Open the sites and look at every row once; bad rows and a study that does not suit them show here.
+
+    A `fresh` study needs as many rows as it looks for clusters; a further batch may be small.
+    """
     fed = study.federation()
     needs_all = study.cluster.options.get("quorum", "all") == "all"
     if needs_all:
@@ -53,7 +56,7 @@ def opened(study: Study) -> Opened:
     in_all = sum(rows) if study.split == "rows" else min(rows)
     if not in_all:
         raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
-    if in_all < study.cluster.most:
+    if fresh and in_all < study.cluster.most:
         raise DataError(
             f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
         )

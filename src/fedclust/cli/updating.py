@@ -1,0 +1,38 @@
+"""`fedclust update`: a finished run's model, updated by the rows that its sites hold now."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedclust.cli import coordinating, running
+
+
+def add(verbs: Any) -> None:
+    verb = verbs.add_parser("update", help="one more round with new rows", description=act_update.__doc__)
+    verb.add_argument("run", type=Path, metavar="RUN", help="the run folder of the round before")
+    verb.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run folder to make (default: beside RUN, with the round's number)"
+    )
+    coordinating.manners(verb)
+    running.common(verb)
+    verb.set_defaults(act=act_update)
+
+
+def act_update(chosen: argparse.Namespace) -> int:
+    """Update a finished run's model by the rows that its sites hold now, over the same engine, in a run of its own.
+
+    FCAC tells of rows that came since, alone or in a table that grew; other methods take the table as a new batch.
+    """
+    from fedclust import updating
+    from fedclust.runs import Run
+
+    before = Run.find(chosen.run)
+    how = coordinating.manner(chosen)
+    run, ready = updating.further(before, chosen.out or updating.folder_after(before))
+    if ready is None:
+        return coordinating.go_on(run, how, chosen)
+    progress = running.watching(ready.study, chosen)
+    progress.opening()
+    return running.finish(run, ready, progress, chosen, fresh=True)
