@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import vertical_labels
+from fedclust.algorithms import vertical, vertical_labels
 from fedclust.audit.recording import record
 from fedclust.benchmarks import labels as bench
 from fedclust.cli.main import main
+from fedclust.core import wire
 from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.core.protocol import Mail, passed, written
 from fedclust.privacy import attacks
 from fedclust.site.policy import PROFILES
 from fedclust.testing.engines import Faulty
@@ -183,6 +185,81 @@ def test_a_seat_that_was_not_enrolled_is_refused():
 
     with pytest.raises(QuorumLost):
         fed.run(ask())
+
+
+def begun(fed, X, clusters=3):
+    """Centres in place, and seats taken."""
+    how = {p: vertical.Prepare(centers=part) for p, part in vertical.slices(fed.places, X[:clusters]).items()}
+    table = yield from vertical.agree(fed.places, how)
+    return table, (yield from vertical_labels.seated(fed.parties, clusters))
+
+
+def entered(fed, table, seats):
+    """All seats enter their numbers; the masks that the first one's are under."""
+    ask = wire.encode(vertical_labels.Compare(seats, vertical.Span(0, table.rows, table.unit)))
+    yield from passed(vertical_labels.enter, {party: {} for party in seats.parties}, ask)
+    return fed.engine.desks[seats.parties[0]].memory[fed.run_id]["bits.own"][0].copy()
+
+
+def test_a_seat_counts_its_masks_from_the_start_once_only():
+    # With a new seed from the seat after, the first seat would begin to count anew under the seed it had: the same
+    # masks for other distances, whose difference is then in the open for the coordinator and that one seat.
+    X, parts = table()
+    fed = fc.Federation.local(parts, split="columns")
+
+    def trick():
+        made, seats = yield from begun(fed, X)
+        yield from entered(fed, made, seats)
+        seeds = yield from written(vertical_labels.sit_down, seats, among=("s1",))
+        yield vertical_labels._once(vertical_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+
+    with pytest.raises(QuorumLost) as lost:
+        fed.run(trick())
+    assert lost.value.missing == {"s0": "keys-refused"}
+
+
+def test_seats_that_are_taken_anew_draw_other_masks():
+    X, parts = table()
+    fed = fc.Federation.local(parts, split="columns")
+
+    def script():
+        made, seats = yield from begun(fed, X)
+        first = yield from entered(fed, made, seats)
+        again = yield from vertical_labels.seated(fed.parties, 3)
+        return first, (yield from entered(fed, made, again))
+
+    first, second = fed.run(script())[0]
+    assert not (first == second).any()
+
+
+@pytest.mark.parametrize("order", [("s1", "s0", "s2"), ("s0", "s1", "s3")])
+def test_other_seats_than_those_that_were_taken_are_refused(order):
+    X, parts = table(sites=4)
+    fed = fc.Federation.local(parts, split="columns")
+
+    def trick():
+        made, _ = yield from begun(fed, X)
+        yield from entered(fed, made, vertical_labels.Seats(order))
+
+    with pytest.raises(QuorumLost) as lost:
+        fed.run(trick())
+    assert set(lost.value.missing.values()) == {"keys-refused"}
+
+
+def test_a_seed_of_another_than_the_seat_after_is_refused():
+    _, parts = table()
+    fed = fc.Federation.local(parts, split="columns")
+
+    def trick():
+        seats = vertical_labels.Seats(("s0", "s1", "s2"))
+        yield from written(vertical_labels.sit_down, seats, among=("s0",))
+        turned = vertical_labels.Seats(("s0", "s2", "s1"))
+        seeds = yield from written(vertical_labels.sit_down, turned, among=("s2",))
+        yield vertical_labels._once(vertical_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+
+    with pytest.raises(QuorumLost) as lost:
+        fed.run(trick())
+    assert lost.value.missing == {"s0": "keys-refused"}
 
 
 def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, capsys):

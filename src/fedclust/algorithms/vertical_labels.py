@@ -27,7 +27,7 @@ from fedclust.core.types import Array, Ints, Limbs, PartyId
 from fedclust.privacy import masks, sharing
 from fedclust.privacy.sharing import Seat, Split
 
-KEPT = ("seat.place", "seat.before", "seat.after", "seat.used")
+KEPT = ("seat.seats", "seat.before", "seat.after", "seat.used")
 
 
 @dataclass(frozen=True)
@@ -56,25 +56,34 @@ class Words(Release):
 
 @handler(releases=Words)
 def sit_down(site: Site, ask: Seats) -> Keep[Words]:
-    """Take a seat, and give the seat before a seed that both will draw masks from."""
-    everyone = set(site.vault.enrolled)
-    if len(set(ask.parties)) != sharing.SEATS or not set(ask.parties) <= everyone:
-        raise KeysRefused("seats that are not three of the sites this site was enrolled with")
+    """Take a seat, and give the seat before a seed that both will draw masks from.
+
+    Whoever sits down again begins anew: a mask of the seed it had before is never drawn twice.
+    """
+    if site.party not in _three(site, ask).parties:
+        raise KeysRefused("a seat for another site")
     seed = sharing.new_seed()
-    memory = {**site.memory, "seat.place": np.array([ask.parties.index(site.party)]), "seat.before": _bytes(seed)}
-    return Keep(Words({ask.at(site.party, -1): seed}), memory)
+    others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
+    taken = {"seat.seats": _bytes(wire.encode(ask)), "seat.before": _bytes(seed)}
+    return Keep(Words({ask.at(site.party, -1): seed}), {**others, **taken})
 
 
 @handler(releases=Done)
 def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
-    """Take the seed that the seat after gave."""
-    (seed,) = mail.letters.values()
+    """Take the seed that the seat after gave; once, for masks are counted from here."""
+    if "seat.before" not in site.memory or "seat.after" in site.memory:
+        raise KeysRefused("a seed for a seat that was not taken, or that has its seeds")
+    seed = _letter(mail, _seats(site).at(site.party, 1))
+    if len(seed) != sharing.SEED:
+        raise KeysRefused("a seed that is none")
     return Keep(Done(), {**site.memory, "seat.after": _bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
 @handler(releases=Words)
 def hand_over(site: Site, ask: Compare) -> Words:
     """The distances of a site that has no seat, split between two of the seats."""
+    if site.party in _three(site, ask.seats).parties:
+        raise KeysRefused("a part of a site that has a seat")
     split = Split.of(vertical.measure.answer(site, ask.span).d2.limbs)  # type: ignore[union-attr]
     return Words({ask.seats.parties[0]: split.seed, ask.seats.parties[1]: split.rest.tobytes()})
 
@@ -82,7 +91,8 @@ def hand_over(site: Site, ask: Compare) -> Words:
 @handler(releases=Words)
 def enter(site: Site, mail: Mail) -> Keep[Words]:
     """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
-    ask, seat = wire.decode(Compare, mail.note), _seat(site)
+    ask = wire.decode(Compare, mail.note)
+    seat = _seat(site, ask.seats)
     sums: Limbs = vertical.measure.answer(site, ask.span).d2.limbs  # type: ignore[union-attr]
     for text in mail.letters.values():
         whole = len(text) != sharing.SEED
@@ -94,7 +104,8 @@ def enter(site: Site, mail: Mail) -> Keep[Words]:
 @handler(releases=Words)
 def go_on(site: Site, mail: Mail) -> Keep[Words]:
     """One exchange of the comparison."""
-    seats, seat = wire.decode(Seats, mail.note), _seat(site)
+    seats = wire.decode(Seats, mail.note)
+    seat = _seat(site, seats)
     state, sent = sharing.advanced(seat, _state(site), _heard(mail, seats.at(site.party, -1 if _first(site) else 1)))
     return Keep(Words({seats.at(site.party, -1): sent.tobytes()}), _memory(site, seat, state))
 
@@ -107,7 +118,8 @@ class Part(Release):
 @handler(releases=Part)
 def finish(site: Site, mail: Mail) -> Keep[Part]:
     """This seat's share of the labels."""
-    seats, seat = wire.decode(Seats, mail.note), _seat(site)
+    seats = wire.decode(Seats, mail.note)
+    seat = _seat(site, seats)
     words = sharing.opened(seat, _state(site), _heard(mail, seats.at(site.party, 1)))
     return Keep(Part(words), _memory(site, seat, {}))
 
@@ -232,10 +244,23 @@ def _smallest(n_clusters: int) -> type[np.generic]:
     return np.uint8 if n_clusters <= 256 else np.int32
 
 
-def _seat(site: Site) -> Seat:
-    if "seat.after" not in site.memory:
+def _three(site: Site, seats: Seats) -> Seats:
+    if len(seats.parties) != sharing.SEATS or len(set(seats.parties)) != sharing.SEATS:
+        raise KeysRefused("seats that are not three")
+    if not set(seats.parties) <= set(site.vault.enrolled):
+        raise KeysRefused("seats of others than the sites this site was enrolled with")
+    return seats
+
+
+def _seats(site: Site) -> Seats:
+    """As they were when this site sat down."""
+    return wire.decode(Seats, site.memory["seat.seats"].tobytes())
+
+
+def _seat(site: Site, seats: Seats) -> Seat:
+    if "seat.after" not in site.memory or seats != _seats(site):
         raise KeysRefused("a comparison that this site has no seat in")
-    place, used = (int(site.memory[name][0]) for name in ("seat.place", "seat.used"))
+    place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
     return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
 
 
@@ -254,9 +279,13 @@ def _memory(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]
 
 
 def _heard(mail: Mail, sender: PartyId) -> Limbs:
+    return np.frombuffer(_letter(mail, sender), np.uint64)
+
+
+def _letter(mail: Mail, sender: PartyId) -> bytes:
     if set(mail.letters) != {sender}:
         raise KeysRefused("letters from others than the neighbouring seat")
-    return np.frombuffer(mail.letters[sender], np.uint64)
+    return mail.letters[sender]
 
 
 def _words(text: bytes, shape: tuple[int, ...]) -> Limbs:
