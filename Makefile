@@ -63,7 +63,7 @@ test-long: $(VENV)/.dev ## exhaustive repetitions: 1,000 partitions instead of 6
 
 test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate processes, over every engine
 	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(or $(TESTS),tests/engines tests/conformance)
-	@.venv-flower/bin/python -m pytest -m engines --durations 5 tests/engines/test_flower.py
+	@.venv-flower/bin/python -m pytest -m "engines or not engines" -k flower --durations 5 tests/engines tests/conformance
 
 faults: .venv-engines/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
 	@.venv-engines/bin/python -m fedclust.testing.faults

@@ -5,6 +5,7 @@ A user's app folder imports these two and holds nothing else; fedclust itself is
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,12 @@ def client_app() -> Any:
             return door.hear(data)
 
     def note(path: str, error: Exception) -> None:
-        state = read_site(path).state
+        """Where the site's people look; a site file that cannot be read names no such place."""
+        try:
+            state = read_site(path).state
+        except StudyError as unread:
+            sys.stderr.write(f"fedclust: {unread}\n")
+            return
         if state is not None:
             state.mkdir(mode=0o700, parents=True, exist_ok=True)
             noted(state, "failed", error)

@@ -60,6 +60,7 @@ QUICKLY = {  # what every run of the tests sees of engines between machines; mak
 }
 
 
+@pytest.mark.filterwarnings("ignore")  # other people's code warns of much
 @pytest.mark.parametrize(
     ("engine", "method", "check"),
     [

@@ -2,11 +2,14 @@
 
 import datetime as dt
 import ipaddress
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,10 +20,11 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from served_federation import NAMES, STUDY, free_port, rows
+from flwr.app import ConfigRecord, Message, RecordDict
+from served_federation import NAMES, STUDY, children, command_of, free_port, rows
 
 from fedclust.cli.main import main
-from fedclust.flower import write_template
+from fedclust.flower import client_app, write_template
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -74,7 +78,8 @@ def node_key(folder, name):
 @pytest.fixture
 def flower(tmp_path):
     """A study's kits, and Flower's processes around them."""
-    text = STUDY.format(mode="secure", rounds=2)
+    # Few steps, as each takes seconds.
+    text = STUDY.format(mode="secure", rounds=2).replace("tol =", 'index = "fuzzy-davies-bouldin"\nrestarts = 1\ntol =')
     (tmp_path / "study.toml").write_text(text + "".join(f"[sites.{name}]\n" for name in NAMES))
     (tmp_path / "here.toml").write_text(text + "".join(f'[sites.{n}]\nsource = "{n}.csv"\n' for n in NAMES))
     words = ["enrol", tmp_path / "study.toml", "--out", tmp_path / "kits", "--engine", "files", "--policy", "none"]
@@ -99,15 +104,23 @@ def flower(tmp_path):
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "PATH": f"{BIN}:{os.environ['PATH']}",
     }
-    processes = []
+    processes = {}
 
     def begin(name, *words):
         with (tmp_path / f"{name}.said").open("ab") as said:
-            made = subprocess.Popen(
+            processes[name] = subprocess.Popen(
                 [str(BIN / words[0]), *map(str, words[1:])], stdout=said, stderr=said, env=environment, cwd=tmp_path
             )
-        processes.append(made)
-        return made
+
+    def supernode(name):
+        begin(
+            name,
+            *("flower-supernode", "--root-certificates", tmp_path / "ca.crt", "--superlink", f"127.0.0.1:{port}"),
+            *("--auth-supernode-private-key", tmp_path / f"{name}.node", "--host", "127.0.0.1", "--port", free_port()),
+            *("--node-config", f'site="{tmp_path / "kits" / name / "site.toml"}"'),
+            *("--ssl-ca-certfile", tmp_path / "ca.crt", "--ssl-certfile", tmp_path / "server.crt"),
+            *("--ssl-keyfile", tmp_path / "server.key"),
+        )
 
     tls = ["--ssl-ca-certfile", tmp_path / "ca.crt", "--ssl-certfile", tmp_path / "server.crt"]
     tls += ["--ssl-keyfile", tmp_path / "server.key"]
@@ -134,39 +147,96 @@ def flower(tmp_path):
     for name in NAMES:
         done = flwr("supernode", "register", tmp_path / f"{name}.node.pub", "here")
         assert done.returncode == 0, done.stdout + done.stderr
-        begin(
-            name,
-            *("flower-supernode", "--root-certificates", tmp_path / "ca.crt", "--superlink", f"127.0.0.1:{port}"),
-            *("--auth-supernode-private-key", tmp_path / f"{name}.node", "--host", "127.0.0.1", "--port", free_port()),
-            *("--node-config", f'site="{tmp_path / "kits" / name / "site.toml"}"'),
-            *("--ssl-ca-certfile", tmp_path / "ca.crt", "--ssl-certfile", tmp_path / "server.crt"),
-            *("--ssl-keyfile", tmp_path / "server.key"),
-        )
-    yield flwr
-    for process in processes:
+        supernode(name)
+    yield SimpleNamespace(flwr=flwr, processes=processes, supernode=supernode)
+    for process in processes.values():
         process.terminate()
-    for process in processes:
+    for process in processes.values():
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
             process.kill()
 
 
-def test_a_superlink_and_three_supernodes_find_the_bits_of_one_process(flower, tmp_path):
+def start(flower, folder):
     config = " ".join(
-        f'{name}="{tmp_path / path}"'
+        f'{name}="{folder / path}"'
         for name, path in (("study", "study.toml"), ("own", "kits/coordinator/coordinator.toml"), ("out", "run"))
     )
-    done = flower("run", "app", "here", "--run-config", config)
+    done = flower.flwr("run", "app", "here", "--run-config", config)
     assert done.returncode == 0, done.stdout + done.stderr
-    seen, until = 0, time.monotonic() + STEP
-    while not (tmp_path / "run" / "metrics.json").exists():
-        said = (tmp_path / "superlink.said").read_text()
+
+
+def until(folder, true):
+    """Wait for something, as long as the run moves on: each message starts a process, and a busy machine is slow."""
+    seen, end = 0, time.monotonic() + STEP
+    journal = folder / "run" / "journal"
+    while not true():
+        said = (folder / "superlink.said").read_text()
         assert "Traceback" not in said, said[-3000:]
-        journal = tmp_path / "run" / "journal"
-        if journal.exists() and journal.stat().st_size > seen:  # each message starts a process: a busy machine is slow
-            seen, until = journal.stat().st_size, time.monotonic() + STEP
-        assert time.monotonic() < until, said[-3000:]
+        if journal.exists() and journal.stat().st_size > seen:
+            seen, end = journal.stat().st_size, time.monotonic() + STEP
+        assert time.monotonic() < end, said[-3000:]
         time.sleep(0.5)
-    assert main(["run", str(tmp_path / "here.toml"), "--out", str(tmp_path / "here"), "--quiet"]) == 0
-    assert (tmp_path / "run" / "model.json").read_bytes() == (tmp_path / "here" / "model.json").read_bytes()
+
+
+def status(folder):
+    path = folder / "run" / "status.json"
+    return json.loads(path.read_text()) if path.exists() else {"steps": 0}
+
+
+def assert_bits_of_one_process(folder):
+    assert main(["run", str(folder / "here.toml"), "--out", str(folder / "here"), "--quiet"]) == 0
+    assert (folder / "run" / "model.json").read_bytes() == (folder / "here" / "model.json").read_bytes()
+
+
+def test_a_superlink_and_three_supernodes_find_the_bits_of_one_process(flower, tmp_path, record_property):
+    start(flower, tmp_path)
+    until(tmp_path, (tmp_path / "run" / "metrics.json").exists)
+    told = status(tmp_path)
+    record_property("seconds a step", told["seconds"] / told["steps"])
+    assert_bits_of_one_process(tmp_path)
+
+
+def test_a_supernode_and_a_server_app_that_are_killed_and_started_again_lead_to_the_same_bits(flower, tmp_path):
+    start(flower, tmp_path)
+    until(tmp_path, lambda: status(tmp_path)["steps"] >= 4)
+    flower.processes["south"].kill()
+    flower.processes["south"].wait()
+    flower.supernode("south")
+    until(tmp_path, lambda: status(tmp_path)["steps"] >= 8)
+    (server,) = [pid for pid in children(os.getpid()) if "flwr-serverapp" in command_of(pid)]
+    os.kill(server, signal.SIGKILL)
+    start(flower, tmp_path)
+    until(tmp_path, (tmp_path / "run" / "metrics.json").exists)
+    assert_bits_of_one_process(tmp_path)
+
+
+def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path):
+    from fedclust.core.meeting import Greeting, Welcome
+    from fedclust.testing.loops_flower import Nodes
+
+    own = 'name = "south"\nsource = "none.csv"\nstate = "state"\nidentity = "own.key"\n'
+    (tmp_path / "site.toml").write_text(own + '[policy]\nprofile = "standard"\n')
+    grid = Nodes(client_app(), [str(tmp_path / "site.toml")])
+    greeting = Greeting.to("south", run="r-0", study="name = 'x'")
+    (key,) = grid.push_messages([query(next(iter(grid.nodes)), greeting.encode())])
+    (reply,) = grid.pull_messages([key])
+    assert Welcome.decode(bytes(reply.content["fedclust"]["bytes"])).code == "failed"
+    assert "name the study that this site serves" in (tmp_path / "state" / "trouble.log").read_text()
+
+
+def test_a_site_whose_file_is_wrong_is_silent_and_says_so_to_its_own_people(tmp_path, capsys):
+    from fedclust.testing.loops_flower import Nodes
+
+    (tmp_path / "site.toml").write_text('name = "south"\n')
+    grid = Nodes(client_app(), [str(tmp_path / "site.toml")])
+    (reply,) = grid.pull_messages(grid.push_messages([query(next(iter(grid.nodes)), b"{}")]))
+    assert dict(reply.content["fedclust"]) == {"bytes": b"", "name": "", "proof": b""}
+    assert "site.toml lacks source" in capsys.readouterr().err
+
+
+def query(node, data):
+    return Message(
+        RecordDict({"fedclust": ConfigRecord({"bytes": data})}), dst_node_id=node, message_type="query.fedclust"
+    )

@@ -30,6 +30,7 @@ def test_the_parts_of_flare_we_lean_on_are_as_they_were():
     """When this fails, FLARE's internals have changed: read its release notes before widening the range."""
     from nvflare.apis.impl.controller import Controller
     from nvflare.apis.job_def import SERVER_SITE_NAME
+    from nvflare.fuel.f3.comm_config import VarName
     from nvflare.fuel.flare_api.flare_api import Session
     from nvflare.private.fed import authenticator
     from nvflare.private.fed.client.client_run_manager import ClientRunManager
@@ -47,6 +48,8 @@ def test_the_parts_of_flare_we_lean_on_are_as_they_were():
     ):
         found = list(inspect.signature(getattr(owner, name)).parameters)[1:]
         assert found[: len(wanted)] == wanted, f"FLARE changed {owner.__name__}.{name}: {found}"
+    known = {value for name, value in vars(VarName).items() if name.isupper()}
+    assert set(nvflare_kit.COMMUNICATION) <= known, "FLARE calls its settings otherwise"
     assert SERVER_SITE_NAME == "server"
     assert "local_ip = _get_client_ip()" in inspect.getsource(authenticator), "FLARE finds addresses in another way"
     assert fed_server._is_loopback_host("localhost"), "FLARE no longer binds a loopback target to loopback"

@@ -82,7 +82,8 @@ class FlowerLink:
                     self._nodes.pop(party, None)  # it may be back under another node id
                 else:
                     yield party, _data(message)
-            time.sleep(POLL)
+            if left:
+                time.sleep(POLL)
 
     def close(self, *, done: bool) -> None:
         """Flower ends with its run."""
@@ -102,7 +103,8 @@ class FlowerLink:
                 name, proof = str(record[NAME]), bytes(record[PROOF])
                 if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
                     self._nodes[name] = node
-            time.sleep(POLL)
+            if asked:
+                time.sleep(POLL)
         if not strangers:
             time.sleep(1.0)
 

@@ -182,11 +182,19 @@ def _settings(local: Path, resources: Mapping[str, Any], rights: Mapping[str, st
         ("resources.json", resources),
         ("authorization.json", policy),
         ("log_config.json", LOG),
-        ("comm_config.json", {"allow_adhoc_conns": False, "backbone_conn_gen": 2}),
+        ("comm_config.json", COMMUNICATION),
     ):
         (local / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
+COMMUNICATION: dict[str, Any] = {
+    "allow_adhoc_conns": False,
+    "backbone_conn_gen": 2,
+    # FLARE keeps a thread for every reply until nobody would send it again, a minute by default: thousands, in a long
+    # run. Whatever is lost is asked again by us.
+    "streaming_retry_timeout": 5.0,
+    "streaming_chunk_size": 1 << 16,  # bytes taken for each message on its way; FLARE's megabyte is for models
+}
 # Warnings and worse to one file beside the kit; nothing on the console.
 LOG: dict[str, Any] = {
     "version": 1,

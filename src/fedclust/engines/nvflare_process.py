@@ -30,7 +30,9 @@ QUIET = {
     "GRPC_ENABLE_FORK_SUPPORT": "False",
     "NVFLARE_TELEMETRY": "0",
     "PYTHONUNBUFFERED": "1",
-    "MALLOC_ARENA_MAX": "4",  # a hundred threads would each keep memory of their own
+    "MALLOC_ARENA_MAX": "2",  # a hundred threads would each keep memory of their own
+    "MALLOC_MMAP_THRESHOLD_": "65536",  # and large buffers, once freed, would lie about between small ones
+    "MALLOC_TRIM_THRESHOLD_": "131072",
 }
 
 

@@ -73,6 +73,8 @@ if find_spec("nvflare") is not None:
     LOOPS["nvflare"] = lambda *given: import_module("fedclust.testing.loops_nvflare").NvflareLoop(*given)
 if find_spec("distributed") is not None:
     LOOPS["dask"] = lambda *given: import_module("fedclust.testing.loops_dask").DaskLoop(*given)
+if find_spec("flwr") is not None:
+    LOOPS["flower"] = lambda *given: import_module("fedclust.testing.loops_flower").FlowerLoop(*given)
 
 
 def by(name: str, fed: Federation, folder: Path) -> Federation:

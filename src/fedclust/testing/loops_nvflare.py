@@ -72,8 +72,8 @@ class NvflareLoop:
         kept = next((one for names, one in _kept.items() if everyone <= names), None)
         if kept is None:
             kept = _kept[everyone] = Kept(self.parties)
-            # FLARE's console has threads that keep a process alive, so the end of the main one must be watched for.
-            threading.Thread(target=_close_at_the_end, args=(kept,), name="fedclust-end").start()
+            # FLARE's console has workers that a process waits for at its end, before anything that atexit would call.
+            threading._register_atexit(kept.close)  # type: ignore[attr-defined]  # noqa: SLF001
         kept.desks = dict(desks)
         self._engine = Networked(
             kept.link, self.parties, run=run, study="", attendance=Attendance(WAIT, patience=WAIT), met=self.parties
@@ -84,11 +84,6 @@ class NvflareLoop:
 
     def close(self) -> None:
         """The federation stays for the next loop."""
-
-
-def _close_at_the_end(kept: Kept) -> None:
-    threading.main_thread().join()
-    kept.close()
 
 
 def free_port() -> int:
