@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -306,3 +307,21 @@ def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_i
     again = desk(tmp_path)
     assert again.answer(call(ALL * 0.15, step=4)).code == "bad-data"
     assert "paid for" in str(again.trouble)
+
+
+def answer_and_die(folder, place):
+    """A process of the site that the power is cut off, once it has paid or once it has drawn noise."""
+    plain = {"paid": paying.drawn, "drawn": paying.keep}[place]
+    setattr(paying, plain.__name__, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    desk(folder).answer(call(ALL * 0.7))
+
+
+@pytest.mark.parametrize("place", ["paid", "drawn"])
+def test_a_site_that_was_killed_after_paying_has_paid_and_refuses_what_is_over_its_budget(place, tmp_path):
+    child = multiprocessing.get_context("fork").Process(target=answer_and_die, args=(tmp_path, place))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert desk(tmp_path).answer(call(ALL * 0.7)) == Refusal("here", "over-budget")
+    assert isinstance(desk(tmp_path).answer(call(ALL * 0.2, step=2)), Sealed)
+    assert desk(tmp_path).answer(call(ALL * 0.3, step=3, run="another-study")) == Refusal("here", "over-budget")
