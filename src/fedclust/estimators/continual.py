@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -37,6 +37,7 @@ ANEW = (
     "lost, and rows told before are told again; use `fedclust update`, or give the run folder of the round before as "
     "`after`."
 )
+AT_ONCE = 1 << 18
 CARRIED = "carried"  # in a run folder, what a site remembers that took no part in the round
 Result = tuple[fcac.Round | fcac_summaries.Round, View, int, tuple[str, ...]]
 
@@ -252,8 +253,8 @@ class FCAC(Assigning):
         if fed.folder is not None:
             carry_on(fed.folder, self._memories)
         if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
-            blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
-            self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+            blocks = (block for held in fed.holdings.values() for block in self._looked_at(held))
+            self.labels_ = np.concatenate([self._labels(some) for some in joined(blocks)])
 
     def _hold(self, places: Floats, rows: Ints, labels: Units) -> None:
         """Keep the coordinator's nodes, and the clusters they make."""
@@ -336,6 +337,18 @@ def carry_on(folder: Path, memories: Mapping[PartyId, dict[str, Array]]) -> None
         if not (own / "state").exists():
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
             keep(own / CARRIED, wire.encode(Carried(memory)))
+
+
+def joined(blocks: Iterable[Array]) -> Iterator[Array]:
+    """Blocks of columns by rows side by side, as many as are AT_ONCE values: each costs a search of its own."""
+    some: list[Array] = []
+    for block in blocks:
+        some.append(block)
+        if sum(one.size for one in some) >= AT_ONCE:
+            yield np.concatenate(some, axis=1)
+            some = []
+    if some:
+        yield np.concatenate(some, axis=1)
 
 
 def _novelty(now: Floats, before: Floats) -> float:

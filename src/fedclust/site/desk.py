@@ -240,7 +240,7 @@ class Desk:
 
     def _recall(self, run: str) -> None:
         """Remember what is written down of a run, or of the one before it in its series."""
-        if run in self.memory or run in self._recalled or self._path is None:
+        if self._path is None or run in self.memory or run in self._recalled:
             return
         self._recalled.add(run)
         for path in (self._path, self._kept_of(run, self._path)):
@@ -258,8 +258,10 @@ class Desk:
 
     def _passed(self, run: str) -> bool:
         """Whether a later run of the same series was answered: what it was told, this one would be told again."""
+        if self.memory.keys() <= {run}:
+            return False
         first, place = series(run)
-        return any(series(other)[0] == first and series(other)[1] > place for other in self.memory)
+        return any(of == first and at > place for of, at in map(series, self.memory))
 
     def _kept_of(self, run: str, path: Path) -> Path:
         """Where the state of a series is while that of another is in its place."""
