@@ -62,7 +62,7 @@ def desk(site: SiteFile, text: str) -> Desk:
         id=site.id or study.id,
         sort=study.split == "columns" and study.align is None and (site.id or study.id) is not None,
         repeats=study.align is not None,
-        split=study.split,
+        split="labels" if study.cluster.options.get("opens") == "labels" else study.split,
         aligned=study.align is not None,
     )
 

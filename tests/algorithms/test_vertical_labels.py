@@ -7,13 +7,17 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms import vertical, vertical_labels
+from fedclust.algorithms.model import Notes
 from fedclust.audit.recording import record
 from fedclust.benchmarks import labels as bench
 from fedclust.cli.main import main
 from fedclust.core import wire
+from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import QuorumLost, StudyError
-from fedclust.core.protocol import Mail, passed, written
-from fedclust.privacy import attacks
+from fedclust.core.protocol import Ask, Mail, by_recipient, each, passed, written
+from fedclust.privacy import attacks, sharing
+from fedclust.serving import desk
+from fedclust.site.file import read_site
 from fedclust.site.policy import PROFILES
 from fedclust.testing.engines import Faulty
 
@@ -80,13 +84,15 @@ def test_scales_and_drawn_starts_work_alike(options, drawn):
     same(*made)
 
 
-def test_a_cluster_without_rows_is_put_on_a_row():
+def test_a_cluster_without_rows_gets_half_of_the_largest():
     X, parts = table()
     start = np.vstack([X[:2], np.full((1, 6), 1e3)])
     model = fitted(parts, start)
     assert (model.cluster_sizes_ > 0).all()
     assert any("got a new centre" in note for note in model.notes_)
     same(model, fitted(parts, start))
+    classes = vertical_labels._refilled(np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), Notes(), 1)
+    assert np.bincount(classes).tolist() == [5, 10, 10, 5]
 
 
 def test_there_is_no_objective_and_the_notes_say_so():
@@ -260,6 +266,99 @@ def test_a_seed_of_another_than_the_seat_after_is_refused():
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
     assert lost.value.missing == {"s0": "keys-refused"}
+
+
+def refused(trick, policy="none", sites=3, clusters=3, **options):
+    """The code with which sites refuse what a coordinator tries once seats are taken, if they do."""
+    X, parts = table(sites=sites, clusters=clusters)
+    fed = fc.Federation.local(parts, split="columns", policy=policy, **options)
+
+    def script():
+        made, seats = yield from begun(fed, X, clusters)
+        yield from trick(fed, made, seats)
+
+    try:
+        fed.run(script())
+    except QuorumLost as lost:
+        (code,) = set(lost.missing.values())
+        return code
+    return None
+
+
+def put_on_rows(fed, made, seats):
+    yield from each(vertical.place, vertical.Place(rows=np.array([3, 7])))
+    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+
+
+def weighed_by_one_row(fed, made, seats):
+    weights = np.eye(3, made.rows)
+    yield from each(vertical.weigh, vertical.Weights(0, weights, True, True, np.full(3, -1)))
+    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+
+
+@pytest.mark.parametrize("trick", [put_on_rows, weighed_by_one_row])
+def test_no_labels_are_opened_from_centres_on_single_rows(trick):
+    # For every row k, its label would tell whether it is nearer to row 3 or to row 7.
+    assert refused(trick) == "keys-refused"
+
+
+def test_a_site_with_rules_moves_no_centre_to_a_few_rows():
+    def trick(alone):
+        labels = np.zeros(90, np.uint8)
+        labels[:alone] = 1
+        return lambda *_: each(vertical_labels.move, vertical_labels.Assigned(labels, 3))
+
+    masked = {"policy": "standard", "aggregation": "secure"}
+    assert refused(trick(1), **masked) == "class-too-small"
+    assert refused(trick(4), **masked) == "class-too-small"
+    assert refused(trick(5), **masked) is None
+    assert refused(trick(1), aggregation="secure") is None
+
+
+def test_seats_that_were_asked_about_different_rows_do_not_compare_them():
+    def trick(fed, made, seats):
+        spans = {p: vertical.Span(at, at + 64, made.unit) for p, at in zip(seats.parties, (0, 0, 1), strict=True)}
+        mail = {p: Mail({}, wire.encode(vertical_labels.Compare(seats, span))) for p, span in spans.items()}
+        sent = by_recipient((yield Ask(vertical_labels.enter, "relay", messages=mail, once=True)))
+        yield from passed(vertical_labels.go_on, sent, wire.encode(seats))
+
+    assert refused(trick) == "keys-refused"
+
+
+def test_a_site_without_a_seat_is_not_left_out_of_the_sums():
+    assert refused(entered, sites=4) == "keys-refused"
+
+
+@pytest.mark.parametrize("early", [1, 2, 6])
+def test_a_comparison_is_not_opened_before_its_end(early):
+    # With six clusters, one exchange too few would tell which clusters beat some of the others.
+    def trick(fed, made, seats):
+        ask = wire.encode(vertical_labels.Compare(seats, vertical.Span(0, made.rows, made.unit)))
+        heard = yield from passed(vertical_labels.enter, {party: {} for party in seats.parties}, ask)
+        for _ in range(sharing.rounds(6) - early):
+            heard = yield from passed(vertical_labels.go_on, heard, wire.encode(seats))
+        mail = {party: Mail(own, wire.encode(seats)) for party, own in heard.items()}
+        yield vertical_labels._once(vertical_labels.finish, mail)
+
+    assert refused(trick, clusters=6) == "keys-refused"
+
+
+@pytest.mark.parametrize("opens", ["labels", "distances"])
+def test_a_served_site_of_a_study_that_opens_labels_tells_no_distances(opens, tmp_path):
+    (tmp_path / "rows.csv").write_text("a,b\n" + "".join(f"{i},{i % 7}\n" for i in range(40)))
+    (tmp_path / "site.toml").write_text(
+        'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nmin_rows = 5\n'
+    )
+    text = f'name = "s"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 2\nstart = "box"\nopens = "{opens}"\n'
+    text += '[sites.north]\ncolumns = ["a", "b"]\n' + "".join(
+        f'[sites.{name}]\ncolumns = ["{name}"]\n' for name in ("east", "west")
+    )
+    own, cohort = desk(read_site(tmp_path / "site.toml"), text), ("north", "east", "west")
+    assert isinstance(own.answer(Call("1-s", 1, "vertical.prepare", vertical.Prepare(), "each", cohort)), Sealed)
+    place = vertical.Place(uniforms=np.full((2, 2), 0.5))
+    assert isinstance(own.answer(Call("1-s", 2, "vertical.place", place, "each", cohort)), Sealed)
+    reply = own.answer(Call("1-s", 3, "vertical.measure", vertical.Span(0, 40, -90), "total", cohort))
+    assert isinstance(reply, Sealed) if opens == "distances" else reply.code == "handler-not-allowed"
 
 
 def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, capsys):

@@ -33,6 +33,7 @@ from fedclust.preprocessing.standardise import BITS
 FINE = 102  # a squared difference is rounded to 2^-102 of its bound: near rows keep their digits
 SQUARES = 260  # squares of what bounds allow
 CHUNK = 1 << 19  # numbers of a matrix that travel at once
+SINGLED = "centers.singled"  # marks slices of centres that may lie on single rows, as the coordinator chose
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,9 @@ class Place:
 def place(site: Site, ask: Place) -> Keep[Done]:
     """This party's slice of the first centres, kept here."""
     if ask.rows is not None:
-        centers = _slices(site, ask.rows)
-    else:
-        low, high = _box(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
-        centers = low + (high - low) * np.asarray(ask.uniforms)
-    return Keep(Done(), {**_kept(site), "centers": centers})
+        return Keep(Done(), {**_kept(site), "centers": _slices(site, ask.rows), SINGLED: np.ones(1)})
+    low, high = _box(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
+    return Keep(Done(), {**_kept(site), "centers": low + (high - low) * np.asarray(ask.uniforms)})
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,7 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
         at += block.shape[1]
     if not ask.last:
         return Keep(Done(), {**site.memory, "mass": sums.mass, "pull": sums.pull})
-    return Keep(Done(), {**_kept(site), "centers": _moved(site, sums, ask.reseed)})
+    return Keep(Done(), {**_kept(site), "centers": _moved(site, sums, ask.reseed), SINGLED: np.ones(1)})
 
 
 @handler(releases=Slice)

@@ -5,11 +5,13 @@ open: three parties, the seats, hold shares of the sums and find on them, bit by
 (`privacy.sharing`). The coordinator passes their sealed letters on and puts three shares of the labels together. The
 labels are those of `vertical`, to the bit; each party moves its slices with them. No seat learns anything from its
 shares unless two of the three put theirs together; then all distances are theirs. A seat that does not follow the
-script can spoil labels.
+script can spoil labels, and learn from what became of them. Sites compare the rows that all were asked about, from
+centres that are means of classes or were given, never from centres put on single rows.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -27,6 +29,7 @@ from fedclust.core.types import Array, Ints, Limbs, PartyId
 from fedclust.privacy import masks, sharing
 from fedclust.privacy.sharing import Seat, Split
 
+TOKEN = 16  # bytes
 KEPT = ("seat.seats", "seat.before", "seat.after", "seat.used")
 
 
@@ -47,6 +50,11 @@ class Compare:
 
     seats: Seats
     span: Span
+
+    @property
+    def token(self) -> bytes:
+        """What goes with every share, so that nobody compares its distances of some rows with others' of other rows."""
+        return hashlib.sha256(wire.encode(self)).digest()[:TOKEN]
 
 
 @dataclass(frozen=True)
@@ -84,29 +92,38 @@ def hand_over(site: Site, ask: Compare) -> Words:
     """The distances of a site that has no seat, split between two of the seats."""
     if site.party in _three(site, ask.seats).parties:
         raise KeysRefused("a part of a site that has a seat")
-    split = Split.of(vertical.measure.answer(site, ask.span).d2.limbs)  # type: ignore[union-attr]
-    return Words({ask.seats.parties[0]: split.seed, ask.seats.parties[1]: split.rest.tobytes()})
+    split = Split.of(_distances(site, ask.span))
+    first, second, _ = ask.seats.parties
+    return Words({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
 
 
 @handler(releases=Words)
 def enter(site: Site, mail: Mail) -> Keep[Words]:
     """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
     ask = wire.decode(Compare, mail.note)
-    seat = _seat(site, ask.seats)
-    sums: Limbs = vertical.measure.answer(site, ask.span).d2.limbs  # type: ignore[union-attr]
-    for text in mail.letters.values():
-        whole = len(text) != sharing.SEED
-        sums = masks.added(sums, _words(text, sums.shape) if whole else Split.grown(text, sums.shape))
+    seat, sums = _seat(site, ask.seats), _distances(site, ask.span)
+    others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
+    if set(mail.letters) != others:
+        raise KeysRefused("parts of others than all the sites that have no seat")
+    for letter in mail.letters.values():
+        text = _about(letter, ask.token)
+        part = _words(text, sums.shape) if seat.place else Split.grown(text, sums.shape)
+        sums = masks.added(sums, part)
     state, sent = sharing.entered(seat, sums)
-    return Keep(Words({ask.seats.at(site.party, 1): sent.tobytes()}), _memory(site, seat, state))
+    letters = {ask.seats.at(site.party, 1): ask.token + sent.tobytes()}
+    return Keep(Words(letters), _memory(site, seat, {**state, "ask": _bytes(ask.token)}))
 
 
 @handler(releases=Words)
 def go_on(site: Site, mail: Mail) -> Keep[Words]:
     """One exchange of the comparison."""
     seats = wire.decode(Seats, mail.note)
-    seat = _seat(site, seats)
-    state, sent = sharing.advanced(seat, _state(site), _heard(mail, seats.at(site.party, -1 if _first(site) else 1)))
+    seat, before = _seat(site, seats), _state(site)
+    if "own" in before:  # numbers were only entered yet: those come from the seat before, all else from the one after
+        heard = _about(_letter(mail, seats.at(site.party, -1)), before["ask"].tobytes())
+    else:
+        heard = _letter(mail, seats.at(site.party, 1))
+    state, sent = sharing.advanced(seat, before, np.frombuffer(heard, np.uint64))
     return Keep(Words({seats.at(site.party, -1): sent.tobytes()}), _memory(site, seat, state))
 
 
@@ -120,27 +137,33 @@ def finish(site: Site, mail: Mail) -> Keep[Part]:
     """This seat's share of the labels."""
     seats = wire.decode(Seats, mail.note)
     seat = _seat(site, seats)
-    words = sharing.opened(seat, _state(site), _heard(mail, seats.at(site.party, 1)))
+    heard = np.frombuffer(_letter(mail, seats.at(site.party, 1)), np.uint64)
+    words = sharing.opened(seat, _state(site), heard)
     return Keep(Part(words), _memory(site, seat, {}))
 
 
 @dataclass(frozen=True)
 class Assigned:
-    """Each row's label; `reseed` puts clusters on rows where it is not -1."""
+    """Each row's label; a label beyond the clusters leaves a row out."""
 
     labels: Array
     clusters: int
-    reseed: Ints
+
+    @property
+    def smallest(self) -> int:
+        """The fewest rows of a cluster that has any: a centre moved to the mean of one row is that row."""
+        return int(np.unique(self.labels, return_counts=True)[1].min(initial=self.labels.size))
 
 
 @handler(releases=Done)
 def move(site: Site, ask: Assigned) -> Keep[Done]:
-    """Move this party's slices of the centres to the means of the labelled rows."""
+    """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
     # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
     weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
-    moved = vertical.weigh.answer(site, vertical.Weights(0, weights, True, True, ask.reseed))
+    stays = np.full(ask.clusters, -1, np.int64)
+    moved = vertical.weigh.answer(site, vertical.Weights(0, weights, True, True, stays)).memory  # type: ignore[union-attr]
     seat = {name: site.memory[name] for name in KEPT if name in site.memory}
-    return Keep(Done(), {**moved.memory, **seat})  # type: ignore[union-attr]
+    return Keep(Done(), {name: own for name, own in {**moved, **seat}.items() if name != vertical.SINGLED})
 
 
 def fit(
@@ -155,7 +178,7 @@ def fit(
 ) -> Protocol[Settled]:
     """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_rounds` is reached.
 
-    Centres are in place. A cluster without rows is put on a row drawn from the others, each as likely.
+    Centres are in place. A cluster without rows gets half of the largest one's, drawn, to start anew from their mean.
     """
     rng, notes, history = np.random.default_rng(seed), Notes(), list[Round]()
     begun = (yield from each(reveal, Hello())) if show else None
@@ -168,8 +191,8 @@ def fit(
         yield from report(round=number, shift=float(changed))
         if settle and not changed:
             break
-        reseed = _reseeded(labels, n_clusters, rng, notes, number)
-        yield from each(move, Assigned(labels.astype(_smallest(n_clusters)), n_clusters, reseed))
+        classes = _refilled(labels, n_clusters, rng, notes, number)
+        yield from each(move, Assigned(classes.astype(_narrowest(n_clusters)), n_clusters))
         before, labels = labels, (yield from labelled(table, seats, parties, n_clusters))
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
     notes.left_empty(int((sizes <= 0).sum()))
@@ -227,21 +250,27 @@ def _once(who: object, messages: dict[PartyId, Mail]) -> Ask:
     return Ask(who, "each", messages=messages, once=True)  # type: ignore[arg-type]
 
 
-def _reseeded(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
-    """For each cluster without rows a row of a cluster that has others; -1 for the rest."""
-    rows, sizes = np.full(n_clusters, -1, np.int64), np.bincount(labels, minlength=n_clusters)
-    for cluster in np.flatnonzero(sizes == 0):
-        free = np.flatnonzero(sizes[labels] > 1)
-        free = free[~np.isin(free, rows)]
-        if not len(free):
+def _refilled(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+    """Labels in which each cluster without rows has half of the largest one's: so no centre is put on a row."""
+    classes = labels.copy()
+    for cluster in np.flatnonzero(np.bincount(labels, minlength=n_clusters) == 0):
+        rows = np.flatnonzero(classes == np.bincount(classes).argmax())
+        if len(rows) < 2:
             break
-        rows[cluster] = free[rng.integers(len(free))]
+        classes[rng.permutation(rows)[: len(rows) // 2]] = cluster
         notes.reseeded(number, 1)
-    return rows
+    return classes
 
 
-def _smallest(n_clusters: int) -> type[np.generic]:
+def _narrowest(n_clusters: int) -> type[np.generic]:
     return np.uint8 if n_clusters <= 256 else np.int32
+
+
+def _distances(site: Site, span: Span) -> Limbs:
+    """This party's share of the squared distances, to centres from which labels may be opened."""
+    if vertical.SINGLED in site.memory:
+        raise KeysRefused("centres that may lie on single rows")
+    return vertical.measure.answer(site, span).d2.limbs  # type: ignore[union-attr]
 
 
 def _three(site: Site, seats: Seats) -> Seats:
@@ -268,24 +297,22 @@ def _state(site: Site) -> dict[str, Array]:
     return {name.removeprefix("bits."): own for name, own in site.memory.items() if name.startswith("bits.")}
 
 
-def _first(site: Site) -> bool:
-    """Whether numbers were only entered yet: those come from the seat before, all else from the one after."""
-    return "bits.own" in site.memory
-
-
 def _memory(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]:
     kept = {name: own for name, own in site.memory.items() if not name.startswith("bits.")}
     return {**kept, "seat.used": np.array([seat.used]), **{f"bits.{name}": own for name, own in state.items()}}
-
-
-def _heard(mail: Mail, sender: PartyId) -> Limbs:
-    return np.frombuffer(_letter(mail, sender), np.uint64)
 
 
 def _letter(mail: Mail, sender: PartyId) -> bytes:
     if set(mail.letters) != {sender}:
         raise KeysRefused("letters from others than the neighbouring seat")
     return mail.letters[sender]
+
+
+def _about(letter: bytes, token: bytes) -> bytes:
+    """A letter's share, of the rows that this site was asked about."""
+    if letter[:TOKEN] != token:
+        raise KeysRefused("shares of other rows than those that this site was asked about")
+    return letter[TOKEN:]
 
 
 def _words(text: bytes, shape: tuple[int, ...]) -> Limbs:

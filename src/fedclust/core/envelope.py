@@ -139,6 +139,8 @@ REMEDIES = {
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
     "floor-too-low": "its policy asks for more rows behind each point than the study does; raise min_rows (of k-FED "
     "and MUFC) or floor (of FCAC)",
+    "class-too-small": "its policy asks for more rows in each cluster, or for none; ask for fewer clusters, or begin "
+    "elsewhere",
     "weights-not-allowed": "its policy lets no weights of a model leave",
     "too-many-calls": "its policy lets no more questions be answered in one run",
     "too-many-facts": "it has said how far its columns reach as often as one study needs; leave views as they are, or "

@@ -20,6 +20,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
+from fedclust.core.errors import KeysRefused
 from fedclust.core.types import Array, Ints, Limbs
 from fedclust.privacy import keys, masks
 
@@ -137,9 +138,14 @@ def opened(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> Limbs:
     """End: this seat's part of which cluster wins each row, (clusters, words); the XOR of all three says it."""
     won = np.stack([state["z"], heard.reshape(state["z"].shape)])
     if "winners" in state:
-        won = np.concatenate([won, state["rest"]], axis=2)[:, :, 0]
+        won = np.concatenate([won, state["rest"]], axis=2)
+        if won.shape[2] > 1:
+            raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
+        won = won[:, :, 0]
     else:
         state, _ = advanced(seat, state, heard)
+        if "won" not in state:
+            raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
         won = state["won"]
     return np.asarray(won[0] ^ seat.zero(won.shape[1:]), np.uint64)
 

@@ -69,6 +69,12 @@ def of_the_split(q: Question) -> str | None:
     return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("vertical") else None
 
 
+def labels_only(q: Question) -> str | None:
+    """Where sites hold columns and a study opens labels only, nobody asks for distances or weighs single rows."""
+    opens = q.handler.name in ("vertical.measure", "vertical.weigh")
+    return "handler-not-allowed" if q.split == "labels" and opens else None
+
+
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
     if q.under_noise or q.policy.epsilon:
@@ -203,6 +209,12 @@ def floor_of_points(q: Question) -> str | None:
     return "floor-too-low" if floor is not None and floor < q.policy.min_cell else None
 
 
+def enough_in_class(q: Question) -> str | None:
+    """A centre moved to the mean of few rows lies among them, and the labels that follow speak of these few."""
+    smallest = getattr(q.call.message, "smallest", None)
+    return "class-too-small" if smallest is not None and smallest < q.policy.min_cell else None
+
+
 def few_enough_ids(q: Question) -> str | None:
     """A list with an entry for everyone there might be would find out who is here."""
     if not q.policy.max_ids or q.handler.name != align.pass_on.name:
@@ -297,6 +309,7 @@ ENTRY: tuple[Guard, ...] = (
     allowed,
     paid_for,
     of_the_split,
+    labels_only,
     enough_rows,
     sums_only,
     enough_parties,
@@ -311,6 +324,7 @@ ENTRY: tuple[Guard, ...] = (
     same_rows,
     enough_in_common,
     floor_of_points,
+    enough_in_class,
     few_enough_ids,
     aligned_seldom,
 )
