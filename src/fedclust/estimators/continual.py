@@ -229,6 +229,7 @@ class FCAC(Assigning):
                     "clusters": level.clusters,
                     "silhouette": level.silhouette,
                     "stability": level.stability,
+                    "modularity": level.modularity,
                 }
                 for level in found.found.levels
             ]
