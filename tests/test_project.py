@@ -23,7 +23,7 @@ LONGEST = {".py": 400, ".c": 600, ".h": 600}
 HOMES = {  # a dependency that few need, and the only places that may import it
     "torch": ("algorithms/autoencoder.py", "algorithms/dec.py"),
     "nvflare": ("engines/nvflare",),
-    "flwr": ("engines/flower",),
+    "flwr": ("engines/flower", "testing/loops_flower.py"),
     "dask": ("engines/dask.py",),
     "distributed": ("engines/dask.py",),
     "duckdb": ("site/sources/",),
