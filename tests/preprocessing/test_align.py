@@ -10,8 +10,10 @@ import pytest
 import fedclust as fc
 from fedclust.audit.recording import record
 from fedclust.cli.main import main
+from fedclust.core import wire
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.journal import ANSWERED, ASKED, Journal
+from fedclust.core.protocol import Ask, passed, written
 from fedclust.preprocessing import align
 from fedclust.site.policy import PROFILES
 from fedclust.testing.engines import Faulty
@@ -133,6 +135,76 @@ def test_a_site_compares_its_ids_with_no_list_of_everyone():
     with pytest.raises(QuorumLost) as lost:
         fc.CMeans(3).fit(aligned({**parts, "clinic": many}, policy={"clinic": "none", "laboratory": strict}))
     assert lost.value.missing == {"laboratory": "too-many-ids"}
+
+
+def test_the_ids_of_all_other_sites_together_are_limited():
+    parts = tables(3)
+    many = pd.DataFrame({"who": [f"guess-{i}" for i in range(700)], "clinic.a": 0.0})
+    for most, code in ((20.0, "too-many-ids"), (40.0, "too-few-in-common")):  # the laboratory has 50 rows
+        strict = replace(PROFILES["none"], max_ids=most, min_rows=5)
+        with pytest.raises(QuorumLost) as lost:
+            fc.CMeans(3).fit(
+                aligned({**parts, "clinic": many}, policy={"clinic": "none", "laboratory": strict, "register": "none"})
+            )
+        assert lost.value.missing == {"laboratory": code}
+
+
+def set_out(fed, duplicates="first"):
+    """All lists have set out; they, and the ring's note."""
+    ring = align.Ring(fed.parties, duplicates)
+    return (yield from written(align.set_out, ring)), wire.encode(ring)
+
+
+def tricked(trick, parties=3):
+    """The codes with which sites refuse what a coordinator tries."""
+    fed = aligned(tables(parties))
+    with pytest.raises(QuorumLost) as lost:
+        fed._driven(trick(fed), "all")
+    return lost.value.missing
+
+
+@pytest.mark.parametrize("parties", [2, 3])
+def test_a_site_passes_on_one_list_for_each_other_site_and_no_more(parties):
+    # With further lists, the coordinator and the site before could try out every id there might be.
+    def trick(fed):
+        lists, note = yield from set_out(fed)
+        for _ in fed.parties[1:]:
+            further = yield from passed(align.pass_on, {"laboratory": lists["laboratory"]}, note)
+            assert set(further) == {fed.parties[2 % parties]}
+        yield from passed(align.pass_on, {"laboratory": lists["laboratory"]}, note)
+
+    assert tricked(trick, parties) == {"laboratory": "keys-refused"}
+
+
+def test_a_site_that_has_its_list_back_passes_on_no_more():
+    def trick(fed):
+        lists, note = yield from set_out(fed)
+        first = lists
+        for _ in fed.parties[1:]:
+            lists = yield from passed(align.pass_on, lists, note)
+        back = {"laboratory": align.Passing(lists["laboratory"], note)}
+        yield Ask(align.come_back, "each", messages=back, once=True)
+        yield from passed(align.pass_on, {"laboratory": first["laboratory"]}, note)
+
+    assert tricked(trick) == {"laboratory": "keys-refused"}
+
+
+def test_a_list_that_comes_another_way_than_round_the_ring_is_refused():
+    def other_ring(fed):
+        lists, _ = yield from set_out(fed)
+        turned = wire.encode(align.Ring(fed.parties[::-1], "first"))
+        yield from passed(align.pass_on, {"laboratory": lists["laboratory"]}, turned)
+
+    def other_sender(fed):
+        yield from set_out(fed)
+        turned = align.Ring(fed.parties[::-1], "first")
+        lists = yield from written(align.set_out, turned, among=("register",))
+        yield from passed(
+            align.pass_on, {"laboratory": lists["laboratory"]}, wire.encode(align.Ring(fed.parties, "first"))
+        )
+
+    assert tricked(other_ring) == {"laboratory": "keys-refused"}
+    assert tricked(other_sender) == {"laboratory": "keys-refused"}
 
 
 def test_a_site_compares_its_ids_so_often_and_no_more():

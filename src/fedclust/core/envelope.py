@@ -148,7 +148,7 @@ REMEDIES = {
     "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "
     "rounds, or use secure aggregation",
     "too-few-in-common": "the sites have fewer rows in common than its policy lets take part",
-    "too-many-ids": "another site brought more ids than its policy lets be compared with its own",
+    "too-many-ids": "the other sites brought more ids than its policy lets be compared with its own",
     "too-many-alignments": "its policy lets its ids be compared no more often in this study",
     "abstains": "too few rows are behind a number, or one row is most of it, so its policy keeps it out of this run; "
     "ask for fewer clusters, or use secure aggregation",

@@ -7,8 +7,9 @@ the tags and returns those that all sites have. The sites put these rows in the 
 
 Who learns what: a site, which of its own rows all others hold, and about how many ids each other site brought. The
 coordinator, about how many ids each site brought, and how many of them any two or more sites share; of no id which. A
-coordinator and a site together learn which of that site's ids each other site holds. Only the number of common rows is
-written to the journal. Keys are fresh in each run.
+coordinator and a site together learn which of that site's ids each other site holds. A site passes on one list for each
+other site and no more, or they could try out ids one list after the other. Only the number of common rows is written
+to the journal. Keys are fresh in each run.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class Ring:
     duplicates: str = "refuse"
     missing: ClassVar[str] = "partial"  # rows that no other site has may lack values
 
-    def after(self, party: PartyId) -> PartyId:
-        """To whom a party hands a list."""
-        return self.parties[(self.parties.index(party) + 1) % len(self.parties)]
+    def after(self, party: PartyId, step: int = 1) -> PartyId:
+        """To whom a party hands a list; -1: from whom it gets one."""
+        return self.parties[(self.parties.index(party) + step) % len(self.parties)]
 
 
 @dataclass(frozen=True)
@@ -97,14 +98,19 @@ def set_out(site: Site, ask: Ring) -> Keep[List]:
     others = iter(psi.fillers(count - len(rows)))
     listed = [b"id" + names[row].encode() if row >= 0 else next(others) for row in places.tolist()]
     points = psi.hashed(listed, keys.outward)
-    return Keep(List({ask.after(site.party): points.tobytes()}), {"align.keys": keys.packed(), "align.rows": places})
+    memory = {"align.keys": keys.packed(), "align.rows": places, "align.ring": _bytes(wire.encode(ask))}
+    return Keep(List({ask.after(site.party): points.tobytes()}), {**memory, "align.passed": np.zeros(1, np.int64)})
 
 
 @handler(releases=List)
-def pass_on(site: Site, mail: Passing) -> List:
+def pass_on(site: Site, mail: Passing) -> Keep[List]:
     """Another site's list under this site's factors, in its order, for the next site."""
-    ring = _ring(site, wire.decode(Ring, mail.note))
-    return List({ring.after(site.party): psi.raised(_points(mail), _keys(site).both).tobytes()})
+    ring = _begun(site, mail)
+    passed = site.memory["align.passed"] + 1
+    if passed[0] >= len(ring.parties):
+        raise KeysRefused("a list more than there are other sites")
+    points = psi.raised(_points(mail), _keys(site).both)
+    return Keep(List({ring.after(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,7 @@ class Tags(Release):
 @handler(releases=Tags)
 def come_back(site: Site, mail: Passing) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
+    _begun(site, mail)
     points = psi.raised(_points(mail), _keys(site).inward)
     if len(points) != len(site.memory["align.rows"]):
         raise KeysRefused("a list of another length than the one that set out")
@@ -268,10 +275,22 @@ def _ring(site: Site, ring: Ring) -> Ring:
     return ring
 
 
-def _keys(site: Site) -> Keys:
-    if "align.keys" not in site.memory:
+def _begun(site: Site, mail: Passing) -> Ring:
+    """The ring in which this site's list set out: a list of the same one, from the site before."""
+    if "align.ring" not in site.memory:
         raise KeysRefused("a list of an alignment that this site did not begin")
+    ring = wire.decode(Ring, site.memory["align.ring"].tobytes())
+    if ring != wire.decode(Ring, mail.note) or set(mail.letters) != {ring.after(site.party, -1)}:
+        raise KeysRefused("a list of another ring, or from another than the site before")
+    return ring
+
+
+def _keys(site: Site) -> Keys:
     return Keys.unpacked(site.memory["align.keys"])
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
 
 
 def _points(mail: Passing) -> Array:

@@ -216,11 +216,15 @@ def enough_in_class(q: Question) -> str | None:
 
 
 def few_enough_ids(q: Question) -> str | None:
-    """A list with an entry for everyone there might be would find out who is here."""
+    """Lists with an entry for everyone there might be would find out who is here; a site passes one on for each other.
+
+    Whoever is before it in the ring hands it all of them, so that they share in what it lets be compared.
+    """
     if not q.policy.max_ids or q.handler.name != align.pass_on.name:
         return None
     longest = max((len(text) // psi.SIZE for text in q.call.message.letters.values()), default=0)
-    return "too-many-ids" if longest > max(2 * psi.FEWEST, q.policy.max_ids * q.rows) else None
+    share = q.policy.max_ids * q.rows / max(1, len(q.everyone or ()) - 1)
+    return "too-many-ids" if longest > max(2 * psi.FEWEST, share) else None
 
 
 def aligned_seldom(q: Question) -> str | None:

@@ -50,7 +50,7 @@ class Policy:
     max_calls: int = 0  # in a run
     epsilon: float = 0.0  # that all studies together may spend of each row's privacy; then nothing leaves without noise
     delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
-    max_ids: float = 0.0  # that another site may bring to an alignment, for each row here
+    max_ids: float = 0.0  # that the other sites together may bring to an alignment, for each row here
     max_alignments: int = 0  # in a study
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] = WITHHELD
