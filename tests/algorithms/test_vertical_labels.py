@@ -296,7 +296,13 @@ def weighed_by_one_row(fed, made, seats):
     yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
 
 
-@pytest.mark.parametrize("trick", [put_on_rows, weighed_by_one_row])
+def put_on_rows_and_left_there(fed, made, seats):
+    yield from each(vertical.place, vertical.Place(rows=np.array([3, 7])))
+    yield from each(vertical_labels.move, vertical_labels.Assigned(np.full(made.rows, 9, np.uint8), 2))
+    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+
+
+@pytest.mark.parametrize("trick", [put_on_rows, put_on_rows_and_left_there, weighed_by_one_row])
 def test_no_labels_are_opened_from_centres_on_single_rows(trick):
     # For every row k, its label would tell whether it is nearer to row 3 or to row 7.
     assert refused(trick) == "keys-refused"

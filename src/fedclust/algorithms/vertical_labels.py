@@ -158,6 +158,7 @@ class Assigned:
 @handler(releases=Done)
 def move(site: Site, ask: Assigned) -> Keep[Done]:
     """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
+    _not_singled(site)
     # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
     weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
     stays = np.full(ask.clusters, -1, np.int64)
@@ -268,9 +269,13 @@ def _narrowest(n_clusters: int) -> type[np.generic]:
 
 def _distances(site: Site, span: Span) -> Limbs:
     """This party's share of the squared distances, to centres from which labels may be opened."""
+    _not_singled(site)
+    return vertical.measure.answer(site, span).d2.limbs  # type: ignore[union-attr]
+
+
+def _not_singled(site: Site) -> None:
     if vertical.SINGLED in site.memory:
         raise KeysRefused("centres that may lie on single rows")
-    return vertical.measure.answer(site, span).d2.limbs  # type: ignore[union-attr]
 
 
 def _three(site: Site, seats: Seats) -> Seats:
