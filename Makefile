@@ -20,7 +20,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
+.PHONY: help demo test check bench bench-engines attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -44,6 +44,10 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 
 bench: $(VENV)/.bench ## ratios of speed against peers, in one run
 	@$(BIN)/fedclust bench sweep
+
+bench-engines: .venv-engines/.done .venv-flower/.done ## time per step on every engine, in one run, and whether bits are equal
+	@.venv-engines/bin/fedclust bench engines
+	@.venv-flower/bin/python -m pytest -m engines -k superlink tests/engines/test_flower.py
 
 attacks: $(VENV)/.base ## rows that the known attacks recover from 1,000 runs, plain, secure and blind; 10 to 20 minutes
 	@mkdir -p build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -96,10 +97,12 @@ class Enrolled:
     def __init__(self, parties: Sequence[PartyId], folder: Path | None) -> None:
         self._homes = {party: folder / "sites" / party if folder else None for party in parties}
         self._all = cache(self._made)  # ten thousand identities only where they are used
+        self._making = threading.Lock()  # sites that are asked side by side must not make them twice
 
     def of(self, party: PartyId) -> Vaults:
         """A site's vaults."""
-        return self._all()[party]
+        with self._making:
+            return self._all()[party]
 
     def at(self, party: PartyId) -> Callable[[], Vaults]:
         """The same, when it is asked for."""

@@ -1,11 +1,16 @@
 """Parties of one process: threads that take whole parties change nothing but the time."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import fedclust as fc
 from fedclust import kernels
+from fedclust.aggregation import Enrolled
 from fedclust.kernels import _threads
+from fedclust.privacy.keys import Identity
 
 
 @pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
@@ -31,3 +36,13 @@ def test_threads_over_parties_give_the_same_bits(kind):
 def test_a_thread_alone_does_its_sweeps_by_itself():
     with _threads.alone():
         assert kernels.threads() == 1
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_sites_that_are_asked_side_by_side_have_one_key_each(kept, tmp_path, monkeypatch):
+    plain, parties = Identity.new, [f"p{i}" for i in range(8)]
+    monkeypatch.setattr(Identity, "new", lambda: (time.sleep(0.002), plain())[1])
+    enrolled = Enrolled(parties, tmp_path if kept else None)
+    with ThreadPoolExecutor(8) as pool:
+        found = dict(zip(parties, pool.map(enrolled.of, parties), strict=True))
+    assert all(found[party] is enrolled.of(party) for party in parties)
