@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import private
+from fedclust.algorithms import private, private_asks
 from fedclust.audit.membership import bound, empirical_epsilon
 from fedclust.core.envelope import Call
 from fedclust.core.private import COLLUDING, ONE, Price, honest
@@ -25,7 +25,7 @@ from reaping import Killed, around, nothing_hidden_twice, reaped
 pytest.importorskip("opendp")
 RNG = np.random.default_rng(0)
 PARTS = {f"p{i}": RNG.normal(size=(30, 2)) + 6 * (np.arange(30) % 2)[:, None] for i in range(3)}
-BOX = private.Box(np.full(3, -1.0), np.full(3, 1.0), np.ones(3))
+BOX = private_asks.Box(np.full(3, -1.0), np.full(3, 1.0), np.ones(3))
 DELTA = 1e-6
 
 
@@ -99,10 +99,10 @@ def asks(rho):
     price, axes = Price(rho), np.linalg.qr(np.random.default_rng(1).normal(size=(3, 2)))[0]
     centers = np.array([[-0.3, 0.0], [0.3, 0.1]])
     return {
-        "private.lengths": private.Lengths(price, BOX),
-        "private.products": private.Radius(price, BOX, 0.9),
-        "private.grid": private.Grid(price, BOX, axes, np.array([1.0, 1.0]), np.array([4, 3])),
-        "private.moves": private.Places(price, BOX, axes, centers, centers, 2, 0.7),
+        "private.lengths": private_asks.Lengths(price, BOX),
+        "private.products": private_asks.Radius(price, BOX, 0.9),
+        "private.grid": private_asks.Grid(price, BOX, axes, np.array([1.0, 1.0]), np.array([4, 3])),
+        "private.moves": private_asks.Places(price, BOX, axes, centers, centers, 2, 0.7),
     }
 
 
@@ -184,7 +184,7 @@ def test_what_honest_sites_add_together_is_the_noise_that_the_price_asks_for(sit
     told, rho = sites // COLLUDING, 0.05
     price = Price(rho, honest(sites, sites))
     till = paying.Till(Policy("free"))
-    ask = private.Lengths(price, BOX)
+    ask = private_asks.Lengths(price, BOX)
 
     def one():
         call = Call(os.urandom(8).hex(), 1, "private.lengths", ask, "total", ("here",))

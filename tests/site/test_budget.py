@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclust.algorithms import private
+from fedclust.algorithms import private_asks
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import DataError, OverBudget, StudyError
 from fedclust.core.private import ONE, Noisy, Price
@@ -28,7 +28,7 @@ from fedclust.site.sources import open_source
 
 pytest.importorskip("opendp")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
-BOX = private.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
+BOX = private_asks.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
 ALL = rho_of(1.0, 1e-6)
 POLICY = Policy("budget", epsilon=1.0)
 
@@ -42,7 +42,7 @@ def desk(folder, policy=POLICY, rows=ROWS):
 
 
 def call(rho, *, run="run-a", step=1, honest=1, masks=None, cohort=("here",)):
-    return Call(run, step, "private.lengths", private.Lengths(Price(rho, honest), BOX), "total", cohort, masks)
+    return Call(run, step, "private.lengths", private_asks.Lengths(Price(rho, honest), BOX), "total", cohort, masks)
 
 
 def numbers(reply):
@@ -194,14 +194,14 @@ def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
 
 
 def test_a_price_decides_how_gaps_are_met_whatever_a_question_says():
-    asked = private.Lengths(Price(0.1), BOX)
+    asked = private_asks.Lengths(Price(0.1), BOX)
     assert missing_in(asked) == "finite"
 
 
 def test_odd_questions_are_refused_alike_with_rows_and_without(tmp_path):
     nowhere = np.full((2, 1), np.nan)
-    asked = private.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
-    huge = private.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
+    asked = private_asks.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
+    huge = private_asks.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
     for number, message in enumerate((asked, huge)):
         name = "private.moves" if number == 0 else "private.grid"
         codes = {
@@ -261,17 +261,17 @@ def questions(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     size = lambda most: draw(st.integers(0, most))
     width = draw(st.sampled_from([2, 2, 2, 1, 3]))
-    box = private.Box(
+    box = private_asks.Box(
         np.full(width, -4.0), np.full(draw(st.sampled_from([width, width, width + 1])), 4.0), np.ones(width)
     )
     price, axes = Price(1e-6), draw(st.sampled_from([1, 2, 2, 3]))
     turn = rng.normal(size=(draw(st.sampled_from([width, width, 1])), axes))
     if draw(st.booleans()):
         bins = np.array([draw(st.sampled_from([2, 3, 0, -1, 1 << 20])) for _ in range(size(3))], np.int64)
-        return "private.grid", private.Grid(price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins)
+        return "private.grid", private_asks.Grid(price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins)
     centers = rng.normal(size=(size(3), draw(st.sampled_from([axes, axes, 1]))))
     pivots = centers[: draw(st.sampled_from([len(centers), len(centers), 1]))]
-    return "private.moves", private.Places(price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0)
+    return "private.moves", private_asks.Places(price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0)
 
 
 def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp_path):

@@ -22,17 +22,17 @@ import numpy as np
 
 from fedclust.algorithms import cells
 from fedclust.algorithms.model import Round, frobenius
+from fedclust.algorithms.private_asks import ALONG, Box, Grid, Lengths, Places, Radius
 from fedclust.core.errors import WireError
 from fedclust.core.private import Noisy, Price, counted, everything, noisy
 from fedclust.core.protocol import Protocol, handler, heard, report
 from fedclust.core.ring import Exact, total
 from fedclust.core.site import Site
-from fedclust.core.types import Array, Floats, Ints, PartyId
+from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels import bounded, distances
 
 OCTAVES = 16  # half octaves of norms that are told apart
 BEYOND = 0.02  # of the rows may be longer than the radius
-ALONG = 3  # axes of the histogram
 MASS = 0.25  # how much a row counts beside its place
 LONG = math.sqrt(1 + MASS * MASS)
 FEW = 3  # clusters that need one round only
@@ -40,107 +40,8 @@ ROUNDS = 4
 SHARES = {True: (0.05, 0.3, 0.45, 0.2), False: (0.05, 0.25, 0.55, 0.15)}  # of the budget: few clusters, or many
 WHOLE = 1 - 2.0**-30  # so that parts, rounded, never add up to more
 LLOYD_ROUNDS = 5
-LARGEST = 2.0**130  # no number of a question is larger: products of a few stay finite
-MOST_CELLS = 1 << 16  # that a site counts in
-MOST_AXES = 1 << 10
 LEAST = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
 THIN = 0.02  # of the radius, that a cluster is taken to be wide at least
-
-
-@dataclass(frozen=True)
-class Box:
-    """Public bounds, and a column's unit: z = (x cut to the bounds - their middle) / unit."""
-
-    low: Floats
-    high: Floats
-    unit: Floats
-
-    def fits(self, columns: int) -> bool:
-        """Whether these are the bounds of so many columns."""
-        alike = all(part.shape == (columns,) for part in (self.low, self.high, self.unit))
-        return (
-            alike and _tame(self.low, self.high) and _tame(positive=self.unit) and bool((self.low <= self.high).all())
-        )
-
-    @property
-    def middle(self) -> Floats:
-        return np.asarray((self.low + self.high) / 2)
-
-    @property
-    def radius(self) -> float:
-        """No row is longer."""
-        return float(np.linalg.norm((self.high - self.low) / 2 / self.unit)) or 1.0
-
-    def of(self, block: Array) -> Floats:
-        """A block of columns, seen from the middle."""
-        cut = np.clip(np.asarray(block, np.float64), self.low[:, None], self.high[:, None])
-        return np.asarray((cut - self.middle[:, None]) / self.unit[:, None])
-
-    def back(self, points: Floats) -> Floats:
-        """Points (rows by columns) in original units; they lie within the bounds as rows do."""
-        return np.asarray(np.clip(points * self.unit + self.middle, self.low, self.high))
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """Count rows by their length."""
-
-    price: Price
-    box: Box
-
-    def fits(self, columns: int) -> bool:
-        return self.box.fits(columns)
-
-
-@dataclass(frozen=True)
-class Radius:
-    """Sum the products of columns, of rows cut to a radius."""
-
-    price: Price
-    box: Box
-    radius: float
-
-    def fits(self, columns: int) -> bool:
-        return self.box.fits(columns) and _tame(positive=self.radius)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Count rows by cells along axes (columns by axes), from -half to half in so many bins each."""
-
-    price: Price
-    box: Box
-    axes: Floats
-    half: Floats
-    bins: Ints
-
-    def fits(self, columns: int) -> bool:
-        count = len(self.bins)
-        shaped = self.axes.shape == (columns, count) and self.half.shape == self.bins.shape == (count,)
-        cells = math.prod(self.bins.tolist()) if shaped and 1 <= count <= ALONG and (self.bins >= 1).all() else 0
-        tame = _tame(self.axes) and _tame(positive=self.half)
-        return self.box.fits(columns) and 1 <= cells <= MOST_CELLS and tame
-
-
-@dataclass(frozen=True)
-class Places:
-    """Sum where rows lie from the pivot of their nearest centre, by the first `seen` axes; `reach` is the farthest."""
-
-    price: Price
-    box: Box
-    axes: Floats
-    centers: Floats
-    pivots: Floats
-    seen: int
-    reach: float
-
-    def fits(self, columns: int) -> bool:
-        if self.centers.ndim != 2 or self.pivots.shape != self.centers.shape:
-            return False
-        clusters, axes = self.centers.shape
-        shaped = self.axes.shape == (columns, axes) and 1 <= self.seen <= axes <= MOST_AXES
-        tame = _tame(self.axes, self.centers, self.pivots) and _tame(positive=self.reach)
-        return self.box.fits(columns) and shaped and 1 <= clusters <= MOST_CELLS and tame
 
 
 @dataclass(frozen=True)
@@ -216,13 +117,6 @@ def _sound(ask: Lengths | Radius | Grid | Places, site: Site) -> None:
     """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
     if not ask.fits(len(site.columns)):
         raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large or too small")
-
-
-def _tame(*numbers: Floats, positive: Floats | float = 1.0) -> bool:
-    """Whether numbers are finite and not too large, and those that must be positive not too small either."""
-    sizes = np.asarray(positive)
-    parts = [*numbers, sizes]
-    return all(bool((np.abs(part) <= LARGEST).all()) for part in parts) and bool((sizes >= 1 / LARGEST).all())
 
 
 def along(z: Floats, axes: Floats) -> Floats:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedclust.algorithms import private
-from fedclust.algorithms.private import Box, Private
+from fedclust.algorithms.private import Private
+from fedclust.algorithms.private_asks import Box
 from fedclust.core.private import honest
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.site import View
