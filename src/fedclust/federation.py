@@ -281,9 +281,10 @@ class Federation:
             raise self._explained(lost) from None
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
-        """Messages and bytes that left each site of this process, from their ledgers."""
+        """Messages and bytes that left each site of this process, or of a cluster, from their ledgers."""
         desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        ledgers = {party: desk.gate.ledger.entries for party, desk in desks.items()}
+        elsewhere = getattr(self._coordinator.engine, "ledgers", None)
+        ledgers = elsewhere() if elsewhere else {party: desk.gate.ledger.entries for party, desk in desks.items()}
         return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
 
     def carried(self) -> dict[PartyId, int]:

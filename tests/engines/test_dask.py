@@ -65,6 +65,14 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
     assert same(found.model, expected.model)
 
 
+def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
+    fed = Federation.local(sites())
+    fed.use(DaskEngine(client, fed.engine.desks, seed=fed.seed))
+    FuzzyCMeans(2, max_rounds=2).fit(fed)
+    assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
+    assert min(fed.carried().values()) > 0
+
+
 def test_parties_sit_at_different_workers(client):
     fed = on_cluster(client, sites())
     workers = {seat._address for seat in fed.engine._seats.values()}

@@ -24,6 +24,7 @@ from fedclust.core.types import PartyId
 from fedclust.privacy.keys import Identity
 from fedclust.site.desk import Desk
 from fedclust.site.holding import Holding, Turn
+from fedclust.site.ledger import Entry
 from fedclust.site.policy import Policy
 from fedclust.site.vault import Vaults
 
@@ -49,6 +50,10 @@ class Seat:
         """The reply to a call; `module` is where its question is defined."""
         importlib.import_module(module)
         return wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desk.answer_bytes(data)))
+
+    def entries(self) -> list[Entry]:
+        """What has left this party."""
+        return self.desk.gate.ledger.entries
 
 
 class DaskEngine:
@@ -78,6 +83,11 @@ class DaskEngine:
                 if answer.call == calls[party].digest and answer.party == party:
                     replies[party] = answer.reply()
         return replies
+
+    def ledgers(self) -> dict[PartyId, list[Entry]]:
+        """What has left each party, as it was written down at its worker."""
+        asked = {party: seat.entries() for party, seat in self._seats.items()}
+        return {party: future.result() for party, future in asked.items()}
 
     def _asked(self, party: PartyId, call: Call) -> Any:
         return self._seats[party].answer(call.packed, HANDLERS[call.handler].answer.__module__)

@@ -33,5 +33,8 @@ class DaskLoop:
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
 
+    def ledgers(self) -> Any:
+        return self._engine.ledgers()
+
     def close(self) -> None:
         """The cluster stays for the next loop."""
