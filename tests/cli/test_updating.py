@@ -253,8 +253,8 @@ def killed_rounds(tmp_path, places):
     for where, number in places:
         folder = tmp_path / f"{where}-{number}"
         dead = process("-c", DEADLY, where, number, "update", tmp_path / "r", "--out", folder, "--quiet")
-        assert dead.wait(120) == -signal.SIGKILL
-        assert process("-m", "fedclust.cli.main", "resume", folder, "--quiet").wait(120) == 0
+        assert dead.wait(300) == -signal.SIGKILL
+        assert process("-m", "fedclust.cli.main", "resume", folder, "--quiet").wait(300) == 0
         assert alike(fc.load(folder / "model.json"), expected, FOUND)
         (tmp_path / "r" / "next").unlink()
 

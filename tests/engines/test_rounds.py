@@ -161,10 +161,10 @@ class Processes:
                 assert coordinator.wait() == -signal.SIGKILL
                 coordinator = process("-m", "fedclust.cli.main", "resume", command[-1], "--wait", "--quiet")
             if kill_site:
-                assert sites["south"].wait(120) == -signal.SIGKILL
+                assert sites["south"].wait(300) == -signal.SIGKILL
                 sites["south"] = self.site("south")
-            assert coordinator.wait(120) == 0
-            assert [site.wait(60) for site in sites.values()] == [0, 0, 0]
+            assert coordinator.wait(300) == 0
+            assert [site.wait(300) for site in sites.values()] == [0, 0, 0]
         finally:
             for own in (coordinator, *sites.values()):
                 own.kill()
@@ -176,7 +176,7 @@ def process(*arguments):
     return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, stdout=-3, stderr=-3)
 
 
-def until(journal, seconds=60):
+def until(journal, seconds=300):
     """Until a question has been answered."""
     end = time.monotonic() + seconds
     while not (journal.is_file() and journal.stat().st_size > 400):

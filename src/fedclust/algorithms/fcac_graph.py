@@ -79,14 +79,17 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
     for resolution in RESOLUTIONS:
         runs = [groups.leiden(*whole, resolution, RUNS * seed + run) for run in range(RUNS)]
         own = max(runs, key=lambda found: found[1])[0]
+        labels.append(own)
+        if not own.max():
+            levels.append(Level(resolution, 1, 0.0, 0.0, 0.0))
+            continue
         agreed = [
             _agreement(own[some], groups.leiden(*part, resolution, RUNS * seed)[0])
             for some, part in zip(subsets, parts, strict=True)
         ]
-        stable = max(float(np.mean(agreed)), 0.0) if own.max() else 0.0
+        stable = max(float(np.mean(agreed)), 0.0)
         within = silhouette(apart, weights, own)
         levels.append(Level(resolution, int(own.max()) + 1, within, stable, modularity(whole, own)))
-        labels.append(own)
     return Found(_chosen(levels, labels), tuple(levels))
 
 
