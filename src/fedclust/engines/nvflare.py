@@ -26,7 +26,7 @@ from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
 from fedclust.engines.nvflare_kit import ORG, Kit, server_workspace
-from fedclust.engines.nvflare_process import Home, Joined, Parcel, named_plainly, start, stop
+from fedclust.engines.nvflare_process import Home, Joined, Parcel, hang_up, named_plainly, start, stop
 from fedclust.engines.own import read_own
 from fedclust.engines.registry import Posting
 
@@ -217,7 +217,7 @@ class NvflareLink:
 
     def _hang_up(self) -> None:
         if self._line is not None:
-            self._line.close()
+            hang_up(self._line)
         self._line, self._joined = None, ()
 
     def _hear(self) -> None:
