@@ -95,8 +95,8 @@ def tables(results: Results) -> str:
     head = (
         "# FCAC beside others, set by set\n\nSplit evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
         "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
-        "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some of "
-        "the seeds). `python experiments/fcac_page.py` writes this page "
+        "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
+        "of the seeds). `python experiments/fcac_page.py` writes this page "
         "from `experiments/fcac-results.json`; [what it means](fcac.md#how-well).\n"
     )
     out = [head]
