@@ -1,10 +1,13 @@
 """A door that leads to a port of loopback, shut and opened."""
 
+import errno
 import socket
+from contextlib import ExitStack
 
 import pytest
 
 from fedclust.core.errors import StudyError
+from fedclust.engines import forwarding
 from fedclust.engines.forwarding import Forwarder
 
 
@@ -45,3 +48,44 @@ def test_a_shut_door_cuts_off_who_is_through_and_lets_nobody_in_until_it_is_open
 def test_an_address_that_is_not_ours_is_refused_in_words():
     with pytest.raises(StudyError, match=r"cannot listen on 192\.0\.2\.1:9"):
         Forwarder(("192.0.2.1", 9), 9)
+
+
+def test_a_machine_without_room_for_one_more_connection_does_not_close_the_door(echo, monkeypatch):
+    plain, tries = socket.socket.accept, []
+
+    def full_at_first(self):
+        if self.getsockname() == door.address and len(tries) < 3:
+            tries.append(errno.EMFILE)
+            raise OSError(errno.EMFILE, "too many open files")
+        return plain(self)
+
+    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door:
+        with socket.create_connection(door.address, 5):  # wakes the door, which is waiting already
+            echo.accept()[0].close()
+        monkeypatch.setattr(socket.socket, "accept", full_at_first)
+        with socket.create_connection(door.address, 5) as line:
+            far, _ = plain(echo)
+            far.sendall(b"in the end")
+            line.settimeout(5)
+            assert line.recv(16) == b"in the end"
+            far.close()
+
+
+def test_no_more_lines_are_held_than_there_are_places(echo, monkeypatch):
+    monkeypatch.setattr(forwarding, "MOST", 2)
+    echo.listen(8)
+    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, ExitStack() as held:
+        first = [held.enter_context(socket.create_connection(door.address, 5)) for _ in range(2)]
+        for _ in first:
+            held.enter_context(echo.accept()[0])
+        with socket.create_connection(door.address, 5) as third:
+            assert third.recv(16) == b""
+        first[0].sendall(b"still there")
+
+
+def test_who_says_nothing_is_put_out(echo, monkeypatch):
+    monkeypatch.setattr(forwarding, "SILENT", 0.2)
+    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, socket.create_connection(door.address, 5) as line:
+        far, _ = echo.accept()
+        assert line.recv(16) == b""
+        far.close()

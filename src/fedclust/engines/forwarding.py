@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 from typing import Self
 
 from fedclust.core.errors import StudyError
 
 AT_ONCE = 1 << 16  # bytes
+MOST = 256  # connections at a time: whoever knocks takes no more of this process than that
+SILENT = 30.0  # seconds that a connection may take to its first byte
+BREATH = 0.2  # seconds until the next try, where the machine has no room for a connection
 
 
 class Forwarder:
@@ -18,7 +22,7 @@ class Forwarder:
     def __init__(self, address: tuple[str, int], port: int) -> None:
         self.port = port
         self._lines: set[socket.socket] = set()
-        self._open = True
+        self._open, self._closed = True, False
         try:
             self._door = socket.create_server(address, backlog=64)
         except OSError as error:
@@ -37,6 +41,7 @@ class Forwarder:
         self._open = True
 
     def close(self) -> None:
+        self._closed = True
         self.shut()
         self._door.close()
 
@@ -51,8 +56,11 @@ class Forwarder:
             try:
                 near, _ = self._door.accept()
             except OSError:
-                return
-            if not self._open:
+                if self._closed:
+                    return
+                time.sleep(BREATH)  # too many open files, or a caller that has gone: no reason to close the door
+                continue
+            if not self._open or len(self._lines) >= 2 * MOST:
                 near.close()
                 continue
             try:
@@ -60,6 +68,7 @@ class Forwarder:
             except OSError:
                 near.close()
                 continue
+            near.settimeout(SILENT)
             far.settimeout(None)
             self._lines |= {near, far}
             for one, other in ((near, far), (far, near)):
@@ -69,6 +78,7 @@ class Forwarder:
     def _pass(self, one: socket.socket, other: socket.socket) -> None:
         with suppress(OSError):
             while data := one.recv(AT_ONCE):
+                one.settimeout(None)
                 other.sendall(data)
         for line in (one, other):
             with suppress(OSError):

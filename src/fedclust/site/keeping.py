@@ -19,7 +19,8 @@ except ImportError:  # Windows has no such lock
 def keep(path: Path, data: bytes) -> None:
     """Put a file in the place of another; the disk has it, and its name, before this returns."""
     draft = path.with_suffix(".new")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    draft.unlink(missing_ok=True)  # what a crash left, or a link that somebody put there: it is not followed
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
