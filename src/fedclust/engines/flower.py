@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -27,6 +28,7 @@ from fedclust.privacy.keys import Identity, framed, signed_by
 ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
 WHO = b"?"  # begins the question who a node is; no greeting and no call begins so
 POLL = 0.05  # seconds between looks for replies
+LOOK = 1.0  # seconds between looks for nodes that are not known
 TIMEOUT = 120.0  # seconds that a question may take by default
 ABOUT = "fedclust flower node"
 _grid: ContextVar[Any] = ContextVar("grid")
@@ -57,6 +59,14 @@ def reached_by(grid: Any) -> Iterator[None]:
         _grid.reset(token)
 
 
+@dataclass
+class _Strangers:
+    """Nodes that were asked who they are, by the message's key, each with a nonce of its own; when to look again."""
+
+    asked: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    look: float = 0.0
+
+
 class FlowerLink:
     """Messages through a Flower grid. A node is whom the key of a site signs for, whatever it calls itself."""
 
@@ -67,17 +77,21 @@ class FlowerLink:
         self._waiting: dict[str, PartyId] = {}
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Push once and look for replies ourselves; a node that fails says so to Flower, not to us."""
+        """Ask the nodes that are known at once, the others as they are found; look for replies ourselves.
+
+        A node that fails says so to Flower, not to us.
+        """
         until = time.monotonic() + timeout
-        while (absent := set(requests) - set(self._nodes)) and time.monotonic() < until:
-            self._meet(absent, until)
-        left = {party for party in requests if party in self._nodes}
-        sent = self._pushed([(self._nodes[party], requests[party]) for party in left], timeout)
-        self._waiting.update(zip(sent, left, strict=True))
+        left, strangers = set(requests), _Strangers()
+        mine = self._send(requests, left & set(self._nodes), until)
         while left and time.monotonic() < until:
+            absent = left - set(self._nodes)
+            if found := self._met(strangers, absent, until) if absent else set():
+                mine |= self._send(requests, found, until)
             for key, message in self._pulled():
                 party = self._waiting.pop(key)
-                left.discard(party)
+                if key in mine:  # what belongs to an earlier question is late, and no reason to wait no longer
+                    left.discard(party)
                 if message.has_error():
                     self._nodes.pop(party, None)  # it may be back under another node id
                 else:
@@ -88,25 +102,34 @@ class FlowerLink:
     def close(self, *, done: bool) -> None:
         """Flower ends with its run."""
 
-    def _meet(self, absent: set[PartyId], until: float) -> None:
-        """Ask the nodes that are not known yet who they are."""
-        strangers = [node for node in self.grid.get_node_ids() if node not in self._nodes.values()]
-        nonce = secrets.token_bytes(16)
-        rest = max(1.0, until - time.monotonic())
-        asked = dict(zip(self._pushed([(node, WHO + nonce) for node in strangers], rest), strangers, strict=True))
-        while asked and time.monotonic() < until:
-            for message in self.grid.pull_messages(list(asked)):
-                node = asked.pop(message.metadata.reply_to_message_id, None)
-                if node is None or message.has_error():
-                    continue
-                record = message.content[RECORD]
-                name, proof = str(record[NAME]), bytes(record[PROOF])
-                if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
-                    self._nodes[name] = node
-            if asked:
-                time.sleep(POLL)
-        if not strangers:
-            time.sleep(1.0)
+    def _send(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
+        """Push what is asked of some parties, and remember whose answer each will be."""
+        order = sorted(to)
+        parcels = [(self._nodes[party], requests[party]) for party in order]
+        sent = self._pushed(parcels, max(1.0, until - time.monotonic()))
+        self._waiting.update(zip(sent, order, strict=True))
+        return set(sent)
+
+    def _met(self, strangers: _Strangers, absent: set[PartyId], until: float) -> set[PartyId]:
+        """Ask nodes that are not known yet who they are, now and then; who of the absent has said so, and proven it."""
+        if time.monotonic() >= strangers.look:
+            strangers.look = time.monotonic() + LOOK
+            asked = {node for node, _ in strangers.asked.values()} | set(self._nodes.values())
+            new = [(node, secrets.token_bytes(16)) for node in self.grid.get_node_ids() if node not in asked]
+            parcels = [(node, WHO + nonce) for node, nonce in new]
+            keys = self._pushed(parcels, max(1.0, until - time.monotonic()))
+            strangers.asked.update(zip(keys, new, strict=True))
+        found = set()
+        for message in self.grid.pull_messages(list(strangers.asked)) if strangers.asked else ():
+            node, nonce = strangers.asked.pop(message.metadata.reply_to_message_id, (0, b""))
+            if not nonce or message.has_error():
+                continue
+            record = message.content[RECORD]
+            name, proof = str(record[NAME]), bytes(record[PROOF])
+            if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
+                self._nodes[name] = node
+                found.add(name)
+        return found
 
     def _pushed(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
         messages = [
