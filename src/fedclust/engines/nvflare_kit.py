@@ -193,7 +193,9 @@ COMMUNICATION: dict[str, Any] = {
     # FLARE keeps a thread for every reply until nobody would send it again, a minute by default: thousands, in a long
     # run. Whatever is lost is asked again by us.
     "streaming_retry_timeout": 5.0,
-    "streaming_chunk_size": 1 << 17,  # bytes taken for each message on its way; FLARE's megabyte is for models
+    "streaming_retry_wait": 2.0,
+    # Bytes taken for each message on its way; FLARE's megabyte is for models. Its window may hold 1,024 of them.
+    "streaming_chunk_size": 68 << 10,
 }
 # Warnings and worse to one file beside the kit; nothing on the console.
 LOG: dict[str, Any] = {
