@@ -12,6 +12,7 @@ import distributed
 
 from fedclust import CMeans, Federation, FuzzyCMeans, select_k
 from fedclust.core.errors import QuorumLost
+from fedclust.engines.attendance import nobody
 from fedclust.engines.dask import DaskEngine, SpreadDesk
 from fedclust.engines.local import LocalEngine
 from fedclust.engines.observing import Observed
@@ -67,7 +68,7 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
 
 def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
     fed = Federation.local(sites())
-    fed.use(DaskEngine(client, fed.engine.desks, seed=fed.seed))
+    fed.use(Observed(DaskEngine(client, fed.engine.desks, seed=fed.seed), nobody))
     FuzzyCMeans(2, max_rounds=2).fit(fed)
     assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
     assert min(fed.carried().values()) > 0

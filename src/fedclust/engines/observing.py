@@ -43,6 +43,7 @@ class Observed:
         self.tell = tell
         self.parties = engine.parties
         self.adds = getattr(engine, "adds", False)  # as a lead's engine does
+        self.ledgers = getattr(engine, "ledgers", None)  # as a cluster's does
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         first = next(iter(calls.values()))
