@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from fedclust.core import wire
-from fedclust.core.errors import RunFailed, StudyError
+from fedclust.core.errors import RunFailed, StudyError, WireError
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.forwarding import Forwarder
@@ -94,11 +94,11 @@ class NvflareLink:
         self._calls: queue.SimpleQueue[tuple[Connection, Joined]] = queue.SimpleQueue()
         self._line: Connection | None = None
         self._joined: tuple[str, ...] = ()
-        self._doubted: dict[str, float] = {}  # sites that a job lost, and when
+        self._doubted: dict[str, float] = {}  # sites that a job lost, and when FLARE had heard of them last
         self._console: Console | None = None
         # FLARE itself binds to loopback or to all interfaces; a named one gets a door of our own.
         self._door = None if bind is None else Forwarder((bind, kit.port), kit.port)
-        self._home = Home()
+        self._home, self._closed = Home(), False
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
         workspace = named_plainly(work, Path(self._scratch.name))
         server_workspace(folder, work)
@@ -130,7 +130,7 @@ class NvflareLink:
                         self._hang_up()
                         break
                 elif not parcel.data:
-                    self._doubted.setdefault(parcel.to, time.time())
+                    self._doubted.setdefault(parcel.to, self._connected().get(parcel.to, 0.0))
                 else:
                     party = self.parties.get(parcel.to, parcel.to)
                     left.pop(party, None)
@@ -140,6 +140,7 @@ class NvflareLink:
 
     def close(self, *, done: bool) -> None:  # noqa: ARG002 sites wait for the next run either way
         """Hang up, which ends the job at every site, and stop the server."""
+        self._closed = True
         self._hang_up()
         if self._console is not None:
             self._console.close()
@@ -166,11 +167,13 @@ class NvflareLink:
         if not off and not self._doubted:
             return False
         here = self._connected()
-        return bool(off & here.keys()) or any(here.get(name, 0.0) > since for name, since in self._doubted.items())
+        return bool(off & here.keys()) or any(here.get(name, then) != then for name, then in self._doubted.items())
 
     def _begun(self, sites: list[str]) -> bool:
         """Whether a job with these sites is running now."""
         console, until = self._ready(), time.monotonic() + JOB
+        while not self._calls.empty():  # of a job that was given up meanwhile
+            hang_up(self._calls.get_nowait()[0])
         job = console.begin(sites)
         self.roads += 1
         while time.monotonic() < until:
@@ -221,17 +224,24 @@ class NvflareLink:
         self._line, self._joined = None, ()
 
     def _hear(self) -> None:
-        """Take calls of bridges, one after the other; what they bring goes to the inbox, None when they end."""
+        """Take calls of bridges, each heard on a thread of its own: one that hangs keeps no other waiting."""
         while True:
             try:
                 line = self._home.listener.accept()
-                joined = wire.decode(Joined, line.recv_bytes())
-            except AuthenticationError:
+            except (AuthenticationError, EOFError):
+                continue  # a stranger, or a bridge that died as it called
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(LOOK)
                 continue
-            except (OSError, EOFError):
-                return
-            self._calls.put((line, joined))
-            with suppress(OSError, EOFError):
-                while True:
-                    self._inbox.put((line, wire.decode(Parcel, line.recv_bytes())))
-            self._inbox.put((line, None))
+            threading.Thread(target=self._listen, args=(line,), name="fedclust-bridge", daemon=True).start()
+
+    def _listen(self, line: Connection) -> None:
+        """What a bridge brings goes to the inbox, None when it ends."""
+        with suppress(OSError, EOFError, WireError, TypeError):  # the last where a line is closed while it is read
+            self._calls.put((line, wire.decode(Joined, line.recv_bytes())))
+            while True:
+                self._inbox.put((line, wire.decode(Parcel, line.recv_bytes())))
+        line.close()
+        self._inbox.put((line, None))

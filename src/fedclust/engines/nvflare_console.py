@@ -6,18 +6,21 @@ import io
 import json
 import logging
 import shutil
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 
-from nvflare.fuel.flare_api.api_spec import NoConnection
+from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, NoReply, SessionClosed
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+from fedclust.core.errors import RunFailed
 from fedclust.engines.nvflare_kit import ADMIN, BRIDGE, DESK
 from fedclust.engines.nvflare_process import keep_address
 
 ENDED = ("FINISHED", "FAILED", "ABANDONED")
+TRIES, PAUSE = 5, 1.0  # of a question to the server; seconds that each waits longer than the one before
 IDLE = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
 
 
@@ -50,20 +53,33 @@ class Console:
 
     def connected(self) -> dict[str, float]:
         """When each connected site was last heard of, by FLARE's clock, which is this machine's."""
-        return {client.name: float(client.last_connect_time) for client in self._session.get_connected_client_list()}
+        found = self._asked(lambda session: session.get_connected_client_list())
+        return {client.name: float(client.last_connect_time) for client in found}
 
     def begin(self, sites: Sequence[str]) -> str:
         """Submit the job that joins these sites."""
-        return str(self._session.submit_job(str(write_job(self.work / "job", sites))))
+        path = str(write_job(self.work / "job", sites))
+        return str(self._asked(lambda session: session.submit_job(path)))
 
     def ended(self, job: str) -> bool:
         """Whether a job will never run, or has run."""
-        status: str = self._session.get_job_status(job) or ""
+        status: str = self._asked(lambda session: session.get_job_status(job)) or ""
         return status.startswith(ENDED)
 
     def end(self, job: str) -> None:
         with suppress(Exception):  # it may have ended by itself
             self._session.abort_job(job)
+
+    def _asked(self, question: Callable[[Any], Any]) -> Any:
+        """Ask the server. It ends a session that has asked nothing for half an hour, which is then opened anew."""
+        for turn in range(TRIES):
+            try:
+                return question(self._session)
+            except (SessionClosed, NoConnection, NoReply, InternalError):
+                time.sleep(turn * PAUSE)
+                self.close()
+                self.opened()
+        raise RunFailed("NVIDIA FLARE's server does not answer its own coordinator; resume, once it runs again")
 
     def close(self) -> None:
         if self._session is not None:
