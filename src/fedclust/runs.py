@@ -256,7 +256,12 @@ def see_through(
 
     A `fresh` run that meets bad data at once leaves no folder. `tell` hears of every step; by default the status.
     """
-    rounds = 0
+    rounds, begun = 0, run.origin.get("fedclust")
+    if begun != fedclust.__version__:
+        raise StudyError(
+            f"{run.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may differ; "
+            "go on with that version, or run the study anew"
+        )
 
     def note(facts: Mapping[str, Any]) -> None:
         nonlocal rounds
