@@ -143,3 +143,9 @@ def test_kits_are_not_made_twice_nor_for_a_study_that_says_where_rows_are(three,
     assert main(["enrol", str(three.folder / "here.toml"), "--out", str(three.folder / "others")]) == 2
     assert "from its own file only" in capsys.readouterr().err
     assert not (three.folder / "others").exists()
+
+
+def test_no_run_folder_holds_a_copy_of_a_key(three):
+    keys = [path for path in (three.folder / "same").rglob("*.key") if not path.is_symlink()]
+    assert (three.folder / "same" / "nvflare").is_dir()
+    assert keys == []

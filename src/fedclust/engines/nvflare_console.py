@@ -33,7 +33,9 @@ class Console:
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it would write to the user's terminal
         home = work / "admin"
         shutil.rmtree(home, ignore_errors=True)
-        shutil.copytree(kit / "admin", home)
+        shutil.copytree(kit / "admin", home, ignore=shutil.ignore_patterns("*.key"))
+        for key in (kit / "admin" / "startup").glob("*.key"):  # no copies: run folders are passed on
+            (home / "startup" / key.name).symlink_to(key.resolve())
         (home / "local").mkdir(exist_ok=True)
         path = home / "startup" / "fed_admin.json"
         config = json.loads(path.read_text())
