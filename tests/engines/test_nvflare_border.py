@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 from served_federation import Federation3, wait_until
 
+from fedclust.core.errors import StudyError
 from fedclust.engines.nvflare import NvflareLink
 from fedclust.engines.nvflare_kit import Kit
 
@@ -160,6 +161,11 @@ def test_an_expired_certificate_is_refused(tmp_path):
         expired = certificate_from(copied(own, "north", "expired"), issuer=issuer, signing=root_key, days=(-9, -1))
         assert handshake(own.port, valid)
         assert not handshake(own.port, expired)
+        with pytest.raises(StudyError, match=r"client\.crt ended on 20"):
+            Kit.read(expired, "site")
+        begins = certificate_from(copied(own, "north", "early"), issuer=issuer, signing=root_key, days=(2, 9))
+        with pytest.raises(StudyError, match="clock"):
+            Kit.read(begins, "site")
     finally:
         link.close(done=True)
 

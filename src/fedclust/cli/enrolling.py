@@ -23,7 +23,7 @@ def add(verbs: Any) -> None:
     )
     enrol.add_argument("--policy", default="standard", metavar="NAME", help="the rules that site files begin with")
     enrol.add_argument("--keys", type=Path, metavar="DIR", help="NAME.pub of sites that made their own key")
-    enrol.add_argument("--days", type=int, default=365, metavar="N", help="how long the certificates are valid")
+    enrol.add_argument("--days", type=int, default=360, metavar="N", help="how long the certificates are valid")
     enrol.set_defaults(act=act_enrol)
 
 

@@ -7,6 +7,7 @@ by key, and does not follow FLARE's defaults: no code from outside, no component
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import shutil
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
 from nvflare.lighter.constants import CtxKey
 from nvflare.lighter.entity import Project
 from nvflare.lighter.impl.cert import CertBuilder
@@ -30,6 +32,7 @@ ADMIN, ORG, ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
 BRIDGE = "fedclust.engines.nvflare_bridge.Bridge"
 DESK = "fedclust.engines.nvflare_site.DeskExecutor"
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may carry
+MOST_DAYS = 360  # of a certificate, in FLARE's provisioning
 HEARTBEAT = 30  # seconds after which a silent site counts as gone
 LOOPBACK = ("localhost", "127.0.0.1")
 LAUNCHERS = "nvflare.app_common.job_launcher"
@@ -66,11 +69,27 @@ class Kit:
             raise StudyError(f"{path} is damaged; ask for the kit anew") from None
         if kit.role != role:
             raise StudyError(f"{folder} is the kit of {_whose(kit)}; this needs the kit of a {role}")
+        _in_date(folder / "startup")
         return kit
 
     def write(self, folder: Path) -> None:
         document = {"format": FORMAT, "version": VERSION, **asdict(self)}
         (folder / "kit.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _in_date(startup: Path) -> None:
+    """Refuse certificates that are over, or not begun: their holder would be turned away without a word."""
+    today = dt.datetime.now(dt.UTC)
+    for path in startup.glob("*.crt"):
+        try:
+            found = x509.load_pem_x509_certificate(path.read_bytes())
+        except ValueError:
+            raise StudyError(f"{path} is damaged; ask for the kit anew") from None
+        if today > found.not_valid_after_utc:
+            raise StudyError(f"the certificate in {path} ended on {found.not_valid_after_utc:%Y-%m-%d}; enrol anew")
+        if today < found.not_valid_before_utc:
+            begin = f"{found.not_valid_before_utc:%Y-%m-%d}"
+            raise StudyError(f"the certificate in {path} begins on {begin}; is this machine's clock right?")
 
 
 def _whose(kit: Kit) -> str:
@@ -109,6 +128,8 @@ def site_names(sites: tuple[str, ...]) -> dict[str, str]:
 
 def _certificates(scratch: Path, kit: Kit, days: int) -> Path:
     """FLARE's provisioning, and the folder where it put everyone's part."""
+    if not 1 <= days <= MOST_DAYS:
+        raise StudyError(f"certificates for {days} days cannot be made; NVIDIA FLARE makes them for 1 to {MOST_DAYS}")
     project = Project("fedclust", kit.study, props={"api_version": 3})
     ports = {"fed_learn_port": kit.port, "admin_port": kit.port, "connection_security": "mtls"}
     project.set_server(kit.host, ORG, {**ports, "host_names": list(LOOPBACK)})
