@@ -10,6 +10,7 @@ from federation_by_files import NAMES, ByFiles, outcome
 from fedclust import coordination, leading, runs
 from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, Waiting
+from fedclust.engines.files import FilesLink
 from fedclust.study import read_study
 
 FEW = "max_rounds = 2"
@@ -79,6 +80,24 @@ def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):
     assert all(fed.answer(name).over for name in NAMES)
     assert not list((fed.mail / "from").rglob("*.letter"))
     assert not list((fed.folder / "north" / "outbox").iterdir())
+
+
+@pytest.mark.parametrize("died", ["before the ends were written", "before the ends were put there"])
+def test_a_coordinator_that_died_last_of_all_says_the_end_when_it_is_resumed(died, tmp_path, monkeypatch):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    run, go_on = begun(fed)
+    if died.endswith("written"):
+        with monkeypatch.context() as patch:
+            patch.setattr(FilesLink, "close", lambda *_, **__: None)
+            fed.until_done(go_on)
+    else:
+        fed.until_done(go_on)
+        for name in NAMES:
+            newest(fed.folder / "coordinator" / "mail" / "to" / name).unlink()
+    assert run.finished
+    assert main(["resume", str(run.folder)]) == 0
+    fed.carry(back=False)
+    assert all(fed.answer(name).over for name in NAMES)
 
 
 def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):

@@ -79,10 +79,12 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
 
 def act_resume(chosen: argparse.Namespace) -> int:
     """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
-    from fedclust import load, runs
+    from fedclust import coordination, load, runs
 
     run = runs.Run.find(chosen.run)
     if run.finished:
+        if run.served is not None:
+            coordination.part(run)
         running.tell(run, load(run.model), chosen)
         return 0
     if run.served is not None:

@@ -135,7 +135,9 @@ class FilesLink:
     def close(self, *, done: bool) -> None:
         """Tell sites that the run is over, if it is."""
         for party, chain in self._chains.items() if done else ():
-            if chain.sent and not chain.over:
+            if chain.over:
+                self._to[party].put(chain.waiting)  # written down, and perhaps not put there
+            elif chain.sent:
                 self._write(party, replace(chain, over=True), "end", b"", in_clear=True)
                 self._from[party].remove(self._used[party])
 
