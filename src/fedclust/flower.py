@@ -62,7 +62,7 @@ def client_app() -> Any:
     from fedclust.engines.flower import client_app as make  # noqa: PLC0415 an extra
     from fedclust.serving import reception  # noqa: PLC0415
     from fedclust.site.file import private_key, read_site  # noqa: PLC0415
-    from fedclust.site.reception import noted  # noqa: PLC0415
+    from fedclust.site.keeping import noted  # noqa: PLC0415
 
     def identity(path: str) -> Any:
         site = read_site(path)

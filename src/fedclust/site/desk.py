@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,13 +23,12 @@ from fedclust.privacy import blind, letters
 from fedclust.site.approval import Approval
 from fedclust.site.gate import Gate
 from fedclust.site.holding import Holding, Turn, missing_in
-from fedclust.site.keeping import keep
+from fedclust.site.keeping import keep, noted
 from fedclust.site.ledger import Ledger
 from fedclust.site.paying import Till
 from fedclust.site.policy import Policy
 from fedclust.site.vault import Vaults
 
-WRITE = os.O_WRONLY | os.O_CREAT
 LAYOUT = 1  # of what handlers remember
 
 
@@ -199,9 +197,7 @@ class Desk:
     def _refuse(self, code: str, error: Exception) -> Refusal:
         self.trouble = error
         if self._path:
-            path = self._path.with_name("trouble.log")
-            with contextlib.suppress(OSError), os.fdopen(os.open(path, WRITE | os.O_APPEND, 0o600), "a") as file:
-                file.write(f"{code}: {type(error).__name__}: {error}\n")
+            noted(self._path.parent, code, error)
         return Refusal(self.party, code)
 
     def _order(self, run: str, order: Order) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -75,3 +75,10 @@ def in_turn(path: Path) -> Iterator[None]:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def noted(folder: Path, code: str, error: Exception) -> None:
+    """An error in full, for the site's own people: in `trouble.log`, and nowhere else."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    with suppress(OSError), os.fdopen(os.open(folder / "trouble.log", flags, 0o600), "a") as file:
+        file.write(f"{code}: {type(error).__name__}: {error}\n")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from fedclust.core.meeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.site.approval import digest_in, digest_of
 from fedclust.site.desk import Desk
-from fedclust.site.keeping import keep, only_one
+from fedclust.site.keeping import keep, noted, only_one
 
 Opening = Callable[[str], Desk]
 """A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
@@ -135,10 +134,3 @@ class Reception:
 
     def _path(self, run: str) -> Path:
         return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]
-
-
-def noted(folder: Path, code: str, error: Exception) -> None:
-    """An error in full, for the site's own people: in `trouble.log`, and nowhere else."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with contextlib.suppress(OSError), os.fdopen(os.open(folder / "trouble.log", flags, 0o600), "a") as file:
-        file.write(f"{code}: {type(error).__name__}: {error}\n")
