@@ -1,8 +1,10 @@
 """A run folder survives whatever stops the run: every message and every record is a place to be killed at."""
 
+import fcntl
 import itertools
 import json
 import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +191,19 @@ def test_one_process_at_a_time(study, tmp_path):
     run, ready = begun(study, tmp_path / "run")
     with run.held(), pytest.raises(RunFailed, match="another process is at work"):
         runs.see_through(run, ready)
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+def test_whoever_looks_whether_a_run_is_at_work_keeps_nobody_from_it(study, tmp_path):
+    run, ready = begun(study, tmp_path / "run")
+    with run.held():
+        assert run.at_work
+    with (run.folder / "run").open() as glance:
+        fcntl.flock(glance, fcntl.LOCK_SH)
+        assert not run.at_work
+        threading.Timer(0.1, glance.close).start()
+        runs.see_through(run, ready)
+    assert run.finished
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)

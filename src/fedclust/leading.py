@@ -19,7 +19,7 @@ from fedclust.engines.files_site import Mailroom
 from fedclust.engines.lead import LeadEngine, Relay
 from fedclust.engines.observing import Observed
 from fedclust.engines.registry import Posting
-from fedclust.runs import Run, see_through
+from fedclust.runs import Run, see_through, working_at
 from fedclust.site.file import SiteFile, private_key
 from fedclust.site.reception import Reception
 from fedclust.site.vault import Vaults
@@ -103,7 +103,7 @@ def relay(run: Run, manner: Manner) -> None:
     """The coordinator of a blind run: carry the lead's questions until it says that the run is over."""
     study = run.study()
     lead = lead_of(study)
-    with run.held(), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
+    with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
         link = engine.link
         if not isinstance(link, FilesLink):
             raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")

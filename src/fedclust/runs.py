@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import fedclust
 from fedclust.analysis import describe
@@ -30,6 +30,7 @@ from fedclust.study.writing import write_whole
 
 FORMAT, VERSION = "fedclust-run", 1
 Watch = Callable[[Mapping[str, Any]], None]
+GLANCE = 0.5  # seconds: whoever asks whether a run is at work has the lock for far less
 
 
 @dataclass(frozen=True)
@@ -184,27 +185,33 @@ class Run:
 
     @property
     def at_work(self) -> bool:
-        """Whether some process is at work in the folder."""
-        try:
-            with self.held():
-                return False
-        except RunFailed:
-            return True
+        """Whether some process is at work in the folder; asking keeps none from beginning."""
+        with (self.folder / "run").open() as file:
+            return not _locked(file, alone=False)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes away: two that write one journal would spoil it."""
-        try:
-            import fcntl  # noqa: PLC0415 - absent on Windows, where nothing warns
-        except ImportError:
-            yield
-            return
         with (self.folder / "run").open() as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first") from None
+            until = time.monotonic() + GLANCE
+            while not _locked(file, alone=True):
+                if time.monotonic() > until:
+                    raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
+                time.sleep(GLANCE / 20)
             yield
+
+
+def _locked(file: TextIO, *, alone: bool) -> bool:
+    """Whether a file could be locked, for oneself alone or along with others; closing it lets go."""
+    try:
+        import fcntl  # noqa: PLC0415 - absent on Windows, where nothing warns
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def refuse_to_overwrite(folder: Path) -> None:
@@ -249,19 +256,33 @@ def again(run: Run) -> Opened:
     return ready
 
 
-def see_through(
-    run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False, tell: Tell | None = None
-) -> Any:
+def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> Any:
     """Go on from the journal to a model, its description and the run's metrics.
 
-    A `fresh` run that meets bad data at once leaves no folder. `tell` hears of every step; by default the status.
+    A `fresh` run that meets bad data at once leaves no folder.
     """
-    rounds, begun = 0, run.origin.get("fedclust")
+    with working_at(run):
+        return carry_out(run, ready, watch, fresh=fresh)
+
+
+@contextmanager
+def working_at(run: Run) -> Iterator[None]:
+    """Have a run to oneself, with the version of fedclust that began it."""
+    begun = run.origin.get("fedclust")
     if begun != fedclust.__version__:
         raise StudyError(
             f"{run.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may differ; "
             "go on with that version, or run the study anew"
         )
+    with run.held():
+        yield
+
+
+def carry_out(
+    run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False, tell: Tell | None = None
+) -> Any:
+    """See a run through that one has to oneself. `tell` hears of every step; by default the status."""
+    rounds = 0
 
     def note(facts: Mapping[str, Any]) -> None:
         nonlocal rounds
@@ -269,28 +290,27 @@ def see_through(
         if watch is not None:
             watch(facts)
 
-    with run.held():
-        began = time.monotonic()
-        fed = ready.fed.on_record(run.folder)
-        fed.watch = note
-        heard = tell or run.watched()
-        fed.use(Observed(fed.engine, heard))
-        try:
-            model, selection = _fitted(run, ready, fed)
-            model.save(run.model)
-            described = describe(model, fed, selection)
-        except BaseException as error:
-            heard("state", state=_state(error))
-            if isinstance(error, (StudyError, DataError, OutOfBounds)) and fresh and not rounds:
-                run.discard()
-            raise
-        finally:
-            fed.close()
-        run.write("analysis.json", described)
-        seconds = time.monotonic() - began
-        heard("state", state="finished")
-        sites = fed.traffic() or _heard(observing.read(run.status))
-        run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
+    began = time.monotonic()
+    fed = ready.fed.on_record(run.folder)
+    fed.watch = note
+    heard = tell or run.watched()
+    fed.use(Observed(fed.engine, heard))
+    try:
+        model, selection = _fitted(run, ready, fed)
+        model.save(run.model)
+        described = describe(model, fed, selection)
+    except BaseException as error:
+        heard("state", state=_state(error))
+        if isinstance(error, (StudyError, DataError, OutOfBounds)) and fresh and not rounds:
+            run.discard()
+        raise
+    finally:
+        fed.close()
+    run.write("analysis.json", described)
+    seconds = time.monotonic() - began
+    heard("state", state="finished")
+    sites = fed.traffic() or _heard(observing.read(run.status))
+    run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
     return model
 
 
