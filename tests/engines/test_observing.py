@@ -1,8 +1,11 @@
 """What can be seen of a run from outside: its status, its log, its metrics; and that no value is among it."""
 
 import json
+import resource
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +57,37 @@ def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):
     assert {key for line in lines for key in line} == known
     text = (tmp_path / "log.jsonl").read_text()
     assert not any(f"{value:.3f}"[:5] in text for value in model.cluster_centers_.flat)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_a_log_that_cannot_grow_says_so_once_and_the_run_goes_on(capsys):
+    log = Log(Path("/dev/full"), "r")
+    assert run(log).n_rounds_ == 2
+    log.close()
+    assert capsys.readouterr().err == (
+        "fedclust: the log /dev/full ends here (no space left on device); the run goes on\n"
+    )
+
+
+def test_a_line_that_found_too_little_room_is_taken_back(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with resource_limit(resource.RLIMIT_FSIZE, 250):
+        log = Log(path, "r")
+        for step in range(9):
+            log("settled", step=step, seconds=0.5)
+        log.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["step"] for line in lines] == [0, 1]
+
+
+@contextmanager
+def resource_limit(which, size):
+    before = resource.getrlimit(which)
+    resource.setrlimit(which, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(which, before)
 
 
 def test_metrics_are_told_on_loopback_and_nothing_else_is():

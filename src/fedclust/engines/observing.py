@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -176,18 +179,37 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 class Log:
-    """One JSON document a line, for machines that collect such lines."""
+    """One JSON document a line, for machines that collect such lines; a run does not stop because it cannot grow."""
 
     def __init__(self, path: Path, run: str) -> None:
-        self._run = run
-        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+        self._path, self._run = path, run
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._file: FileIO | None = os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
 
     def __call__(self, event: str, **facts: object) -> None:
-        self._file.write(json.dumps({"time": _now(), "run": self._run, "event": event, **facts}) + "\n")
-        self._file.flush()
+        line = json.dumps({"time": _now(), "run": self._run, "event": event, **facts}).encode() + b"\n"
+        if self._file is None:
+            return
+        try:
+            self._add(self._file, line)
+        except OSError as error:
+            self.close()
+            reason = (error.strerror or type(error).__name__).lower()
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"fedclust: the log {self._path} ends here ({reason}); the run goes on\n")
 
     def close(self) -> None:
-        self._file.close()
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    @staticmethod
+    def _add(file: FileIO, line: bytes) -> None:
+        """A line at the end, wholly or not at all."""
+        before = os.fstat(file.fileno()).st_size
+        if file.write(line) != len(line):
+            file.truncate(before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _now() -> str:
