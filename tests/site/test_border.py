@@ -7,8 +7,9 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms import horizontal, start
+from fedclust.core import wire
 from fedclust.core.drive import possible
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.envelope import Answer, Call, Refusal, Sealed
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.ring import Exact
 from fedclust.core.site import View
@@ -19,17 +20,18 @@ SITES = {"a": ROWS[:20], "b": ROWS[20:40], "c": ROWS[40:]}
 
 
 class Lying:
-    """An engine of which site b answers a question falsely."""
+    """An engine of which site b answers a question falsely; where it `travels`, as bytes between machines."""
 
-    def __init__(self, engine, question, lie):
-        self.engine, self.question, self.lie = engine, question, lie
+    def __init__(self, engine, question, lie, *, travels=False):
+        self.engine, self.question, self.lie, self.travels = engine, question, lie, travels
         self.parties, self.desks = engine.parties, engine.desks
 
     def exchange(self, calls, *, timeout, quorum):
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
         reply = replies.get("b")
         if isinstance(reply, Sealed) and reply.handler == self.question:
-            replies["b"] = self.lie(reply)
+            false = self.lie(reply)
+            replies["b"] = wire.decode(Answer, wire.encode(Answer.to(b"", false))).reply() if self.travels else false
         return replies
 
 
@@ -80,11 +82,12 @@ LIES = {
 }
 
 
+@pytest.mark.parametrize("travels", [False, True], ids=["here", "between machines"])
 @pytest.mark.parametrize("lie", LIES)
-def test_a_false_answer_is_refused_by_name(lie):
+def test_a_false_answer_is_refused_by_name(lie, travels):
     question, false, code = LIES[lie]
     fed = fc.Federation.local(SITES)
-    fed.use(Lying(fed.engine, question, false))
+    fed.use(Lying(fed.engine, question, false, travels=travels))
     scale = "standardise" if question == "standardise.spread" else "none"
     with pytest.raises(fc.QuorumLost) as lost:
         fc.FuzzyCMeans(2, scale=scale, max_rounds=3).fit(fed)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 from fedclust.core import wire
-from fedclust.core.errors import WireError
+from fedclust.core.errors import NotFinite, WireError
 from fedclust.core.protocol import HANDLERS, Want
 from fedclust.core.types import PartyId
 
@@ -125,6 +125,8 @@ class Answer:
             return Refusal(self.party, self.code)
         try:
             return Sealed.decode(self.sealed)
+        except NotFinite:
+            return Refusal(self.party, "impossible-answer")
         except WireError:
             return Refusal(self.party, "odd-answer")
 

@@ -21,6 +21,10 @@ class WireError(FedclustError):
     """Bytes that are not a well-formed message of the expected kind."""
 
 
+class NotFinite(WireError):
+    """A message that holds a number which is none, or endless."""
+
+
 class AnswerChanged(FedclustError):
     """A site would answer one and the same question differently; a mask must not hide both answers."""
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fedclust.core.errors import WireError
+from fedclust.core.errors import NotFinite, WireError
 from fedclust.core.ring import Exact
 
 T = TypeVar("T")
@@ -212,7 +212,7 @@ def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
     except ValueError:  # no bytes, and dimensions whose product no array can have
         raise WireError("an array of a shape it cannot have") from None
     if dtype.kind == "f" and not np.isfinite(array).all():
-        raise WireError("an array holds a value that is not finite")
+        raise NotFinite("an array holds a value that is not finite")
     return array if array.flags.aligned else array.copy()
 
 
@@ -244,7 +244,7 @@ def _flag(reader: Reader) -> bool:
 def _take_float(reader: Reader) -> float:
     value = float(_F64.unpack(reader.bytes(8))[0])
     if not math.isfinite(value):
-        raise WireError("a number that is not finite")
+        raise NotFinite("a number that is not finite")
     return value
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.errors import WireError
+from fedclust.core.envelope import Answer, Call
 from fedclust.core.types import PartyId
 from fedclust.kernels import _threads
 from fedclust.site.desk import Desk
@@ -50,8 +49,4 @@ class LocalEngine:
         return desk.answer(call)
 
     def _by_wire(self, desk: Desk, call: Call) -> Reply:
-        reply = desk.answer_bytes(call.packed)
-        try:
-            return Sealed.decode(reply.packed) if isinstance(reply, Sealed) else reply
-        except WireError:
-            return Refusal(desk.party, "odd-answer")
+        return Answer.to(call.digest, desk.answer_bytes(call.packed)).reply()

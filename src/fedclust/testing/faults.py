@@ -272,7 +272,7 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "kill -9 the coordinator at every record": coordinator_killed,
     "SIGSTOP a site past the deadline": stopped_past_the_deadline,
     "link cut and healed": link_cut_and_healed,
-    "a site answers NaN": lies(not_numbers, "answer", about="start.seeds"),
+    "a site answers NaN": lies(not_numbers, "not finite", about="start.seeds"),
     "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),
     "a site answers 1e12": lies(changed("pull", far_out), "cannot be true"),
     "a site answers another step": lies(another_step, "no answer"),
