@@ -14,10 +14,11 @@ from fedclust.engines.attendance import Tell
 from fedclust.engines.metrics import Exposed
 from fedclust.engines.networked import Networked
 from fedclust.engines.observing import Log, together
-from fedclust.engines.registry import Posting, connect, known
+from fedclust.engines.own import read_own
+from fedclust.engines.registry import Posting, check_settings, connect, known
 from fedclust.federation import Federation
 from fedclust.preprocessing.schema import Column, encoded_names
-from fedclust.runs import Run, Watch, see_through
+from fedclust.runs import Run, Watch, carry_out, working_at
 from fedclust.serving import schema_at
 from fedclust.site.file import SITES_OWN
 from fedclust.study import Opened, Study
@@ -34,10 +35,19 @@ class Manner:
     log: Path | None = None
     metrics: int | None = None  # a port of the loopback address
 
+    def check_idle(self) -> None:
+        """Refuse what only sites that are elsewhere can be told, where all are in this process."""
+        said = {"--wait": self.wait, "--timeout": self.timeout is not None, "--without": self.without}
+        said |= {"--log-json": self.log is not None, "--metrics": self.metrics is not None}
+        for option in filter(said.get, said):
+            raise StudyError(f"{option} is for sites that are elsewhere; those of this run are in this process")
+
 
 def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings: dict[str, str] | None = None) -> Run:
     """A new run folder, once nothing speaks against the study; no site has heard of it yet."""
-    known(engine)
+    check_settings(engine, settings or {})
+    if own is not None:
+        read_own(own)
     for name, site in tables(study.text, Path("the study"))["sites"].items():
         for key in SITES_OWN:
             if key in site:
@@ -54,14 +64,15 @@ def go_on(run: Run, manner: Manner, watch: Watch | None = None) -> Any:
     """Carry a run on to its model, or as far as it goes for now."""
     study = run.study()
     _check_patience(run, study, manner)
-    with telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
-        return see_through(run, opened(study, engine), watch, tell=tell)
+    # First of all the run is taken: whoever comes second must not touch what the first one works with.
+    with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
+        return carry_out(run, opened(study, engine), watch, tell=tell)
 
 
 def part(run: Run) -> None:
     """Tell the sites of a finished run that it is over, once more: who died last may not have come to that."""
     if known(str((run.served or {}).get("engine"))).days:
-        with connected(run, run.study(), Manner(), lambda *_, **__: None):
+        with run.held(), connected(run, run.study(), Manner(), lambda *_, **__: None):
             pass
 
 
@@ -75,9 +86,6 @@ def _check_patience(run: Run, study: Study, manner: Manner) -> None:
         )
     if days and not manner.wait and study.align is not None:
         raise StudyError("sites align their rows in one go, of which little is written down; stay for it with --wait")
-    for name in manner.without:
-        if name not in {site.name for site in study.sites}:
-            raise StudyError(f"--without names '{name}', which is no site of the study")
 
 
 def opened(study: Study, engine: Any, enrolled: Enrolled | None = None) -> Opened:
@@ -141,11 +149,14 @@ def telling(run: Run, manner: Manner) -> Iterator[Tell]:
 @contextmanager
 def connected(run: Run, study: Study, manner: Manner, tell: Tell) -> Iterator[Networked]:
     """The engine of a run, let go at the end; only a run that is done tells its sites so."""
-    served = run.served or {}
+    served, names = run.served or {}, tuple(site.name for site in study.sites)
+    for name in manner.without:
+        if name not in names:
+            raise StudyError(f"--without names '{name}', which is no site of the study")
     posting = Posting(
         run=run.name,
         study=study.text,
-        parties=tuple(site.name for site in study.sites),
+        parties=names,
         folder=run.folder,
         own=Path(served["own"]) if served.get("own") else None,
         settings=served.get("settings", {}),

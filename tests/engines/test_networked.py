@@ -125,6 +125,15 @@ def test_a_lost_quorum_names_the_party_once_patience_is_over(federation):
     assert engine.attendance.suspended == ("p1",)
 
 
+def test_a_party_that_is_to_be_left_out_is_not_asked_and_named_at_once_where_it_is_needed(federation):
+    engine, coordinator, _ = federation()
+    engine._without = frozenset({"p1"})
+    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)"):
+        coordinator.drive(count(2))
+    assert engine.link.asked == {"p0": 2, "p1": 0, "p2": 2, "p3": 2}
+    assert engine.attendance.clock.now == 0
+
+
 def test_a_suspended_party_is_left_alone_while_enough_others_answer_and_asked_again_later(federation):
     engine, coordinator, _ = federation(lambda party, n: "silent" if party == "p3" and n == 2 else None)
     assert coordinator.drive(three()) == [18, 18, 18]

@@ -89,6 +89,7 @@ def act_resume(chosen: argparse.Namespace) -> int:
         return 0
     if run.served is not None:
         return go_on(run, manner(chosen), chosen)
+    manner(chosen).check_idle()
     progress = running.watching(run.study(), chosen)
     progress.opening()
     try:

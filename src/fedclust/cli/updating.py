@@ -30,6 +30,8 @@ def act_update(chosen: argparse.Namespace) -> int:
 
     before = Run.find(chosen.run)
     how = coordinating.manner(chosen)
+    if before.served is None:
+        how.check_idle()
     run, ready = updating.further(before, chosen.out or updating.folder_after(before))
     if ready is None:
         return coordinating.go_on(run, how, chosen)

@@ -46,7 +46,14 @@ def connect(posting: Posting) -> Networked:
     roster = read_own(posting.own).keys_of(posting.parties)
     attendance = Attendance(timeout=posting.timeout or TIMEOUT, tell=posting.tell)
     link = FlowerLink(grid, roster)
-    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+    return Networked(
+        link,
+        posting.parties,
+        run=posting.run,
+        study=posting.study,
+        attendance=attendance,
+        without=posting.without,
+    )
 
 
 @contextmanager

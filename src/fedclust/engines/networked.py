@@ -38,7 +38,8 @@ class Link(Structural):
 class Networked:
     """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question.
 
-    `met` names those that were greeted before, by another process that worked at the run.
+    `met` names those that were greeted before, by another process that worked at the run; `without` names those that
+    are not asked at all.
     """
 
     def __init__(
@@ -50,17 +51,19 @@ class Networked:
         study: str,
         attendance: Attendance | None = None,
         met: Iterable[PartyId] = (),
+        without: Iterable[PartyId] = (),
     ) -> None:
         self.link = link
         self.parties = parties
         self.run, self.study = run, study
         self.attendance = attendance or Attendance()
-        self._met = set(met)
+        self._met, self._without = set(met), frozenset(without)
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""
         here = self.attendance
         step = next(iter(calls.values())).step
+        calls = {party: call for party, call in calls.items() if party not in self._without}
         patience = here.timeout if timeout is None else timeout
         waiting, replies = here.first(calls, quorum), dict[PartyId, Reply]()
         forgot = dict.fromkeys(calls, 0)
@@ -90,7 +93,8 @@ class Networked:
 
     def meet(self) -> None:
         """Greet everyone, before anything is asked."""
-        self._greet([party for party in self.parties if party not in self._met], self.attendance.timeout)
+        absent = self._met | self._without
+        self._greet([party for party in self.parties if party not in absent], self.attendance.timeout)
 
     def close(self, *, done: bool = False) -> None:
         self.link.close(done=done)

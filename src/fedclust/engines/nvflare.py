@@ -48,7 +48,14 @@ def connect(posting: Posting) -> Networked:
     if "patience" in posting.settings:
         attendance.patience = _seconds(posting.settings["patience"])
     link = NvflareLink(folder, found, posting.folder / "nvflare", bind=_bind_of(posting))
-    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance)
+    return Networked(
+        link,
+        posting.parties,
+        run=posting.run,
+        study=posting.study,
+        attendance=attendance,
+        without=posting.without,
+    )
 
 
 def _seconds(said: object) -> float:

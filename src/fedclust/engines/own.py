@@ -10,6 +10,7 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
+from fedclust.engines.registry import ENGINES
 from fedclust.privacy.keys import Identity
 from fedclust.site.file import private_key, read_key
 
@@ -55,6 +56,10 @@ def read_own(path: Path) -> OwnFile:
     identity, roster, engine = top.get("identity"), top.get("roster", {}), top.get("engine", {})
     if not isinstance(identity, (str, type(None))) or not isinstance(roster, dict) or not isinstance(engine, dict):
         raise StudyError(f"{path} does not fit; identity is a path, [roster] and [engine] are tables")
+    known = sorted({key for entry in ENGINES.values() for key in entry.settings})
+    for name in engine:
+        if name not in known:
+            raise StudyError(f"[engine] of {path} has no key '{name}'; it may hold {', '.join(known)}")
     return OwnFile(
         path.parent,
         None if identity is None else path.parent / Path(identity).expanduser(),

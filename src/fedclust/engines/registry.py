@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,24 @@ class Entry:
     extra: str | None = None
     leads: bool = False  # a site can lead a blind run by it
     days: bool = False  # an answer may take days, and the coordinator need not stay for it
+    settings: tuple[str, ...] = ()  # what --set and [engine] of the coordinator's file may say
 
 
 ENGINES = {
-    "nvflare": Entry("fedclust.engines.nvflare", "NVIDIA FLARE over mutual TLS, across organisations", "nvflare"),
+    "nvflare": Entry(
+        "fedclust.engines.nvflare",
+        "NVIDIA FLARE over mutual TLS, across organisations",
+        "nvflare",
+        settings=("bind", "kit", "patience"),
+    ),
     "flower": Entry("fedclust.engines.flower", "Flower, from inside a ServerApp that flwr run starts", "flower"),
-    "files": Entry("fedclust.engines.files", "signed messages in folders; no network at all", days=True, leads=True),
+    "files": Entry(
+        "fedclust.engines.files",
+        "signed messages in folders; no network at all",
+        days=True,
+        leads=True,
+        settings=("folder", "poll"),
+    ),
 }
 
 
@@ -61,6 +73,15 @@ def known(name: str) -> Entry:
         hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ENGINES)}"
         raise StudyError(f"there is no engine '{name}'; {hint}")
     return ENGINES[name]
+
+
+def check_settings(name: str, settings: Iterable[str]) -> None:
+    """Refuse a setting that an engine does not have."""
+    may = known(name).settings
+    for key in settings:
+        if key not in may:
+            hint = f"it has {', '.join(may)}" if may else "it has none"
+            raise StudyError(f"engine '{name}' has no setting '{key}'; {hint}")
 
 
 def connect(name: str, posting: Posting) -> Networked:

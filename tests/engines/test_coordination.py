@@ -1,0 +1,70 @@
+"""A coordinator's process at a run: alone with it, told nothing that it would ignore, and done when the run is."""
+
+import os
+
+import pytest
+from federation_by_files import ByFiles
+
+from fedclust import coordination
+from fedclust.cli.main import main
+from fedclust.study import read_study
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def begun(fed):
+    study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
+    return coordination.begin(study, fed.folder / "run", engine="files", own=fed.own)
+
+
+def coordinate(fed, *words):
+    own = ["coordinate", fed.folder / "coordinator" / "study.toml", "--own", fed.own, "--out", fed.folder / "run"]
+    return main([str(word) for word in (*own, "--quiet", *words)])
+
+
+def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    run = begun(fed)
+    before = {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")}
+    with run.held():
+        assert main(["resume", str(run.folder)]) == 1
+    assert "another process is at work" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("engine", "setting", "told"),
+    [
+        ("files", "bind=192.0.2.1", "engine 'files' has no setting 'bind'; it has folder, poll"),
+        ("nvflare", "pol=2", "engine 'nvflare' has no setting 'pol'; it has bind, kit, patience"),
+        ("flower", "poll=2", "engine 'flower' has no setting 'poll'; it has none"),
+    ],
+)
+def test_a_setting_that_an_engine_has_not_is_refused_before_anything_is_made(engine, setting, told, tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    assert coordinate(fed, "--engine", engine, "--set", setting) == 2
+    assert told in capsys.readouterr().err
+    assert not (fed.folder / "run").exists()
+
+
+def test_a_setting_in_the_coordinators_file_that_no_engine_has_is_refused(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    fed.own.write_text(fed.own.read_text().replace("poll =", "pol ="))
+    assert coordinate(fed, "--engine", "files") == 2
+    assert "has no key 'pol'; it may hold bind, folder, kit, patience, poll" in capsys.readouterr().err
+    assert not (fed.folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--wait",), ("--timeout", "3"), ("--without", "north"), ("--log-json", "l"), ("--metrics", "0")]
+)
+def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_process(words, tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    (tmp_path / "here.toml").write_text(fed.pooled_study())
+    assert main(["run", str(tmp_path / "here.toml"), "--out", str(tmp_path / "here"), "--quiet"]) == 0
+    (tmp_path / "here" / "metrics.json").unlink()
+    assert main(["resume", str(tmp_path / "here"), *words]) == 2
+    assert f"{words[0]} is for sites that are elsewhere" in capsys.readouterr().err
