@@ -113,8 +113,9 @@ def relay(run: Run, manner: Manner) -> None:
             hearing = Relay(Adder(Observed(engine, tell), journal), run.folder)
             to, back, public = link.boxes_of(lead)
             room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
-            while not (turn := room.turn()).over:
-                if not turn.answered:
+            while not room.ended(run.name + LEADS):
+                turn = room.turn()
+                if not turn.answered and not turn.over:
                     _wait_for(lead, link, manner)
         except Waiting:
             tell("state", state="waiting")

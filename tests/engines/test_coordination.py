@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from federation_by_files import ByFiles
+from federation_by_files import NAMES, ByFiles
 
 from fedclust import coordination
 from fedclust.cli.main import main
@@ -68,3 +68,25 @@ def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_proce
     (tmp_path / "here" / "metrics.json").unlink()
     assert main(["resume", str(tmp_path / "here"), *words]) == 2
     assert f"{words[0]} is for sites that are elsewhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])
+def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1", mode=mode, policy="standard")
+    run = begun(fed)
+    words = ["resume", str(run.folder)]
+    for _ in range(400):
+        if (code := main([*words, "--quiet"])) != 4:
+            break
+        fed.around()
+    assert code == 0
+    for letter in (fed.mail / "from").rglob("*.letter"):  # someone tidied up
+        letter.unlink()
+    for more in ([], ["--wait"]):
+        capsys.readouterr()
+        assert main([*words, *more]) == 0
+        said = capsys.readouterr()
+        assert ("2 clusters" if mode == "secure" else "the run is over; its result is at the site that led") in said.out
+        assert said.err == ""
+    fed.carry(back=False)
+    assert all(fed.answer(name).over for name in NAMES)

@@ -92,6 +92,11 @@ class Mailroom:
         """The runs that letters came of."""
         return tuple(self._chains)
 
+    def ended(self, run: str) -> bool:
+        """Whether a correspondence is over, and was so before this process began."""
+        path = chain_path(self.reception.folder, run)
+        return path.exists() and Chain.load(path, run).over
+
     def turn(self) -> Turn:
         """Answer what is there to be answered; a bad file keeps no good one from being read."""
         found = Turn()
