@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 from served_federation import Federation3, wait_until
 
+from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
 from fedclust.engines.nvflare import NvflareLink
 from fedclust.engines.nvflare_kit import Kit
@@ -181,6 +182,21 @@ def test_a_kit_of_another_study_is_refused(server):
     wait_until(lambda: "south" in link._connected())  # time enough for north, which came first
     assert "north" not in link._connected()
     own.stop()
+
+
+def test_a_study_that_the_kits_were_not_made_for_is_refused_at_either_end_before_anything_is_sent(tmp_path, capsys):
+    own = Federation3.made(tmp_path)
+    for path in (tmp_path / "study.toml", tmp_path / "kits" / "north" / "study.toml"):
+        path.write_text(path.read_text() + "# one more line\n")
+    capsys.readouterr()
+    words = ["coordinate", tmp_path / "study.toml", "--engine", "nvflare", "--out", tmp_path / "run"]
+    words += ["--own", tmp_path / "kits" / "coordinator" / "coordinator.toml"]
+    assert main([str(word) for word in words]) == 2
+    assert "the kit of the coordinator was made for another text of the study 'three'" in capsys.readouterr().err
+    assert not (tmp_path / "run" / "nvflare").exists()
+    assert main(["site", "serve", str(tmp_path / "kits" / "north"), "--data", str(tmp_path / "north.csv")]) == 2
+    assert "the kit of site 'north' was made for another text" in capsys.readouterr().err
+    assert not own.sites
 
 
 def grepped(folder, needles):

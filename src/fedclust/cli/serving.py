@@ -31,15 +31,18 @@ def act_serve(chosen: argparse.Namespace) -> int:
     It connects outwards, to the coordinator only, and waits there; nothing listens for the network at this site.
     """
     try:
+        from fedclust.engines.nvflare_kit import Kit
         from fedclust.engines.nvflare_serve import Served
     except ModuleNotFoundError:
         raise StudyError("serving needs NVIDIA FLARE; install it with: pip install 'fedclust[nvflare]'") from None
     from fedclust.enrolment import check_key
     from fedclust.serving import reception
     from fedclust.site.file import read_site
+    from fedclust.study import read_study
 
     site = read_site(chosen.kit / "site.toml")
     check_key(site)
+    Kit.read(chosen.kit, "site").check_study(read_study(chosen.kit / "study.toml", served=True).text)
     if chosen.data is not None:
         site = replace(site, source=chosen.data)
     done = threading.Event()

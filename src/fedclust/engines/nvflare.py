@@ -39,6 +39,7 @@ def connect(posting: Posting) -> Networked:
     """The engine of a run; the coordinator's kit is where the study or the command names it."""
     folder = _kit_of(posting)
     found = Kit.read(folder, "coordinator")
+    found.check_study(posting.study)
     absent = [party for party in posting.parties if party not in found.names]
     if absent:
         raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")

@@ -26,6 +26,7 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from fedclust.core.errors import StudyError
+from fedclust.site.approval import digest_of
 
 FORMAT, VERSION = "fedclust-kit", 1
 ADMIN, ORG, ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
@@ -71,6 +72,14 @@ class Kit:
             raise StudyError(f"{folder} is the kit of {_whose(kit)}; this needs the kit of a {role}")
         _in_date(folder / "startup")
         return kit
+
+    def check_study(self, text: str) -> None:
+        """Refuse a study that the kit was not made for: sites would, one after the other."""
+        if digest_of(text) != self.digest:
+            raise StudyError(
+                f"the kit of {_whose(self)} was made for another text of the study '{self.study}'; "
+                "take the study.toml that came with the kits as it is, or enrol anew"
+            )
 
     def write(self, folder: Path) -> None:
         document = {"format": FORMAT, "version": VERSION, **asdict(self)}
