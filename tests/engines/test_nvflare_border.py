@@ -199,6 +199,15 @@ def test_a_study_that_the_kits_were_not_made_for_is_refused_at_either_end_before
     assert not own.sites
 
 
+@pytest.mark.parametrize("key", ["coordinator/startup/server.key", "coordinator/admin/startup/client.key"])
+def test_a_kit_whose_keys_others_can_read_is_not_used(server, key):
+    own, _ = server
+    folder = copied(own, "coordinator", f"open-{key.partition('/')[2].partition('/')[0]}")
+    (folder / key.partition("/")[2]).chmod(0o644)
+    with pytest.raises(StudyError, match="others can read the private key"):
+        Kit.read(folder, "coordinator")
+
+
 def grepped(folder, needles):
     """Files under a folder that hold any of these bytes."""
     found = []

@@ -143,6 +143,16 @@ def test_keys_are_for_their_owner_and_never_overwritten(folder):
         new_key(folder / "north.key")
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
+def test_a_private_key_that_others_can_read_is_not_used(folder, mode):
+    key = folder / "north.key"
+    key.chmod(mode)
+    with pytest.raises(StudyError, match=r"others can read the private key at .*north\.key; .* chmod 600 "):
+        private_key(key)
+    key.chmod(0o400)
+    assert private_key(key).public == public_key(folder / "north.key.pub")
+
+
 def test_an_approved_study_is_answered_as_often_as_approved(folder):
     desk = approve(folder).desk()
     assert [code(desk.answer(call(step))) for step in (1, 2, 3)] == [None, None, "not-approved"]

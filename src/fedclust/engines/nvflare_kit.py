@@ -27,6 +27,7 @@ from nvflare.lighter.provisioner import Provisioner
 
 from fedclust.core.errors import StudyError
 from fedclust.site.approval import digest_of
+from fedclust.site.file import check_owners_alone
 
 FORMAT, VERSION = "fedclust-kit", 1
 ADMIN, ORG, ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
@@ -71,6 +72,8 @@ class Kit:
         if kit.role != role:
             raise StudyError(f"{folder} is the kit of {_whose(kit)}; this needs the kit of a {role}")
         _in_date(folder / "startup")
+        for key in (*folder.glob("startup/*.key"), *folder.glob("admin/startup/*.key")):
+            check_owners_alone(key)
         return kit
 
     def check_study(self, text: str) -> None:

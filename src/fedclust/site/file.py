@@ -6,6 +6,7 @@ It lies at the site and is written by the site. Nothing that comes from a study 
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -255,7 +256,16 @@ def new_key(path: Path) -> Path:
 
 
 def private_key(path: Path) -> Identity:
-    return Identity(read_key(_text(path), str(path)))
+    text = _text(path)
+    check_owners_alone(path)
+    return Identity(read_key(text, str(path)))
+
+
+def check_owners_alone(path: Path) -> None:
+    """Refuse a key of one's own that others on this machine can read: who has read it can sign with it."""
+    about = path.stat()
+    if hasattr(os, "getuid") and about.st_uid == os.getuid() and about.st_mode & 0o077:
+        raise StudyError(f"others can read the private key at {path}; make it yours alone with: chmod 600 {path}")
 
 
 def public_key(path: Path) -> bytes:
