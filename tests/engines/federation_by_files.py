@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fedclust import coordination
 from fedclust.core.errors import Waiting
 from fedclust.engines.files_site import Mailroom
 from fedclust.leading import Lead
 from fedclust.serving import reception
 from fedclust.site.file import new_key, public_key, read_site
+from fedclust.study import read_study
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -114,6 +116,13 @@ class ByFiles:
             except Waiting:
                 self.around()
         raise AssertionError("it never ends")
+
+
+def begun(fed):
+    """A run by files, and how to go on with it."""
+    study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
+    run = coordination.begin(study, fed.folder / "run", engine="files", own=fed.own)
+    return run, lambda **manner: coordination.go_on(run, coordination.Manner(**manner))
 
 
 def outcome(folder):

@@ -3,21 +3,14 @@
 import os
 
 import pytest
-from federation_by_files import NAMES, ByFiles
+from federation_by_files import NAMES, ByFiles, begun
 
-from fedclust import coordination
 from fedclust.cli.main import main
-from fedclust.study import read_study
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-def begun(fed):
-    study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
-    return coordination.begin(study, fed.folder / "run", engine="files", own=fed.own)
 
 
 def coordinate(fed, *words):
@@ -27,7 +20,7 @@ def coordinate(fed, *words):
 
 def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
-    run = begun(fed)
+    run, _ = begun(fed)
     before = {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")}
     with run.held():
         assert main(["resume", str(run.folder)]) == 1
@@ -73,7 +66,7 @@ def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_proce
 @pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])
 def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1", mode=mode, policy="standard")
-    run = begun(fed)
+    run, _ = begun(fed)
     words = ["resume", str(run.folder)]
     for _ in range(400):
         if (code := main([*words, "--quiet"])) != 4:

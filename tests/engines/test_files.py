@@ -5,7 +5,7 @@ import os
 import shutil
 
 import pytest
-from federation_by_files import NAMES, ByFiles, outcome
+from federation_by_files import NAMES, ByFiles, begun, outcome
 
 from fedclust import coordination, leading, runs
 from fedclust.cli.main import main
@@ -19,12 +19,6 @@ FEW = "max_rounds = 2"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-def begun(fed):
-    study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
-    run = coordination.begin(study, fed.folder / "run", engine="files", own=fed.own)
-    return run, lambda **manner: coordination.go_on(run, coordination.Manner(**manner))
 
 
 def in_process(fed):

@@ -33,6 +33,7 @@ from fedclust.engines.networked import Networked
 from fedclust.engines.own import OwnFile, read_own
 from fedclust.engines.registry import Posting
 from fedclust.privacy.keys import Identity
+from fedclust.site.keeping import shared_folder
 
 POLL = 1.0  # seconds between two looks into the folders
 
@@ -102,7 +103,7 @@ class FilesLink:
         self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
         self._told: set[tuple[str, str]] = set()
         for folder in self._from.values():
-            folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shared_folder(folder.path)
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
         """Write letters and yield what came; without `wait`, `Waiting` says for whom."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedclust.core.errors import RunFailed
 from fedclust.engines.files_letters import SUFFIX, Letter, Refused, Unfinished, read
-from fedclust.site.keeping import keep
+from fedclust.site.keeping import keep, shared_folder
 
 Check = Callable[[Letter, bytes], None]
 
@@ -51,9 +51,9 @@ class Folder:
         """Make letters appear, each whole or not at all; those that are there already are left alone."""
         new = [name for name in letters if not (self.path / name).exists()]
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shared_folder(self.path)
             for name in new:
-                keep(self.path / name, letters[name])
+                keep(self.path / name, letters[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
             raise RunFailed(f"there is no room for a letter in {self.path} ({reason}); mend that, then go on") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,16 +17,48 @@ except ImportError:  # Windows has no such lock
     fcntl = None  # type: ignore[assignment]
 
 
-def keep(path: Path, data: bytes) -> None:
-    """Put a file in the place of another; the disk has it, and its name, before this returns."""
+def keep(path: Path, data: bytes, *, shared: bool = False) -> None:
+    """Put a file in the place of another; the disk has it, and its name, before this returns.
+
+    It is for its owner alone; a `shared` one also for those with whom its folder is shared.
+    """
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)  # what a crash left, or a link that somebody put there: it is not followed
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
+        if shared:
+            lend(file.fileno(), path.parent, 0o060)
     draft.replace(path)
     settle(path.parent)
+
+
+def shared_folder(path: Path) -> None:
+    """Make a folder, shared with those with whom the one that it lies in is, and with nobody else."""
+    if path.is_dir():
+        return
+    shared_folder(path.parent)
+    path.mkdir(mode=0o700, exist_ok=True)
+    if hasattr(os, "O_DIRECTORY"):
+        made = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            lend(made, path.parent, stat.S_ISGID | 0o070)
+        finally:
+            os.close(made)
+
+
+def lend(made: int, folder: Path, may: int) -> None:
+    """Give a folder's group what it may do there with what was made in it, if the folder is shared.
+
+    That is, if its group may write there, or is passed on to what is made there. `made` is a descriptor: where others
+    may write, a name could be another's file by now.
+    """
+    about = folder.stat()
+    if hasattr(os, "fchown") and about.st_mode & (stat.S_ISGID | stat.S_IWGRP):
+        with suppress(OSError):  # whoever is not of that group keeps it to itself
+            os.fchown(made, -1, about.st_gid)
+            os.fchmod(made, stat.S_IMODE(os.fstat(made).st_mode) | about.st_mode & may)
 
 
 def settle(folder: Path) -> None:
