@@ -55,11 +55,12 @@ class Federation3:
     folder: Path
     port: int = field(default_factory=free_port)
     sites: dict = field(default_factory=dict)
+    host: str = "localhost"
 
     @classmethod
-    def made(cls, folder, *, mode="secure", rounds=4, policy="none", names=NAMES):
+    def made(cls, folder, *, mode="secure", rounds=4, policy="none", names=NAMES, host="localhost"):
         folder.mkdir(parents=True, exist_ok=True)
-        own = cls(folder)
+        own = cls(folder, host=host)
         text = STUDY.format(mode=mode, rounds=rounds)
         (folder / "study.toml").write_text(text + "".join(f"[sites.{name}]\n" for name in names))
         here = "".join(f'[sites.{name}]\nsource = "{name}.csv"\npolicy = "{policy}"\n' for name in names)
@@ -70,7 +71,7 @@ class Federation3:
         return own
 
     def enrol(self, kits, *, policy="none", study="study.toml"):
-        words = ["enrol", self.folder / study, "--out", self.folder / kits, "--address", f"localhost:{self.port}"]
+        words = ["enrol", self.folder / study, "--out", self.folder / kits, "--address", f"{self.host}:{self.port}"]
         assert main([str(word) for word in (*words, "--policy", policy)]) == 0
 
     def reference(self):
@@ -146,7 +147,7 @@ def command_of(pid):
 
 
 def listening(pids):
-    """The addresses on which processes listen."""
+    """The addresses and ports on which processes listen."""
     inodes = set()
     for pid in pids:
         for fd in Path(f"/proc/{pid}/fd").glob("*"):
@@ -162,7 +163,8 @@ def listening(pids):
         for line in path.read_text().splitlines()[1:] if path.exists() else ():
             parts = line.split()
             if parts[3] == "0A" and parts[9] in inodes:
-                found.add(_address(parts[1].partition(":")[0]))
+                address, _, port = parts[1].partition(":")
+                found.add((_address(address), int(port, 16)))
     return found
 
 

@@ -71,8 +71,34 @@ def test_everything_listens_on_loopback_only(three):
         everyone += [site.pid, *children(site.pid)]
     assert any("runner_process" in command_of(pid) for pid in everyone)
     assert any("worker_process" in command_of(pid) for pid in everyone)
-    assert {address.rpartition(":")[2] for address in listening(everyone)} == {"127.0.0.1"}
+    assert {address.rpartition(":")[2] for address, _ in listening(everyone)} == {"127.0.0.1"}
     assert run.wait(400) == 0
+
+
+def test_sites_come_in_by_the_address_that_the_coordinator_names_and_by_no_other(tmp_path):
+    """Here by a second address of loopback, as sites elsewhere would by one of the network."""
+    own = Federation3.made(tmp_path, host="127.0.0.2")
+    own.serve()
+    try:
+        run = own.coordinate("run", "--set", "bind=127.0.0.2")
+        wait_until(lambda: own.step() > 4000)
+        everyone = [run.pid, *children(run.pid)]
+        assert ("127.0.0.2", own.port) in listening(everyone)
+        assert {address.rpartition(":")[2] for address, _ in listening(everyone)} == {"127.0.0.1", "127.0.0.2"}
+        assert run.wait(400) == 0, own.said("run")
+        assert own.model() == own.reference()
+    finally:
+        own.stop()
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7"])  # all of this machine's, and one of another's
+def test_an_address_that_cannot_be_bound_to_is_refused_before_a_server_is_started(address, tmp_path, capsys):
+    Federation3.made(tmp_path)
+    words = ["coordinate", tmp_path / "study.toml", "--engine", "nvflare", "--out", tmp_path / "run"]
+    words += ["--own", tmp_path / "kits" / "coordinator" / "coordinator.toml", "--set", f"bind={address}"]
+    assert main([str(word) for word in words]) == 2
+    assert address in capsys.readouterr().err
+    assert not (tmp_path / "run" / "nvflare" / "console.log").exists()
 
 
 def test_a_site_whose_job_is_killed_rejoins_and_the_bits_are_the_same(three):

@@ -25,7 +25,7 @@ from fedclust.engines.attendance import Attendance
 from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
-from fedclust.engines.nvflare_kit import ORG, Kit, server_workspace
+from fedclust.engines.nvflare_kit import LOOPBACK, ORG, Kit, server_workspace
 from fedclust.engines.nvflare_process import Home, Joined, Parcel, hang_up, named_plainly, start, stop
 from fedclust.engines.own import read_own
 from fedclust.engines.registry import Posting
@@ -73,7 +73,9 @@ def _bind_of(posting: Posting) -> str | None:
     """The address that sites of other machines reach, where the settings or the coordinator's file name one."""
     own = read_own(posting.own).engine if posting.own else {}
     said = posting.settings.get("bind") or own.get("bind")
-    return None if said is None else str(said)
+    if said in ("0.0.0.0", "::"):  # noqa: S104 refused
+        raise StudyError(f"bind is '{said}', which is every address; name the one by which sites reach this machine")
+    return None if said is None or said in LOOPBACK else str(said)
 
 
 def _kit_of(posting: Posting) -> Path:
