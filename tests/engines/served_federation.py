@@ -58,10 +58,10 @@ class Federation3:
     host: str = "localhost"
 
     @classmethod
-    def made(cls, folder, *, mode="secure", rounds=4, policy="none", names=NAMES, host="localhost"):
+    def made(cls, folder, *, mode="secure", rounds=4, policy="none", names=NAMES, host="localhost", study=None):
         folder.mkdir(parents=True, exist_ok=True)
         own = cls(folder, host=host)
-        text = STUDY.format(mode=mode, rounds=rounds)
+        text = study or STUDY.format(mode=mode, rounds=rounds)
         (folder / "study.toml").write_text(text + "".join(f"[sites.{name}]\n" for name in names))
         here = "".join(f'[sites.{name}]\nsource = "{name}.csv"\npolicy = "{policy}"\n' for name in names)
         (folder / "here.toml").write_text(text + here)
@@ -96,6 +96,9 @@ class Federation3:
 
     def resume(self, run="run", *words):
         return self.begin([*RUN, "resume", self.folder / run, "--quiet", *words], run)
+
+    def update(self, run, after, *words):
+        return self.begin([*RUN, "update", self.folder / run, "--out", self.folder / after, "--quiet", *words], after)
 
     def begin(self, words, name):
         with (self.folder / f"{name}.said").open("ab") as said:
