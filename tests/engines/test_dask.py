@@ -9,8 +9,9 @@ import pytest
 pytest.importorskip("distributed", reason="an extra; make test-engines installs it")
 
 import distributed
+from test_rounds import grown
 
-from fedclust import CMeans, Federation, FuzzyCMeans, select_k
+from fedclust import FCAC, CMeans, Federation, FuzzyCMeans, select_k
 from fedclust.core.errors import QuorumLost
 from fedclust.engines.attendance import nobody
 from fedclust.engines.dask import DaskEngine, SpreadDesk
@@ -72,6 +73,41 @@ def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
     FuzzyCMeans(2, max_rounds=2).fit(fed)
     assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
     assert min(fed.carried().values()) > 0
+
+
+@pytest.mark.parametrize("aggregation", ["plain", "secure"])
+def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(client, aggregation, tmp_path):
+    def fed(run=None):
+        made = Federation.local(sites(), aggregation=aggregation, run=run)
+        made.use(DaskEngine(client, made.engine.desks, seed=made.seed))
+        return made
+
+    def model():
+        return FuzzyCMeans(3, scale="standardise", max_rounds=6, random_state=0)
+
+    def leave(event, **facts):
+        if event == "asked" and facts["step"] == 9:
+            raise KeyboardInterrupt
+
+    first = fed(tmp_path / "run")
+    first.use(Observed(DaskEngine(client, first.engine.desks, seed=first.seed), leave))
+    with pytest.raises(KeyboardInterrupt):
+        model().fit(first)
+    first.close()
+    assert same(model().fit(fed(tmp_path / "run")), model().fit(fed()))
+
+
+@pytest.mark.parametrize("method", [FCAC, lambda: FuzzyCMeans(3, start="box", max_rounds=3, random_state=0)])
+def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
+    there, here = method(), method()
+    for number in range(3):
+        fed = Federation.local(grown(number), columns=["age", "bp"], policy="standard")
+        fed.use(DaskEngine(client, fed.engine.desks, seed=fed.seed))
+        there.partial_fit(fed)
+        here.partial_fit(Federation.local(grown(number), columns=["age", "bp"], policy="standard"))
+        assert same(there, here)
+        assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
+        assert not any("began anew" in note for note in there.notes_)
 
 
 def test_parties_sit_at_different_workers(client):

@@ -35,6 +35,7 @@ ROW_SUMS = (
     "indices.scatter",
 )  # a sum of one term per row
 FOREVER = 3600.0 * 24 * 365
+Memory = dict[str, Any]  # arrays by name, as a desk keeps them
 
 
 class Seat:
@@ -45,11 +46,21 @@ class Seat:
     ) -> None:
         vaults = cache(partial(Vaults, Identity(identity), dict(roster)))
         self.desk = Desk(holding, policy, seed=seed, vaults=vaults)
+        self._known: dict[str, Memory] = {}  # as it was when it was told of last
 
-    def answer(self, data: bytes, module: str) -> bytes:
-        """The reply to a call; `module` is where its question is defined."""
+    def remember(self, run: str, memory: Memory) -> None:
+        """What the party knows of a run from a round before."""
+        self.desk.memory[run] = self._known[run] = memory
+
+    def answer(self, data: bytes, module: str, run: str) -> tuple[bytes, Memory | None]:
+        """The reply to a call, and what the party remembers since, if that is new; `module` defines the question."""
         importlib.import_module(module)
-        return wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desk.answer_bytes(data)))
+        reply = wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desk.answer_bytes(data)))
+        memory = self.desk.memory.get(run)
+        if memory is None or memory is self._known.get(run):
+            return reply, None
+        self._known[run] = memory
+        return reply, memory
 
     def entries(self) -> list[Entry]:
         """What has left this party."""
@@ -57,7 +68,11 @@ class Seat:
 
 
 class DaskEngine:
-    """Parties that sit at the workers of a cluster."""
+    """Parties that sit at the workers of a cluster.
+
+    What they remember is brought to `desks`, where a model of many rounds looks for it, and from there to the seats of
+    the next round.
+    """
 
     def __init__(self, client: Client, desks: Mapping[PartyId, Desk], *, seed: int = 0) -> None:
         identities = {party: Identity.new() for party in desks}
@@ -69,7 +84,9 @@ class DaskEngine:
             for party, desk in desks.items()
         }
         self.parties = tuple(desks)
+        self._desks = dict(desks)
         self._seats: dict[PartyId, Any] = {party: future.result() for party, future in placed.items()}
+        self._runs: set[tuple[PartyId, str]] = set()  # that a seat knows of
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
         """Ask all at once; a party whose worker is gone, or too slow, is left out."""
@@ -79,7 +96,10 @@ class DaskEngine:
         for party, future in asked.items():
             # A lost worker shows as one of several errors of Dask's; whichever, the party is silent.
             with suppress(Exception):
-                answer = wire.decode(Answer, future.result(max(0.0, until - time.monotonic())))
+                data, memory = future.result(max(0.0, until - time.monotonic()))
+                if memory is not None:
+                    self._desks[party].memory[calls[party].run] = memory
+                answer = wire.decode(Answer, data)
                 if answer.call == calls[party].digest and answer.party == party:
                     replies[party] = answer.reply()
         return replies
@@ -90,7 +110,11 @@ class DaskEngine:
         return {party: future.result() for party, future in asked.items()}
 
     def _asked(self, party: PartyId, call: Call) -> Any:
-        return self._seats[party].answer(call.packed, HANDLERS[call.handler].answer.__module__)
+        seat, memory = self._seats[party], self._desks[party].memory.get(call.run)
+        if memory is not None and (party, call.run) not in self._runs:
+            seat.remember(call.run, memory)  # a seat does one thing after the other
+        self._runs.add((party, call.run))
+        return seat.answer(call.packed, HANDLERS[call.handler].answer.__module__, call.run)
 
 
 def local_client(*, workers: int) -> Client:
