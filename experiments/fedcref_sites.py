@@ -25,9 +25,9 @@ from fedclust.datasets.loading import Dataset
 
 CLEAR = 0.55  # share of a cluster that one class must be for a perfect association to know it
 ROUNDS, EPOCHS = 15, 2  # of averaging in an iteration
-CLOSING, CLOSING_EPOCHS = 2, 7  # passes at the end, and epochs in each of their rounds
+CLOSING, CLOSING_EPOCHS = 2, 12  # passes at the end, and epochs in each of their rounds
 SURE = 0.8  # share of a cluster's rows that trains before the last pass
-LOOP = 2  # which loop a run was made by; 1 had neither sure rows, swaps of models nor communities found afresh
+LOOP = 3  # which loop a run was made by; 2 forgot first clusters, 1 had no sure rows, swaps or new communities either
 CENTRAL = dec.Schedule(layer_steps=5_000, fine_steps=20_000)  # of all sites' rows together
 COUNTS = range(6, 15)  # of clusters, tried on those
 SEEN = 5_000  # rows of a t-SNE
@@ -76,10 +76,13 @@ class Sites:
         rows = np.concatenate([pop.rows[name] for name in self.names])
         self.classes = [pop.classes[name] for name in self.names]
         self.labels = [pop.start[name].copy() for name in self.names]
+        self.began = list(self.labels)
         self.counts = [int(own.max()) + 1 for own in self.labels]
+        self.formed = False  # whether clusters were ever formed by models
         self.sure = [np.ones(len(own), bool) for own in self.labels]
         width = X.shape[1]
-        self.farm = Farm(X[rows].astype(np.float32) / 255, layers(width), device)
+        self.rows = X[rows].astype(np.float32) / 255
+        self.farm = Farm(self.rows, layers(width), device)
         self.first = drawn(layers(width), np.random.default_rng((seed, 0)))
         self.seed = seed
         self.models = [np.tile(self.first, (count, 1)) for count in self.counts]
@@ -184,12 +187,15 @@ class Sites:
             if not len(errors):
                 continue
             picked, labels = refining.refined(errors[:, here], self.counts[i])
+            if self.formed:
+                labels = refining.remembering(errors[picked][:, here], self.began[i], self.rows[here])
             if refining.agreement(self.labels[i], labels) < stability:
                 moving.append(i)
             self.models[i] = np.concatenate([models, self.models[i][local]])[picked]
             self.errors[i], self.labels[i] = errors[picked], labels
             self.sure[i] = refining.sure(errors[picked][:, here], labels, SURE)
             groups[i] = np.where(picked < len(models), picked, -1)
+        self.formed = True
         return moving
 
     def accuracy(self) -> float:

@@ -3,8 +3,9 @@
     repeat   each active site trains an autoencoder on each of its clusters and writes it to all others
              each site says how well every model does on its clusters; communities follow (fedcref_association)
              each community trains one model by federated averaging, over its clusters' rows
-             each active site forms its clusters anew from the communities' models and those of its isolated clusters
-             (fedcref_refining); one whose clusters hardly change is stable: it trains and refines no more
+             each active site forms its clusters anew from the communities' models and those of its isolated clusters,
+             and later also by those it began with (fedcref_refining); one whose clusters hardly change is stable: it
+             trains and refines no more
     until    no site is active, communities and isolated clusters have settled, or the iterations are used up
     close    a few times, all sites: models of clusters train from the beginning, communities are found afresh, their
              models and those of isolated clusters train for longer, clusters form anew
@@ -57,7 +58,7 @@ class Course:
     group_epochs: int = 2
     iterations: int = 7
     closing: int = 2  # passes at the end
-    closing_epochs: int = 7
+    closing_epochs: int = 12
     fewest: int = 2  # sites whose models are averaged; of a hidden sum of two, each knows the other's part
 
 

@@ -1,8 +1,8 @@
 """What a site answers in a run of FedCRef; its rows, its clusters and the errors of everyone's models stay with it.
 
-Memory: `labels` (the cluster of each row), `sure` (the rows that train), `weights` (a model per cluster), `count` (how
-many clusters it looks for), `frozen` (whether it is stable), and `e/NAME`, the errors (models, rows) of each site's
-models here.
+Memory: `labels` (the cluster of each row), `first` (the one it began in), `sure` (the rows that train), `weights` (a
+model per cluster), `count` (how many clusters it looks for), `frozen` (whether it is stable), `formed` (whether its
+clusters were ever formed by models), and `e/NAME`, the errors (models, rows) of each site's models here.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Plan:
     patience: int = 4
     device: str = "cpu"
     sure: float = 0.8
+    remember: bool = True  # the clusters that rows began in
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,14 @@ def begin(site: Site, ask: Begin) -> Keep[Begun]:
         device=ask.plan.device,
     )
     count = int(labels.max(initial=-1)) + 1
-    kept = {"labels": labels, "sure": np.ones(len(labels), bool), "count": np.array(count), "frozen": np.array(False)}
+    kept = {
+        "labels": labels,
+        "first": labels,
+        "sure": np.ones(len(labels), bool),
+        "count": np.array(count),
+        "frozen": np.array(False),
+        "formed": np.array(False),
+    }
     return Keep(Begun(count), kept)
 
 
@@ -250,6 +258,9 @@ def refine(site: Site, ask: Refine) -> Keep[Refined]:
     shared = farm.errors(ask.models) if len(ask.models) else np.zeros((0, len(labels)), np.float32)
     errors = np.concatenate([shared, alone])
     picked, after = refining.refined(errors, count)
+    if ask.plan.remember and bool(site.memory["formed"]):  # the first models learnt the first clusters: no witnesses
+        first = np.asarray(site.memory["first"])
+        after = refining.remembering(errors[picked], first, farm.rows.cpu().numpy())
     stable = refining.agreement(labels, after) >= ask.stability
     kept = {
         "labels": after,
@@ -257,6 +268,7 @@ def refine(site: Site, ask: Refine) -> Keep[Refined]:
         "weights": np.concatenate([ask.models, lone])[picked] if len(ask.models) else lone[picked],
         f"e/{site.party}": errors[picked],
         "frozen": np.array(stable),
+        "formed": np.array(True),
     }
     chosen = np.where(picked < len(ask.models), picked, -1).astype(np.int64)
     return Keep(Refined(chosen, stable=bool(stable)), {**site.memory, **kept})

@@ -55,6 +55,7 @@ class FedCRef(FederatedEstimator):
     epochs, warm_epochs, group_epochs : of local models at first and later, and in a round of averaging.
     closing, closing_epochs : passes at the end, of all sites, and epochs in their rounds of averaging.
     sure : share of each cluster's rows that trains, those whose model is clearly the best; all do in the last pass.
+    remember : whether the clusters that rows began in are heard when clusters form anew, as far as they say something.
     batch, rate : rows of a batch and Adam's rate.
     bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
     device : "cpu" or "cuda", where the sites' models train.
@@ -112,8 +113,9 @@ class FedCRef(FederatedEstimator):
         warm_epochs: int = 5,
         group_epochs: int = 2,
         closing: int = 2,
-        closing_epochs: int = 7,
+        closing_epochs: int = 12,
         sure: float = 0.8,
+        remember: bool = True,
         batch: int = 32,
         rate: float = 1e-3,
         bounds: Any = None,
@@ -134,6 +136,7 @@ class FedCRef(FederatedEstimator):
         self.closing = closing
         self.closing_epochs = closing_epochs
         self.sure = sure
+        self.remember = remember
         self.batch = batch
         self.rate = rate
         self.bounds = bounds
@@ -153,7 +156,16 @@ class FedCRef(FederatedEstimator):
         else:
             wide = box[1] - box[0]
             view = standardise.scaled(limits.declared(*box), box[0], np.where(wide > 0, wide, 1.0))
-        plan = Plan(view, width, self.seed_, self.batch, self.rate, device=self.device, sure=self.sure)
+        plan = Plan(
+            view,
+            width,
+            self.seed_,
+            self.batch,
+            self.rate,
+            device=self.device,
+            sure=self.sure,
+            remember=self.remember,
+        )
         course = fedcref.Course(
             self.association,
             self.theta,
