@@ -23,6 +23,7 @@ from fedclust.core.envelope import Sealed
 from fedclust.testing.misdeeds import (
     VICTIM,
     Patch,
+    absent,
     another_step,
     changed,
     cut_short,
@@ -105,6 +106,9 @@ class Play:
     def outcome(self) -> Any:
         return json.loads((self.folder / "run" / "model.json").read_text())
 
+    def analysis(self) -> Any:
+        return json.loads((self.folder / "run" / "analysis.json").read_text())
+
     def until(self, what: Callable[[], bool]) -> None:
         """Wait for something to be so."""
         end = time.monotonic() + self.stage.longest
@@ -145,7 +149,8 @@ def below(pid: int) -> list[int]:
 
 
 @contextmanager
-def enacted(stage: Stage) -> Iterator[Play]:
+def enacted(stage: Stage, more: str = "") -> Iterator[Play]:
+    stage.more = more
     with tempfile.TemporaryDirectory(prefix="fedclust-") as folder:
         stage.prepare(Path(folder))
         play = Play(stage, Path(folder))
@@ -235,6 +240,30 @@ def stopped_past_the_deadline(play: Play, expected: Any) -> str:
     return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
 
 
+def woken_past_the_deadline(play: Play, expected: Any) -> str:
+    """SIGSTOP of a site past the deadline; woken by SIGCONT, the very process answers late, and the run goes on."""
+    flag, soon = play.folder / "flag", play.stage.soon
+    sites, process = play.sites(hanging(flag, seconds=soon)), play.coordinator(timeout=soon)
+    play.until(flag.exists)
+    signalled(sites[VICTIM], signal.SIGSTOP)
+    refused = ends_in_refusal(play, process, VICTIM, "no answer")
+    signalled(sites[VICTIM], signal.SIGCONT)
+    return f"{refused}; then woken and resumed: {ends_well(play, expected, play.coordinator())}"
+
+
+def gone_where_two_are_enough(play: Play, expected: Any) -> str:  # noqa: ARG001 the bits of all three
+    """A site's process is killed and never comes back, in a study that two sites are enough for."""
+    flag = play.folder / "flag"
+    sites, process = play.sites(hanging(flag)), play.coordinator()
+    play.until(flag.exists)
+    kill(sites[VICTIM])
+    kill(process)  # which waits for it; the next one does not for long
+    play.finished(process)
+    said = ends_well(play, expected_of(play.stage.more, absent), play.coordinator(timeout=play.stage.soon))
+    (note,) = [note for note in play.analysis()["notes"] if VICTIM in note]
+    return f"{said} as in one process without it from that step on; noted: {note}"
+
+
 def link_cut_and_healed(play: Play, expected: Any) -> str:
     """A site cannot be reached for a while; its answer is ready meanwhile, and finds no way out."""
     flag, soon = play.folder / "flag", play.stage.soon
@@ -271,6 +300,8 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "a site stopped, and started after the deadline": restarted_between,
     "kill -9 the coordinator at every record": coordinator_killed,
     "SIGSTOP a site past the deadline": stopped_past_the_deadline,
+    "SIGSTOP a site past the deadline, then SIGCONT": woken_past_the_deadline,
+    "a site gone for good, two are enough": gone_where_two_are_enough,
     "link cut and healed": link_cut_and_healed,
     "a site answers NaN": lies(not_numbers, "not finite", about="start.seeds"),
     "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),
@@ -278,20 +309,21 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "a site answers another step": lies(another_step, "no answer"),
     "the coordinator's disk is full": disk_full,
 }
+MORE = {"a site gone for good, two are enough": "quorum = 2\n"}  # what the study of a fault says besides
 ALONE = ("kill -9 the coordinator", "a site answers", "the coordinator's disk")  # make sense in one process, too
 
 
-def expected_of() -> Any:
-    """The model of a run that nothing happens to, in one process."""
-    with enacted(STAGES["local"]()) as play:
-        if play.finished(play.coordinator()) != 0:
+def expected_of(more: str = "", patch: Patch | None = None) -> Any:
+    """The model of a run in one process, to which nothing happens but a patch."""
+    with enacted(STAGES["local"](), more) as play:
+        if play.finished(play.coordinator(patch=patch)) != 0:
             raise Unexpected(play.said())
         return play.outcome()
 
 
 def enact(name: str, fault: str, expected: Any) -> str:
     """One fault on one engine: what came of it. Raises `Unexpected` if that is not what may come of it."""
-    with enacted(STAGES[name]()) as play:
+    with enacted(STAGES[name](), MORE.get(fault, "")) as play:
         return FAULTS[fault](play, expected)
 
 

@@ -6,16 +6,19 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedclust.core.drive import Reply
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.journal import Journal
 from fedclust.core.ring import Exact
+from fedclust.core.types import PartyId
+from fedclust.engines.local import LocalEngine
 from fedclust.site.desk import Desk
 
 Patch = Callable[[], None]
@@ -55,6 +58,16 @@ def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
         Desk.answer = answer  # type: ignore[method-assign]
 
     return patch
+
+
+def absent() -> None:
+    """One process whose victim is asked nothing from the middle of the run on, as if it were gone."""
+    plain = LocalEngine.exchange
+
+    def exchange(self: LocalEngine, calls: Mapping[PartyId, Call], **how: Any) -> dict[PartyId, Reply]:
+        return plain(self, {p: call for p, call in calls.items() if p != VICTIM or call.step < LATER}, **how)
+
+    LocalEngine.exchange = exchange  # type: ignore[method-assign]
 
 
 def dying(writes: int) -> Patch:

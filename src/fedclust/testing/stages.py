@@ -37,6 +37,7 @@ class Stage(Protocol):
     soon: float  # a deadline that is meant to pass
     longest: float  # seconds that a run may take, with whatever happens to it
     records: int  # that a coordinator writes between two of its deaths
+    more: str  # lines of the study's [cluster] besides the usual
 
     def prepare(self, folder: Path) -> None:
         """Keys, files and folders for a new federation."""
@@ -60,7 +61,7 @@ class Stage(Protocol):
         """All processes are gone."""
 
 
-def tables(folder: Path) -> None:
+def tables(folder: Path, more: str = "") -> None:
     """Each site's rows, and the study for one process, against which the others are held."""
     sites = ""
     for number, party in enumerate(NAMES):
@@ -69,7 +70,7 @@ def tables(folder: Path) -> None:
         rows = rng.normal(rng.choice([0.0, 6.0], (40, 1)), 1.0, (40, 2))
         np.savetxt(folder / party / "rows.csv", rows, delimiter=",", header="age,bp", comments="")
         sites += f'[sites.{party}]\nsource = "{party}/rows.csv"\n'
-    (folder / "pooled.toml").write_text(STUDY + sites)
+    (folder / "pooled.toml").write_text(STUDY + more + sites)
 
 
 class Local:
@@ -77,11 +78,11 @@ class Local:
 
     name = "local"
     serves = False
-    soon, longest, records = SOON, LONG, 1
+    soon, longest, records, more = SOON, LONG, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
-        tables(folder)
+        tables(folder, self.more)
 
     def begin(self, *, timeout: float) -> list[str]:  # noqa: ARG002
         return ["run", str(self.folder / "pooled.toml"), "--out", str(self.folder / "run"), "--quiet"]
@@ -107,11 +108,11 @@ class Files:
 
     name = "files"
     serves = True
-    soon, longest, records = SOON, LONG, 1
+    soon, longest, records, more = SOON, LONG, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
-        tables(folder)
+        tables(folder, self.more)
         for one in ("coordinator", *NAMES):
             (folder / one).mkdir(exist_ok=True)
             new_key(folder / one / "own.key")
@@ -120,7 +121,7 @@ class Files:
         (folder / "own.toml").write_text(
             f'identity = "coordinator/own.key"\n[roster]\n{roster}[engine]\nfolder = "mail"\npoll = 0.02\n'
         )
-        (folder / "study.toml").write_text(STUDY + "".join(f"[sites.{party}]\n" for party in NAMES))
+        (folder / "study.toml").write_text(STUDY + self.more + "".join(f"[sites.{party}]\n" for party in NAMES))
         for party in NAMES:
             (folder / party / "site.toml").write_text(
                 f'name = "{party}"\nsource = "rows.csv"\nstate = "state"\nidentity = "own.key"\n'

@@ -20,12 +20,12 @@ class Nvflare:
 
     name = "nvflare"
     serves = True
-    soon, longest, records = 5.0, 400.0, 1
+    soon, longest, records, more = 5.0, 400.0, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
-        tables(folder)
-        (folder / "study.toml").write_text(STUDY + "".join(f"[sites.{party}]\n" for party in NAMES))
+        tables(folder, self.more)
+        (folder / "study.toml").write_text(STUDY + self.more + "".join(f"[sites.{party}]\n" for party in NAMES))
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = int(probe.getsockname()[1])
