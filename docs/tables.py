@@ -29,6 +29,8 @@ def _lines(name: str, schema: dict[str, Disclosure]) -> list[str]:
 def _way(disclosure: Disclosure) -> str:
     if disclosure.combine == "sum":
         return "sum under noise" if disclosure.kind == "noisy" else "sum"
+    if disclosure.kind == "noisy":
+        return "shown, under noise"
     return "shown, small counts hidden" if disclosure.cells else "shown"
 
 

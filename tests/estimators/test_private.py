@@ -144,7 +144,7 @@ def test_the_radius_is_the_least_that_more_than_a_few_rows_reach():
 def test_noisy_sums_move_a_centre_as_worked_out_by_hand():
     # Forty rows count a quarter each; their offsets add up to 4 reaches of 2 along the first axis: 8 / 40 each.
     sums = np.array([[4.0, 0.0, 10.0], [0.0, 0.0, 0.1]])
-    moved, mass = private._moved(sums, np.array([[1.0, 1.0], [5.0, 5.0]]), 2.0, noise=1.0)
+    moved, mass = private.shifted(sums, np.array([[1.0, 1.0], [5.0, 5.0]]), 2.0, noise=1.0)
     assert moved == pytest.approx(np.array([[1.2, 1.0], [5.0, 5.0]]))
     assert mass == pytest.approx([40.0, 0.4])
 

@@ -100,17 +100,22 @@ def grid(site: Site, ask: Grid) -> Counts:
 @handler(releases=Moves)
 def moves(site: Site, ask: Places) -> Moves:
     """Of each cluster the sum of its rows' offsets, in units of the reach, and of their counts."""
+    return Moves(offsets(site, ask))
+
+
+def offsets(site: Site, ask: Places) -> Exact:
+    """The sums of `moves`."""
     _sound(ask, site)
     clusters, width = ask.centers.shape
 
     def own(z: Floats) -> Ints:
         y = along(z, ask.axes)
         nearest = distances.labels(y[: ask.seen], np.ascontiguousarray(ask.centers[:, : ask.seen]))[0]
-        offsets = bounded.within(y - ask.pivots[nearest].T, ask.reach)
-        terms = np.concatenate([offsets, np.full((1, y.shape[1]), MASS)]) / LONG
+        away = bounded.within(y - ask.pivots[nearest].T, ask.reach)
+        terms = np.concatenate([away, np.full((1, y.shape[1]), MASS)]) / LONG
         return bounded.by_cell(nearest.astype(np.int64), terms, clusters)
 
-    return Moves(_added(site, ask.box, own, shape=(clusters, width + 1)))
+    return _added(site, ask.box, own, shape=(clusters, width + 1))
 
 
 def _sound(ask: Lengths | Radius | Grid | Places, site: Site) -> None:
@@ -276,7 +281,7 @@ def _rounds(
             reach += math.sqrt(float(frame.spread[seen:].sum()))
         by = seen if number == 1 else centers.shape[1]
         sums, _ = yield from heard(moves, Places(price, box, frame.turn, centers, centers, by, reach))
-        moved, mass = _moved(sums.sums.floats() * LONG, centers, reach, noise=spending.sd(price) * LONG)
+        moved, mass = shifted(sums.sums.floats() * LONG, centers, reach, noise=spending.sd(price) * LONG)
         shift = frobenius(moved - centers) * frame.radius
         centers = moved
         history.append(Round(number, shift, math.nan))
@@ -284,7 +289,7 @@ def _rounds(
     return _Settled(centers, mass, tuple(history), (price.rho,) * count)
 
 
-def _moved(sums: Floats, pivots: Floats, reach: float, *, noise: float) -> tuple[Floats, Floats]:
+def shifted(sums: Floats, pivots: Floats, reach: float, *, noise: float) -> tuple[Floats, Floats]:
     """Where noisy sums put the centres, and how many rows are behind each; a cluster lost in noise stays."""
     mass = sums[:, -1] / MASS
     step = sums[:, :-1] * reach / np.maximum(mass, LEAST)[:, None]
@@ -306,7 +311,7 @@ def lloyd(
     for number in range(1, rounds + 1):
         sums, _ = yield from heard(moves, Places(price, box, axes, centers, nowhere, len(half), 1.0))
         noise = spending.sd(price) * LONG
-        moved, mass = _moved(sums.sums.floats() * LONG, nowhere, 1.0, noise=noise)
+        moved, mass = shifted(sums.sums.floats() * LONG, nowhere, 1.0, noise=noise)
         moved = np.where((mass > 2 * noise)[:, None], moved, centers)
         history.append(Round(number, frobenius(moved - centers) * box.radius, math.nan))
         centers = moved

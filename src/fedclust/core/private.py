@@ -59,12 +59,17 @@ def honest(sites: int, fewest: int) -> int:
 
 @dataclass(frozen=True)
 class Noisy(Release):
-    """Base of answers whose sums get noise in the gate; a subclass declares one field `sums` by `noisy`."""
+    """Base of answers whose sums get noise in the gate; one field `sums` is declared by `noisy` or `noisy_own`."""
 
 
 def noisy(why: str) -> Any:
     """Sums of terms, one for each row, of norm at most one; they leave under noise only."""
     return dataclasses.field(metadata={"disclosure": Disclosure("sum", why, kind="noisy")})
+
+
+def noisy_own(why: str) -> Any:
+    """The same, seen as one site's own: its noise does by itself, under masks too."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, kind="noisy")})
 
 
 def counted(numbers: Ints) -> Exact:

@@ -18,6 +18,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
+from fedclust.estimators import deep_private
 from fedclust.estimators.base import FederatedEstimator, require
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds as limits
@@ -60,6 +61,8 @@ class FedCRef(FederatedEstimator):
     bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
     device : "cpu" or "cuda", where the sites' models train.
     quorum : as for `CMeans`.
+    epsilon, delta : what the run may tell of any one row, in all; None for a run without noise. With an epsilon the run
+        is another one, of a single pass (`fedcref_private`): only n_clusters, start, bounds and random_state count.
 
     Attributes
     ----------
@@ -67,7 +70,8 @@ class FedCRef(FederatedEstimator):
         clusters, -1 for an isolated one.
     models_ : the weights of each community's model.
     isolated_, isolated_models_ : [site, cluster] of the isolated clusters whose models are in this process.
-    cluster_sizes_ : rows of each community.
+    cluster_sizes_ : rows of each community, with an epsilon as far as noise lets tell.
+    epsilon_, reported_epsilon_, prices_, honest_ : with an epsilon, as for `PrivateCMeans`.
 
     Examples
     --------
@@ -96,6 +100,10 @@ class FedCRef(FederatedEstimator):
         "history_",
         "origin_",
         "spread_",
+        "epsilon_",
+        "reported_epsilon_",
+        "prices_",
+        "honest_",
     )
     tol = None
 
@@ -121,6 +129,8 @@ class FedCRef(FederatedEstimator):
         bounds: Any = None,
         device: str = "cpu",
         quorum: Quorum = "all",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
         random_state: int | None = 0,
     ) -> None:
         self.n_clusters = n_clusters
@@ -142,11 +152,16 @@ class FedCRef(FederatedEstimator):
         self.bounds = bounds
         self.device = device
         self.quorum = quorum
+        self.epsilon = epsilon
+        self.delta = delta
         self.random_state = random_state
 
-    def protocol(self, fed: Federation) -> Protocol[Result]:
+    def protocol(self, fed: Federation) -> Protocol[Any]:
         self._check(fed)
-        return self._script(fed)
+        if self.epsilon is None:
+            return self._script(fed)
+        deep_private.check(self, fed)
+        return deep_private.script(self, fed)
 
     def _script(self, fed: Federation) -> Protocol[Result]:
         width = len(fed.columns)
@@ -205,7 +220,10 @@ class FedCRef(FederatedEstimator):
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
 
-    def _keep(self, fed: Federation, result: Result) -> None:
+    def _keep(self, fed: Federation, result: Any) -> None:
+        if self.epsilon is not None:
+            deep_private.keep(self, fed, result)
+            return
         found, view = result
         self.origin_, self.spread_ = view.origin, view.spread
         self.models_, self.usual_, self.cluster_sizes_ = found.models, found.usual, found.sizes
@@ -257,7 +275,9 @@ class FedCRef(FederatedEstimator):
         names = np.concatenate([np.arange(self.n_communities_), self.n_communities_ + np.array(lone, np.int64)])
         if not len(weights):
             raise DataError("this model has no community, and the sites' own clusters are not in this process")
-        errors = Farm(rows, layers(self.n_features_in_), self.device).errors(weights)
+        width = self.n_features_in_
+        sizes = layers(width) if self.epsilon is None else deep_private.sizes(width)
+        errors = Farm(rows, sizes, self.device).errors(weights)
         best = errors.argmin(axis=0)
         labels = np.asarray(names[best], np.int64)
         novel = np.asarray((fedcref.far(errors, usual) > fedcref.FAR).all(axis=0), np.bool_)

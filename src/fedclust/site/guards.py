@@ -23,7 +23,8 @@ from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
-ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that look at no row
+# Questions without an answer that look at no row.
+ROWLESS = {"roster.accept", "blind.group", "fedcref_private_site.told"}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,380 @@
+"""FedCRef with an epsilon: what leaves is sums under noise that a site paid for; no row moves one by more than one."""
+
+import dataclasses
+import os
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import fedclust as fc
+from fedclust.algorithms import autoencoder_private, fedcref_private, fedcref_private_site, fedcref_site
+from fedclust.algorithms.autoencoder import drawn, layers
+from fedclust.algorithms.fedcref_private_site import Look, Parting
+from fedclust.algorithms.private_asks import Box, Places
+from fedclust.audit.membership import bound, empirical_epsilon
+from fedclust.core.envelope import Call
+from fedclust.core.errors import QuorumLost, StudyError, WireError
+from fedclust.core.private import ONE, Noisy, Price
+from fedclust.core.protocol import HANDLERS
+from fedclust.core.site import View
+from fedclust.datasets.deep import affordable, images, populate, spoilt
+from fedclust.privacy.accountant import epsilon_of, rho_of
+from fedclust.site import paying
+from fedclust.site.budget import Budget
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding, Turn
+from fedclust.site.policy import Policy, profile
+from fedclust.site.sources import open_source
+from reaping import Killed, around, nothing_hidden_twice, reaped
+
+pytest.importorskip("opendp")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")
+DIGITS = load_digits()
+RNG = np.random.default_rng(0)
+WIDTH = 6
+SIZES = layers(WIDTH, (3,))
+BOX = Box(np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH))
+MODELS = autoencoder_private.tamed(np.stack([drawn(SIZES, np.random.default_rng(i)) * 3 for i in range(4)]))
+LIMITS = np.where(RNG.random(MODELS.shape) < 0.5, -8, 8).astype(np.float32)  # as large as a question may have them
+SHARP = np.zeros((2, MODELS.shape[1]), np.float32)
+SHARP[:, 3 * WIDTH : 3 * WIDTH + 3] = 7.5  # three hidden values that make every slope longer than one
+OWN = {"here": (0, 1), "there": (2, 3)}
+DELTA = 1e-6
+HELD = {"a": (0, 1), "b": (1, 4), "c": (4, 0)}
+
+
+def rows_of(number, classes, per_class):
+    return np.concatenate([np.flatnonzero(DIGITS.target == c)[60 * number :][:per_class] for c in classes])
+
+
+def federation(aggregation="plain", per_class=50, **more):
+    """Three sites of two digits each, and the clusters they begin with."""
+    rows = {p: rows_of(i, own, per_class) for i, (p, own) in enumerate(HELD.items())}
+    start = {p: spoilt(np.repeat([0, 1], per_class), 2, 0.1, np.random.default_rng(5)) for p in HELD}
+    return fc.Federation.local({p: DIGITS.data[r] for p, r in rows.items()}, aggregation=aggregation, **more), start
+
+
+def look(models=MODELS, how="models", price=1.0):
+    points = models.astype(float) if how == "models" else np.random.default_rng(1).normal(size=(4, 2))
+    axes = np.linalg.qr(np.random.default_rng(2).normal(size=(WIDTH, 2)))[0] if how == "centers" else np.zeros((0, 0))
+    return Look(Price(price), BOX, SIZES, Parting(how, axes, points, OWN), models, OWN)
+
+
+def asks(**kind):
+    """Every question that tells of rows."""
+    places = Places(Price(1.0), BOX, np.eye(WIDTH)[:, :2], np.zeros((2, 2)), np.zeros((2, 2)), 2, 0.5)
+    site = fedcref_private_site
+    others = (site.own_slopes, site.slopes, site.contest, site.ballot, site.usual)
+    return [(site.own_sums, places), *((other, look(**kind)) for other in others)]
+
+
+def turn(X, party="here", memory=None):
+    return Turn(Holding(party, open_source(np.asarray(X), site=party)), (0, 1), memory or {}, "finite")
+
+
+def summed(handler, ask, X, party="here"):
+    """The sums before noise, as whole numbers."""
+    return np.array(handler.answer(turn(X, party), ask).sums.integers(), object).ravel()
+
+
+TABLES = {
+    "usual": RNG.uniform(size=(9, WIDTH)),
+    "far out": RNG.normal(size=(9, WIDTH)) * 1e200,
+    "twice": np.full((3, WIDTH), 0.3),
+    "odd": np.array([[np.nan] * WIDTH, [np.inf, *[0.5] * 5], [5e-324, 1e300, -1e300, 0, 1, 1], [0.5] * WIDTH]),
+}
+
+
+@pytest.mark.parametrize("kind", [{}, {"models": LIMITS}, {"how": "centers"}], ids=["models", "limits", "centers"])
+@pytest.mark.parametrize("table", TABLES)
+def test_without_a_row_each_sum_lacks_that_rows_own_term_which_has_norm_one_at_most(table, kind):
+    X = TABLES[table]
+    for handler, ask in asks(**kind):
+        whole = summed(handler, ask, X)
+        for i in range(len(X)):
+            moved = whole - summed(handler, ask, np.delete(X, i, axis=0))
+            assert sum(moved**2) <= ONE**2, handler.name
+            assert (moved == summed(handler, ask, X[i : i + 1])).all(), handler.name
+
+
+def test_the_slopes_of_many_wide_rows_are_the_sum_of_what_each_adds_alone():
+    rng, sizes = np.random.default_rng(3), layers(200, (16, 5))
+    X, models = autoencoder_private.stepped(rng.uniform(size=(90, 200))), rng.uniform(-8, 8, (2, 6797))
+    models, of = autoencoder_private.tamed(models), rng.integers(-1, 2, 90)
+    assert models.shape[1] == sum((a + 1) * b for a, b in pairwise(sizes))
+    whole = autoencoder_private.slopes(models, X, of, sizes)
+    alone = [autoencoder_private.slopes(models, X[[i]], of[[i]], sizes) for i in range(90)]
+    assert np.array_equal(whole, np.sum(alone, axis=0))
+    assert max(np.linalg.norm(one.astype(float)) for one in alone) <= ONE
+    errors = autoencoder_private.errors(models, X, sizes)
+    assert np.array_equal(errors[:, 7:8], autoencoder_private.errors(models, X[7:8], sizes))
+
+
+def test_a_slope_by_hand():
+    # x = 1, w1 = 1: h = 1; w2 = 0: out = 1/2; what comes back is (1/2 - 1) 1/2 1/2 = -1/8, to the second layer only.
+    found = autoencoder_private.slopes(np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1))
+    assert (found[0] / ONE).round(6).tolist() == [0, 0, -0.125, -0.125]
+    # Cut to norm one where it is longer: 784 columns all wrong by nearly one, through a hidden value of 60.
+    long = np.zeros((1, 784 * 2 + 785))
+    long[0, 784] = 60.0 / 8  # a bias that the ReLU lets pass
+    cut = autoencoder_private.slopes(long, np.ones((1, 784)), np.array([0]), (784, 1, 784))
+    assert 1 - 1e-5 < np.linalg.norm(cut[0] / ONE) <= 1
+
+
+def test_slopes_are_those_of_torch():
+    import torch
+
+    sizes = layers(20, (6, 4))
+    weights = autoencoder_private.tamed(drawn(sizes, np.random.default_rng(0)))
+    X = autoencoder_private.stepped(np.random.default_rng(1).uniform(size=(5, 20)))
+    found = autoencoder_private.slopes(weights[None], X, np.zeros(5, np.int64), sizes)[0] / ONE
+    total = np.zeros(len(weights))
+    for x in torch.tensor(X):
+        held = torch.tensor(weights.astype(float), requires_grad=True)
+        h, at = x, 0
+        for number, (a, b) in enumerate(pairwise(sizes)):
+            z = h @ held[at : at + a * b].reshape(a, b) + held[at + a * b : at + (a + 1) * b]
+            h, at = (torch.sigmoid(z) if number == len(sizes) - 2 else torch.relu(z)), at + (a + 1) * b
+        (((h - x) ** 2).sum() / 2).backward()
+        slope = held.grad.numpy()
+        total += slope / max(np.linalg.norm(slope), 1.0)
+    assert np.abs(found - total).max() < 2e-3 * np.abs(total).max()
+
+
+def test_wins_are_those_of_the_association_without_noise():
+    from fedclust.algorithms import fedcref_association as association
+
+    X = TABLES["usual"]
+    sums = np.array(summed(fedcref_private_site.contest, look(), X), float).reshape(4, 5) / ONE * np.sqrt(5)
+    errors = autoencoder_private.errors(MODELS, autoencoder_private.stepped(X), SIZES)
+    labels = errors[:2].argmin(axis=0)
+    shares = association.wins({"here": errors[:2], "there": errors[2:]}, labels, "here")
+    expected = np.concatenate([shares["here"], shares["there"]]).T * np.bincount(labels, minlength=2)[:, None]
+    assert np.allclose(sums[:2, :4], expected, atol=1e-4)
+    assert np.allclose(sums[:2, 4], np.bincount(labels, minlength=2), atol=1e-4)
+    assert not sums[2:].any()  # another site's clusters
+
+
+BROKEN = {
+    "other columns": {"sizes": layers(WIDTH + 1, (3,))},
+    "no such model": {"own": {"here": (0, 9), "there": (2, 3)}},
+    "weights too large": {"models": LIMITS * 2},
+    "weights that are no numbers": {"models": np.full_like(MODELS, np.nan)},
+    "too few weights": {"models": MODELS[:, 1:]},
+    "other clusters": {"own": {"here": (0,), "there": (2, 3)}},
+    "an unknown way": {"parting": Parting("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_question_that_makes_no_sense_is_refused_before_a_row_is_read(how, monkeypatch):
+    monkeypatch.setattr(Turn, "blocks", lambda *_: pytest.fail("rows were read"))
+    for handler, ask in asks()[1:]:
+        with pytest.raises(WireError):
+            handler.answer(turn(TABLES["usual"]), dataclasses.replace(ask, **BROKEN[how]))
+
+
+WITH = np.vstack([TABLES["usual"], np.ones(WIDTH)])
+
+
+def strongest(name, claimed, runs, louder=1.0):
+    """The strongest test of membership: by one who knows all other rows and what the row would add."""
+    own = {"here": (0, 1)}
+    ask = dataclasses.replace(look(price=rho_of(claimed, DELTA) * louder), models=SHARP, own=own)
+    ask = dataclasses.replace(ask, parting=Parting("models", np.zeros((0, 0)), SHARP.astype(float), own))
+    till, handler = paying.Till(Policy("free")), HANDLERS[name]
+    exact = {len(t): handler.answer(turn(t), ask) for t in (WITH, TABLES["usual"])}  # the same each time
+    there, gone = (one.sums.floats().ravel() for one in exact.values())
+    assert np.linalg.norm(there - gone) > 0.99  # a row that adds as much as one can
+
+    def once(table):
+        call = Call(os.urandom(8).hex(), 1, name, ask, "total", ("here",))
+        return till.noisy(call, handler.release, lambda: exact[len(table)]).sums.floats().ravel()
+
+    scored = {"score": lambda seen: float(seen @ (there - gone))}
+    return empirical_epsilon(once, WITH, TABLES["usual"], runs=runs, delta=DELTA, **scored)
+
+
+@pytest.mark.parametrize("name", ["fedcref_private_site.own_slopes", "fedcref_private_site.ballot"])
+def test_no_membership_test_finds_more_than_the_claimed_epsilon(name):
+    claimed, runs = 1.0, 120
+    assert bound(runs // 2, 0, runs // 2, delta=DELTA) > claimed + 1  # so many runs could show it
+    assert strongest(name, claimed, runs).epsilon <= claimed
+
+
+def test_the_same_test_refutes_a_claim_where_noise_is_ten_times_too_small():
+    assert strongest("fedcref_private_site.own_slopes", 1.0, 120, louder=100.0).epsilon > 1.0
+
+
+def watched(monkeypatch):
+    """Names of all questions that desks answered."""
+    seen, plain = set(), Desk.answer
+    monkeypatch.setattr(Desk, "answer", lambda desk, call: seen.add(call.handler) or plain(desk, call))
+    return seen
+
+
+@pytest.mark.parametrize("start", ["kmeans", "given"])
+def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_epsilon(start, monkeypatch):
+    seen = watched(monkeypatch)
+    monkeypatch.setattr(fedcref_private, "STEPS", 3)
+    fed, given = federation("plain")
+    model = fc.FedCRef(2, start=given if start == "given" else start, epsilon=8.0, bounds=(0, 16)).fit(fed)
+    rowless = {name for name in seen if not issubclass(HANDLERS[name].release, Noisy)}
+    assert rowless <= {"fedcref_private_site.told"}
+    assert model.epsilon_ == pytest.approx(8.0, rel=1e-6)
+    assert model.reported_epsilon_ < model.epsilon_
+    for desk in fed.engine.desks.values():
+        assert epsilon_of(desk.gate.till.budget.spent, DELTA) == pytest.approx(8.0, rel=1e-6)
+    assert "differential privacy" in model.notes_[0]
+    assert any("given" in note for note in model.notes_) == (start == "given")
+
+
+def test_clusters_and_communities_are_found_where_noise_is_small(tmp_path):
+    fed, start = federation("secure")
+    model = fc.FedCRef(start=start, epsilon=1000.0, bounds=(0, 16)).fit(fed)
+    for number, own in enumerate(np.split(model.labels_, 3)):
+        truth = DIGITS.target[rows_of(number, tuple(HELD.values())[number], 50)]
+        assert fc.agreement.accuracy(own, truth) > 0.95  # 0.9 to begin with
+    assert model.n_communities_ >= 2
+    assert len(model.cluster_sizes_) == model.n_communities_
+    assert "2 of 3 sites" in " ".join(model.notes_)
+    again = fc.load(model.save(tmp_path / "model.json"))
+    assert np.array_equal(again.predict(fed), model.predict(fed))
+    assert again.epsilon_ == model.epsilon_
+
+
+def test_where_rows_are_too_few_for_the_noise_the_result_says_so(monkeypatch):
+    monkeypatch.setattr(fedcref_private, "STEPS", 3)
+    fed, _ = federation(per_class=5)
+    model = fc.FedCRef(2, epsilon=0.5, bounds=(0, 16)).fit(fed)
+    assert any(note.startswith("Too few rows for this epsilon") for note in model.notes_)
+
+
+WRONG = {
+    "bounds": {"bounds": None},
+    "n_clusters": {"n_clusters": None},
+    "start": {"start": "dec"},
+    "association": {"association": "paper"},
+    "epsilon": {"epsilon": -1.0},
+    "delta": {"delta": 0.0},
+    "quorum": {"quorum": 2},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_would_be_taken_from_rows_without_noise_is_refused(name):
+    fed, _ = federation()
+    with pytest.raises(StudyError, match=name):
+        fc.FedCRef(**({"n_clusters": 2, "epsilon": 8.0, "bounds": (0, 16)} | WRONG[name])).fit(fed)
+
+
+def test_a_strict_site_with_a_budget_takes_part_until_it_is_spent(monkeypatch):
+    monkeypatch.setattr(fedcref_private, "STEPS", 2)
+    strict = dataclasses.replace(profile("nhs"), epsilon=8.0, delta=DELTA)
+    fed, _ = federation("secure", policy=strict)
+    model = fc.FedCRef(2, epsilon=6.0, bounds=(0, 16)).fit(fed)
+    assert model.epsilon_ == pytest.approx(6.0, rel=1e-6)
+    with pytest.raises(QuorumLost, match="budget"):
+        fc.FedCRef(2, epsilon=6.0, bounds=(0, 16), random_state=1).fit(fed)
+
+
+def weights_asked():
+    """The questions by which weights leave without noise."""
+    plan = fedcref_site.Plan(View(np.full(WIDTH, 1, np.int32)), WIDTH, 0)
+    train = fedcref_site.Train(plan, drawn(layers(WIDTH), RNG), 1, 1, ("here", "there", "yonder"))
+    step = fedcref_site.Step(plan, {"here": (0,)}, drawn(layers(WIDTH), RNG), 1, 1, 0)
+    return [("fedcref_site.train", train, "relay"), ("fedcref_site.step", step, "total")]
+
+
+def code_of(policy, name, message, want):
+    desk = Desk(Holding("here", open_source(RNG.uniform(size=(40, WIDTH)), site="here")), policy)
+    cohort = ("here", "there", "yonder")
+    masks = "all" if want == "relay" else None
+    return getattr(desk.answer(Call("run", 1, name, message, want, cohort, masks)), "code", None)
+
+
+@pytest.mark.parametrize("policy", ["datashield", "standard", "tre", "nhs", "cms"])
+def test_weights_leave_without_noise_only_where_the_site_agreed(policy):
+    for name, message, want in weights_asked():
+        assert code_of(profile(policy), name, message, want) == "weights-not-allowed"
+        agreed = dataclasses.replace(profile(policy), weights=True)
+        assert code_of(agreed, name, message, want) != "weights-not-allowed"
+
+
+def test_a_site_that_asks_for_noise_refuses_weights_of_models_that_had_none_whatever_it_agreed_to():
+    for name, message, want in weights_asked():
+        assert code_of(Policy("p", epsilon=8.0, weights=True), name, message, want) == "not-private"
+
+
+@pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.long)])
+def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice(every, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(fedcref_private, "STEPS", 1)
+    monkeypatch.setattr(fedcref_private, "ROUNDS", 1)
+    nothing_hidden_twice(monkeypatch)
+
+    def fit(folder):
+        fed, _ = federation("secure", per_class=10, run=folder)
+        with fed:
+            return fc.FedCRef(2, epsilon=8.0, bounds=(0, 16)).fit(fed).models_.tobytes()
+
+    def dying(patch, at):
+        reaper = reaped(patch, at)
+        around(patch, Budget, "spend", reaper)
+        around(patch, paying.Till, "_keep", reaper)
+        return reaper
+
+    with monkeypatch.context() as patch:
+        reaper = dying(patch, None)
+        fit(tmp_path / "whole")
+    assert reaper.passed > 100
+    for at in range(1, reaper.passed + 1, every):
+        seen, plain, folder = {}, Desk.answer, tmp_path / f"run-{at}"
+
+        def kept(desk, call, seen=seen, plain=plain):
+            reply = plain(desk, call)
+            if call.handler.startswith("fedcref") and hasattr(reply, "packed"):
+                seen.setdefault((desk.party, call.question), set()).add(reply.packed)
+            return reply
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Desk, "answer", kept)
+            with patch.context() as death:
+                dying(death, at)
+                with pytest.raises(Killed):
+                    fit(folder)
+            first = fit(folder)
+        assert fit(folder) == first
+        assert all(len(replies) == 1 for replies in seen.values()), at
+
+
+@pytest.mark.slow
+def test_accuracy_by_epsilon():
+    """Ten sites of MNIST, 500 rows of a class at each; printed with -s."""
+    try:
+        data = images("mnist")
+    except fc.errors.DataError:
+        pytest.skip("no MNIST in $FEDCLUST_DATA")
+    found = {}
+    for seed in range(2):
+        size = affordable(data.y, 10, seed=seed, most=500)
+        people = populate(data.y, 10, per_class=size, dirt=0.3, seed=seed)
+        with fc.Federation.local({p: data.X[r] for p, r in people.rows.items()}, aggregation="secure") as fed:
+            counts = {p: int(own.max()) + 1 for p, own in people.start.items()}
+            for start in ("labels", "kmeans"):
+                for epsilon in (2, 8, 32):
+                    given = people.start if start == "labels" else "kmeans"
+                    model = fc.FedCRef(counts, start=given, epsilon=epsilon, bounds=(0, data.X.max())).fit(fed)
+                    labels = np.split(model.labels_, np.cumsum([len(people.rows[p]) for p in fed.parties])[:-1])
+                    own = {p: fc.agreement.accuracy(a, people.classes[p]) for p, a in zip(counts, labels, strict=True)}
+                    acc = np.mean(list(own.values()))
+                    told = (acc, model.n_communities_, people.shared_classes, len(model.isolated_))
+                    found.setdefault((start, epsilon), []).append(told)
+                    print(f"{start} seed {seed} S {size} epsilon {epsilon}:", *(f"{x:.3f}" for x in told), flush=True)  # noqa: T201
+    for name, runs in found.items():
+        print(*name, *(f"{x:.3f}" for x in np.mean(runs, axis=0)))  # noqa: T201
+    at = {name: np.mean([run[0] for run in runs]) for name, runs in found.items()}
+    assert at["labels", 8] > 0.8 > 0.7
+    assert at["labels", 2] < at["labels", 32]
