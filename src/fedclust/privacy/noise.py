@@ -2,8 +2,9 @@
 
 OpenDP's sampler is exact and takes some 30 microseconds a number; slopes of models are a hundred thousand. Those
 are drawn by rejection: y, a whole number of so many random bits, is kept if another, of 64 bits, is below 2^64
-exp(-y^2 / 2 sigma^2). What is computed in floats is that chance alone, right to one part in 2^45; no float becomes
-noise, so no digit of it can give the sum away. Beyond 9.4 sigma nothing is ever kept: a chance of 1e-20 a number.
+exp(-y^2 / 2 sigma^2). What is computed in floats is that chance alone, right to one part in 2^45 or to 2^-64; what it
+leaves wrong, and what lies beyond 9.5 sigma, is less than 2^-60 of a number's distribution. No float becomes noise, so
+no digit of it can give the sum away.
 """
 
 from __future__ import annotations
