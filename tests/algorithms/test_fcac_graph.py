@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_rand_score, silhouette_score
 
-from fedclust.algorithms import fcac_graph
+from fedclust.algorithms import fcac_balls, fcac_graph
 
 
 def far(P):
@@ -93,3 +93,47 @@ def test_rows_go_by_the_vote_of_their_nine_nearest_points(width):
         votes = np.bincount(labels[near], 1 / (d[near] + 1e-9 * d[near[-1]]), minlength=4)
         assert votes[c] == pytest.approx(votes.max(), rel=1e-9)
     assert found[-5:].tolist() == labels[:5].tolist()
+
+
+def test_few_points_are_parted_into_balls_and_many_into_communities():
+    rng = np.random.default_rng(3)
+    for each, balls in ((20, True), (60, False)):
+        y = np.repeat(np.arange(3), each)
+        P = rng.normal(size=(3 * each, 4)) + rng.normal(size=(3, 4))[y] * 9
+        found = fcac_graph.clusters(P, rng.integers(5, 20, 3 * each), seed=0)
+        assert adjusted_rand_score(y, found.labels) == 1.0
+        assert found.round is balls
+        assert all((level.resolution is None) is balls for level in found.levels)
+
+
+def test_communities_go_on_as_balls_where_these_cut_the_graph_as_well_and_stay_where_not():
+    rng = np.random.default_rng(0)
+    blobs = rng.normal(size=(200, 2)) + np.repeat([[0, 0], [4.5, 0]], 100, axis=0)
+    angle = rng.uniform(0, 2 * np.pi, 300)
+    rings = (np.repeat([1.0, 6.0], 150) + rng.normal(size=300) / 20) * np.stack([np.cos(angle), np.sin(angle)])
+    for P, labels, kept in ((blobs, np.repeat([0, 1], 100), True), (rings.T, np.repeat([0, 1], 150), False)):
+        whole = fcac_graph._graph(fcac_graph._ordered(far(P)), far(P), np.ones(len(P)))
+        balls = fcac_balls.gone_on(P, np.ones(len(P), np.int64), labels.astype(np.int32))
+        found, before = fcac_graph.modularity(whole, balls), fcac_graph.modularity(whole, labels)
+        assert (found >= fcac_graph.ROUND * before) is kept
+
+
+def test_balls_do_not_depend_on_where_space_begins_and_number_clusters_by_their_points():
+    rng = np.random.default_rng(1)
+    P, rows = rng.normal(size=(40, 3)), rng.integers(5, 9, 40)
+    some = [np.sort(rng.choice(40, 32, replace=False)) for _ in range(3)]
+    here, there = (list(fcac_balls.tried(Q, rows, some, 7)) for Q in (P, P + 64.0))
+    assert [int(own.max()) + 1 for own, _ in here] == list(range(2, 14))
+    for (own, stable), (other, again) in zip(here, there, strict=True):
+        assert np.array_equal(own, other)
+        assert stable == again
+        assert own[0] == 0
+        assert 0 <= stable <= 1
+
+
+def test_weights_pull_the_balls():
+    """Three points on a line: the two that stand for most rows have a ball each, or share one if they are near."""
+    line = np.array([[0.0], [4.0], [10.0]])
+    for rows, expected in (([9, 9, 1], [0, 1, 1]), ([1, 1, 1], [0, 0, 1])):
+        ((own, _),) = fcac_balls.tried(line, np.array(rows), [np.arange(3)], 0)
+        assert own.tolist() == expected

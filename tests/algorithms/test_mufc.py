@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms import mufc
+from fedclust.algorithms import mufc, weighted
 from fedclust.algorithms.mufc import Count, Grid
 from fedclust.core.errors import RunFailed
 from fedclust.core.protocol import HANDLERS, Keep
@@ -157,7 +157,7 @@ def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
 
 def test_weighted_kmeans_by_hand():
     points = np.array([[0.0], [1.0], [4.0], [10.0]])
-    cost, centers = mufc.kmeans(points, np.array([3, 1, 1, 2]), np.array([[0.0], [10.0]]))
+    cost, centers = weighted.kmeans(points, np.array([3, 1, 1, 2]), np.array([[0.0], [10.0]]))
     assert centers.ravel().tolist() == [1, 10]  # (0 * 3 + 1 + 4) / 5
     assert cost == 3 * 1 + 0 + 9
 

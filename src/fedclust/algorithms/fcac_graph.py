@@ -5,6 +5,7 @@ levels  Leiden at resolutions from coarse to fine, the best of three runs each
 score   silhouette, every row of a point counted x mean adjusted Rand index with Leiden on 10 subsets of 80%
         x root of the modularity, which finds clusters that are no balls, and more of them
 choice  the fewest clusters whose score comes near the best one
+balls   k-means instead where points are few, and after communities where it keeps their modularity (fcac_balls)
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 
+from fedclust.algorithms import fcac_balls
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import distances, elementary, groups
-from fedclust.validation import agreement
 
 NEIGHBOURS = 15
 RUNS = 3
@@ -28,14 +29,16 @@ NEAR = 0.97
 VOTERS = 9
 FLAT = 16  # columns up to which a tree of points is quicker than all distances
 CHUNK = 1024
+FEW = 128  # points: below, k-means
+ROUND = 0.99  # of the modularity of communities, which k-means must keep
 RESOLUTIONS = tuple(np.geomspace(0.01, 1.35, 19).tolist())
 
 
 @dataclass(frozen=True)
 class Level:
-    """What one resolution gave."""
+    """What one resolution gave, or one number of balls."""
 
-    resolution: float
+    resolution: float | None
     clusters: int
     silhouette: float
     stability: float
@@ -48,10 +51,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Found:
-    """The cluster of each point, and the levels it was chosen from."""
+    """The cluster of each point, the levels it was chosen from, and whether rows go by the nearest centre."""
 
     labels: Units
     levels: tuple[Level, ...]
+    round: bool = False
 
     @property
     def count(self) -> int:
@@ -74,8 +78,14 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
     whole = _graph(order, apart, weights)
     random = np.random.default_rng((seed, 3))
     subsets = [np.sort(random.choice(n, max(2, int(SHARE * n)), replace=False)) for _ in range(SUBSETS)]
-    parts = [_graph(_within(order, some), apart, weights, some) for some in subsets]
     levels, labels = list[Level](), list[Units]()
+    if n < FEW:
+        for own, stable in fcac_balls.tried(places, rows, subsets, seed):
+            labels.append(own)
+            within = silhouette(apart, weights, own)
+            levels.append(Level(None, int(own.max()) + 1, within, stable, modularity(whole, own)))
+        return Found(_chosen(levels, labels), tuple(levels), round=True)
+    parts = [_graph(_within(order, some), apart, weights, some) for some in subsets]
     for resolution in RESOLUTIONS:
         runs = [groups.leiden(*whole, resolution, RUNS * seed + run) for run in range(RUNS)]
         own = max(runs, key=lambda found: found[1])[0]
@@ -84,13 +94,17 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
             levels.append(Level(resolution, 1, 0.0, 0.0, 0.0))
             continue
         agreed = [
-            _agreement(own[some], groups.leiden(*part, resolution, RUNS * seed)[0])
+            fcac_balls.alike(own[some], groups.leiden(*part, resolution, RUNS * seed)[0])
             for some, part in zip(subsets, parts, strict=True)
         ]
         stable = max(float(np.mean(agreed)), 0.0)
         within = silhouette(apart, weights, own)
         levels.append(Level(resolution, int(own.max()) + 1, within, stable, modularity(whole, own)))
-    return Found(_chosen(levels, labels), tuple(levels))
+    chosen = _chosen(levels, labels)
+    balls = fcac_balls.gone_on(places, rows, chosen)
+    if modularity(whole, balls) >= ROUND * modularity(whole, chosen) and balls.max() == chosen.max():
+        return Found(balls, tuple(levels))
+    return Found(chosen, tuple(levels))
 
 
 def _chosen(levels: list[Level], labels: list[Units]) -> Units:
@@ -218,8 +232,3 @@ def _graph(order: Ints, apart: Floats, weights: Floats, some: Ints | None = None
     edges = edges.maximum(edges.T).tocsr()
     edges.sort_indices()
     return edges.indptr.astype(np.int64), edges.indices.astype(np.int32), np.asarray(edges.data, np.float64)
-
-
-def _agreement(a: Units, b: Units) -> float:
-    table = np.bincount(a * (int(b.max()) + 1) + b, minlength=(int(a.max()) + 1) * (int(b.max()) + 1))
-    return agreement.ari(table.reshape(int(a.max()) + 1, -1).astype(np.int64))

@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedclust.algorithms import kfed, start
+from fedclust.algorithms import kfed, start, weighted
 from fedclust.algorithms.likeness import near_rows
 from fedclust.algorithms.model import Fitted
 from fedclust.core import wire
@@ -278,7 +278,8 @@ def fit(
         centers = begin
     else:
         drawn, rng = 0, np.random.default_rng((seed, 2))
-        tries = [(begin, *kmeans(points, weights, begin)) for begin in _starts(points, weights, count, rng)]
+        starts = weighted.starts(points, weights, count, rng, RESTARTS)
+        tries = [(begin, *weighted.kmeans(points, weights, begin)) for begin in starts]
         begin, _, centers = min(tries, key=lambda found: found[1])
     notes = [LOSSY, ROUNDED.format(least=least), *kfed.told_drawn(count, drawn)]
     if silent:
@@ -286,39 +287,3 @@ def fit(
             f"{silent} of {parties} sites had rows too few for {local} picks, or all alike, and did not take part."
         )
     return (yield from kfed.closed(view, begin, centers, notes)), anew
-
-
-def _starts(points: Floats, weights: Ints, count: int, rng: np.random.Generator) -> list[Floats]:
-    """k-means++ on weighted points, a few times."""
-    found = []
-    for _ in range(RESTARTS):
-        chance = weights.astype(np.float64)
-        picked: list[int] = []
-        apart = np.full(len(points), np.inf)
-        for _ in range(count):
-            mass = np.cumsum(chance)
-            at = int(np.searchsorted(mass, rng.random() * mass[-1], side="right"))
-            picked.append(min(at, len(points) - 1))
-            apart = np.minimum(apart, ((points - points[picked[-1]]) ** 2).sum(axis=1))
-            chance = weights * apart if (apart > 0).any() else weights.astype(np.float64)
-        found.append(points[picked])
-    return found
-
-
-def kmeans(points: Floats, weights: Ints, centers: Floats, rounds: int = 300) -> tuple[float, Floats]:
-    """k-means of weighted points: objective and centres. A centre without points stays.
-
-    >>> kmeans(np.array([[0.0], [3.0], [9.0]]), np.array([2, 1, 1]), np.array([[1.0], [8.0]]))[1].ravel().tolist()
-    [1.0, 9.0]
-    """
-    columns = np.ascontiguousarray(points.T)
-    for _ in range(rounds):
-        labels, d2 = distances.labels(columns, centers)
-        moved = centers.copy()
-        for c in np.unique(labels):
-            own = labels == c
-            moved[c] = np.average(points[own], axis=0, weights=weights[own])
-        if np.array_equal(moved, centers):
-            break
-        centers = moved
-    return math.fsum((d2 * weights).tolist()), centers

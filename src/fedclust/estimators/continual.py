@@ -62,7 +62,8 @@ class FCAC(Assigning):
     ----------
     nodes_, node_rows_, node_labels_ : what the coordinator holds, in original units; rows behind each; its cluster.
     n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and rows by the nodes.
-    levels_ : the resolutions that the clusters were chosen from (default setting).
+    levels_ : the resolutions, or numbers of balls, that the clusters were chosen from (default setting).
+    round_ : whether nodes were few and clusters are balls: rows go to the nearest centre, not where nodes vote.
     sites_ : all sites that took part in some round.
 
     Examples
@@ -87,6 +88,7 @@ class FCAC(Assigning):
         "scaled_centers_",
         "cluster_sizes_",
         "levels_",
+        "round_",
         "objective_",
         "n_rounds_",
         "history_",
@@ -219,10 +221,10 @@ class FCAC(Assigning):
         if isinstance(found, fcac.Round):
             self._hold(found.net.places, found.net.wins, found.net.components())
             self.net_ = [getattr(found.net, f.name) for f in fields(Net)]
-            self.levels_ = []
+            self.levels_, self.round_ = [], False
         else:
             self._hold(found.places, found.rows, found.found.labels)
-            self.net_ = None
+            self.net_, self.round_ = None, found.found.round
             self.levels_ = [
                 {
                     "resolution": level.resolution,
@@ -271,10 +273,12 @@ class FCAC(Assigning):
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
     def _labels(self, block: Array) -> NDArray[np.int32]:
-        """The cluster that each row's nearest nodes vote for, or the published net's nearest; -1 for one with gaps."""
+        """The cluster of the nearest centre, that nodes nearby vote for, or of the net's nearest; -1 for gaps."""
         gap = np.isnan(block).any(axis=0)
         whole = np.where(gap, 0.0, block)
-        if self.net_ is None:
+        if self.round_:
+            labels = distances.labels(np.ascontiguousarray(whole), self.scaled_centers_)[0]
+        elif self.net_ is None:
             labels = fcac_graph.voted(whole, self.scaled_nodes_, self.node_labels_)
         else:
             labels = self._by_net(np.ascontiguousarray(whole.T, np.float64))
