@@ -5,6 +5,7 @@ A user's app folder imports these two and holds nothing else; fedclust itself is
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,8 @@ clientapp = "study_app.client:app"
 study = ""  # the study file, an absolute path where the SuperLink runs
 own = ""    # the coordinator's own file, with the sites' keys
 out = ""    # the run folder; one that is there is resumed
+timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
+patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
 """,
     "study_app/__init__.py": '"""A study of fedclust, over Flower."""\n',
     "study_app/server.py": "from fedclust.flower import server_app\n\napp = server_app()\n",
@@ -50,7 +53,7 @@ def write_template(folder: Path) -> None:
 
 
 def server_app() -> Any:
-    """A Flower ServerApp; its run configuration names `study`, `own` and `out`."""
+    """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be two times."""
     from fedclust.engines.flower import server_app as make  # noqa: PLC0415 an extra
 
     return make(drive)
@@ -103,11 +106,21 @@ def drive(config: Mapping[str, Any]) -> None:
     for name in ("study", "own", "out"):
         if not Path(str(config.get(name, ""))).is_absolute():
             raise StudyError(f"the run configuration must name '{name}' by an absolute path")
+    timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
     folder = Path(str(config["out"]))
     if (folder / "origin.json").is_file():
         run = Run.find(folder)
     else:
         study = read_study(Path(str(config["study"])), served=True)
-        run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])))
+        settings = {} if patience is None else {"patience": str(patience)}
+        run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
     if not run.finished:
-        coordination.go_on(run, coordination.Manner(wait=True))
+        coordination.go_on(run, coordination.Manner(wait=True, timeout=timeout))
+
+
+def _seconds(config: Mapping[str, Any], name: str) -> float | None:
+    """A time of the run configuration; None where it says none."""
+    said = config.get(name, 0)
+    if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said < math.inf:
+        raise StudyError(f"'{name}' of the run configuration is '{said}'; give a number of seconds")
+    return float(said) or None

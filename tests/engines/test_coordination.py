@@ -6,6 +6,8 @@ import pytest
 from federation_by_files import NAMES, ByFiles, begun
 
 from fedclust.cli.main import main
+from fedclust.core.errors import StudyError
+from fedclust.flower import drive
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +35,7 @@ def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
     [
         ("files", "bind=192.0.2.1", "engine 'files' has no setting 'bind'; it has folder, poll"),
         ("nvflare", "pol=2", "engine 'nvflare' has no setting 'pol'; it has bind, kit, patience"),
-        ("flower", "poll=2", "engine 'flower' has no setting 'poll'; it has none"),
+        ("flower", "poll=2", "engine 'flower' has no setting 'poll'; it has patience"),
     ],
 )
 def test_a_setting_that_an_engine_has_not_is_refused_before_anything_is_made(engine, setting, told, tmp_path, capsys):
@@ -61,6 +63,15 @@ def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_proce
     (tmp_path / "here" / "metrics.json").unlink()
     assert main(["resume", str(tmp_path / "here"), *words]) == 2
     assert f"{words[0]} is for sites that are elsewhere" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "said"), [("timeout", -1), ("patience", "soon"), ("timeout", True)])
+def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(key, said, tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    config = {"study": fed.folder / "coordinator" / "study.toml", "own": fed.own, "out": tmp_path / "run"}
+    with pytest.raises(StudyError, match=f"'{key}' of the run configuration is '{said}'"):
+        drive({**config, key: said})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])

@@ -5,10 +5,12 @@ Times are of a clock that only goes forward; no machine's idea of the date decid
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 
 Tell = Callable[..., None]
@@ -55,3 +57,14 @@ class Attendance:
         """A party answered, whatever it answered."""
         if self._since.pop(party, None) is not None:
             self.tell("rejoined", site=party, step=step)
+
+
+def patience_of(said: object) -> float:
+    """The patience that a setting asks for."""
+    try:
+        seconds = float(str(said))
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < math.inf:
+        raise StudyError(f"patience is '{said}'; give a number of seconds above 0")
+    return seconds

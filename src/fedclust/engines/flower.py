@@ -19,7 +19,7 @@ from flwr.serverapp import ServerApp
 
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Attendance
+from fedclust.engines.attendance import Attendance, patience_of
 from fedclust.engines.networked import Networked
 from fedclust.engines.own import read_own
 from fedclust.engines.registry import Posting
@@ -45,6 +45,8 @@ def connect(posting: Posting) -> Networked:
         raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
     roster = read_own(posting.own).keys_of(posting.parties)
     attendance = Attendance(timeout=posting.timeout or TIMEOUT, tell=posting.tell)
+    if "patience" in posting.settings:
+        attendance.patience = patience_of(posting.settings["patience"])
     link = FlowerLink(grid, roster)
     return Networked(
         link,

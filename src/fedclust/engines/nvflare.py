@@ -7,7 +7,6 @@ not answered go out again. What was asked and answered is remembered by the jour
 
 from __future__ import annotations
 
-import math
 import queue
 import tempfile
 import threading
@@ -21,7 +20,7 @@ from pathlib import Path
 from fedclust.core import wire
 from fedclust.core.errors import RunFailed, StudyError, WireError
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Attendance
+from fedclust.engines.attendance import Attendance, patience_of
 from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
@@ -47,7 +46,7 @@ def connect(posting: Posting) -> Networked:
     if posting.timeout is not None:
         attendance.timeout = posting.timeout
     if "patience" in posting.settings:
-        attendance.patience = _seconds(posting.settings["patience"])
+        attendance.patience = patience_of(posting.settings["patience"])
     link = NvflareLink(folder, found, posting.folder / "nvflare", bind=_bind_of(posting))
     return Networked(
         link,
@@ -57,16 +56,6 @@ def connect(posting: Posting) -> Networked:
         attendance=attendance,
         without=posting.without,
     )
-
-
-def _seconds(said: object) -> float:
-    try:
-        seconds = float(str(said))
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < math.inf:
-        raise StudyError(f"patience is '{said}'; give a number of seconds above 0")
-    return seconds
 
 
 def _bind_of(posting: Posting) -> str | None:

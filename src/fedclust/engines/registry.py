@@ -55,7 +55,12 @@ ENGINES = {
         "nvflare",
         settings=("bind", "kit", "patience"),
     ),
-    "flower": Entry("fedclust.engines.flower", "Flower, from inside a ServerApp that flwr run starts", "flower"),
+    "flower": Entry(
+        "fedclust.engines.flower",
+        "Flower, from inside a ServerApp that flwr run starts",
+        "flower",
+        settings=("patience",),
+    ),
     "files": Entry(
         "fedclust.engines.files",
         "signed messages in folders; no network at all",
@@ -80,8 +85,7 @@ def check_settings(name: str, settings: Iterable[str]) -> None:
     may = known(name).settings
     for key in settings:
         if key not in may:
-            hint = f"it has {', '.join(may)}" if may else "it has none"
-            raise StudyError(f"engine '{name}' has no setting '{key}'; {hint}")
+            raise StudyError(f"engine '{name}' has no setting '{key}'; it has {', '.join(may)}")
 
 
 def connect(name: str, posting: Posting) -> Networked:
