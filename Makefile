@@ -69,8 +69,9 @@ test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate 
 	@.venv-engines/bin/python -m pytest -m engines --durations 5 $(or $(TESTS),tests/engines tests/conformance)
 	@.venv-flower/bin/python -m pytest -m "engines or not engines" -k flower --durations 5 tests/engines tests/conformance
 
-faults: .venv-engines/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
+faults: .venv-engines/.done .venv-flower/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
 	@.venv-engines/bin/python -m fedclust.testing.faults
+	@.venv-flower/bin/python -m pytest -q -m engines -k killed tests/engines/test_flower.py
 
 constraints: ## resolve all dependencies anew and pin them in constraints.txt
 	@rm -rf build/constraints
