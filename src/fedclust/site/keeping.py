@@ -73,14 +73,15 @@ def settle(folder: Path) -> None:
 
 def add_line(file: TextIO, line: str, *, durable: bool) -> int:
     """Add a line at the end, wholly or not at all, and tell where it begins; `durable` waits until the disk has it."""
-    before = file.seek(0, os.SEEK_END)
+    before, place = file.seek(0, os.SEEK_END), file.fileno()
+    left = memoryview(line.encode("utf-8"))
     try:
-        file.write(line)
-        file.flush()
+        while left:  # not by way of the file's own buffer, which would try again what a full disk refused
+            left = left[os.write(place, left) :]
         if durable:
-            os.fsync(file.fileno())
+            os.fsync(place)
     except OSError:
-        file.truncate(before)
+        os.ftruncate(place, before)
         raise
     return before
 
