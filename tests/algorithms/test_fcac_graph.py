@@ -106,16 +106,31 @@ def test_few_points_are_parted_into_balls_and_many_into_communities():
         assert all((level.resolution is None) is balls for level in found.levels)
 
 
-def test_communities_go_on_as_balls_where_these_cut_the_graph_as_well_and_stay_where_not():
+def test_communities_go_on_as_balls_where_these_cut_the_graph_as_well_and_stay_where_not(monkeypatch):
     rng = np.random.default_rng(0)
     blobs = rng.normal(size=(200, 2)) + np.repeat([[0, 0], [4.5, 0]], 100, axis=0)
     angle = rng.uniform(0, 2 * np.pi, 300)
-    rings = (np.repeat([1.0, 6.0], 150) + rng.normal(size=300) / 20) * np.stack([np.cos(angle), np.sin(angle)])
-    for P, labels, kept in ((blobs, np.repeat([0, 1], 100), True), (rings.T, np.repeat([0, 1], 150), False)):
-        whole = fcac_graph._graph(fcac_graph._ordered(far(P)), far(P), np.ones(len(P)))
-        balls = fcac_balls.gone_on(P, np.ones(len(P), np.int64), labels.astype(np.int32))
-        found, before = fcac_graph.modularity(whole, balls), fcac_graph.modularity(whole, labels)
-        assert (found >= fcac_graph.ROUND * before) is kept
+    rings = ((np.repeat([1.0, 6.0], 150) + rng.normal(size=300) / 20) * np.stack([np.cos(angle), np.sin(angle)])).T
+    for P, labels, kept in ((blobs, np.repeat([0, 1], 100), True), (rings, np.repeat([0, 1], 150), False)):
+        spoilt = labels.astype(np.int32)
+        monkeypatch.setattr(fcac_graph, "_chosen", lambda levels, found, own=spoilt: own)  # noqa: ARG005
+        found = fcac_graph.clusters(P, np.full(len(P), 5), seed=0)
+        balls = fcac_balls.gone_on(P, np.full(len(P), 5), spoilt)
+        assert not np.array_equal(balls, spoilt)
+        assert np.array_equal(found.labels, balls if kept else spoilt)
+
+
+def test_a_community_that_k_means_empties_is_not_lost():
+    """Six blobs within a ring whose mean lies among them: no point of the ring is nearest to it."""
+    rng = np.random.default_rng(0)
+    spoke = np.repeat(np.arange(6) * np.pi / 3, 50)
+    blobs = 10 * np.stack([np.cos(spoke), np.sin(spoke)], axis=1) + rng.normal(size=(300, 2)) * 0.3
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    P = np.concatenate([blobs, 14 * np.stack([np.cos(angle), np.sin(angle)], axis=1)])
+    labels = np.concatenate([np.repeat(np.arange(1, 7), 50), np.zeros(60, int)]).astype(np.int32)
+    assert len(np.unique(fcac_balls.gone_on(P, np.full(360, 5), labels))) == 6
+    found = fcac_graph.clusters(P, np.full(360, 5), seed=0)
+    assert np.bincount(found.labels).min() > 0
 
 
 def test_balls_do_not_depend_on_where_space_begins_and_number_clusters_by_their_points():

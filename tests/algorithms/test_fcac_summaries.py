@@ -1,5 +1,7 @@
 """What FCAC sends by default: enough rows behind every mean, no row among them, and none told twice."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -262,3 +264,28 @@ def _range(columns):
 
     view = yield from bounds.agree(columns)
     return (yield from ranges.ranged(view))
+
+
+def test_a_ring_around_blobs_has_a_result_where_k_means_would_empty_a_cluster():
+    rng = np.random.default_rng(0)
+    spoke = np.arange(6) * np.pi / 3
+    parts = {}
+    for name in "abcd":
+        middle = 10 * np.stack([np.cos(spoke), np.sin(spoke)], axis=1)
+        parts[name] = middle[rng.integers(0, 6, 500)] + rng.normal(size=(500, 2)) * 0.3
+    angle = rng.uniform(0, 2 * np.pi, 300)
+    parts["ring"] = 14 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    model = fc.FCAC(scale="none").fit(fc.Federation.local(parts))
+    assert (model.cluster_sizes_ > 0).all()
+    assert np.isfinite(model.cluster_centers_).all()
+
+
+def test_a_model_saved_before_clusters_could_be_balls_votes(tmp_path):
+    X = np.random.default_rng(0).normal(size=(300, 2)) + np.repeat([[0, 0], [9, 0]], 150, axis=0)
+    model = fc.FCAC().fit(fc.Federation.local({"a": X[::2], "b": X[1::2]}))
+    path = tmp_path / "model.json"
+    model.save(path)
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert document["fitted"].pop("round_") is True
+    path.write_text(json.dumps(document), encoding="utf-8")
+    assert fc.load(path).predict(X).tolist() == model.predict(X).tolist()

@@ -56,6 +56,17 @@ def test_faults_that_neighbours_share_are_not_believed():
     assert right(refining.remembering(errors, first, rows), truth) > 0.99
 
 
+@pytest.mark.parametrize("distinct", [1, 9])
+def test_rows_that_are_the_same_are_no_witnesses_against_chance(distinct):
+    """Of many rows in one place none is the neighbour of all others."""
+    heard = []
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        rows = rng.integers(0, distinct, 300)[:, None].astype(float)
+        heard.append(refining.echo(rows, np.zeros(300, int), (rng.random(300) < 0.2).astype(int)))
+    assert np.mean(heard) < 0.03
+
+
 def test_labels_of_first_clusters_are_names_only():
     rng = np.random.default_rng(3)
     rows, truth, errors = two_blobs(rng)

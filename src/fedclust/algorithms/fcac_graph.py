@@ -102,7 +102,8 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
         levels.append(Level(resolution, int(own.max()) + 1, within, stable, modularity(whole, own)))
     chosen = _chosen(levels, labels)
     balls = fcac_balls.gone_on(places, rows, chosen)
-    if modularity(whole, balls) >= ROUND * modularity(whole, chosen) and balls.max() == chosen.max():
+    as_many = len(np.unique(balls)) == len(np.unique(chosen))  # k-means may leave a cluster without points
+    if as_many and modularity(whole, balls) >= ROUND * modularity(whole, chosen):
         return Found(balls, tuple(levels))
     return Found(chosen, tuple(levels))
 

@@ -35,6 +35,7 @@ STEEP = np.geomspace(0.5, 128.0, 33)  # values of t that are tried
 SWEEPS = 12  # of expectation maximisation
 CLEAR = 0.8  # share of a model's rows by which first clusters are judged, those it is farthest ahead on
 MOST = 500  # rows of a model whose neighbours are looked for
+ROUNDING = 1e-6  # of the squares of lengths: nearer than this, two distances are one
 
 
 def refined(errors: Array, count: int) -> tuple[Ints, Ints]:
@@ -101,15 +102,20 @@ def remembering(errors: Array, first: Ints, rows: Array) -> Ints:
         return alone
     clear = sure(errors, alone, CLEAR)
     weight = 1.0 - echo(rows[clear], alone[clear], first[clear])
-    by_errors = np.exp(-STEEP[:, None, None] * costs)
-    by_errors /= by_errors.sum(axis=1, keepdims=True)
     share = np.asarray(alone == np.arange(len(errors))[:, None], np.float64)
     for _ in range(SWEEPS):
-        both = by_errors * _began(share, first)[first].T ** weight
-        steep = np.log(both.sum(axis=1)).sum(axis=1).argmax()
-        share = both[steep] / both[steep].sum(axis=0)
+        began = _began(share, first)[first].T ** weight
+        share = max((_shared(costs, began, steep) for steep in STEEP), key=lambda found: found[0])[1]
     found = np.asarray(share.argmax(axis=0), np.int64)
     return found if len(np.unique(found)) == len(errors) else alone
+
+
+def _shared(costs: Array, began: Array, steep: float) -> tuple[float, Array]:
+    """How likely first clusters are if errors count so much, and how far each row is each pick's."""
+    by_errors = np.exp(-steep * costs)
+    both = by_errors / by_errors.sum(axis=0) * began
+    whole = both.sum(axis=0)
+    return float(np.log(whole).sum()), both / whole
 
 
 def echo(rows: Array, picks: Ints, first: Ints) -> float:
@@ -128,20 +134,25 @@ def echo(rows: Array, picks: Ints, first: Ints) -> float:
         if len(some) < 3:
             continue
         own = first[some]
-        near = _nearest(np.asarray(rows[some], np.float32))
+        together = own[:, None] == own
         sizes = np.bincount(own)
-        agreed += float((own == own[near]).sum())
+        near = _nearest(np.asarray(rows[some], np.float32))
+        agreed += float(((near & together).sum(axis=1) / near.sum(axis=1)).sum())
         chance += float((sizes * (sizes - 1)).sum()) / (len(some) - 1)
         total += len(some)
     return max((agreed - chance) / (total - chance), 0.0) if total - chance >= 1 else 0.0
 
 
-def _nearest(rows: Array) -> Ints:
-    """The nearest other row of each."""
+def _nearest(rows: Array) -> Bools:
+    """Which other rows are nearest to each: one as a rule, more where rows are alike.
+
+    >>> _nearest(np.array([[0.0], [1.0], [2.0]], np.float32)).astype(int).tolist()
+    [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    """
     lengths = (rows * rows).sum(axis=1)
-    apart = lengths[:, None] + lengths - 2.0 * (rows @ rows.T)
+    apart = np.maximum(lengths[:, None] + lengths - 2.0 * (rows @ rows.T), 0.0)
     np.fill_diagonal(apart, np.inf)
-    return np.asarray(apart.argmin(axis=1), np.int64)
+    return np.asarray(apart <= apart.min(axis=1, keepdims=True) + ROUNDING * np.maximum.outer(lengths, lengths))
 
 
 def _began(share: Array, first: Ints) -> Array:

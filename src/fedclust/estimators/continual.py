@@ -99,6 +99,7 @@ class FCAC(Assigning):
     )
 
     net_: list[Array] | None
+    round_: bool = False  # models saved without it voted
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
     _memories: dict[PartyId, dict[str, Array]]
