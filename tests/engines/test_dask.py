@@ -110,6 +110,23 @@ def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
         assert not any("began anew" in note for note in there.notes_)
 
 
+def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client):
+    there, here = FCAC(), FCAC()
+    for number in range(2):
+        parts = grown(number)
+        fed = Federation.local(parts, columns=["age", "bp"], policy="standard")
+        engine = DaskEngine(client, fed.engine.desks, seed=fed.seed)
+        if number:
+            for party, memory in there._memories.items():
+                engine._desks[party].memory[fed.run_id] = {**memory, "ballast": np.ones(30 * 2**20 // 8)}
+        fed.use(engine)
+        there.partial_fit(fed)
+        here.partial_fit(Federation.local(parts, columns=["age", "bp"], policy="standard"))
+    assert not any("began anew" in note for note in there.notes_)
+    assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
+    assert same(there, here)
+
+
 def test_parties_sit_at_different_workers(client):
     fed = on_cluster(client, sites())
     workers = {seat._address for seat in fed.engine._seats.values()}

@@ -48,13 +48,15 @@ class Seat:
         self.desk = Desk(holding, policy, seed=seed, vaults=vaults)
         self._known: dict[str, Memory] = {}  # as it was when it was told of last
 
-    def remember(self, run: str, memory: Memory) -> None:
-        """What the party knows of a run from a round before."""
-        self.desk.memory[run] = self._known[run] = memory
+    def answer(self, data: bytes, module: str, run: str, before: Memory | None) -> tuple[bytes, Memory | None]:
+        """The reply to a call, and what the party remembers since, if that is new; `module` defines the question.
 
-    def answer(self, data: bytes, module: str, run: str) -> tuple[bytes, Memory | None]:
-        """The reply to a call, and what the party remembers since, if that is new; `module` defines the question."""
+        `before` is what the party knows of the run from a round before. It comes along with the question: two calls
+        may arrive in another order than they were made in.
+        """
         importlib.import_module(module)
+        if before is not None and run not in self.desk.memory:
+            self.desk.memory[run] = self._known[run] = before
         reply = wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desk.answer_bytes(data)))
         memory = self.desk.memory.get(run)
         if memory is None or memory is self._known.get(run):
@@ -86,7 +88,7 @@ class DaskEngine:
         self.parties = tuple(desks)
         self._desks = dict(desks)
         self._seats: dict[PartyId, Any] = {party: future.result() for party, future in placed.items()}
-        self._runs: set[tuple[PartyId, str]] = set()  # that a seat knows of
+        self._runs: set[tuple[PartyId, str]] = set()  # of which a seat has answered
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
         """Ask all at once; a party whose worker is gone, or too slow, is left out."""
@@ -97,6 +99,7 @@ class DaskEngine:
             # A lost worker shows as one of several errors of Dask's; whichever, the party is silent.
             with suppress(Exception):
                 data, memory = future.result(max(0.0, until - time.monotonic()))
+                self._runs.add((party, calls[party].run))
                 if memory is not None:
                     self._desks[party].memory[calls[party].run] = memory
                 answer = wire.decode(Answer, data)
@@ -110,11 +113,9 @@ class DaskEngine:
         return {party: future.result() for party, future in asked.items()}
 
     def _asked(self, party: PartyId, call: Call) -> Any:
-        seat, memory = self._seats[party], self._desks[party].memory.get(call.run)
-        if memory is not None and (party, call.run) not in self._runs:
-            seat.remember(call.run, memory)  # a seat does one thing after the other
-        self._runs.add((party, call.run))
-        return seat.answer(call.packed, HANDLERS[call.handler].answer.__module__, call.run)
+        known = (party, call.run) in self._runs
+        before = None if known else self._desks[party].memory.get(call.run)
+        return self._seats[party].answer(call.packed, HANDLERS[call.handler].answer.__module__, call.run, before)
 
 
 def local_client(*, workers: int) -> Client:
