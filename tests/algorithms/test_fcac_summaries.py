@@ -268,13 +268,11 @@ def _range(columns):
 
 def test_a_ring_around_blobs_has_a_result_where_k_means_would_empty_a_cluster():
     rng = np.random.default_rng(0)
-    spoke = np.arange(6) * np.pi / 3
-    parts = {}
+    angle = np.linspace(0, 2 * np.pi, 300, endpoint=False) + np.pi
+    parts = {"ring": 14 * np.stack([np.cos(angle), np.sin(angle)], axis=1) + rng.normal(size=(300, 2)) * 0.05}
+    middle = 10 * np.stack([np.cos(np.arange(6) * np.pi / 3), np.sin(np.arange(6) * np.pi / 3)], axis=1)
     for name in "abcd":
-        middle = 10 * np.stack([np.cos(spoke), np.sin(spoke)], axis=1)
-        parts[name] = middle[rng.integers(0, 6, 500)] + rng.normal(size=(500, 2)) * 0.3
-    angle = rng.uniform(0, 2 * np.pi, 300)
-    parts["ring"] = 14 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        parts[name] = np.repeat(middle, 500, axis=0) + rng.normal(size=(3000, 2)) * 0.3
     model = fc.FCAC(scale="none").fit(fc.Federation.local(parts))
     assert (model.cluster_sizes_ > 0).all()
     assert np.isfinite(model.cluster_centers_).all()
