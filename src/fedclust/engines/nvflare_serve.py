@@ -30,7 +30,7 @@ class Served:
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
         self._workspace = named_plainly(self.folder, Path(self._scratch.name))
         self.hear = hear
-        self._home = Home()
+        self._home, self._closed = Home(), False
         self._client: subprocess.Popen[bytes] | None = None
         threading.Thread(target=self._welcome, name="fedclust-line", daemon=True).start()
 
@@ -53,6 +53,7 @@ class Served:
             until.wait(AGAIN)
 
     def close(self) -> None:
+        self._closed = True
         if self._client is not None:
             stop(self._client)
         self._home.close()
@@ -73,10 +74,13 @@ class Served:
         while True:
             try:
                 line = self._home.listener.accept()
-            except AuthenticationError:
+            except (AuthenticationError, EOFError):
+                continue  # a stranger, or a job that died as it called
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(LOOK)
                 continue
-            except (OSError, EOFError):
-                return
             threading.Thread(target=self._answer, args=(line,), name="fedclust-job", daemon=True).start()
 
     def _answer(self, line: Connection) -> None:
