@@ -6,7 +6,12 @@ import pytest
 
 pytest.importorskip("flwr", reason="an extra; make test-engines installs it in an environment of its own")
 
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedclust.engines.attendance import Attendance
 from fedclust.engines.flower import FlowerLink, client_app
+from fedclust.engines.networked import Networked
 from fedclust.privacy.keys import Identity
 from fedclust.testing.loops_flower import Nodes
 
@@ -55,3 +60,50 @@ def test_a_node_under_anothers_name_is_not_believed():
     app = client_app(lambda _: ("west", KEYS["north"]), lambda _, data: data, print)
     link = FlowerLink(Nodes(app, ("thief",)), ROSTER)
     assert not list(link.carry({"west": b"for west only"}, timeout=0.5))
+
+
+ODD = {
+    "no record": RecordDict({}),
+    "another record": RecordDict({"fedclust": MetricRecord({"bytes": 3})}),
+    "no bytes": RecordDict({"fedclust": ConfigRecord({"name": "west"})}),
+    "a number": RecordDict({"fedclust": ConfigRecord({"bytes": 10**9, "name": 7, "proof": 10**9})}),
+    "a text": RecordDict({"fedclust": ConfigRecord({"bytes": "text", "name": b"west", "proof": "text"})}),
+    "a list": RecordDict({"fedclust": ConfigRecord({"bytes": [1, 2], "name": [1], "proof": [1]})}),
+}
+
+
+class Odd(Nodes):
+    """Nodes of which one says who it is, as long as it is let, and answers all else with an odd record."""
+
+    def __init__(self, record, *, says_who):
+        app = ClientApp()
+        plain = grid().app
+
+        @app.query("fedclust")
+        def answer(message, context):
+            who = says_who and message.content["fedclust"]["bytes"][:1] == b"?"
+            if context.node_config["site"] == "west" and not who:
+                return Message(record, reply_to=message)
+            return plain(message=message, context=context)
+
+        super().__init__(app, NAMES)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_record_is_an_empty_answer_of_the_site_that_sent_it(odd):
+    answers = dict(FlowerLink(Odd(ODD[odd], says_who=True), ROSTER).carry(ASKED, timeout=5))
+    assert answers == {"north": b"to north heard", "south": b"to south heard", "west": b""}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_a_node_that_names_itself_oddly_is_nobody(odd):
+    answers = dict(FlowerLink(Odd(ODD[odd], says_who=False), ROSTER).carry(ASKED, timeout=1))
+    assert answers == {"north": b"to north heard", "south": b"to south heard"}
+
+
+def test_an_odd_record_is_dropped_and_counted_under_its_sites_name():
+    told = []
+    here = Attendance(timeout=1, patience=1, tell=lambda event, **facts: told.append((event, facts)))
+    link = FlowerLink(Odd(ODD["a number"], says_who=True), ROSTER)
+    Networked(link, NAMES, run="r", study="", attendance=here).meet()
+    assert ("dropped", {"site": "west", "kind": "foreign"}) in told

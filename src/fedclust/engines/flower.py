@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
+from fedclust.core import wire
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance, patience_of
@@ -33,6 +34,7 @@ TIMEOUT = 120.0  # seconds that a question may take by default
 ABOUT = "fedclust flower node"
 _grid: ContextVar[Any] = ContextVar("grid")
 
+Text = TypeVar("Text", bytes, str)
 Hear = Callable[[bytes], bytes]
 
 
@@ -104,7 +106,7 @@ class FlowerLink:
                 if message.has_error():
                     self._nodes.pop(party, None)  # it may be back under another node id
                 else:
-                    yield party, _data(message)
+                    yield party, _said(message, BYTES, bytes)
             if left:
                 time.sleep(POLL)
 
@@ -133,8 +135,7 @@ class FlowerLink:
             node, nonce = strangers.asked.pop(message.metadata.reply_to_message_id, (0, b""))
             if not nonce or message.has_error():
                 continue
-            record = message.content[RECORD]
-            name, proof = str(record[NAME]), bytes(record[PROOF])
+            name, proof = _said(message, NAME, str), _said(message, PROOF, bytes)
             if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
                 self._nodes[name] = node
                 found.add(name)
@@ -189,7 +190,7 @@ def client_app(
         record = {BYTES: b"", NAME: "", PROOF: b""}
         site = str(context.node_config.get("site", ""))
         try:
-            data = _data(message)
+            data = _said(message, BYTES, bytes)
             if data[:1] == WHO:
                 name, own = identity(site)
                 record |= {NAME: name, PROOF: own.sign(_claim(data[1:], name))}
@@ -203,8 +204,11 @@ def client_app(
     return app
 
 
-def _data(message: Any) -> bytes:
-    return bytes(message.content[RECORD][BYTES])
+def _said(message: Any, key: str, kind: type[Text]) -> Text:
+    """What a message says under a key; nothing, where that is missing, of another kind or too long."""
+    record = message.content.get(RECORD)
+    value = record.get(key) if isinstance(record, ConfigRecord) else None
+    return value if type(value) is kind and len(value) <= wire.MAX_BYTES else kind()
 
 
 def _claim(nonce: bytes, name: str) -> bytes:
