@@ -112,6 +112,36 @@ def test_the_slopes_of_many_wide_rows_are_the_sum_of_what_each_adds_alone():
     assert np.array_equal(errors[:, 7:8], autoencoder_private.errors(models, X[7:8], sizes))
 
 
+@pytest.mark.parametrize("weight", [8.0, 1.0, 2.0**-20])
+@pytest.mark.parametrize("depth", [2, 40, 150, 400])
+def test_however_many_layers_a_model_has_no_row_adds_more_than_norm_one(depth, weight):
+    sizes = (4,) * (depth + 1)
+    count = sum((a + 1) * b for a, b in pairwise(sizes))
+    models = np.stack([np.full(count, weight), np.where(np.random.default_rng(depth).random(count) < 0.5, -8, 8)])
+    models[0, -20:] = [
+        *np.repeat([8, -8, 8, -7.99], 4),
+        *[0] * 4,
+    ]  # what goes in cancels, what comes back grows 32-fold
+    X = autoencoder_private.stepped(np.vstack([np.random.default_rng(1).uniform(size=(5, 4)), np.zeros(4), np.ones(4)]))
+    for of in (np.zeros(7, np.int64), np.ones(7, np.int64)):
+        whole = autoencoder_private.slopes(models, X, of, sizes)
+        for i in range(7):
+            moved = whole - autoencoder_private.slopes(models, np.delete(X, i, axis=0), of[1:], sizes)
+            assert sum(int(one) ** 2 for one in moved.ravel()) <= ONE**2
+            assert np.array_equal(moved, autoencoder_private.slopes(models, X[[i]], of[[i]], sizes))
+
+
+def test_a_desk_answers_no_question_about_models_of_many_layers():
+    sizes = (WIDTH,) * 151
+    deep = np.full((2, 150 * WIDTH * (WIDTH + 1)), 8.0, np.float32)
+    own = {"here": (0, 1)}
+    ask = Look(Price(2.0**-44), BOX, sizes, Parting("models", np.zeros((0, 0)), deep.astype(float), own), deep, own)
+    desk = Desk(Holding("here", open_source(TABLES["usual"], site="here")), Policy("free"))
+    reply = desk.answer(Call("run", 1, "fedcref_private_site.own_slopes", ask, "each", ("here",)))
+    assert reply.code == "not-understood"
+    assert not desk.gate.till.budget.purchases
+
+
 def test_a_slope_by_hand():
     # x = 1, w1 = 1: h = 1; w2 = 0: out = 1/2; what comes back is (1/2 - 1) 1/2 1/2 = -1/8, to the second layer only.
     found = autoencoder_private.slopes(np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1))
@@ -163,6 +193,8 @@ BROKEN = {
     "weights too large": {"models": LIMITS * 2},
     "weights that are no numbers": {"models": np.full_like(MODELS, np.nan)},
     "too few weights": {"models": MODELS[:, 1:]},
+    "more layers": {"sizes": (WIDTH, 3, 3, WIDTH)},
+    "no site": {"own": {}, "parting": Parting("models", np.zeros((0, 0)), MODELS.astype(float), {})},
     "other clusters": {"own": {"here": (0,), "there": (2, 3)}},
     "an unknown way": {"parting": Parting("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
 }

@@ -86,8 +86,9 @@ def slopes(weights: Array, x: Floats, of: Ints, sizes: Sequence[int]) -> Ints:
     return total
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _added(model: Sequence[tuple[Floats, Floats]], x: Floats) -> Ints:
-    """The sum of the rows' cut slopes, in the order of the weights."""
+    """The sum of the rows' cut slopes, in the order of the weights; a row whose slope no float holds adds nothing."""
     ahead = through(model, x)
     out = ahead.pop()
     back, places = _back(model, ahead, (out - x) * out * (1 - out))
@@ -95,9 +96,10 @@ def _added(model: Sequence[tuple[Floats, Floats]], x: Floats) -> Ints:
     for h, d, e in zip(ahead, back, places, strict=True):
         square += np.ldexp(((h * h).sum(axis=1) + 1) * (d * d).sum(axis=1), 2 * e)
     share = bounded.WITHIN / np.maximum(np.sqrt(square), CLIP)
+    lefts = [np.trunc(np.ldexp(d * share[:, None], (e + LEFT)[:, None])) for d, e in zip(back, places, strict=True)]
+    sound = np.isfinite(square) & np.all([np.isfinite(left).all(axis=1) for left in lefts], axis=0)
     found = []
-    for h, d, e in zip(ahead, back, places, strict=True):
-        left = np.trunc(np.ldexp(d * share[:, None], (e + LEFT)[:, None]))
+    for h, left in zip(ahead, (np.where(sound[:, None], left, 0.0) for left in lefts), strict=True):
         found += [(h * 2.0**STEP).T @ left, left.sum(axis=0)[None] * 2.0**STEP]
     return np.concatenate([part.ravel() for part in found]).astype(np.int64)
 

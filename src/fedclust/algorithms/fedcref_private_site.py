@@ -14,7 +14,7 @@ import numpy as np
 
 from fedclust.algorithms import autoencoder_private as models
 from fedclust.algorithms import private
-from fedclust.algorithms.autoencoder import Weights, length
+from fedclust.algorithms.autoencoder import Weights, layers, length
 from fedclust.algorithms.private_asks import MOST_AXES, Box, Places
 from fedclust.core.errors import WireError
 from fedclust.core.private import FINITE, Noisy, Price, counted, everything, noisy, noisy_own
@@ -76,12 +76,11 @@ class Look:
     own: dict[str, tuple[int, ...]]
 
     def fits(self, columns: int) -> bool:
-        sizes = self.sizes
-        if len(sizes) < 3 or sizes[0] != columns or sizes[-1] != columns or not min(sizes) >= 1:
+        sizes = layers(columns, models.HIDDEN)  # no others: what comes back through many layers grows beyond all floats
+        if tuple(self.sizes) != sizes or columns > models.WIDEST or self.models.ndim != 2 or not self.own:
             return False
-        if max(sizes) > models.WIDEST or self.models.ndim != 2 or len(self.models) > MOST:
-            return False
-        shaped = self.models.shape[1] == length(sizes) and named(self.own, len(self.models), least=-1)
+        few = len(self.models) <= MOST
+        shaped = few and self.models.shape[1] == length(sizes) and named(self.own, len(self.models), least=-1)
         alike = self.own.keys() == self.parting.own.keys() and all(
             len(self.own[p]) == len(self.parting.own[p]) for p in self.own
         )
