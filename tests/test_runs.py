@@ -1,5 +1,6 @@
 """A run folder survives whatever stops the run: every message and every record is a place to be killed at."""
 
+import errno
 import fcntl
 import itertools
 import json
@@ -204,6 +205,36 @@ def test_whoever_looks_whether_a_run_is_at_work_keeps_nobody_from_it(study, tmp_
         threading.Timer(0.1, glance.close).start()
         runs.see_through(run, ready)
     assert run.finished
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+def test_a_run_on_a_disk_that_locks_only_what_can_be_written_is_taken(study, tmp_path, monkeypatch):
+    """As over NFS, where a file that was opened to be read cannot be had to oneself."""
+    run, ready = begun(study, tmp_path / "run")
+    plain = fcntl.flock
+
+    def over_nfs(file, how):
+        if how & fcntl.LOCK_EX and fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        plain(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", over_nfs)
+    runs.see_through(run, ready)
+    assert run.finished
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+def test_a_disk_that_cannot_lock_at_all_is_not_taken_for_another_process(study, tmp_path, monkeypatch):
+    run, ready = begun(study, tmp_path / "run")
+
+    def without_locks(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="No locks available"):
+        runs.see_through(run, ready)
+    with pytest.raises(OSError, match="No locks available"):
+        assert run.at_work
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import shutil
 import time
@@ -192,7 +193,7 @@ class Run:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes away: two that write one journal would spoil it."""
-        with (self.folder / "run").open() as file:
+        with _to_lock(self.folder / "run") as file:
             until = time.monotonic() + GLANCE
             while not _locked(file, alone=True):
                 if time.monotonic() > until:
@@ -209,9 +210,14 @@ def _locked(file: TextIO, *, alone: bool) -> bool:
         return True
     try:
         fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except OSError:
+    except (BlockingIOError, PermissionError):
         return False
     return True
+
+
+def _to_lock(path: Path) -> TextIO:
+    """A file to be had to oneself: over NFS it must be open for writing, on a disk that is only read it cannot be."""
+    return path.open("r+" if os.access(path, os.W_OK) else "r")
 
 
 def refuse_to_overwrite(folder: Path) -> None:
