@@ -12,11 +12,13 @@ from fedclust.coordination import Manner, connected, opened, telling
 from fedclust.core.errors import StudyError, Waiting
 from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Tell
 from fedclust.engines.blind import Adder
 from fedclust.engines.files import FilesLink
 from fedclust.engines.files_letters import COORDINATOR, LEADS, SUFFIX
 from fedclust.engines.files_site import Mailroom
 from fedclust.engines.lead import LeadEngine, Relay
+from fedclust.engines.networked import Networked
 from fedclust.engines.observing import Observed
 from fedclust.engines.registry import Posting
 from fedclust.runs import Run, see_through, working_at
@@ -65,8 +67,6 @@ class Lead:
         if study is None or desk is None or desk.gate.vaults is None or self.site.identity is None:
             return None
         run = self._run(name, study)
-        if run.finished:
-            return run
         parties = tuple(site.name for site in study.sites)
         link = FilesLink(
             Posting(name + LEADS, study.text, (COORDINATOR,), run.folder, wait=False),
@@ -78,10 +78,11 @@ class Lead:
         )
         engine = LeadEngine(link, parties, run=name, study=study.text, met=bool(link.met))
         try:
-            see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
+            if not run.finished:
+                see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
         except Waiting:
             return None
-        link.close(done=True)
+        link.close(done=True)  # also of a run that was finished before: its end may have found no room
         return run
 
     def _there(self) -> frozenset[tuple[str, int]]:
@@ -104,25 +105,31 @@ def relay(run: Run, manner: Manner) -> None:
     study = run.study()
     lead = lead_of(study)
     with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
-        link = engine.link
-        if not isinstance(link, FilesLink):
-            raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
-        engine.meet()
-        journal = Journal(run.folder / "coordinator" / "journal")
         try:
-            hearing = Relay(Adder(Observed(engine, tell), journal), run.folder)
-            to, back, public = link.boxes_of(lead)
-            room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
-            while not room.ended(run.name + LEADS):
-                turn = room.turn()
-                if not turn.answered and not turn.over:
-                    _wait_for(lead, link, manner)
-        except Waiting:
-            tell("state", state="waiting")
+            _carry(run, engine, lead, manner, tell)
+        except BaseException as error:
+            waits = isinstance(error, Waiting)
+            tell("state", state="waiting" if waits else "failed" if isinstance(error, Exception) else "stopped")
             raise
-        finally:
-            journal.close()
         tell("state", state="finished")
+
+
+def _carry(run: Run, engine: Networked, lead: PartyId, manner: Manner, tell: Tell) -> None:
+    link = engine.link
+    if not isinstance(link, FilesLink):
+        raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
+    engine.meet()
+    journal = Journal(run.folder / "coordinator" / "journal")
+    try:
+        hearing = Relay(Adder(Observed(engine, tell), journal), run.folder)
+        to, back, public = link.boxes_of(lead)
+        room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
+        while not room.ended(run.name + LEADS):
+            turn = room.turn()
+            if not turn.answered and not turn.over:
+                _wait_for(lead, link, manner)
+    finally:
+        journal.close()
 
 
 def _wait_for(lead: PartyId, link: FilesLink, manner: Manner) -> None:

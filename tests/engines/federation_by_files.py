@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from fedclust import coordination
+from fedclust import coordination, runs
 from fedclust.core.errors import Waiting
 from fedclust.engines.files_site import Mailroom
 from fedclust.leading import Lead
@@ -90,6 +91,15 @@ class ByFiles:
         for path in here.glob("*.letter") if here.is_dir() else ():
             shutil.copy(path, there / path.name)
 
+    def share(self):
+        """Let the coordinator and each site have their folders in common; nobody carries anything."""
+        for name in NAMES:
+            for ours, theirs in (("to", "inbox"), ("from", "outbox")):
+                (self.mail / ours).mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(self.mail / ours / name, ignore_errors=True)
+                (self.mail / ours / name).symlink_to(self.folder / name / theirs)
+        self.carry = lambda *_, **__: None
+
     def answer(self, name):
         """One look of a site into its inbox."""
         site = read_site(self.folder / name / "site.toml")
@@ -130,3 +140,19 @@ def outcome(folder):
     model = json.loads((folder / "model.json").read_text())
     found = json.loads((folder / "analysis.json").read_text())
     return {"model": model, "selection": found["selection"], "profiles": found["profiles"], "indices": found["indices"]}
+
+
+def in_process(fed):
+    """What the same study comes to in one process."""
+    path = fed.folder / "pooled.toml"
+    path.write_text(fed.pooled_study())
+    run, ready = runs.begin(read_study(path), fed.folder / "local", origin=fed.folder)
+    runs.see_through(run, ready)
+    return outcome(run.folder)
+
+
+def waited(go_on, **manner):
+    """For whom a run waits, as it should."""
+    with pytest.raises(Waiting) as waiting:
+        go_on(**manner)
+    return waiting.value

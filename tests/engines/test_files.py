@@ -5,13 +5,11 @@ import os
 import shutil
 
 import pytest
-from federation_by_files import NAMES, ByFiles, begun, outcome
+from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
 
-from fedclust import coordination, leading, runs
 from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, Waiting
 from fedclust.engines.files import FilesLink
-from fedclust.study import read_study
 
 FEW = "max_rounds = 2"
 
@@ -19,20 +17,6 @@ FEW = "max_rounds = 2"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
-def in_process(fed):
-    path = fed.folder / "pooled.toml"
-    path.write_text(fed.pooled_study())
-    run, ready = runs.begin(read_study(path), fed.folder / "local", origin=fed.folder)
-    runs.see_through(run, ready)
-    return outcome(run.folder)
-
-
-def waited(go_on, **manner):
-    with pytest.raises(Waiting) as waiting:
-        go_on(**manner)
-    return waiting.value
 
 
 @pytest.mark.parametrize(
@@ -51,19 +35,6 @@ def test_files_give_the_bits_of_one_process(mode, policy, k, more, tmp_path):
     assert outcome(run.folder) == in_process(fed)
     sites = json.loads((run.folder / "metrics.json").read_text())["sites"]
     assert all(own["messages"] > 8 and own["bytes"] > 1000 for own in sites.values())
-
-
-@pytest.mark.engines
-def test_a_blind_run_by_files_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_the_coordinator(tmp_path):
-    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW, mode="blind", policy="standard")
-    path = fed.folder / "coordinator" / "study.toml"
-    path.write_text(path.read_text().replace('"blind"', '"blind"\nlead = "south"'))
-    run, _ = begun(fed)
-    fed.until_done(lambda: leading.relay(run, coordination.Manner()))
-    assert outcome(fed.folder / "south" / "led") == in_process(fed)
-    assert not (run.folder / "model.json").exists()
-    assert json.loads(run.status.read_text())["state"] == "finished"
-    assert all(own["answers"] > 5 for own in json.loads(run.status.read_text())["sites"].values())
 
 
 def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):
@@ -99,11 +70,7 @@ def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):
 
     fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
     _, go_on = begun(fed)
-    for name in NAMES:  # shared folders
-        for ours, theirs in (("to", "inbox"), ("from", "outbox")):
-            (fed.mail / ours).mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(fed.mail / ours / name, ignore_errors=True)
-            (fed.mail / ours / name).symlink_to(fed.folder / name / theirs)
+    fed.share()
     words = [
         ["site", "answer", f"{fed.folder / n / 'inbox'}", f"{fed.folder / n / 'outbox'}", "--wait", "--poll", "0.02"]
         for n in NAMES

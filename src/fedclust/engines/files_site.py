@@ -74,6 +74,7 @@ class Mailroom:
         self._inbox = Folder(inbox, self._check)
         self._outbox = Folder(outbox, self._check)
         self._chains: dict[str, Chain] = {}
+        self._led: dict[str, None] = {}  # runs with letters that are not for this end to answer
         self._known: list[str] = []
 
     @classmethod
@@ -89,8 +90,8 @@ class Mailroom:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The runs that letters came of."""
-        return tuple(self._chains)
+        """The runs that letters came of, those to a site as their lead included."""
+        return tuple(self._chains | self._led)
 
     def ended(self, run: str) -> bool:
         """Whether a correspondence is over, and was so before this process began."""
@@ -104,6 +105,7 @@ class Mailroom:
         lots: dict[str, list[tuple[str, Letter, bytes]]] = {}
         for name, letter, data in self._inbox.letters():
             if letter.run.endswith(LEADS) != self._leads:
+                self._led[letter.run.removesuffix(LEADS)] = None
                 continue
             lots.setdefault(letter.run, []).append((name, letter, data))
         for run, lot in lots.items():
