@@ -14,8 +14,7 @@ from fedclust.engines.attendance import Tell
 from fedclust.engines.metrics import Exposed
 from fedclust.engines.networked import Networked
 from fedclust.engines.observing import Log, together
-from fedclust.engines.own import read_own
-from fedclust.engines.registry import Posting, check_settings, connect, known
+from fedclust.engines.registry import Posting, check, connect, kept_settings, known
 from fedclust.federation import Federation
 from fedclust.preprocessing.schema import Column, encoded_names
 from fedclust.runs import Run, Watch, carry_out, working_at
@@ -45,9 +44,7 @@ class Manner:
 
 def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings: dict[str, str] | None = None) -> Run:
     """A new run folder, once nothing speaks against the study; no site has heard of it yet."""
-    check_settings(engine, settings or {})
-    if own is not None:
-        read_own(own)
+    kept = kept_settings(engine, settings or {})
     for name, site in tables(study.text, Path("the study"))["sites"].items():
         for key in SITES_OWN:
             if key in site:
@@ -56,7 +53,9 @@ def begin(study: Study, folder: Path, *, engine: str, own: Path | None, settings
     if study.aggregation.blind and not known(engine).leads:
         raise StudyError(f"engine '{engine}' cannot carry a blind run; use 'files', or set aggregation to 'secure'")
     opened(replace(study, aggregation=Aggregation()), Unreached(tuple(site.name for site in study.sites)))
-    served = {"engine": engine, "own": str(own.resolve()) if own else None, "settings": settings or {}}
+    names = tuple(site.name for site in study.sites)
+    check(engine, Posting("", study.text, names, folder, own=own, settings=kept))
+    served = {"engine": engine, "own": str(own.resolve()) if own else None, "settings": kept}
     return Run.make(folder, study.text, origin=Path(), served=served)
 
 

@@ -49,8 +49,47 @@ def test_a_setting_in_the_coordinators_file_that_no_engine_has_is_refused(tmp_pa
     fed = ByFiles.made(tmp_path / "f", k="2")
     fed.own.write_text(fed.own.read_text().replace("poll =", "pol ="))
     assert coordinate(fed, "--engine", "files") == 2
-    assert "has no key 'pol'; it may hold bind, folder, kit, patience, poll" in capsys.readouterr().err
+    assert "has no key 'pol'; engine 'files' has folder, poll" in capsys.readouterr().err
     assert not (fed.folder / "run").exists()
+
+
+def test_a_setting_in_the_coordinators_file_that_is_of_another_engine_is_refused(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    fed.own.write_text(fed.own.read_text().replace("poll = 0.01", "patience = 60"))
+    assert coordinate(fed, "--engine", "files") == 2
+    assert "has no key 'patience'; engine 'files' has folder, poll" in capsys.readouterr().err
+    assert not (fed.folder / "run").exists()
+
+
+@pytest.mark.parametrize("said", ["--set poll=abc", "--set poll=-1", "poll = 'abc'", "poll = -1"])
+def test_a_setting_of_the_files_that_is_no_time_is_refused_before_anything_is_made(said, tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    if not said.startswith("--"):
+        fed.own.write_text(fed.own.read_text().replace("poll = 0.01", said))
+    assert coordinate(fed, "--engine", "files", *(said.split() if said.startswith("--") else ())) == 2
+    assert "poll of engine 'files' must be a number of seconds above 0" in capsys.readouterr().err
+    assert not (fed.folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [('identity = "own.key"', "names no identity"), ("north =", "lacks site 'north'")],
+)
+def test_a_key_that_the_coordinators_file_lacks_is_named_before_anything_is_made(line, told, tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    kept = [text for text in fed.own.read_text().splitlines() if not text.startswith(line)]
+    fed.own.write_text("\n".join(kept))
+    assert coordinate(fed, "--engine", "files") == 2
+    assert told in capsys.readouterr().err
+    assert not (fed.folder / "run").exists()
+
+
+def test_letters_without_a_coordinators_file_are_refused_before_anything_is_made(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    words = ["coordinate", fed.folder / "coordinator" / "study.toml", "--engine", "files", "--out", tmp_path / "run"]
+    assert main([str(word) for word in words]) == 2
+    assert "name the coordinator's own file with --own" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -91,16 +91,6 @@ def test_sites_come_in_by_the_address_that_the_coordinator_names_and_by_no_other
         own.stop()
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7"])  # all of this machine's, and one of another's
-def test_an_address_that_cannot_be_bound_to_is_refused_before_a_server_is_started(address, tmp_path, capsys):
-    Federation3.made(tmp_path)
-    words = ["coordinate", tmp_path / "study.toml", "--engine", "nvflare", "--out", tmp_path / "run"]
-    words += ["--own", tmp_path / "kits" / "coordinator" / "coordinator.toml", "--set", f"bind={address}"]
-    assert main([str(word) for word in words]) == 2
-    assert address in capsys.readouterr().err
-    assert not (tmp_path / "run" / "nvflare" / "console.log").exists()
-
-
 def test_a_site_whose_job_is_killed_rejoins_and_the_bits_are_the_same(three):
     run = three.coordinate("killed-job")
     wait_until(lambda: three.step("killed-job") > 4000)

@@ -20,10 +20,10 @@ from flwr.serverapp import ServerApp
 from fedclust.core import wire
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Attendance, patience_of
 from fedclust.engines.networked import Networked
 from fedclust.engines.own import read_own
 from fedclust.engines.registry import Posting
+from fedclust.engines.settings import attendance_of
 from fedclust.privacy.keys import Identity, framed, signed_by
 
 ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
@@ -38,26 +38,32 @@ Text = TypeVar("Text", bytes, str)
 Hear = Callable[[bytes], bytes]
 
 
+def check(posting: Posting) -> None:
+    """Refuse what speaks against a run before its sites are asked: of where it is, of its keys, of its times."""
+    _reached(posting)
+    attendance_of("flower", posting, timeout=TIMEOUT)
+
+
 def connect(posting: Posting) -> Networked:
     """The engine of a run, inside a Flower ServerApp."""
+    return Networked(
+        FlowerLink(*_reached(posting)),
+        posting.parties,
+        run=posting.run,
+        study=posting.study,
+        attendance=attendance_of("flower", posting, timeout=TIMEOUT),
+        without=posting.without,
+    )
+
+
+def _reached(posting: Posting) -> tuple[Any, dict[PartyId, bytes]]:
+    """The grid at hand, and the keys that the sites on it are known by."""
     grid = _grid.get(None)
     if grid is None:
         raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
     if posting.own is None:
         raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
-    roster = read_own(posting.own).keys_of(posting.parties)
-    attendance = Attendance(timeout=posting.timeout or TIMEOUT, tell=posting.tell)
-    if "patience" in posting.settings:
-        attendance.patience = patience_of(posting.settings["patience"])
-    link = FlowerLink(grid, roster)
-    return Networked(
-        link,
-        posting.parties,
-        run=posting.run,
-        study=posting.study,
-        attendance=attendance,
-        without=posting.without,
-    )
+    return grid, read_own(posting.own, "flower").keys_of(posting.parties)
 
 
 @contextmanager

@@ -7,7 +7,9 @@ not answered go out again. What was asked and answered is remembered by the jour
 
 from __future__ import annotations
 
+import ipaddress
 import queue
+import socket
 import tempfile
 import threading
 import time
@@ -16,11 +18,11 @@ from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from fedclust.core import wire
 from fedclust.core.errors import RunFailed, StudyError, WireError
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Attendance, patience_of
 from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
@@ -28,26 +30,26 @@ from fedclust.engines.nvflare_kit import LOOPBACK, ORG, Kit, server_workspace
 from fedclust.engines.nvflare_process import Home, Joined, Parcel, hang_up, named_plainly, start, stop
 from fedclust.engines.own import read_own
 from fedclust.engines.registry import Posting
+from fedclust.engines.settings import attendance_of, settings_of
 
+NAME = "nvflare"
 OPENING = 60.0  # seconds that FLARE's server may take to come up
 LOOK = 0.25  # seconds between looks at what FLARE is doing
 JOB = 60.0  # seconds that a job may take to begin before it is given up
 
 
+def check(posting: Posting) -> None:
+    """Refuse what speaks against a run before FLARE is started: of its kit, its address, its times."""
+    _kit_of(posting)
+    bind_of(settings_of(NAME, posting))
+    attendance_of(NAME, posting)
+
+
 def connect(posting: Posting) -> Networked:
-    """The engine of a run; the coordinator's kit is where the study or the command names it."""
-    folder = _kit_of(posting)
-    found = Kit.read(folder, "coordinator")
-    found.check_study(posting.study)
-    absent = [party for party in posting.parties if party not in found.names]
-    if absent:
-        raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")
-    attendance = Attendance(tell=posting.tell)
-    if posting.timeout is not None:
-        attendance.timeout = posting.timeout
-    if "patience" in posting.settings:
-        attendance.patience = patience_of(posting.settings["patience"])
-    link = NvflareLink(folder, found, posting.folder / "nvflare", bind=_bind_of(posting))
+    """The engine of a run; the coordinator's kit is where its own file or the command names it."""
+    folder, kit = _kit_of(posting)
+    attendance = attendance_of(NAME, posting)
+    link = NvflareLink(folder, kit, posting.folder / "nvflare", bind=bind_of(settings_of(NAME, posting)))
     return Networked(
         link,
         posting.parties,
@@ -58,20 +60,44 @@ def connect(posting: Posting) -> Networked:
     )
 
 
-def _bind_of(posting: Posting) -> str | None:
-    """The address that sites of other machines reach, where the settings or the coordinator's file name one."""
-    own = read_own(posting.own).engine if posting.own else {}
-    said = posting.settings.get("bind") or own.get("bind")
-    if said in ("0.0.0.0", "::"):  # noqa: S104 refused
+def bind_of(settings: Mapping[str, Any]) -> str | None:
+    """The address that sites of other machines reach, where the settings name one, as the machine understands it.
+
+    There are many ways to write every address: what counts is what the name would be bound to.
+    """
+    if "bind" not in settings:
+        return None
+    said = str(settings["bind"])
+    try:
+        with socket.socket() as probe:  # it is bound and never listens
+            probe.bind((said, 0))
+            address = str(probe.getsockname()[0])
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StudyError(
+            f"bind is '{said}', which cannot be bound to ({why}); name an address of this machine"
+        ) from None
+    if ipaddress.ip_address(address).is_unspecified:
         raise StudyError(f"bind is '{said}', which is every address; name the one by which sites reach this machine")
-    return None if said is None or said in LOOPBACK else str(said)
+    return None if address in LOOPBACK else address
 
 
-def _kit_of(posting: Posting) -> Path:
-    """Where the coordinator's kit is: beside its own file, unless a setting says otherwise."""
+def _kit_of(posting: Posting) -> tuple[Path, Kit]:
+    """The coordinator's kit, which must be one for this study, and where it lies."""
+    folder = _folder_of(posting)
+    kit = Kit.read(folder, "coordinator")
+    kit.check_study(posting.study)
+    absent = [party for party in posting.parties if party not in kit.names]
+    if absent:
+        raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")
+    return folder, kit
+
+
+def _folder_of(posting: Posting) -> Path:
+    """Where the coordinator's kit lies: beside its own file, unless a setting says otherwise."""
     if "kit" in posting.settings:
         return Path(posting.settings["kit"])
-    own = read_own(posting.own) if posting.own else None
+    own = read_own(posting.own, NAME) if posting.own else None
     if own is None or "kit" not in own.engine:
         raise StudyError(
             "engine 'nvflare' needs the coordinator's kit; fedclust enrol makes it, with a coordinator.toml for --own"

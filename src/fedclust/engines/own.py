@@ -42,8 +42,8 @@ class OwnFile:
         return {party: self.roster[party] for party in parties}
 
 
-def read_own(path: Path) -> OwnFile:
-    """A coordinator's file; relative paths in it start where it lies."""
+def read_own(path: Path, chosen: str | None = None) -> OwnFile:
+    """A coordinator's file; relative paths in it start where it lies. `chosen` is the engine it is read for."""
     try:
         top = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -56,10 +56,11 @@ def read_own(path: Path) -> OwnFile:
     identity, roster, engine = top.get("identity"), top.get("roster", {}), top.get("engine", {})
     if not isinstance(identity, (str, type(None))) or not isinstance(roster, dict) or not isinstance(engine, dict):
         raise StudyError(f"{path} does not fit; identity is a path, [roster] and [engine] are tables")
-    known = sorted({key for entry in ENGINES.values() for key in entry.settings})
+    may = ENGINES[chosen].settings if chosen else sorted({key for entry in ENGINES.values() for key in entry.settings})
     for name in engine:
-        if name not in known:
-            raise StudyError(f"[engine] of {path} has no key '{name}'; it may hold {', '.join(known)}")
+        if name not in may:
+            has = f"engine '{chosen}' has" if chosen else "it may hold"
+            raise StudyError(f"[engine] of {path} has no key '{name}'; {has} {', '.join(may)}")
     return OwnFile(
         path.parent,
         None if identity is None else path.parent / Path(identity).expanduser(),

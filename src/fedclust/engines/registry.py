@@ -1,10 +1,10 @@
-"""The engines by name, and what each is told of a run; a new one is a module with `connect` and a line here."""
+"""The engines by name, and what each is told of a run; a new one is a module with `check`, `connect`, and a line."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,11 @@ class Posting:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an engine is: `module.connect(posting)` makes it. `extra` is what must be installed for it."""
+    """Where an engine is: `module.connect(posting)` makes it. `extra` is what must be installed for it.
+
+    `check(posting)` refuses, before a run is made, what `connect` would refuse later; it is in `module` unless `checks`
+    names another.
+    """
 
     module: str
     what: str
@@ -46,6 +50,8 @@ class Entry:
     leads: bool = False  # a site can lead a blind run by it
     days: bool = False  # an answer may take days, and the coordinator need not stay for it
     settings: tuple[str, ...] = ()  # what --set and [engine] of the coordinator's file may say
+    paths: tuple[str, ...] = ()  # those that --set gives as paths from where one stands
+    checks: str | None = None
 
 
 ENGINES = {
@@ -54,6 +60,7 @@ ENGINES = {
         "NVIDIA FLARE over mutual TLS, across organisations",
         "nvflare",
         settings=("bind", "kit", "patience"),
+        paths=("kit",),
     ),
     "flower": Entry(
         "fedclust.engines.flower",
@@ -67,6 +74,7 @@ ENGINES = {
         days=True,
         leads=True,
         settings=("folder", "poll"),
+        checks="fedclust.engines.files_check",
     ),
 }
 
@@ -80,24 +88,33 @@ def known(name: str) -> Entry:
     return ENGINES[name]
 
 
-def check_settings(name: str, settings: Iterable[str]) -> None:
-    """Refuse a setting that an engine does not have."""
-    may = known(name).settings
+def kept_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Settings as a run keeps them, to be resumed from anywhere; one that the engine does not have is refused."""
+    entry = known(name)
     for key in settings:
-        if key not in may:
-            raise StudyError(f"engine '{name}' has no setting '{key}'; it has {', '.join(may)}")
+        if key not in entry.settings:
+            raise StudyError(f"engine '{name}' has no setting '{key}'; it has {', '.join(entry.settings)}")
+    return {key: str(Path(said).resolve()) if key in entry.paths else said for key, said in settings.items()}
+
+
+def check(name: str, posting: Posting) -> None:
+    """Refuse a run that the engine of that name could not connect for."""
+    _imported(name, known(name).checks or known(name).module).check(posting)
 
 
 def connect(name: str, posting: Posting) -> Networked:
     """The engine of that name, ready to reach the sites of a run."""
+    made: Networked = _imported(name, known(name).module).connect(posting)
+    return made
+
+
+def _imported(name: str, module: str) -> Any:
     entry = known(name)
     try:
-        module = importlib.import_module(entry.module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as absent:
         if entry.extra is None:
             raise
         raise StudyError(
             f"engine '{name}' needs {absent.name}; install it with: pip install 'fedclust[{entry.extra}]'"
         ) from None
-    made: Networked = module.connect(posting)
-    return made

@@ -1,0 +1,112 @@
+"""What a coordinator over FLARE is set to is looked at before a run folder is made, wherever it is said."""
+
+import shutil
+
+import pytest
+
+pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
+
+from served_federation import Federation3
+
+from fedclust import coordination
+from fedclust.cli.main import main
+from fedclust.core.errors import StudyError
+from fedclust.engines import nvflare
+from fedclust.engines.registry import Posting
+from fedclust.engines.settings import attendance_of
+from fedclust.study import read_study
+
+pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return Federation3.made(tmp_path_factory.mktemp("settings")).folder
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A study and its kits, to be changed."""
+    return shutil.copytree(made, tmp_path / "own")
+
+
+def own_of(folder):
+    return folder / "kits" / "coordinator" / "coordinator.toml"
+
+
+def coordinate(folder, *words):
+    own = ["coordinate", folder / "study.toml", "--engine", "nvflare", "--own", own_of(folder), "--out", folder / "run"]
+    return main([str(word) for word in (*own, *words)])
+
+
+def say(folder, line):
+    """Add a line to [engine] of the coordinator's file."""
+    own_of(folder).write_text(own_of(folder).read_text().replace("[engine]\n", f"[engine]\n{line}\n"))
+
+
+EVERY = ("0.0.0.0", "0", "0.0", "0x0", "00.0.0.0", "::", "")
+
+
+@pytest.mark.parametrize("where", ["--set", "file"])
+@pytest.mark.parametrize("address", [*EVERY, "192.0.2.7", "no.such.host.invalid", "a..b"])
+def test_an_address_that_must_not_or_cannot_be_bound_to_is_refused(address, where, folder, capsys):
+    if where == "file":
+        say(folder, f'bind = "{address}"')
+    assert coordinate(folder, *(["--set", f"bind={address}"] if where == "--set" else [])) == 2
+    told = capsys.readouterr().err
+    assert f"bind is '{address}'" in told
+    assert ("every address" in told) == (address in EVERY and address != "::")
+    assert not (folder / "run").exists()
+
+
+def test_a_name_of_loopback_needs_no_door_of_its_own(folder):
+    for said in ("127.0.0.1", "localhost", "127.1", "0x7f000001"):
+        assert nvflare.bind_of({"bind": said}) is None
+    assert nvflare.bind_of({}) is None
+    assert nvflare.bind_of({"bind": "127.0.0.2"}) == "127.0.0.2"
+
+
+@pytest.mark.parametrize("where", ["--set", "file"])
+def test_a_patience_that_is_no_time_is_refused(where, folder, capsys):
+    if where == "file":
+        say(folder, 'patience = "soon"')
+    assert coordinate(folder, *(["--set", "patience=soon"] if where == "--set" else [])) == 2
+    assert "patience is 'soon'; give a number of seconds above 0" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def test_a_study_that_the_kit_was_not_made_for_leaves_no_run_folder(folder, capsys):
+    (folder / "study.toml").write_text((folder / "study.toml").read_text() + "# one more line\n")
+    assert coordinate(folder) == 2
+    assert "was made for another text of the study" in capsys.readouterr().err
+    assert not (folder / "run").exists()
+
+
+def posting(folder, **settings):
+    study = read_study(folder / "study.toml", served=True)
+    names = tuple(site.name for site in study.sites)
+    return Posting("r", study.text, names, folder / "run", own=own_of(folder), settings=settings)
+
+
+def test_patience_is_what_the_command_says_else_what_the_coordinators_file_says(folder):
+    assert attendance_of("nvflare", posting(folder)).patience == 900
+    say(folder, "patience = 77")
+    assert attendance_of("nvflare", posting(folder)).patience == 77
+    assert attendance_of("nvflare", posting(folder, patience="5")).patience == 5
+
+
+def test_a_kit_named_from_where_one_stands_is_found_from_anywhere(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    study = read_study(folder / "study.toml", served=True)
+    run = coordination.begin(
+        study, folder / "run", engine="nvflare", own=None, settings={"kit": "kits/coordinator", "patience": "5"}
+    )
+    assert run.served["settings"] == {"kit": str((folder / "kits" / "coordinator").resolve()), "patience": "5"}
+
+
+def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, capsys):
+    say(folder, "poll = 1.0")
+    assert coordinate(folder) == 2
+    assert "has no key 'poll'; engine 'nvflare' has bind, kit, patience" in capsys.readouterr().err
+    with pytest.raises(StudyError, match="has no key 'poll'"):
+        nvflare.check(posting(folder))
