@@ -251,6 +251,7 @@ def table(chosen: argparse.Namespace) -> None:
         ("kept aside", ASIDE),
         ("first unseen", FIRST),
         ("second unseen", SECOND),
+        ("third unseen", THIRD),
     ):
         _means(title, [n for n in sets if n in group], found)
 
