@@ -1,7 +1,7 @@
 """What a site answers in a private run of FedCRef: sums to which each row adds one term of norm one at most.
 
-A row's cluster follows from the row and from what the question says: nothing is remembered but clusters that a site was
-told. Whether a question makes sense is decided before a row is read; an error later would tell of rows.
+A row's cluster follows from the row and from what the question says: nothing is remembered but labels that came with
+the rows. Whether a question makes sense is decided before a row is read; an error later would tell of rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fedclust.core.protocol import Keep, handler
 from fedclust.core.release import Done
 from fedclust.core.ring import Exact, total
 from fedclust.core.site import Site
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels import bounded, distances, elementary
 
 AXES = 16  # along which c-means finds clusters to begin with
@@ -90,16 +90,19 @@ class Look:
 
 @dataclass(frozen=True)
 class Labels:
-    """The cluster of each row, in the order of the rows; those without one take no part."""
+    """The cluster of each row that is not left out, in their order; -1 for none.
+
+    They are sent by one who has the rows: whoever has not cannot know which row a place will be that of.
+    """
 
     labels: Ints
     missing: str = FINITE
 
 
 @handler(releases=Done)
-def told(site: Site, ask: Labels) -> Keep[Done]:  # noqa: ARG001 it looks at no row
+def told(site: Site, ask: Labels) -> Keep[Done]:
     """Remember clusters to begin with."""
-    return Keep(Done(), {"labels": ask.labels})
+    return Keep(Done(), {**site.memory, "given": ask.labels})
 
 
 @dataclass(frozen=True)
@@ -238,20 +241,25 @@ def _added(blocks: Iterable[Ints], shape: tuple[int, ...]) -> Exact:
 def _seen(site: Site, ask: Look) -> Iterator[tuple[Floats, Ints]]:
     """Blocks of rows in [0, 1], and the cluster of each row; -1 for none."""
     own, at = ask.parting.own.get(site.party, ()), 0
-    told_here = np.asarray(site.memory.get("labels", np.zeros(0)), np.int64)
+    given = np.asarray(site.memory.get("given", np.zeros(0)), np.int64)
     for block in site.blocks(everything(len(site.columns))):
-        z = ask.box.of(block)
-        x = models.stepped(z.T + 0.5)
+        z, x = placed(ask.box, block)
         if not own:
             labels = np.full(len(x), -1, np.int64)
         elif ask.parting.how == "told":
             labels = np.full(len(x), -1, np.int64)
-            some = told_here[at : at + len(x)]
+            some = given[at : at + len(x)]
             labels[: len(some)] = np.where((some >= 0) & (some < len(own)), some, -1)
         else:
             labels = parted(ask.parting, list(own), z, x, ask.sizes)
         at += len(x)
         yield x, labels
+
+
+def placed(box: Box, block: Array) -> tuple[Floats, Floats]:
+    """A block of columns as seen from the middle of the bounds, and its rows as models see them, in [0, 1]."""
+    z = box.of(block)
+    return z, models.stepped(z.T + 0.5)
 
 
 def parted(parting: Parting, own: list[int], z: Floats, x: Floats, sizes: tuple[int, ...]) -> Ints:

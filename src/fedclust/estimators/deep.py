@@ -15,6 +15,7 @@ from fedclust.algorithms.autoencoder import Farm, layers, torch_
 from fedclust.algorithms.fedcref_site import Begin, Plan
 from fedclust.algorithms.fedcref_start import STARTS
 from fedclust.core.errors import DataError
+from fedclust.core.private import FINITE
 from fedclust.core.protocol import Protocol, Quorum
 from fedclust.core.site import View
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
@@ -163,6 +164,10 @@ class FedCRef(FederatedEstimator):
         deep_private.check(self, fed)
         return deep_private.script(self, fed)
 
+    @property
+    def _missing(self) -> str:
+        return "refuse" if self.epsilon is None else FINITE  # what sites leave out under noise, in any case
+
     def _script(self, fed: Federation) -> Protocol[Result]:
         width = len(fed.columns)
         box = box_of(self.bounds, width)
@@ -254,11 +259,11 @@ class FedCRef(FederatedEstimator):
         return np.asarray(own[labels], np.int64) if len(labels) else labels
 
     def document(self) -> dict[str, Any]:
-        """The fitted model as plain values; labels to begin with become lists."""
+        """The fitted model as plain values; labels to begin with become lists, or "given" with an epsilon."""
         found = super().document()
         if isinstance(self.start, Mapping):
             start = {site: np.asarray(labels).tolist() for site, labels in self.start.items()}
-            found["parameters"] |= {"start": start}
+            found["parameters"] |= {"start": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
         return found
 
     def assign(self, X: Any, site: PartyId | None = None) -> Assignment:
@@ -266,7 +271,7 @@ class FedCRef(FederatedEstimator):
 
         Without a site, all isolated clusters that this process knows count. Isolated clusters are numbered after the
         communities, in the order of `isolated_`. A row is novel where its error is beyond three standard deviations
-        (of logarithms) of what is usual, for every model.
+        (of logarithms) of what is usual, for every model; with an epsilon, so is one that is not finite, labelled -1.
         """
         rows = self._scaled(X)
         lone = [i for i, (owner, _) in enumerate(self.isolated_) if site is None or owner == site]
@@ -277,11 +282,12 @@ class FedCRef(FederatedEstimator):
             raise DataError("this model has no community, and the sites' own clusters are not in this process")
         width = self.n_features_in_
         sizes = layers(width) if self.epsilon is None else deep_private.sizes(width)
-        errors = Farm(rows, sizes, self.device).errors(weights)
-        best = errors.argmin(axis=0)
-        labels = np.asarray(names[best], np.int64)
-        novel = np.asarray((fedcref.far(errors, usual) > fedcref.FAR).all(axis=0), np.bool_)
-        return Assignment(labels, errors.min(axis=0).astype(np.float64), labels >= self.n_communities_, novel)
+        out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon: no model is theirs
+        errors = Farm(np.where(out[:, None], 0.0, rows), sizes, self.device).errors(weights)
+        labels = np.where(out, -1, names[errors.argmin(axis=0)]).astype(np.int64)
+        novel = np.asarray((fedcref.far(errors, usual) > fedcref.FAR).all(axis=0) | out, np.bool_)
+        least = np.where(out, np.nan, errors.min(axis=0)).astype(np.float64)
+        return Assignment(labels, least, labels >= self.n_communities_, novel)
 
     def predict(self, X: Any, site: PartyId | None = None) -> NDArray[np.int32]:
         """The community, or isolated cluster, of each row; -1 for a novel one."""
@@ -297,7 +303,10 @@ class FedCRef(FederatedEstimator):
 
     def _scaled(self, X: Any) -> Array:
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        dtype, finite = [np.float64, np.float32], self.epsilon is None
+        rows = validate_data(self, X, dtype=dtype, reset=False, ensure_all_finite=finite)
+        if self.epsilon is not None:
+            return deep_private.rows(self, rows)
         view = View(np.zeros(rows.shape[1], np.int32), self.origin_, self.spread_)
         return np.clip(view.points(rows), 0.0, 1.0)
 

@@ -10,17 +10,18 @@ import numpy as np
 
 from fedclust.algorithms import fedcref_private, private
 from fedclust.algorithms.autoencoder import layers
-from fedclust.algorithms.autoencoder_private import HIDDEN, WIDEST, stepped
+from fedclust.algorithms.autoencoder_private import HIDDEN, WIDEST
 from fedclust.algorithms.fedcref_private import Course, Found
-from fedclust.algorithms.fedcref_private_site import parted
+from fedclust.algorithms.fedcref_private_site import parted, placed
 from fedclust.algorithms.private_asks import Box
-from fedclust.core.private import FINITE, honest
+from fedclust.core.private import REACH, honest
 from fedclust.core.protocol import ALL, Protocol
-from fedclust.core.types import Array, Ints, PartyId
+from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
 from fedclust.estimators.checking import number, require, whole
 from fedclust.federation import Federation, box_of
 from fedclust.privacy import accountant
-from fedclust.site.sources import taking_part
+from fedclust.site.desk import Desk
+from fedclust.site.sources import Source
 
 MOST_CLUSTERS = 64  # at a site
 MOST_IN_ALL = 2048
@@ -55,31 +56,71 @@ def check(model: Any, fed: Federation) -> None:
         f"to {MOST_CLUSTERS} for each site",
     )
     if isinstance(model.start, Mapping):
-        require(set(fed.parties) <= set(model.start), "start names labels for some sites only; give them for all")
+        _check_labels(model.start, fed, counts)
     width = len(fed.columns)
     require(width <= WIDEST, f"there are {width} columns; with an epsilon at most {WIDEST} can be")
 
 
 def _counts(model: Any, fed: Federation) -> dict[PartyId, Any]:
-    """Clusters at each site: as given or, where labels are, as many as these."""
-    found = {}
+    """Clusters at each site; never as many as labels name, for one row may have the last of them."""
+    given = model.n_clusters
+    return {party: given.get(party) if isinstance(given, Mapping) else given for party in fed.parties}
+
+
+def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
+    """Labels go with their rows, as a column would: they are in one place, and each row has one."""
+    require(set(fed.parties) <= set(start), "start names labels for some sites only; give them for all")
+    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    require(
+        set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
+        "start gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "
+        "site with a budget of its own takes none; use 'kmeans'",
+    )
     for party in fed.parties:
-        count = model.n_clusters.get(party) if isinstance(model.n_clusters, Mapping) else model.n_clusters
-        if count is None and isinstance(model.start, Mapping) and party in model.start:
-            count = int(np.max(model.start[party], initial=0)) + 1
-        found[party] = count
+        labels, count = np.asarray(start[party]), counts[party]
+        require(
+            labels.ndim == 1 and (labels.dtype.kind in "iu" or not labels.size),
+            f"start gives labels for {party} that are no whole numbers; number the clusters from 0, -1 for none",
+        )
+        low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
+        require(
+            low >= -1 and high < count,
+            f"start gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
+            "them from 0, -1 for none",
+        )
+        rows = sum(block.shape[1] for block in fed.holdings[party].source.blocks())
+        require(
+            len(labels) == rows, f"start gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
+        )
+
+
+def box_for(model: Any, width: int) -> Box:
+    """The public bounds, and each column in units of how far they are apart."""
+    low, high = box_of(model.bounds, width) or (np.zeros(0), np.zeros(0))
+    return Box(low, high, np.where(high > low, high - low, 1.0))
+
+
+def part(block: Array) -> Bools:
+    """Which rows of a block of columns are not left out."""
+    return np.asarray((np.abs(np.asarray(block, np.float64)) <= 2.0**REACH).all(axis=0))
+
+
+def beside(labels: Any, source: Source) -> Ints:
+    """The labels of the rows that are not left out."""
+    there = np.concatenate([np.zeros(0, np.bool_), *map(part, source.blocks())])
+    found: Ints = np.asarray(labels, np.int64)[there]
     return found
 
 
 def script(model: Any, fed: Federation) -> Protocol[tuple[Found, Box]]:
     """The run within the epsilon."""
     width, counts = len(fed.columns), _counts(model, fed)
-    low, high = box_of(model.bounds, width) or (np.zeros(0), np.zeros(0))
-    box = Box(low, high, np.where(high > low, high - low, 1.0))
+    box = box_for(model, width)
     rho = accountant.rho_of(float(model.epsilon), float(model.delta))
     spending = private.Spending(rho, relied_on(fed), fed.parties)
     course = Course(box, sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
-    given = {p: np.asarray(model.start[p]) for p in fed.parties} if isinstance(model.start, Mapping) else None
+    labelled = isinstance(model.start, Mapping)
+    given = {p: beside(model.start[p], fed.holdings[p].source) for p in fed.parties} if labelled else None
     found = yield from fedcref_private.fit(course, given, np.random.default_rng((model.seed_, 4)))
     return found, box
 
@@ -106,21 +147,30 @@ def keep(model: Any, fed: Federation, result: tuple[Found, Box]) -> None:
     model.reported_epsilon_ = accountant.reported_epsilon(found.prices, model.delta)
     model.notes_ = [*_claims(model, fed), *found.notes]
     if fed.holdings and set(fed.holdings) == set(fed.parties):
-        rows = {p: np.concatenate([*held.source.blocks()], axis=1) for p, held in fed.holdings.items()}
-        model.labels_ = np.concatenate([_labels(model, found, box, p, rows[p]) for p in fed.parties]).astype(np.int32)
+        blocks = ((p, block) for p in fed.parties for block in fed.holdings[p].source.blocks())
+        labels = [_labels(model, found, box, p, block) for p, block in blocks]
+        model.labels_ = np.concatenate([np.zeros(0, np.int64), *labels]).astype(np.int32)
 
 
 def _labels(model: Any, found: Found, box: Box, party: PartyId, block: Array) -> Ints:
-    """The community of each of a site's rows, as the site finds it; -1 for a row that is not finite."""
+    """The community of some of a site's rows, as the site finds it; -1 for a row that is left out."""
     lone = {one: model.n_communities_ + i for i, one in enumerate(found.lone)}
     own = found.communities[party]
     names = np.array([one if one >= 0 else lone[party, c] for c, one in enumerate(own)], np.int64)
-    finite = np.isfinite(block).all(axis=0)
-    z = box.of(taking_part(block, FINITE))
+    there = part(block)
+    z, x = placed(box, block[:, there])
     labels = np.full(block.shape[1], -1, np.int64)
     picked = list(found.parting.own[party])
-    labels[finite] = names[parted(found.parting, picked, z, stepped(z.T + 0.5), sizes(len(box.low)))]
+    labels[there] = names[parted(found.parting, picked, z, x, sizes(len(box.low)))]
     return labels
+
+
+def rows(model: Any, X: Array) -> Floats:
+    """Rows as the sites saw theirs, in [0, 1]; NaN for one that they would have left out."""
+    there = part(X.T)
+    found = np.full(X.shape, np.nan)
+    found[there] = placed(box_for(model, X.shape[1]), X[there].T)[1]
+    return found
 
 
 def _claims(model: Any, fed: Federation) -> list[str]:
@@ -134,7 +184,10 @@ def _claims(model: Any, fed: Federation) -> list[str]:
         accountant.meaning(model.epsilon, model.delta),
     ]
     if isinstance(model.start, Mapping):
-        told.append("Clusters to begin with were given: whoever gave them knows them, and no noise covers that.")
+        told.append(
+            "Clusters to begin with were given: the promise is of a row together with its label, there or not; a row "
+            "that has another label counts as two."
+        )
     if fed.aggregation.mode != "plain":
         told.append(
             f"That holds while {model.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."

@@ -23,8 +23,10 @@ from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
-# Questions without an answer that look at no row.
-ROWLESS = {"roster.accept", "blind.group", "fedcref_private_site.told"}
+ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that look at no row
+# Labels for the rows of a run under noise. They look at none either, so none are counted for them; yet no budget covers
+# them: labels go by the rows' places, and with one row less all later rows would get another's.
+LABELS = "fedcref_private_site.told"
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def labels_only(q: Question) -> str | None:
 
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
-    if q.under_noise or q.policy.epsilon:
+    if q.under_noise or q.policy.epsilon or q.handler.name == LABELS:
         return None  # noise hides how many there are, which a refusal would tell
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
