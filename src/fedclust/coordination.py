@@ -33,6 +33,7 @@ class Manner:
     without: frozenset[str] = frozenset()
     log: Path | None = None
     metrics: int | None = None  # a port of the loopback address
+    patience: float | None = None  # seconds, instead of what the run was begun with
 
     def check_idle(self) -> None:
         """Refuse what only sites that are elsewhere can be told, where all are in this process."""
@@ -152,13 +153,14 @@ def connected(run: Run, study: Study, manner: Manner, tell: Tell) -> Iterator[Ne
     for name in manner.without:
         if name not in names:
             raise StudyError(f"--without names '{name}', which is no site of the study")
+    patience = {} if manner.patience is None else {"patience": str(manner.patience)}
     posting = Posting(
         run=run.name,
         study=study.text,
         parties=names,
         folder=run.folder,
         own=Path(served["own"]) if served.get("own") else None,
-        settings=served.get("settings", {}),
+        settings={**served.get("settings", {}), **patience},
         wait=manner.wait,
         timeout=manner.timeout,
         without=manner.without,

@@ -9,9 +9,13 @@ import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from fedclust.runs import Run
+    from fedclust.study import Study
 
 TEMPLATE = {
     "pyproject.toml": """\
@@ -34,7 +38,7 @@ clientapp = "study_app.client:app"
 [tool.flwr.app.config]
 study = ""  # the study file, an absolute path where the SuperLink runs
 own = ""    # the coordinator's own file, with the sites' keys
-out = ""    # the run folder; one that is there is resumed
+out = ""    # the run folder; one that is there is resumed, if it is of this study
 timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
 patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
 """,
@@ -107,15 +111,30 @@ def drive(config: Mapping[str, Any]) -> None:
         if not Path(str(config.get(name, ""))).is_absolute():
             raise StudyError(f"the run configuration must name '{name}' by an absolute path")
     timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
-    folder = Path(str(config["out"]))
+    folder, study = Path(str(config["out"])), read_study(Path(str(config["study"])), served=True)
     if (folder / "origin.json").is_file():
         run = Run.find(folder)
+        _check_same(run, study)
+        if run.finished:
+            sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
+            return
     else:
-        study = read_study(Path(str(config["study"])), served=True)
         settings = {} if patience is None else {"patience": str(patience)}
         run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
-    if not run.finished:
-        coordination.go_on(run, coordination.Manner(wait=True, timeout=timeout))
+    coordination.go_on(run, coordination.Manner(wait=True, timeout=timeout, patience=patience))
+
+
+def _check_same(run: Run, study: Study) -> None:
+    """Refuse to go on with a run that is not of this study over Flower."""
+    engine = None if run.served is None else run.served.get("engine")
+    if engine != "flower":
+        whose = "one process" if engine is None else f"engine '{engine}'"
+        raise StudyError(f"{run.folder} holds a run of {whose}; name another folder as 'out'")
+    if (run.folder / "study.toml").read_bytes() != study.text.encode():
+        raise StudyError(
+            f"{run.folder} holds a run of another text of the study; take the study.toml that it began with, "
+            "or name another folder as 'out'"
+        )
 
 
 def _seconds(config: Mapping[str, Any], name: str) -> float | None:

@@ -8,6 +8,7 @@ from federation_by_files import NAMES, ByFiles, begun
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
 from fedclust.flower import drive
+from fedclust.runs import Run
 
 
 @pytest.fixture(autouse=True)
@@ -111,6 +112,27 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     with pytest.raises(StudyError, match=f"'{key}' of the run configuration is '{said}'"):
         drive({**config, key: said})
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize(
+    ("engine", "more", "told"),
+    [
+        ("flower", "# other\n", "holds a run of another text of the study; take the study.toml"),
+        ("files", "", "holds a run of engine 'files'; name another folder as 'out'"),
+        (None, "", "holds a run of one process; name another folder as 'out'"),
+    ],
+)
+def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2")
+    study = fed.folder / "coordinator" / "study.toml"
+    served = None if engine is None else {"engine": engine, "own": str(fed.own), "settings": {}}
+    run = Run.make(tmp_path / "run", study.read_text(), origin=tmp_path, served=served)
+    if finished:
+        run.write("metrics.json", {})
+    study.write_text(study.read_text() + more)
+    with pytest.raises(StudyError, match=told):
+        drive({"study": study, "own": fed.own, "out": run.folder})
 
 
 @pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])

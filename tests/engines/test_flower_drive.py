@@ -1,0 +1,67 @@
+"""What a ServerApp makes of its run configuration, and of a run folder that is there already."""
+
+import shutil
+import time
+
+import pytest
+
+pytest.importorskip("flwr", reason="an extra; make test-engines installs it in an environment of its own")
+
+from federation_by_files import NAMES, ByFiles
+
+from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.engines.flower import reached_by
+from fedclust.flower import client_app, drive
+from fedclust.runs import Run
+from fedclust.testing.loops_flower import Nodes
+
+
+@pytest.fixture
+def config(tmp_path):
+    """The run configuration of a study whose sites have their files in folders."""
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed.own.write_text(fed.own.read_text().partition("[engine]")[0])
+    for name in NAMES:
+        shutil.copy(fed.folder / "coordinator" / "study.toml", fed.folder / name)
+    study = fed.folder / "coordinator" / "study.toml"
+    return {"study": str(study), "own": str(fed.own), "out": str(tmp_path / "run")}
+
+
+def driven(config, folder, names=NAMES, **more):
+    with reached_by(Nodes(client_app(), [str(folder / "f" / name / "site.toml") for name in names])):
+        drive({**config, **more})
+
+
+def test_a_run_that_is_finished_is_said_to_be_and_left_as_it_is(config, tmp_path, capsys):
+    driven(config, tmp_path)
+    run = Run.find(tmp_path / "run")
+    assert run.finished
+    before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
+    driven(config, tmp_path)
+    assert f"{run.folder} is finished" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")} == before
+
+
+def test_patience_counts_for_a_run_that_is_resumed_as_for_one_that_begins(config, tmp_path):
+    for patience in (0.1, 2.5, 0.1):
+        began = time.monotonic()
+        with pytest.raises(QuorumLost):
+            driven(config, tmp_path, names=(), timeout=0.2, patience=patience)
+        assert (time.monotonic() - began > 2.5) == (patience == 2.5)
+    driven(config, tmp_path)
+    assert Run.find(tmp_path / "run").finished
+
+
+def test_patience_of_the_coordinators_file_counts_where_the_run_configuration_says_none(config, tmp_path):
+    with (tmp_path / "f" / "coordinator" / "own.toml").open("a") as own:
+        own.write("[engine]\npatience = 0.1\n")
+    with pytest.raises(QuorumLost):
+        driven(config, tmp_path, names=(), timeout=0.2)
+
+
+def test_keys_that_the_coordinators_file_lacks_leave_no_run_folder(config, tmp_path):
+    own = tmp_path / "f" / "coordinator" / "own.toml"
+    own.write_text(own.read_text().partition("[roster]")[0])
+    with pytest.raises(StudyError, match="lacks site 'north'"):
+        driven(config, tmp_path)
+    assert not (tmp_path / "run").exists()
