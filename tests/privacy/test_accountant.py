@@ -1,13 +1,14 @@
 """Prices, and what they are worth as epsilon and delta, against OpenDP's own figures and by hand."""
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
 
 from fedclust.core.private import ONE, Price, honest
 from fedclust.privacy import accountant
-from fedclust.privacy.noise import drawn, gaussian, opendp
+from fedclust.privacy.noise import below, drawn, gaussian, opendp
 
 pytest.importorskip("opendp")
 
@@ -62,6 +63,30 @@ def test_noise_has_the_deviation_it_was_asked_for_and_is_new_each_time():
     assert first.std() == pytest.approx(1e9, rel=0.06)
     assert abs(first.mean()) < 1e8
     assert not np.array_equal(first, second)
+
+
+def test_chances_far_below_two_to_the_minus_64_are_kept_too():
+    # Below 3.25 of 2^64 are numbers that begin with 2, none with 4, a quarter of those with 3; below 1/2 half with 0.
+    bounds = np.repeat([3.25, 3.25, 3.25, 0.5, 2.0**-40], 4000)
+    found = below(np.repeat(np.array([2, 3, 4, 0, 0], np.uint64), 4000), bounds).reshape(5, -1).mean(axis=1)
+    assert found[0] == 1
+    assert found[1] == pytest.approx(0.25, abs=0.05)
+    assert found[2] == 0
+    assert found[3] == pytest.approx(0.5, abs=0.05)
+    assert found[4] == 0
+    assert below(np.array([2**64 - 2**12], np.uint64), np.array([2.0**64])).all()
+
+
+def test_floats_are_right_to_one_part_in_2_to_the_45_up_to_ten_and_a_half_sigma():
+    scale = 68719476736 * 0.7310585786300049
+    y = np.random.default_rng(0).integers(0, int(10.5 * scale), 2000)
+    x = y / scale
+    with localcontext() as exact:
+        exact.prec = 50
+        chances = [(-((Decimal(int(one)) / Decimal(scale)) ** 2) / 2).exp() for one in y]
+        wrong = [abs(Decimal(float(f)) / c - 1) for f, c in zip(np.exp(-0.5 * x * x), chances, strict=True)]
+    assert float(max(wrong)) < 2.0**-45
+    assert math.erfc(10.5 / math.sqrt(2)) < 2.0**-83
 
 
 def test_large_epsilons_come_with_a_warning():

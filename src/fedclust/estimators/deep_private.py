@@ -20,6 +20,7 @@ from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
 from fedclust.estimators.checking import number, require, whole
 from fedclust.federation import Federation, box_of
 from fedclust.privacy import accountant
+from fedclust.privacy.noise import LEAST
 from fedclust.site.desk import Desk
 from fedclust.site.sources import Source
 
@@ -39,8 +40,8 @@ def check(model: Any, fed: Federation) -> None:
         f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
     )
     require(
-        number(model.delta) and 0 < model.delta < 1,
-        f"delta is {model.delta!r}; it must be a number above 0 and far below 1 / rows, such as 1e-6",
+        number(model.delta) and LEAST <= model.delta < 1,
+        f"delta is {model.delta!r}; it must be a number of at least {LEAST:g}, far below 1 / rows, such as 1e-6",
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(

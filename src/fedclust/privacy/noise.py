@@ -1,10 +1,15 @@
 """Whole numbers drawn from the discrete Gaussian, from the operating system's randomness: by OpenDP, or many at once.
 
 OpenDP's sampler is exact and takes some 30 microseconds a number; slopes of models are a hundred thousand. Those
-are drawn by rejection: y, a whole number of so many random bits, is kept if another, of 64 bits, is below 2^64
-exp(-y^2 / 2 sigma^2). What is computed in floats is that chance alone, right to one part in 2^45 or to 2^-64; what it
-leaves wrong, and what lies beyond 9.5 sigma, is less than 2^-60 of a number's distribution. No float becomes noise, so
-no digit of it can give the sum away.
+are drawn by rejection: y, a whole number of so many random bits, is kept if another, of 128 bits, is below 2^128
+exp(-y^2 / 2 sigma^2). What is computed in floats is that chance alone. Two things are left wrong:
+
+    epsilon   up to 10.5 sigma a chance is right to one part in 2^45, so that the ratio of two tables' chances of a
+              number is wrong by 2^-43 at most: that adds 10^-5 to epsilon for a hundred million numbers
+    delta     what lies beyond 10.5 sigma may never be drawn, and has a chance of 2^-83: 10^-17 for a hundred million
+              numbers; a delta below `LEAST` is refused where there are so many
+
+No float becomes noise, so no digit of it can give the sum away.
 """
 
 from __future__ import annotations
@@ -15,14 +20,16 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedclust.core.errors import StudyError
-from fedclust.core.types import Ints
+from fedclust.core.types import Bools, Floats, Ints
 
 MOST = 2.0**58  # a standard deviation that 64 bits hold
 MANY = 512  # numbers from which on they are drawn at once
-REACH = 9.5  # standard deviations that candidates cover
-SPARE = 16  # candidates for each number that is wanted: one in eight to sixteen is kept
+REACH = 10.5  # standard deviations that candidates cover
+SPARE = 16  # candidates for each number that is wanted: one in nine to seventeen is kept
+LEAST = 1e-12  # delta, far above what draws leave wrong
 TRIES = 1 << 18  # candidates at a time, at most
 
 
@@ -52,16 +59,29 @@ def drawn(count: int, scale: float) -> Ints:
     return many(count, scale) if count > MANY else np.array(gaussian(scale)([0] * count), np.int64)
 
 
+def words(count: int) -> NDArray[np.uint64]:
+    """So many times 64 random bits."""
+    return np.frombuffer(os.urandom(8 * count), np.uint64)
+
+
+def below(first: NDArray[np.uint64], bound: Floats) -> Bools:
+    """Whether numbers are below bounds of up to 2^64; where their first 64 bits leave that open, 64 more decide."""
+    whole = np.floor(bound)
+    found = np.asarray(first < whole)
+    ties = np.flatnonzero(first == whole)
+    found[ties] = words(len(ties)) < np.ldexp(bound[ties] - whole[ties], 64)
+    return found
+
+
 def many(count: int, scale: float) -> Ints:
     """The same by rejection, as many at a time as fit the cache."""
     bits = math.ceil(math.log2(REACH * scale)) + 1  # of a candidate with its sign
     found, left = [np.zeros(0, np.int64)], count
     while left > 0:
         tries = min(TRIES, SPARE * left + SPARE)
-        y = np.frombuffer(os.urandom(8 * tries), np.int64) >> (64 - bits)
+        y = words(tries).view(np.int64) >> (64 - bits)
         x = y / scale
-        chance = np.ldexp(np.exp(-0.5 * x * x), 64)  # at most 2^64, which no candidate reaches
-        kept = y[np.frombuffer(os.urandom(8 * tries), np.uint64) < chance][:left]
+        kept = y[below(words(tries), np.ldexp(np.exp(-0.5 * x * x), 64))][:left]
         found.append(kept)
         left -= len(kept)
     return np.concatenate(found)
