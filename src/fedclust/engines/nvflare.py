@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
@@ -49,7 +49,8 @@ def connect(posting: Posting) -> Networked:
     """The engine of a run; the coordinator's kit is where its own file or the command names it."""
     folder, kit = _kit_of(posting)
     attendance = attendance_of(NAME, posting)
-    link = NvflareLink(folder, kit, posting.folder / "nvflare", bind=bind_of(settings_of(NAME, posting)))
+    bind = bind_of(settings_of(NAME, posting))
+    link = NvflareLink(folder, kit, posting.folder / "nvflare", bind=bind, without=posting.without)
     return Networked(
         link,
         posting.parties,
@@ -106,13 +107,19 @@ def _folder_of(posting: Posting) -> Path:
 
 
 class NvflareLink:
-    """FLARE's server as a child process, a console to it, and the job whose server half is our bridge."""
+    """FLARE's server as a child process, a console to it, and the job whose server half is our bridge.
 
-    def __init__(self, folder: Path, kit: Kit, work: Path, *, bind: str | None = None) -> None:
+    Parties of `without` are in no job: FLARE ends a job for everybody when one of its sites dies.
+    """
+
+    def __init__(
+        self, folder: Path, kit: Kit, work: Path, *, bind: str | None = None, without: Iterable[PartyId] = ()
+    ) -> None:
         self.kit = kit
         self.work = work = work.resolve()
         self.names = dict(kit.names)
         self.parties = {name: party for party, name in self.names.items()}
+        self._without = {self.names[party] for party in without}
         self.roads = 0  # how many jobs were begun
         self._folder = folder
         self._inbox: queue.SimpleQueue[tuple[Connection, Parcel | None]] = queue.SimpleQueue()
@@ -234,7 +241,9 @@ class NvflareLink:
         return f"{self.work / 'console.log'} and log.txt beside it say why. Is port {self.kit.port} free?"
 
     def _connected(self) -> dict[str, float]:
-        return self._ready().connected()
+        """When each site was last heard of that is there and not left out."""
+        here = self._ready().connected()
+        return {name: when for name, when in here.items() if name not in self._without}
 
     def _send(self, requests: Mapping[PartyId, bytes], timeout: float) -> None:
         if self._line is None:
