@@ -1,6 +1,7 @@
 """A site's own file, and the approval it may wait for: one letter of study or policy undoes it."""
 
 import json
+import os
 import stat
 from dataclasses import replace
 from datetime import date
@@ -150,6 +151,17 @@ def test_a_private_key_that_others_can_read_is_not_used(folder, mode):
     with pytest.raises(StudyError, match=r"others can read the private key at .*north\.key; .* chmod 600 "):
         private_key(key)
     key.chmod(0o400)
+    assert private_key(key).public == public_key(folder / "north.key.pub")
+
+
+def test_a_private_key_of_another_owner_may_be_a_groups_and_not_everyones(folder, monkeypatch):
+    key = folder / "north.key"
+    monkeypatch.setattr(os, "getuid", lambda: key.stat().st_uid + 1)
+    for mode in (0o644, 0o604, 0o642, 0o601):
+        key.chmod(mode)
+        with pytest.raises(StudyError, match=r"others can read .*chmod 600 .*FAT knows no owners"):
+            private_key(key)
+    key.chmod(0o640)
     assert private_key(key).public == public_key(folder / "north.key.pub")
 
 

@@ -262,10 +262,16 @@ def private_key(path: Path) -> Identity:
 
 
 def check_owners_alone(path: Path) -> None:
-    """Refuse a key of one's own that others on this machine can read: who has read it can sign with it."""
+    """Refuse a key that others on this machine can read: who has read it can sign with it.
+
+    Another owner's may be lent to a group, as a secret that a service is handed is.
+    """
     about = path.stat()
-    if hasattr(os, "getuid") and about.st_uid == os.getuid() and about.st_mode & 0o077:
-        raise StudyError(f"others can read the private key at {path}; make it yours alone with: chmod 600 {path}")
+    if hasattr(os, "getuid") and about.st_mode & (0o077 if about.st_uid == os.getuid() else 0o007):
+        raise StudyError(
+            f"others can read the private key at {path}; make it its owner's alone with: chmod 600 {path} "
+            "(a stick with FAT knows no owners, and chmod changes nothing there: keep keys on this machine's disk)"
+        )
 
 
 def public_key(path: Path) -> bytes:
