@@ -81,6 +81,8 @@ def _document(turn: Turn) -> dict[str, Any]:
 
 
 def _tell(turn: Turn, trouble: Exception | None, chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
+    from fedclust.engines.files_letters import seen
+
     if chosen.json:
         if turn.answered or not chosen.wait:
             print(json.dumps(_document(turn)))
@@ -88,9 +90,9 @@ def _tell(turn: Turn, trouble: Exception | None, chosen: argparse.Namespace, tol
     for name, why in {**turn.refused, **turn.unfinished}.items():
         if (name, why) not in told:
             told.add((name, why))
-            print(f"{name}: {why}", file=sys.stderr)
+            print(f"{seen(name)}: {why}", file=sys.stderr)
     if turn.known and not chosen.wait:
-        print(f"answered before: {', '.join(turn.known)}", file=sys.stderr)
+        print(f"answered before: {', '.join(map(seen, turn.known))}", file=sys.stderr)
     if trouble is not None:
         print(f"This site refused: {trouble}", file=sys.stderr)  # for the site's own eyes
     if turn.answered or not chosen.wait:

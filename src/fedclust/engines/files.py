@@ -24,10 +24,13 @@ from fedclust.engines.files_letters import (
     Old,
     Refused,
     apart,
+    called,
     chain_path,
     digest,
     hello_in,
     proven,
+    seen,
+    signed,
 )
 from fedclust.engines.networked import Networked
 from fedclust.engines.own import OwnFile, read_own
@@ -53,7 +56,15 @@ def connect(posting: Posting) -> Networked:
         own.keys_of(posting.parties),
         idle=lambda: time.sleep(poll),
     )
-    return Networked(link, posting.parties, run=posting.run, study=posting.study, attendance=attendance, met=link.met)
+    return Networked(
+        link,
+        posting.parties,
+        run=posting.run,
+        study=posting.study,
+        attendance=attendance,
+        met=link.met,
+        without=posting.without,
+    )
 
 
 def mail_of(posting: Posting, own: OwnFile) -> Path:
@@ -97,7 +108,7 @@ class FilesLink:
         self._roster = dict(roster)
         self._to = {p: Folder(to, _unread) for p, (to, _) in folders.items()}
         self._from = {
-            p: Folder(back, partial(_from, party=p, public=roster[p], me=me)) for p, (_, back) in folders.items()
+            p: Folder(back, partial(_from, party=p, roster=self._roster, me=me)) for p, (_, back) in folders.items()
         }
         self._chains = {p: Chain.load(self._path(p), posting.run) for p in posting.parties}
         self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
@@ -117,7 +128,7 @@ class FilesLink:
         while True:
             for party in requests:
                 yield from ((party, reply) for reply in self._replies(party))
-            missing = [p for p in requests if self._chains[p].reply is None and p not in self.posting.without]
+            missing = [p for p in requests if self._chains[p].reply is None]
             if not missing or time.monotonic() >= until:
                 return
             if not self.posting.wait:
@@ -202,18 +213,18 @@ class FilesLink:
         for name, why in folder.bad.items():
             if (name, why) not in self._told:
                 self._told.add((name, why))
-                self.posting.tell("bad-file", site=party, file=str(folder.path / name), why=why)
+                self.posting.tell("bad-file", site=party, file=str(folder.path / seen(name)), why=why)
 
     def errand(self, missing: list[PartyId]) -> str:
         """What a person has to do now."""
-        names = {party: party or "the coordinator" for party in missing}
+        names = {party: called(party) for party in missing}
         lines = [f"Waiting for {', '.join(names.values())}. Carry letters both ways:"]
         for party, name in names.items():
             lines.append(f"  {self._to[party].path} -> the inbox of {name}")
             lines.append(f"  the outbox of {name} -> {self._from[party].path}")
         for folder in self._from.values():
-            lines += [f"Not complete yet: {folder.path / name}: {why}" for name, why in folder.unfinished.items()]
-            lines += [f"Not taken: {folder.path / name}: {why}" for name, why in folder.bad.items()]
+            lines += [f"Not complete yet: {folder.path / seen(name)}: {why}" for name, why in folder.unfinished.items()]
+            lines += [f"Not taken: {folder.path / seen(name)}: {why}" for name, why in folder.bad.items()]
         return "\n".join(lines)
 
     def _save(self, party: PartyId, chain: Chain) -> None:
@@ -235,7 +246,8 @@ def _unread(letter: Letter, data: bytes) -> None:
     """A folder that is only written to."""
 
 
-def _from(letter: Letter, data: bytes, *, party: PartyId, public: bytes, me: PartyId) -> None:
-    if letter.sender != party:
-        raise Refused(f"it is from {letter.sender or 'the coordinator'}, not from {party or 'the coordinator'}")
-    proven(letter, data, public, recipient=me)
+def _from(letter: Letter, data: bytes, *, party: PartyId, roster: Mapping[PartyId, bytes], me: PartyId) -> None:
+    other = roster.get(letter.sender)
+    if letter.sender != party and other is not None and signed(data, other):
+        raise Refused(f"it is from {called(letter.sender)}, not from {called(party)}")
+    proven(letter, data, roster[party], sender=party, recipient=me)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedclust.core.errors import RunFailed
-from fedclust.engines.files_letters import SUFFIX, Letter, Refused, Unfinished, read
+from fedclust.engines.files_letters import SUFFIX, Letter, Refused, Unfinished, read, seen
 from fedclust.site.keeping import keep, shared_folder
 
 Check = Callable[[Letter, bytes], None]
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
@@ -45,19 +47,27 @@ class Folder:
         """Let go of letters that did their duty."""
         for name in names:
             with suppress(OSError):
-                (self.path / name).unlink()
+                self._place(name).unlink()
 
     def put(self, letters: Mapping[str, bytes]) -> list[str]:
         """Make letters appear, each whole or not at all; those that are there already are left alone."""
-        new = [name for name in letters if not (self.path / name).exists()]
+        places = {name: self._place(name) for name in letters}
         try:
             shared_folder(self.path)
+            new = [name for name, place in places.items() if not place.exists()]
             for name in new:
-                keep(self.path / name, letters[name], shared=True)
+                keep(places[name], letters[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
-            raise RunFailed(f"there is no room for a letter in {self.path} ({reason}); mend that, then go on") from None
+            what = "there is no room for a letter" if error.errno in FULL else "no letter can be written"
+            raise RunFailed(f"{what} in {self.path} ({reason}); mend that, then go on") from None
         return new
+
+    def _place(self, name: str) -> Path:
+        """Where a letter lies: in this folder, whatever it is called."""
+        if name in ("", ".", "..") or "/" in name or "\\" in name:
+            raise RunFailed(f"a letter cannot be called '{seen(name)}': that is no name of a file in {self.path}")
+        return self.path / name
 
     def _files(self) -> list[Path]:
         try:

@@ -7,6 +7,7 @@ letter says is encrypted between its two ends, whoever may hold the stick or the
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import struct
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ SALT, SIGNATURE, SHORT = 16, 64, 8
 COORDINATOR: PartyId = ""  # no site can be called that
 LEADS = "+lead"  # how the name of a run ends in letters between its lead and the coordinator
 FIRST = bytes(32)  # what the first letter of a chain comes after
+RUN = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]*(\+lead)?")  # files are called by a run's name: it must lead nowhere else
 _LENGTH = struct.Struct("<I")
 
 
@@ -87,18 +89,44 @@ def read(path: Path) -> tuple[Letter, bytes]:
     if len(data) > end:
         raise Refused("it is longer than its writer made it: it was altered")
     try:
-        return wire.decode(Letter, data[len(HEAD) + _LENGTH.size : end - SIGNATURE]), data
+        letter = wire.decode(Letter, data[len(HEAD) + _LENGTH.size : end - SIGNATURE])
     except WireError:
         raise Refused("it was altered, or written by another version of fedclust") from None
+    if not RUN.fullmatch(letter.run):
+        raise Refused("it is of a run with a name that no run can have")
+    return letter, data
 
 
-def proven(letter: Letter, data: bytes, public: bytes, *, recipient: PartyId) -> None:
-    """Refuse a letter that is not from the holder of a key, or not for this recipient."""
-    text = data[len(HEAD) + _LENGTH.size : -SIGNATURE]
-    if letter.recipient != recipient:
-        raise Refused(f"it is for {letter.recipient or 'the coordinator'}, not for {recipient or 'the coordinator'}")
-    if not signed_by(public, data[-SIGNATURE:], HEAD + text):
+def proven(letter: Letter, data: bytes, public: bytes, *, sender: PartyId, recipient: PartyId) -> None:
+    """Refuse a letter that is not from the holder of a key, or not for this recipient.
+
+    What it says of itself is quoted only once the key has proven it.
+    """
+    if not signed(data, public):
         raise Refused("it was altered, or signed with another key than the one enrolled here")
+    if letter.sender != sender:
+        raise Refused(f"it is from {called(letter.sender)}, not from {called(sender)}")
+    if letter.recipient != recipient:
+        raise Refused(f"it is for {called(letter.recipient)}, not for {called(recipient)}")
+
+
+def signed(data: bytes, public: bytes) -> bool:
+    """Whether the holder of a key wrote a letter."""
+    return signed_by(public, data[-SIGNATURE:], HEAD + data[len(HEAD) + _LENGTH.size : -SIGNATURE])
+
+
+def called(party: PartyId) -> str:
+    """What people call an end of a correspondence."""
+    return seen(party) or "the coordinator"
+
+
+def seen(text: str) -> str:
+    r"""A text of somebody else's for a person's eyes: if part of it would not show, or move what does, it is escaped.
+
+    >>> print(seen("north-2.letter"), seen("\x1b[2J.letter"))
+    north-2.letter \x1b[2J.letter
+    """
+    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def apart(one: str, other: str) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol as Structural
 
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import FedclustError, StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.files_folder import Folder
 from fedclust.engines.files_letters import (
@@ -108,8 +108,14 @@ class Mailroom:
                 self._led[letter.run.removesuffix(LEADS)] = None
                 continue
             lots.setdefault(letter.run, []).append((name, letter, data))
+        failed: list[Exception] = []
         for run, lot in lots.items():
-            self._correspond(run, lot, found)
+            try:
+                self._correspond(run, lot, found)
+            except (FedclustError, OSError) as error:
+                failed.append(error)  # the other runs are answered first
+        if failed:
+            raise failed[0]
         found.refused = dict(self._inbox.bad)
         found.unfinished = dict(self._inbox.unfinished)
         found.over = bool(self._chains) and all(chain.over for chain in self._chains.values())
@@ -180,14 +186,10 @@ class Mailroom:
         self._chains[chain.run] = chain
 
     def _check(self, letter: Letter, data: bytes) -> None:
-        if letter.sender != self._other:
-            raise Refused(
-                f"it is from {letter.sender or 'the coordinator'}, not from {self._other or 'the coordinator'}"
-            )
         known = self._chains.get(letter.run)
         if known is not None and letter.number == known.got and digest(data) == known.got_digest:
             return  # proven when it was taken
-        proven(letter, data, self._public, recipient=self.reception.party)
+        proven(letter, data, self._public, sender=self._other, recipient=self.reception.party)
 
 
 def readable(letter: Letter, chain: Chain) -> None:

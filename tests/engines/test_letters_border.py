@@ -1,0 +1,155 @@
+"""Letters from whoever may put files into a folder, the coordinator included: they write and move nothing else."""
+
+import errno
+import os
+import threading
+
+import pytest
+from federation_by_files import ByFiles, begun, waited
+
+from fedclust.cli.main import main
+from fedclust.core.errors import QuorumLost, RunFailed
+from fedclust.core.meeting import Greeting
+from fedclust.engines import files_folder
+from fedclust.engines.files_folder import Folder
+from fedclust.engines.files_letters import COORDINATOR, Chain
+from fedclust.privacy.keys import Identity
+from fedclust.site.approval import digest_of
+from fedclust.site.file import private_key
+
+BELL = "\x1b]0;planted\x07"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def fed(tmp_path):
+    return ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+
+
+def greeting(fed, run, *, by=None, way=(COORDINATOR, "south")):
+    """A first letter of a run of that name, signed by the coordinator's own key, or by another."""
+    study = (fed.folder / "coordinator" / "study.toml").read_text()
+    chain = Chain.new(run)
+    text = chain.hello(Greeting.to("south", run=run, study=study).encode())
+    identity = by or private_key(fed.folder / "coordinator" / "own.key")
+    (data,) = chain.written("greeting", text, identity, way, in_clear=True).waiting.values()
+    return data
+
+
+def everything(folder):
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+def answered(fed, name="south"):
+    boxes = [str(fed.folder / name / box) for box in ("inbox", "outbox")]
+    return main(["site", "answer", *boxes, "--site", str(fed.folder / name / "site.toml")])
+
+
+@pytest.mark.parametrize("run", ["../x", "../../planted", "{here}/q", "..\\x", "", ".", "a\nb", "a/+lead"])
+def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
+    study = (fed.folder / "coordinator" / "study.toml").read_text()
+    run = run.format(here=fed.folder)
+    bad = f"{run}-{digest_of(study)}" if run else ""
+    inbox, outbox = fed.folder / "south" / "inbox", fed.folder / "south" / "outbox"
+    waited(begun(fed)[1])
+    fed.carry(back=False)
+    (inbox / "a.letter").write_bytes(greeting(fed, bad))
+    before = everything(fed.folder)
+    turn = fed.answer("south")
+    assert turn.refused == {"a.letter": "it is of a run with a name that no run can have"}
+    assert len(turn.answered) == 1
+    state = fed.folder / "south" / "state"
+    assert {path.parent for path in everything(fed.folder) - before if state not in path.parents} == {outbox}
+
+
+@pytest.mark.parametrize("name", ["../x.letter", "{here}/q.letter", "a/b.letter", "a\\b.letter", "..", ""])
+def test_a_folder_puts_letters_nowhere_else(name, tmp_path):
+    with pytest.raises(RunFailed, match="a letter cannot be called"):
+        Folder(tmp_path / "box", lambda *_: None).put({name.format(here=tmp_path): b"x"})
+    assert not everything(tmp_path)
+
+
+def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monkeypatch):
+    study = (fed.folder / "coordinator" / "study.toml").read_text()
+    runs = [f"{token * 8}-{digest_of(study)}" for token in "abc"]
+    for run in runs:
+        (fed.folder / "south" / "inbox" / f"{run[:8]}.letter").write_bytes(greeting(fed, run))
+    real = files_folder.keep
+
+    def keep(path, data, **how):
+        if path.name.startswith("a"):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+        real(path, data, **how)
+
+    monkeypatch.setattr(files_folder, "keep", keep)
+    with pytest.raises(RunFailed, match=r"no letter can be written in .* \(permission denied\)"):
+        fed.answer("south")
+    assert sorted(path.name[:8] for path in (fed.folder / "south" / "outbox").iterdir()) == ["b" * 8, "c" * 8]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
+def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files_folder, "keep", full)
+    with pytest.raises(RunFailed, match="there is no room for a letter"):
+        Folder(tmp_path, lambda *_: None).put({"a.letter": b"x"})
+
+
+def test_what_a_site_prints_of_strangers_files_moves_no_cursor(fed, capsys):
+    inbox = fed.folder / "south" / "inbox"
+    (inbox / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, "south")))
+    (inbox / os.fsdecode(b"\xff.letter")).write_bytes(b"no letter")
+    (inbox / "own.letter").write_bytes(greeting(fed, "a-c", way=(BELL, "south")))
+    assert answered(fed) == 0
+    told = capsys.readouterr().err
+    assert "\\x1b]0;planted\\x07.letter: it was altered, or signed with another key" in told
+    assert "\\udcff.letter: it is no letter of this version" in told
+    assert "own.letter: it is from \\x1b]0;planted\\x07, not from the coordinator" in told
+    assert told.replace("\n", "").isprintable()
+
+
+def test_what_a_coordinator_prints_of_strangers_files_moves_no_cursor(fed, capsys):
+    run, go_on = begun(fed)
+    waited(go_on)
+    box = fed.mail / "from" / "south"
+    (box / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, COORDINATOR)))
+    north = private_key(fed.folder / "north" / "own.key")
+    (box / "north.letter").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR)))
+    (box / "posing.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR)))
+    told = str(waited(go_on))
+    assert f"{box}/\\x1b]0;planted\\x07.letter: it was altered, or signed with another key" in told
+    assert f"{box}/north.letter: it is from north, not from south" in told
+    assert f"{box}/posing.letter: it was altered, or signed with another key" in told
+    assert told.replace("\n", "").isprintable()
+    assert main(["status", str(run.folder)]) == 0
+    shown = capsys.readouterr().out
+    assert "planted" in shown
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_a_coordinator_that_stays_does_not_wait_for_a_site_that_it_is_to_do_without(fed):
+    _, go_on = begun(fed)
+    waited(go_on)
+    fed.around()
+    waited(go_on)
+    fed.carry(("north", "west"), back=False)
+    for name in ("north", "west"):
+        fed.answer(name)
+    fed.carry(("north", "west"))
+    lost = []
+
+    def stay():
+        with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(south: no answer") as error:
+            go_on(wait=True, without=frozenset({"south"}))
+        lost.append(error.value.missing)
+
+    staying = threading.Thread(target=stay, daemon=True)
+    staying.start()
+    staying.join(20)
+    assert [set(missing) for missing in lost] == [{"south"}]
