@@ -104,6 +104,8 @@ def relay(run: Run, manner: Manner) -> None:
     """The coordinator of a blind run: carry the lead's questions until it says that the run is over."""
     study = run.study()
     lead = lead_of(study)
+    if lead in manner.without:
+        raise StudyError(f"--without names '{lead}', which leads the run; it cannot go on without its lead")
     with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
         try:
             _carry(run, engine, lead, manner, tell)

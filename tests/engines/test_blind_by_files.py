@@ -8,7 +8,7 @@ import pytest
 from federation_by_files import ByFiles, begun, in_process, outcome, waited
 
 from fedclust import coordination, leading
-from fedclust.core.errors import RunFailed
+from fedclust.core.errors import RunFailed, StudyError
 from fedclust.engines import files_folder
 from fedclust.engines.files_letters import SUFFIX
 
@@ -76,6 +76,12 @@ def test_a_blind_coordinator_that_waits_for_the_first_letters_says_so(tmp_path):
     _, run, go_on = blind(tmp_path / "f")
     waited(go_on)
     assert state_of(run) == "waiting"
+
+
+def test_a_blind_run_does_not_go_on_without_its_lead(tmp_path):
+    _, run, _ = blind(tmp_path / "f")
+    with pytest.raises(StudyError, match="cannot go on without its lead"):
+        leading.relay(run, coordination.Manner(wait=True, without=frozenset({"south"})))
 
 
 def test_a_blind_coordinator_that_fails_says_so(tmp_path):
