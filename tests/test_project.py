@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,12 @@ def test_examples_in_docstrings_run(path):
         pytest.skip(f"needs {absent.name}, an extra that is tested in an environment of its own")
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
+
+
+def test_no_two_files_of_tests_share_a_name():
+    """Pytest imports them by their names alone."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_the_version_is_written_once_in_two_places():
