@@ -21,7 +21,7 @@ from fedclust.engines.lead import LeadEngine, Relay
 from fedclust.engines.networked import Networked
 from fedclust.engines.observing import Observed
 from fedclust.engines.registry import Posting
-from fedclust.runs import Run, see_through, working_at
+from fedclust.runs import Run, see_through, state_after, working_at
 from fedclust.site.file import SiteFile, private_key
 from fedclust.site.reception import Reception
 from fedclust.site.vault import Vaults
@@ -110,8 +110,7 @@ def relay(run: Run, manner: Manner) -> None:
         try:
             _carry(run, engine, lead, manner, tell)
         except BaseException as error:
-            waits = isinstance(error, Waiting)
-            tell("state", state="waiting" if waits else "failed" if isinstance(error, Exception) else "stopped")
+            tell("state", state=state_after(error))
             raise
         tell("state", state="finished")
 

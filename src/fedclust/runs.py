@@ -306,7 +306,7 @@ def carry_out(
         model.save(run.model)
         described = describe(model, fed, selection)
     except BaseException as error:
-        heard("state", state=_state(error))
+        heard("state", state=state_after(error))
         if isinstance(error, (StudyError, DataError, OutOfBounds)) and fresh and not rounds:
             run.discard()
         raise
@@ -320,7 +320,7 @@ def carry_out(
     return model
 
 
-def _state(error: BaseException) -> str:
+def state_after(error: BaseException) -> str:
     """What a status says of a run that did not finish."""
     return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 

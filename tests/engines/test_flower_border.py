@@ -15,6 +15,7 @@ import numpy as np
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from flower_federation import Flower3
+from searching import grepped
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -32,16 +33,6 @@ def answer(site, ask):
     return plain.answer(site, ask)
 HANDLERS["standardise.spread"] = replace(plain, answer=answer)
 """
-
-
-def grepped(folder, needles):
-    """Files under a folder that hold any of these bytes."""
-    found = []
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            data = path.read_bytes()
-            found += [(path, needle) for needle in needles if needle in data]
-    return found
 
 
 def test_nothing_of_a_row_reaches_the_superlink_even_when_a_site_fails_and_quotes_it(tmp_path):

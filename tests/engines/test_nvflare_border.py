@@ -19,6 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
+from searching import grepped
 from served_federation import Federation3, wait_until
 
 from fedclust.cli.main import main
@@ -206,16 +207,6 @@ def test_a_kit_whose_keys_others_can_read_is_not_used(server, key):
     (folder / key.partition("/")[2]).chmod(0o644)
     with pytest.raises(StudyError, match="others can read the private key"):
         Kit.read(folder, "coordinator")
-
-
-def grepped(folder, needles):
-    """Files under a folder that hold any of these bytes."""
-    found = []
-    for path in folder.rglob("*"):
-        if path.is_file() and not path.is_symlink():
-            data = path.read_bytes()
-            found += [(path, needle) for needle in needles if needle in data]
-    return found
 
 
 def test_nothing_of_a_row_reaches_the_coordinator_even_when_a_site_fails_and_quotes_it(tmp_path):

@@ -41,11 +41,17 @@ from fedclust.site.keeping import shared_folder
 POLL = 1.0  # seconds between two looks into the folders
 
 
+def check(posting: Posting) -> None:
+    """Refuse a run that could not write its first letter: for want of a key, a site's key, or a pause between looks."""
+    own = _own_of(posting)
+    poll_of(posting, own)
+    own.signer()
+    own.keys_of(posting.parties)
+
+
 def connect(posting: Posting) -> Networked:
     """The engine of a run whose sites are reached by files; see `FilesLink` for where they lie."""
-    if posting.own is None:
-        raise StudyError("engine 'files' signs its letters; name the coordinator's own file with --own")
-    own = read_own(posting.own)
+    own = _own_of(posting)
     patience = math.inf if posting.timeout is None else posting.timeout
     attendance = Attendance(timeout=patience, again=0.0, patience=patience if posting.wait else 0.0, tell=posting.tell)
     poll = poll_of(posting, own)
@@ -65,6 +71,12 @@ def connect(posting: Posting) -> Networked:
         met=link.met,
         without=posting.without,
     )
+
+
+def _own_of(posting: Posting) -> OwnFile:
+    if posting.own is None:
+        raise StudyError("engine 'files' signs its letters; name the coordinator's own file with --own")
+    return read_own(posting.own, "files")
 
 
 def mail_of(posting: Posting, own: OwnFile) -> Path:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -130,7 +129,7 @@ class NvflareLink:
         self._console: Console | None = None
         # FLARE itself binds to loopback or to all interfaces; a named one gets a door of our own.
         self._door = None if bind is None else Forwarder((bind, kit.port), kit.port)
-        self._home, self._closed = Home(), False
+        self._home = Home()
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
         workspace = named_plainly(work, Path(self._scratch.name))
         server_workspace(folder, work)
@@ -172,7 +171,6 @@ class NvflareLink:
 
     def close(self, *, done: bool) -> None:  # noqa: ARG002 sites wait for the next run either way
         """Hang up, which ends the job at every site, and stop the server."""
-        self._closed = True
         self._hang_up()
         if self._console is not None:
             self._console.close()
@@ -259,16 +257,7 @@ class NvflareLink:
 
     def _hear(self) -> None:
         """Take calls of bridges, each heard on a thread of its own: one that hangs keeps no other waiting."""
-        while True:
-            try:
-                line = self._home.listener.accept()
-            except (AuthenticationError, EOFError):
-                continue  # a stranger, or a bridge that died as it called
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(LOOK)
-                continue
+        for line in self._home.calls():
             threading.Thread(target=self._listen, args=(line,), name="fedclust-bridge", daemon=True).start()
 
     def _listen(self, line: Connection) -> None:

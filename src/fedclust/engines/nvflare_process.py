@@ -13,14 +13,17 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 TOPIC, HERE, BYTES = "fedclust", "fedclust.here", "bytes"  # what our messages are called in FLARE, and their one field
 ADDRESS, KEY = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
+PAUSE = 0.25  # seconds after a call that could not be taken
 PLAIN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
 PROGRAMS = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -59,12 +62,28 @@ class Home:
     def __init__(self) -> None:
         self.key = secrets.token_bytes(32)
         self.listener = Listener(None, authkey=self.key, backlog=8)
+        self._closed = False
 
     @property
     def environment(self) -> dict[str, str]:
         return {ADDRESS: str(self.listener.address), KEY: self.key.hex()}
 
+    def calls(self) -> Iterator[Connection]:
+        """The lines of jobs that call, until this is closed; a stranger, or a job that died as it called, is none."""
+        while True:
+            try:
+                line = self.listener.accept()
+            except (AuthenticationError, EOFError):
+                continue
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(PAUSE)
+                continue
+            yield line
+
     def close(self) -> None:
+        self._closed = True
         self.listener.close()
 
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -30,7 +29,7 @@ class Served:
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
         self._workspace = named_plainly(self.folder, Path(self._scratch.name))
         self.hear = hear
-        self._home, self._closed = Home(), False
+        self._home = Home()
         self._client: subprocess.Popen[bytes] | None = None
         threading.Thread(target=self._welcome, name="fedclust-line", daemon=True).start()
 
@@ -53,7 +52,6 @@ class Served:
             until.wait(AGAIN)
 
     def close(self) -> None:
-        self._closed = True
         if self._client is not None:
             stop(self._client)
         self._home.close()
@@ -71,16 +69,7 @@ class Served:
 
     def _welcome(self) -> None:
         """Each job of the client calls once; an old one may still be ending when the next begins."""
-        while True:
-            try:
-                line = self._home.listener.accept()
-            except (AuthenticationError, EOFError):
-                continue  # a stranger, or a job that died as it called
-            except OSError:
-                if self._closed:
-                    return
-                time.sleep(LOOK)
-                continue
+        for line in self._home.calls():
             threading.Thread(target=self._answer, args=(line,), name="fedclust-job", daemon=True).start()
 
     def _answer(self, line: Connection) -> None:

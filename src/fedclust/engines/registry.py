@@ -21,7 +21,7 @@ class Posting:
 
     `own` is the coordinator's own file, where it has one, and `settings` what the run was begun with besides. With
     `wait` the process stays until answers come; without it, an engine whose answers take days may raise `Waiting`.
-    `without` names sites that are not to be waited for. `timeout` None leaves it to the engine.
+    `without` names sites that are not asked. `timeout` None leaves it to the engine.
     """
 
     run: str
@@ -40,8 +40,7 @@ class Posting:
 class Entry:
     """Where an engine is: `module.connect(posting)` makes it. `extra` is what must be installed for it.
 
-    `check(posting)` refuses, before a run is made, what `connect` would refuse later; it is in `module` unless `checks`
-    names another.
+    `module.check(posting)` refuses, before a run is made, what `connect` would refuse later.
     """
 
     module: str
@@ -51,7 +50,6 @@ class Entry:
     days: bool = False  # an answer may take days, and the coordinator need not stay for it
     settings: tuple[str, ...] = ()  # what --set and [engine] of the coordinator's file may say
     paths: tuple[str, ...] = ()  # those that --set gives as paths from where one stands
-    checks: str | None = None
 
 
 ENGINES = {
@@ -74,7 +72,6 @@ ENGINES = {
         days=True,
         leads=True,
         settings=("folder", "poll"),
-        checks="fedclust.engines.files_check",
     ),
 }
 
@@ -99,19 +96,19 @@ def kept_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
 
 def check(name: str, posting: Posting) -> None:
     """Refuse a run that the engine of that name could not connect for."""
-    _imported(name, known(name).checks or known(name).module).check(posting)
+    _imported(name).check(posting)
 
 
 def connect(name: str, posting: Posting) -> Networked:
     """The engine of that name, ready to reach the sites of a run."""
-    made: Networked = _imported(name, known(name).module).connect(posting)
+    made: Networked = _imported(name).connect(posting)
     return made
 
 
-def _imported(name: str, module: str) -> Any:
+def _imported(name: str) -> Any:
     entry = known(name)
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(entry.module)
     except ModuleNotFoundError as absent:
         if entry.extra is None:
             raise
