@@ -45,6 +45,23 @@ def test_a_shut_door_cuts_off_who_is_through_and_lets_nobody_in_until_it_is_open
             far.close()
 
 
+def test_who_is_being_let_in_while_the_door_is_shut_is_cut_off_too(echo, monkeypatch):
+    plain = socket.create_connection
+
+    def shut_meanwhile(address, timeout):
+        far = plain(address, timeout)
+        door.shut()
+        return far
+
+    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, plain(door.address, 5) as first:
+        echo.accept()[0].close()
+        assert first.recv(16) == b""
+        monkeypatch.setattr(socket, "create_connection", shut_meanwhile)
+        with plain(door.address, 5) as line:
+            assert line.recv(16) == b""
+        echo.accept()[0].close()
+
+
 def test_an_address_that_is_not_ours_is_refused_in_words():
     with pytest.raises(StudyError, match=r"cannot listen on 192\.0\.2\.1:9"):
         Forwarder(("192.0.2.1", 9), 9)

@@ -22,6 +22,7 @@ class Forwarder:
     def __init__(self, address: tuple[str, int], port: int) -> None:
         self.port = port
         self._lines: set[socket.socket] = set()
+        self._lock = threading.Lock()  # who is being let in while the door is shut is cut off, too
         self._open, self._closed = True, False
         try:
             self._door = socket.create_server(address, backlog=64)
@@ -32,8 +33,10 @@ class Forwarder:
 
     def shut(self) -> None:
         """Cut everyone off, and let nobody through."""
-        self._open = False
-        for line in list(self._lines):
+        with self._lock:
+            self._open = False
+            lines = list(self._lines)
+        for line in lines:
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
 
@@ -68,9 +71,15 @@ class Forwarder:
             except OSError:
                 near.close()
                 continue
+            with self._lock:
+                if through := self._open:
+                    self._lines |= {near, far}
+            if not through:
+                near.close()
+                far.close()
+                continue
             near.settimeout(SILENT)
             far.settimeout(None)
-            self._lines |= {near, far}
             for one, other in ((near, far), (far, near)):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pass, args=(one, other), daemon=True).start()
@@ -83,5 +92,6 @@ class Forwarder:
         for line in (one, other):
             with suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
-            self._lines.discard(line)
+            with self._lock:
+                self._lines.discard(line)
         one.close()

@@ -36,6 +36,7 @@ from fedclust.testing.misdeeds import (
 )
 from fedclust.testing.stages import LONG, NAMES, STAGES, Stage
 
+GONE = 5.0  # seconds within which a killed process is gone
 FORK = multiprocessing.get_context("fork")  # the command's imports are paid for once
 
 
@@ -121,14 +122,15 @@ class Play:
         for process in self._alive:
             signalled(process, signal.SIGCONT)
             kill(process)
-            process.join(5)
         self.stage.close()
 
 
 def kill(process: Any, how: signal.Signals = signal.SIGKILL) -> None:
-    """A signal to a process; what it started must end with it."""
+    """A signal to a process; what it started must end with it. Who is killed outright is gone on return."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)
+    if how is signal.SIGKILL:
+        process.join(GONE)
 
 
 def signalled(process: Any, how: signal.Signals) -> None:
