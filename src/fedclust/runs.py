@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import fedclust
 from fedclust.analysis import describe
 from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, Waiting
+from fedclust.core.locking import locked
 from fedclust.engines import observing
 from fedclust.engines.attendance import Tell
 from fedclust.engines.observing import Observed, Status
@@ -31,7 +32,6 @@ from fedclust.study.writing import write_whole
 
 FORMAT, VERSION = "fedclust-run", 1
 Watch = Callable[[Mapping[str, Any]], None]
-GLANCE = 0.5  # seconds: whoever asks whether a run is at work has the lock for far less
 
 
 @dataclass(frozen=True)
@@ -188,31 +188,15 @@ class Run:
     def at_work(self) -> bool:
         """Whether some process is at work in the folder; asking keeps none from beginning."""
         with (self.folder / "run").open() as file:
-            return not _locked(file, alone=False)
+            return not locked(file, alone=False, patience=0.0)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes away: two that write one journal would spoil it."""
         with _to_lock(self.folder / "run") as file:
-            until = time.monotonic() + GLANCE
-            while not _locked(file, alone=True):
-                if time.monotonic() > until:
-                    raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
-                time.sleep(GLANCE / 20)
+            if not locked(file):
+                raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
             yield
-
-
-def _locked(file: TextIO, *, alone: bool) -> bool:
-    """Whether a file could be locked, for oneself alone or along with others; closing it lets go."""
-    try:
-        import fcntl  # noqa: PLC0415 - absent on Windows, where nothing warns
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
 
 
 def _to_lock(path: Path) -> TextIO:

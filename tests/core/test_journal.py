@@ -1,9 +1,15 @@
 """The journal: what was written is there, what was cut is dropped, what was altered is an error."""
 
+import errno
+import fcntl
+import os
+import threading
+
 import pytest
 
 from fedclust.core.errors import JournalError
 from fedclust.core.journal import ANSWERED, ASKED, HEAD, Journal
+from fedclust.core.locking import GLANCE
 
 
 def written(path, steps=3):
@@ -57,6 +63,23 @@ def test_two_cannot_write_at_once(tmp_path):
     with pytest.raises(JournalError, match="another process works with"):
         Journal(tmp_path / "journal")
     journal.close()
+
+
+def test_who_has_just_let_go_is_not_taken_for_another_process(tmp_path):
+    journal = Journal(tmp_path / "journal")
+    late = threading.Timer(GLANCE / 4, journal.close)
+    late.start()
+    Journal(tmp_path / "journal").close()
+    late.join()
+
+
+def test_a_disk_that_cannot_lock_is_not_taken_for_another_process(tmp_path, monkeypatch):
+    def without_locks(file, how):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without_locks)
+    with pytest.raises(OSError, match="No locks available"):
+        Journal(tmp_path / "journal")
 
 
 def test_another_file_is_not_a_journal(tmp_path):

@@ -2,9 +2,11 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Client
 
 import pytest
 
+from fedclust.engines import nvflare_process
 from fedclust.engines.nvflare_process import ADDRESS, KEY, Home, call_home, hang_up
 
 
@@ -16,7 +18,7 @@ def line(monkeypatch):
         monkeypatch.setenv(name, home.environment[name])
     with ThreadPoolExecutor(1) as pool:
         far = pool.submit(call_home)
-        near = home.listener.accept()
+        near = next(home.calls())
         yield near, far.result()
     home.close()
 
@@ -48,3 +50,35 @@ def test_a_line_that_is_over_can_be_hung_up_again(line):
     near, _ = line
     near.close()
     hang_up(near)
+
+
+def test_who_calls_and_shows_no_key_does_not_keep_others_waiting_for_long(monkeypatch):
+    monkeypatch.setattr(nvflare_process, "SILENT", 0.3)
+    home = Home()
+    for name in (ADDRESS, KEY):
+        monkeypatch.setenv(name, home.environment[name])
+    with Client(home.environment[ADDRESS]) as silent, ThreadPoolExecutor(1) as pool:
+        far = pool.submit(call_home)
+        near = next(home.calls())
+        near.send_bytes(b"at last")
+        with far.result(5) as line:
+            assert line.recv_bytes() == b"at last"
+        silent.recv_bytes()  # the challenge, which it did not answer
+        with pytest.raises(EOFError):
+            silent.recv_bytes()
+        near.close()
+    home.close()
+
+
+def test_who_has_another_key_is_turned_away(monkeypatch):
+    home = Home()
+    monkeypatch.setenv(ADDRESS, home.environment[ADDRESS])
+    monkeypatch.setenv(KEY, bytes(32).hex())
+    with ThreadPoolExecutor(2) as pool:
+        wrong = pool.submit(call_home)
+        near = pool.submit(next, home.calls())
+        assert wrong.exception(5) is not None
+        monkeypatch.setenv(KEY, home.environment[KEY])
+        call_home().close()
+        near.result(5).close()
+    home.close()

@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedclust.core.errors import JournalError
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock
-    fcntl = None  # type: ignore[assignment]
+from fedclust.core.locking import locked
 
 HEAD = b"fedclust journal 1\n"
 ASKED, ANSWERED, OPENED, ROWS = b"?", b"!", b"+", b"="
@@ -38,7 +34,7 @@ class Journal:
         try:
             self._lock()
             self._sound = self._load()
-        except JournalError:
+        except (JournalError, OSError):
             self._file.close()
             raise
 
@@ -81,14 +77,8 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise JournalError(
-                f"another process works with {self.path}; wait for it, or choose another folder"
-            ) from None
+        if not locked(self._file):
+            raise JournalError(f"another process works with {self.path}; wait for it, or choose another folder")
 
     def _load(self) -> int:
         """Index what is there and return the length of its sound part."""

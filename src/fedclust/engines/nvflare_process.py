@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 
 TOPIC, HERE, BYTES = "fedclust", "fedclust.here", "bytes"  # what our messages are called in FLARE, and their one field
 ADDRESS, KEY = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
 PAUSE = 0.25  # seconds after a call that could not be taken
+SILENT = 5.0  # seconds within which who calls shows that it has the key
 PLAIN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
 PROGRAMS = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -61,7 +62,7 @@ class Home:
 
     def __init__(self) -> None:
         self.key = secrets.token_bytes(32)
-        self.listener = Listener(None, authkey=self.key, backlog=8)
+        self.listener = Listener(None, backlog=8)
         self._closed = False
 
     @property
@@ -73,14 +74,27 @@ class Home:
         while True:
             try:
                 line = self.listener.accept()
-            except (AuthenticationError, EOFError):
-                continue
             except OSError:
                 if self._closed:
                     return
                 time.sleep(PAUSE)
                 continue
-            yield line
+            if self._known(line):
+                yield line
+
+    def _known(self, line: Connection) -> bool:
+        """Whether the far end has the key; one that does not say so is cut off, and does not keep others waiting."""
+        late = threading.Timer(SILENT, hang_up, (line,))
+        late.start()
+        try:
+            deliver_challenge(line, self.key)
+            answer_challenge(line, self.key)
+        except (AuthenticationError, EOFError, OSError):
+            line.close()
+            return False
+        finally:
+            late.cancel()
+        return True
 
     def close(self) -> None:
         self._closed = True

@@ -18,15 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core.errors import DataError, OverBudget
+from fedclust.core.locking import wait_for
 from fedclust.core.private import ONE, Price
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.privacy.noise import gaussian, opendp
 from fedclust.site.keeping import add_line, settle
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock
-    fcntl = None  # type: ignore[assignment]
 
 START = "fedclust budget 1"
 
@@ -149,8 +145,7 @@ class Budget:
         with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
             if new and self._durable:
                 settle(self._path.parent)
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)
+            wait_for(file)
             yield file
 
 

@@ -10,11 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from fedclust.core.errors import RunFailed
-
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock
-    fcntl = None  # type: ignore[assignment]
+from fedclust.core.locking import locked, wait_for
 
 
 def keep(path: Path, data: bytes, *, shared: bool = False) -> None:
@@ -91,13 +87,8 @@ def only_one(folder: Path) -> Iterator[None]:
     """Keep other processes from serving the same site: two would write one ledger, and answer one step twice."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunFailed(
-                    f"another process serves the site whose state is in {folder}; stop one of them"
-                ) from None
+        if not locked(file):
+            raise RunFailed(f"another process serves the site whose state is in {folder}; stop one of them")
         yield
 
 
@@ -106,8 +97,7 @@ def in_turn(path: Path) -> Iterator[None]:
     """Have what is read and written meanwhile to oneself, over all processes; others wait."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+") as file:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        wait_for(file)
         yield
 
 
