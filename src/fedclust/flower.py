@@ -39,6 +39,7 @@ clientapp = "study_app.client:app"
 study = ""  # the study file, an absolute path where the SuperLink runs
 own = ""    # the coordinator's own file, with the sites' keys
 out = ""    # the run folder; one that is there is resumed, if it is of this study
+after = ""  # for one more round: the folder of the finished run that it goes on from
 timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
 patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
 """,
@@ -57,7 +58,7 @@ def write_template(folder: Path) -> None:
 
 
 def server_app() -> Any:
-    """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be two times."""
+    """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be the other keys."""
     from fedclust.engines.flower import server_app as make  # noqa: PLC0415 an extra
 
     return make(drive)
@@ -102,12 +103,12 @@ def client_app() -> Any:
 
 
 def drive(config: Mapping[str, Any]) -> None:
-    """Coordinate a study over the grid at hand; a run folder that is there is gone on with."""
-    from fedclust import coordination  # noqa: PLC0415
+    """Coordinate a study over the grid at hand, or one more round of it; a run folder that is there is gone on with."""
+    from fedclust import coordination, updating  # noqa: PLC0415
     from fedclust.runs import Run  # noqa: PLC0415
     from fedclust.study import read_study  # noqa: PLC0415
 
-    for name in ("study", "own", "out"):
+    for name in ("study", "own", "out", *(("after",) if config.get("after") else ())):
         if not Path(str(config.get(name, ""))).is_absolute():
             raise StudyError(f"the run configuration must name '{name}' by an absolute path")
     timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
@@ -118,6 +119,10 @@ def drive(config: Mapping[str, Any]) -> None:
         if run.finished:
             sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
             return
+    elif config.get("after"):
+        before = Run.find(Path(str(config["after"])))
+        _check_same(before, study)
+        run, _ = updating.further(before, folder)
     else:
         settings = {} if patience is None else {"patience": str(patience)}
         run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
@@ -129,11 +134,11 @@ def _check_same(run: Run, study: Study) -> None:
     engine = None if run.served is None else run.served.get("engine")
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
-        raise StudyError(f"{run.folder} holds a run of {whose}; name another folder as 'out'")
+        raise StudyError(f"{run.folder} holds a run of {whose}; name another folder")
     if (run.folder / "study.toml").read_bytes() != study.text.encode():
         raise StudyError(
             f"{run.folder} holds a run of another text of the study; take the study.toml that it began with, "
-            "or name another folder as 'out'"
+            "or name another folder"
         )
 
 

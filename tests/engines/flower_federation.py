@@ -91,17 +91,22 @@ class Flower3:
         words = ["enrol", folder / "study.toml", "--out", folder / "kits", "--engine", "files", "--policy", "none"]
         assert main([str(word) for word in words]) == 0
         certificates(folder)
-        for number, name in enumerate(NAMES):
-            for place in (folder / f"{name}.csv", folder / "kits" / name / "rows.csv"):
-                np.savetxt(place, rows(number), delimiter=",", header="age,bp", comments="", fmt="%.17g")
+        made = cls(folder, **own)
+        made.put({name: rows(number) for number, name in enumerate(NAMES)})
+        for name in NAMES:
             node_key(folder, name)
         write_template(folder / "app")
-        made = cls(folder, **own)
         made.home("link").joinpath("config.toml").write_text(
             f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{made.port}"\n'
             f'root-certificates = "{folder / "ca.crt"}"\n'
         )
         return made
+
+    def put(self, tables):
+        """The rows of each site, there and for the run in one process."""
+        for name, X in tables.items():
+            for place in (self.folder / f"{name}.csv", self.folder / "kits" / name / "rows.csv"):
+                np.savetxt(place, X, delimiter=",", header="age,bp", comments="", fmt="%.17g")
 
     def home(self, name):
         there = self.folder / "homes" / name
@@ -174,9 +179,10 @@ class Flower3:
             self.join(name)
         return self
 
-    def start(self, **times):
-        places = ("study", "study.toml"), ("own", "kits/coordinator/coordinator.toml"), ("out", "run")
-        config = " ".join(f'{name}="{self.folder / path}"' for name, path in places)
+    def start(self, out="run", after=None, **times):
+        places = {"study": "study.toml", "own": "kits/coordinator/coordinator.toml", "out": out}
+        places |= {"after": after} if after else {}
+        config = " ".join(f'{name}="{self.folder / path}"' for name, path in places.items())
         config += "".join(f" {name}={seconds}" for name, seconds in times.items())
         done = self.flwr("run", "app", "here", "--run-config", config)
         assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,9 @@ pytest.importorskip("flwr", reason="an extra; make test-engines installs it in a
 from flower_federation import Flower3
 from flwr.app import ConfigRecord, Message, RecordDict
 from served_federation import children, command_of
+from test_rounds import alike, expected, grown
 
+import fedclust as fc
 from fedclust.flower import client_app
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
@@ -49,6 +51,20 @@ def test_a_supernode_and_a_server_app_that_are_killed_and_started_again_lead_to_
     flower.until((tmp_path / "run" / "metrics.json").exists)
     found, expected = flower.bits()
     assert found == expected
+
+
+def test_one_more_round_over_supernodes_finds_what_one_process_does(tmp_path):
+    flower = Flower3.made(tmp_path, study='name = "rounds"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "fcac"\n')
+    flower.put(grown(0))
+    try:
+        flower.up().start()
+        flower.until((tmp_path / "run" / "metrics.json").exists)
+        flower.put(grown(1))
+        flower.start("run-2", after="run")
+        flower.until((tmp_path / "run-2" / "metrics.json").exists)
+    finally:
+        flower.stop()
+    assert alike(fc.load(tmp_path / "run-2" / "model.json"), expected(2))
 
 
 def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path):

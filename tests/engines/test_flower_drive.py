@@ -8,7 +8,9 @@ import pytest
 pytest.importorskip("flwr", reason="an extra; make test-engines installs it in an environment of its own")
 
 from federation_by_files import NAMES, ByFiles
+from test_rounds import alike, expected, made, put
 
+import fedclust as fc
 from fedclust.core.errors import QuorumLost, StudyError
 from fedclust.engines.flower import reached_by
 from fedclust.flower import client_app, drive
@@ -16,15 +18,18 @@ from fedclust.runs import Run
 from fedclust.testing.loops_flower import Nodes
 
 
-@pytest.fixture
-def config(tmp_path):
+def configured(fed, out):
     """The run configuration of a study whose sites have their files in folders."""
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
     fed.own.write_text(fed.own.read_text().partition("[engine]")[0])
     for name in NAMES:
         shutil.copy(fed.folder / "coordinator" / "study.toml", fed.folder / name)
     study = fed.folder / "coordinator" / "study.toml"
-    return {"study": str(study), "own": str(fed.own), "out": str(tmp_path / "run")}
+    return {"study": str(study), "own": str(fed.own), "out": str(out)}
+
+
+@pytest.fixture
+def config(tmp_path):
+    return configured(ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1"), tmp_path / "run")
 
 
 def driven(config, folder, names=NAMES, **more):
@@ -65,3 +70,26 @@ def test_keys_that_the_coordinators_file_lacks_leave_no_run_folder(config, tmp_p
     with pytest.raises(StudyError, match="lacks site 'north'"):
         driven(config, tmp_path)
     assert not (tmp_path / "run").exists()
+
+
+def test_one_more_round_goes_on_from_the_run_before_and_tells_each_row_once(tmp_path):
+    config = configured(made(tmp_path / "f"), tmp_path / "r")
+    driven(config, tmp_path)
+    put(tmp_path / "f", 1)
+    with pytest.raises(QuorumLost):  # nobody is there; the folder that it leaves is gone on with
+        driven(config, tmp_path, names=(), after=config["out"], out=str(tmp_path / "r-2"), timeout=0.2, patience=0.1)
+    driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-2"))
+    assert alike(fc.load(tmp_path / "r-2" / "model.json"), expected(2))
+    with pytest.raises(StudyError, match="was gone on from already"):
+        driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-3"))
+
+
+def test_a_round_after_a_run_of_another_study_or_nowhere_is_refused(config, tmp_path):
+    driven(config, tmp_path)
+    study = tmp_path / "other.toml"
+    study.write_text((tmp_path / "f" / "coordinator" / "study.toml").read_text() + "# otherwise\n")
+    with pytest.raises(StudyError, match="another text of the study"):
+        driven(config, tmp_path, study=str(study), after=config["out"], out=str(tmp_path / "r-2"))
+    with pytest.raises(StudyError, match="must name 'after' by an absolute path"):
+        driven(config, tmp_path, after="run", out=str(tmp_path / "r-2"))
+    assert not (tmp_path / "r-2").exists()
