@@ -18,7 +18,7 @@ td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }
 td.no { background: color-mix(in srgb, #b93a34 20%, var(--card)) }
 td.out, td.unmeasured { color: var(--soft) }
 td small { display: block }
-.told td { text-align: left }
+.told th, .told td { text-align: left }
 .flat { columns: 2 24rem }
 .flat figure { break-inside: avoid }
 """
@@ -65,9 +65,8 @@ def _losses(whole: Mapping[str, Any]) -> Markup:
         ]
         for own in whole["where we lose"]
     ]
-    told = table(
-        ["table", "row", "our method", "ours", "best printed"], rows, caption="Rows where a printed number is better"
-    )
+    head = ["table", "row", "our method", "ours", "best printed"]
+    told = table(head, rows, caption="Rows where a printed number is better", class_="told")
     return tag(
         "section", tag("h2", "Where we lose"), told if rows else tag("p", "In no row that was measured."), id="losses"
     )
@@ -194,9 +193,8 @@ def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
         ]
         for own in ours
     ]
-    return table(
-        ["row", "our method", "ours", "best printed", "at least as good"], rows, caption="Our best method beside it"
-    )
+    head = ["row", "our method", "ours", "best printed", "at least as good"]
+    return table(head, rows, caption="Our best method beside it", class_="told")
 
 
 def _reasons(wrong: Sequence[Mapping[str, Any]]) -> Node:
