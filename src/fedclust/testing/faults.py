@@ -279,12 +279,13 @@ def link_cut_and_healed(play: Play, expected: Any) -> str:
 
 
 def lies(how: Callable[[Sealed], Sealed], *words: str, about: str = "horizontal.moments") -> Callable[[Play, Any], str]:
-    """A site that answers one question falsely."""
+    """A site that answers one question falsely; what is no answer at all is waited for until the deadline."""
 
     def enact(play: Play, expected: Any) -> str:  # noqa: ARG001
         play.sites(lying(how, about))
         patch = None if play.stage.serves else lying(how, about)
-        return ends_in_refusal(play, play.coordinator(timeout=play.stage.soon, patch=patch), VICTIM, *words)
+        timeout = play.stage.soon if how is another_step else LONG
+        return ends_in_refusal(play, play.coordinator(timeout=timeout, patch=patch), VICTIM, *words)
 
     return enact
 

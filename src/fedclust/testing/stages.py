@@ -15,7 +15,7 @@ import numpy as np
 
 from fedclust.site.file import new_key, public_key
 
-SOON, LONG = 2.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
+SOON, LONG = 4.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
 NAMES = ("north", "south", "west")
 STUDY = """\
 name = "faults"
@@ -78,7 +78,7 @@ class Local:
 
     name = "local"
     serves = False
-    soon, longest, records, more = SOON, LONG, 1, ""
+    soon, longest, records, more = SOON, 2 * LONG, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
@@ -108,7 +108,7 @@ class Files:
 
     name = "files"
     serves = True
-    soon, longest, records, more = SOON, LONG, 1, ""
+    soon, longest, records, more = SOON, 2 * LONG, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
