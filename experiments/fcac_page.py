@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fcac import ASIDE, FIRST, HOW, METHODS, SECOND, SETS, THIRD, TUNED
+from fcac import ASIDE, GROUPS, HOW, METHODS, SETS, TUNED
 
 from fedclust import statistics
 
@@ -25,13 +25,6 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "fcac-results.json"
 DOCS = HERE.parent / "docs"
 KEYS = ("ari", "ami", "nmi", "clusters", "nodes", "sent")
-GROUPS = {
-    "tuned on": TUNED,
-    "kept aside": ASIDE,
-    "first unseen": FIRST,
-    "second unseen": SECOND,
-    "third unseen": THIRD,
-}
 Results = dict[str, dict[str, Any]]
 
 
