@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 from fedclust import CMeans, Federation
+from fedclust.cli.coordinating import told
 from fedclust.cli.main import main
 from fedclust.engines.metrics import Exposed, exposition
 from fedclust.engines.observing import Log, Observed, Status, read, together
+from fedclust.runs import Run
 from fedclust.testing import Faulty
 
 ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name in enumerate(("north", "south", "west"))}
@@ -45,6 +47,17 @@ def test_refusals_silences_and_waiting_are_told_by_site():
     assert status.document["sites"]["south"]["refusals"] == {"failed": 1}
     assert status.document["sites"]["west"]["silences"] == 1
     assert status.document["waiting"] == []
+
+
+def test_a_way_to_the_sites_that_had_to_be_laid_again_shows_at_once(tmp_path):
+    status = Status(tmp_path / "status.json", ROWS)
+    own = Run(tmp_path)
+    for number in (1, 2, 3):
+        status("road", number=number, sites=list(ROWS))
+        found = read(tmp_path / "status.json")
+        assert found["roads"] == number
+        assert ("The way to the sites" in told(own, found)) == (number > 1)
+    assert "The way to the sites was laid 3 times." in told(own, found)
 
 
 def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):

@@ -182,7 +182,8 @@ def told(run: Run, found: dict[str, Any]) -> str:
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     files = [f"  {name}: {why}" for name, why in found["files"].items()]
     refused = ["Files that were not taken:", *files] if files else []
-    return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *refused])
+    roads = [f"The way to the sites was laid {found['roads']} times."] if found.get("roads", 1) > 1 else []
+    return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *roads, *refused])
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 from fedclust.core import wire
 from fedclust.core.errors import RunFailed, StudyError, WireError
 from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Tell, nobody
 from fedclust.engines.forwarding import Forwarder
 from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_console import Console
@@ -34,7 +35,7 @@ from fedclust.engines.settings import attendance_of, settings_of
 NAME = "nvflare"
 OPENING = 60.0  # seconds that FLARE's server may take to come up
 LOOK = 0.25  # seconds between looks at what FLARE is doing
-JOB = 60.0  # seconds that a job may take to begin before it is given up
+JOB = 60.0  # seconds that a job may take to begin, and that all jobs of one asking may
 
 
 def check(posting: Posting) -> None:
@@ -49,7 +50,8 @@ def connect(posting: Posting) -> Networked:
     folder, kit = _kit_of(posting)
     attendance = attendance_of(NAME, posting)
     bind = bind_of(settings_of(NAME, posting))
-    link = NvflareLink(folder, kit, posting.folder / "nvflare", bind=bind, without=posting.without)
+    work = posting.folder / "nvflare"
+    link = NvflareLink(folder, kit, work, bind=bind, without=posting.without, tell=posting.tell)
     return Networked(
         link,
         posting.parties,
@@ -112,14 +114,23 @@ class NvflareLink:
     """
 
     def __init__(
-        self, folder: Path, kit: Kit, work: Path, *, bind: str | None = None, without: Iterable[PartyId] = ()
+        self,
+        folder: Path,
+        kit: Kit,
+        work: Path,
+        *,
+        bind: str | None = None,
+        without: Iterable[PartyId] = (),
+        tell: Tell = nobody,
     ) -> None:
         self.kit = kit
+        self.tell = tell
         self.work = work = work.resolve()
         self.names = dict(kit.names)
         self.parties = {name: party for party, name in self.names.items()}
         self._without = {self.names[party] for party in without}
         self.roads = 0  # how many jobs were begun
+        self._asking = 0  # the number of the last asking, which its parcels bear
         self._folder = folder
         self._inbox: queue.SimpleQueue[tuple[Connection, Parcel | None]] = queue.SimpleQueue()
         self._calls: queue.SimpleQueue[tuple[Connection, Joined]] = queue.SimpleQueue()
@@ -143,11 +154,16 @@ class NvflareLink:
         threading.Thread(target=self._hear, name="fedclust-line", daemon=True).start()
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Send and yield what comes; whenever the road breaks, lay it anew and send again what was not answered."""
-        left = dict(requests)
-        while left and self._laid(left, timeout):
-            self._send(left, timeout)
-            until = time.monotonic() + timeout
+        """Send and yield what comes; whenever the road breaks, lay it anew and send again what was not answered.
+
+        The time that roads take is not the sites', but it is not without end: one site may break them all.
+        """
+        left, self._asking = dict(requests), self._asking + 1
+        until = time.monotonic() + timeout
+        last = until + JOB
+        while left and (began := time.monotonic()) < until and self._laid(left, until, last):
+            until = min(last, until + time.monotonic() - began)
+            self._send(left, max(LOOK, until - time.monotonic()))
             while left and (rest := until - time.monotonic()) > 0:
                 try:
                     found = self._inbox.get(timeout=min(rest, LOOK))
@@ -161,10 +177,12 @@ class NvflareLink:
                         self._hang_up()
                         break
                 elif not parcel.data:
-                    self._doubted.setdefault(parcel.to, self._connected().get(parcel.to, 0.0))
+                    if line is self._line:
+                        self._doubted.setdefault(parcel.to, self._connected().get(parcel.to, 0.0))
                 else:
                     party = self.parties.get(parcel.to, parcel.to)
-                    left.pop(party, None)
+                    if parcel.asking == self._asking:  # what belongs to an earlier one is late
+                        left.pop(party, None)
                     yield party, parcel.data
             else:
                 return
@@ -180,16 +198,15 @@ class NvflareLink:
         self._home.close()
         self._scratch.cleanup()
 
-    def _laid(self, wanted: Mapping[PartyId, bytes], timeout: float) -> bool:
-        """Whether a job runs with the wanted sites, or with those of them that came within the timeout."""
+    def _laid(self, wanted: Mapping[PartyId, bytes], until: float, last: float) -> bool:
+        """Whether a job runs, at last, with the wanted sites, or with those of them that came until then."""
         names = {self.names[party] for party in wanted}
         if self._line is not None and not self._returned(names):
             return True
         self._hang_up()
-        until = time.monotonic() + timeout
         while not names <= (here := self._connected().keys()) and time.monotonic() < until:
             time.sleep(LOOK)
-        return bool(names & here) and self._begun(sorted(here & self.parties.keys()))
+        return bool(names & here) and self._begun(sorted(here & self.parties.keys()), last)
 
     def _returned(self, names: set[str] | None = None) -> bool:
         """Whether a site is back that the job has not, or has lost: only another job will take it in."""
@@ -199,13 +216,14 @@ class NvflareLink:
         here = self._connected()
         return bool(off & here.keys()) or any(here.get(name, then) != then for name, then in self._doubted.items())
 
-    def _begun(self, sites: list[str]) -> bool:
+    def _begun(self, sites: list[str], last: float) -> bool:
         """Whether a job with these sites is running now."""
-        console, until = self._ready(), time.monotonic() + JOB
+        console, until = self._ready(), min(last, time.monotonic() + JOB)
         while not self._calls.empty():  # of a job that was given up meanwhile
             hang_up(self._calls.get_nowait()[0])
         job = console.begin(sites)
         self.roads += 1
+        self.tell("road", number=self.roads, sites=[self.parties[name] for name in sites])
         while time.monotonic() < until:
             try:
                 self._line, joined = self._calls.get(timeout=LOOK)
@@ -248,7 +266,7 @@ class NvflareLink:
             return
         for party, data in requests.items():
             with suppress(OSError):  # then the road broke, and its end is in the inbox
-                self._line.send_bytes(wire.encode(Parcel(self.names[party], data, timeout)))
+                self._line.send_bytes(wire.encode(Parcel(self.names[party], data, timeout, self._asking)))
 
     def _hang_up(self) -> None:
         if self._line is not None:

@@ -71,17 +71,24 @@ class Bridge(Controller):  # type: ignore[misc]
         end.start()
 
     def _carry(self, parcel: Parcel, line: Connection, lock: threading.Lock) -> None:
-        """One parcel there, and what comes back: nothing in it, where the site could not be reached."""
+        """One parcel there, and what comes back: nothing in it, where the site could not be reached.
+
+        A site that is there and says nothing is silent: it would be no nearer on another road.
+        """
         request = Shareable()
         request[BYTES] = parcel.data
         with self.engine.new_context() as context:
             # One target a call: broadcasts of several messages are not to be relied on in this version.
             replies = self.engine.send_aux_request([parcel.to], TOPIC, request, parcel.timeout, context) or {}
         reply = replies.get(parcel.to)
-        data = reply.get(BYTES) if reply is not None and reply.get_return_code() == ReturnCode.OK else None
+        data = b""
+        if reply is not None and reply.get_return_code() == ReturnCode.OK:
+            data = reply.get(BYTES)
+            if not isinstance(data, bytes) or not data:
+                return
         try:
             with lock:
-                line.send_bytes(wire.encode(Parcel(parcel.to, data if isinstance(data, bytes) else b"", 0.0)))
+                line.send_bytes(wire.encode(Parcel(parcel.to, data, 0.0, parcel.asking)))
         except OSError:
             return  # the coordinator is gone; it will ask again when it is back
 

@@ -43,11 +43,12 @@ QUIET = {
 
 @dataclass(frozen=True)
 class Parcel:
-    """Bytes to a site, or from it; none where the site could not be reached."""
+    """Bytes to a site, or from it; none where the site could not be reached. `asking` is what an answer belongs to."""
 
     to: str
     data: bytes
     timeout: float
+    asking: int
 
 
 @dataclass(frozen=True)

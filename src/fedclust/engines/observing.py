@@ -96,7 +96,7 @@ class Status:
     def __call__(self, event: str, **facts: Any) -> None:
         with self._turn:
             self._take(event, facts)
-            self._write(at_once=event in ("state", "suspended", "rejoined"))
+            self._write(at_once=event in ("state", "suspended", "rejoined", "road"))
 
     def now(self) -> dict[str, Any]:
         """A copy that stays as it is."""
@@ -119,6 +119,8 @@ class Status:
             whole["waiting"] = []
         elif event == "state":
             whole |= {"state": facts["state"]}
+        elif event == "road":
+            whole["roads"] = facts["number"]
         elif event == "bad-file":
             whole["files"][facts["file"]] = facts["why"]
         elif site is not None:
