@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.aggregation import Aggregation, Enrolled
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import QuorumLost, StudyError
 from fedclust.engines.attendance import Tell
 from fedclust.engines.metrics import Exposed
 from fedclust.engines.networked import Networked
@@ -171,5 +171,8 @@ def connected(run: Run, study: Study, manner: Manner, tell: Tell) -> Iterator[Ne
     try:
         yield engine
         done = True
+    except QuorumLost as lost:
+        engine.forget(lost.missing)  # once mended, they are to be asked anew
+        raise
     finally:
         engine.close(done=done)

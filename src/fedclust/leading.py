@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedclust.aggregation import Enrolled
 from fedclust.coordination import Manner, connected, opened, telling
-from fedclust.core.errors import StudyError, Waiting
+from fedclust.core.errors import QuorumLost, StudyError, Waiting
 from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Tell
@@ -82,6 +82,9 @@ class Lead:
                 see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
         except Waiting:
             return None
+        except QuorumLost:
+            link.forget([COORDINATOR])  # once the sites are mended, it is to ask them anew
+            raise
         link.close(done=True)  # also of a run that was finished before: its end may have found no room
         return run
 
@@ -122,7 +125,7 @@ def _carry(run: Run, engine: Networked, lead: PartyId, manner: Manner, tell: Tel
     engine.meet()
     journal = Journal(run.folder / "coordinator" / "journal")
     try:
-        hearing = Relay(Adder(Observed(engine, tell), journal), run.folder)
+        hearing = Relay(Adder(Observed(engine, tell), journal), run.folder, engine.forget)
         to, back, public = link.boxes_of(lead)
         room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
         while not room.ended(run.name + LEADS):

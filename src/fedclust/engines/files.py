@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fedclust.core.errors import StudyError, Waiting, WireError
-from fedclust.core.meeting import Welcome
+from fedclust.core.meeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.files_folder import Folder
@@ -27,7 +27,6 @@ from fedclust.engines.files_letters import (
     called,
     chain_path,
     digest,
-    hello_in,
     proven,
     seen,
     signed,
@@ -69,6 +68,7 @@ def connect(posting: Posting) -> Networked:
         study=posting.study,
         attendance=attendance,
         met=link.met,
+        forget=link.forget,
         without=posting.without,
     )
 
@@ -156,6 +156,13 @@ class FilesLink:
         """Sites that took part before this process began; they need no greeting."""
         return {party for party, chain in self._chains.items() if chain.public}
 
+    def forget(self, parties: Iterable[PartyId]) -> None:
+        """Ask parties anew what they gave a reply of no use to; who gave none yet has the letter to do so."""
+        for party in parties:
+            chain = self._chains[party]
+            if chain.reply is not None:
+                self._save(party, replace(chain, request=b"", reply=None))
+
     def close(self, *, done: bool) -> None:
         """Tell sites that the run is over, if it is."""
         for party, chain in self._chains.items() if done else ():
@@ -207,8 +214,10 @@ class FilesLink:
                     folder.unfinished[name] = str(error)
                 continue
             self._used[party].add(name)
-            current = letter.answers == chain.sent_digest
-            got = replace(got, reply=text) if current else got
+            if letter.answers == chain.sent_digest:
+                # A site that takes no part ends the run: gone on with, it is greeted anew.
+                no = letter.kind == "welcome" and not got.public
+                got = replace(got, reply=None, request=b"") if no else replace(got, reply=text)
             left = got.arrived(letter.answers)
             self._save(party, left)
             self._to[party].remove(set(chain.waiting) - set(left.waiting))
@@ -217,9 +226,17 @@ class FilesLink:
 
     def _taken(self, chain: Chain, letter: Letter) -> tuple[Chain, bytes]:
         if letter.kind == "welcome":
-            hello = hello_in(letter)
-            return replace(chain, public=hello.public if _agrees(hello.text) else b""), hello.text
+            hello = chain.hello_in(letter)
+            return replace(chain, public=hello.public if self._agrees(hello.text) else b""), hello.text
         return chain, chain.text(letter)
+
+    def _agrees(self, welcome: bytes) -> bool:
+        """Whether a site takes part, and can: then it need not be greeted again."""
+        try:
+            told = Welcome.decode(welcome)
+        except WireError:
+            return False
+        return not told.code and not versions_differ(told, Greeting.to("", run=self.posting.run, study=""))
 
     def _complain(self, party: PartyId, folder: Folder) -> None:
         for name, why in folder.bad.items():
@@ -245,13 +262,6 @@ class FilesLink:
 
     def _path(self, party: PartyId) -> Path:
         return chain_path(self.posting.folder, self.posting.run, party)
-
-
-def _agrees(welcome: bytes) -> bool:
-    try:
-        return not Welcome.decode(welcome).code
-    except WireError:
-        return False
 
 
 def _unread(letter: Letter, data: bytes) -> None:

@@ -146,14 +146,6 @@ class Hello:
     text: bytes
 
 
-def hello_in(letter: Letter) -> Hello:
-    """What a first letter says."""
-    try:
-        return wire.decode(Hello, letter.body)
-    except WireError:
-        raise Refused("it says nothing that this version of fedclust understands") from None
-
-
 @dataclass(frozen=True)
 class Chain:
     """One end of a correspondence as the disk has it: what was sent and got last, and what is still to arrive.
@@ -218,6 +210,17 @@ class Chain:
     def hello(self, text: bytes) -> bytes:
         """A first letter's body."""
         return wire.encode(Hello(keys.public_of(self.private), text))
+
+    def hello_in(self, letter: Letter) -> Hello:
+        """What the other end's first letter says; its key must be one that later letters can be written under."""
+        try:
+            hello = wire.decode(Hello, letter.body)
+            keys.agreed(self.private, hello.public)
+        except WireError:
+            raise Refused("it says nothing that this version of fedclust understands") from None
+        except KeysRefused:
+            raise Refused("its public key agrees with nothing") from None
+        return hello
 
     def arrived(self, answered: bytes) -> Chain:
         """The chain without letters that the other end has, as it says by the digest of the last one."""

@@ -18,7 +18,6 @@ from fedclust.engines.files_letters import (
     Refused,
     chain_path,
     digest,
-    hello_in,
     proven,
 )
 from fedclust.privacy.keys import Identity
@@ -175,7 +174,7 @@ class Mailroom:
             return replace(chain, over=True)
         way = self.reception.party, self._other
         if letter.kind == "greeting":
-            hello = hello_in(letter)
+            hello = chain.hello_in(letter)
             chain = replace(chain, public=hello.public, over=False)
             reply = chain.hello(self.reception.hear(hello.text))
             return chain.written("welcome", reply, self.identity, way, in_clear=True)
@@ -195,6 +194,6 @@ class Mailroom:
 def readable(letter: Letter, chain: Chain) -> None:
     """Refuse a letter that cannot be read, before it counts as taken."""
     if letter.kind == "greeting":
-        hello_in(letter)
+        chain.hello_in(letter)
     elif letter.kind != "end":
         chain.text(letter)

@@ -6,13 +6,13 @@ The coordinator passes on what it cannot read, adds what is to be added, and ans
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
-from fedclust.core.envelope import Answer, Call
+from fedclust.core.envelope import Answer, Call, Sealed
 from fedclust.core.errors import WireError
 from fedclust.core.meeting import Greeting, Welcome
 from fedclust.core.types import PartyId
@@ -63,9 +63,10 @@ class Relay:
 
     party = COORDINATOR
 
-    def __init__(self, engine: Engine, folder: Path) -> None:
+    def __init__(self, engine: Engine, folder: Path, forget: Callable[[list[PartyId]], None]) -> None:
         self.engine = engine
         self.folder = folder
+        self._forget = forget
 
     def hear(self, data: bytes) -> bytes:
         if data[:1] == b"{":
@@ -75,4 +76,7 @@ class Relay:
         if not calls or not set(calls) <= set(self.engine.parties):
             raise WireError("the lead asks sites that are not of this study")
         replies = self.engine.exchange(calls, timeout=None, quorum=batch.quorum)
+        lacking = [party for party in calls if not isinstance(replies.get(party), Sealed)]
+        if len(calls) - len(lacking) < batch.quorum:
+            self._forget(lacking)  # the lead ends here; what it asks again, they are asked again
         return wire.encode(Sums({p: wire.encode(Answer.to(calls[p].digest, reply)) for p, reply in replies.items()}))

@@ -5,7 +5,7 @@ Whoever adds a way of travelling writes a `Link`; versions, deadlines, suspensio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol as Structural
 
 from fedclust.core import wire
@@ -39,7 +39,7 @@ class Networked:
     """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question.
 
     `met` names those that were greeted before, by another process that worked at the run; `without` names those that
-    are not asked at all.
+    are not asked at all. `forget` is for a link that keeps replies: whoever it is told has to be asked anew.
     """
 
     def __init__(
@@ -52,12 +52,14 @@ class Networked:
         attendance: Attendance | None = None,
         met: Iterable[PartyId] = (),
         without: Iterable[PartyId] = (),
+        forget: Callable[[Iterable[PartyId]], None] = lambda _: None,
     ) -> None:
         self.link = link
         self.parties = parties
         self.run, self.study = run, study
         self.attendance = attendance or Attendance()
         self._met, self._without = set(met), frozenset(without)
+        self.forget = forget
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""

@@ -1,0 +1,223 @@
+"""By files: a site that refused is asked anew once the run is gone on with, and only such a site."""
+
+import os
+
+import pytest
+from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
+
+from fedclust import coordination, leading
+from fedclust.core.envelope import Refusal, Sealed
+from fedclust.core.errors import QuorumLost, RunFailed
+from fedclust.engines.files import FilesLink
+from fedclust.engines.files_folder import Folder
+from fedclust.engines.files_letters import Chain
+from fedclust.engines.files_site import Mailroom
+from fedclust.privacy import keys
+from fedclust.serving import reception
+from fedclust.site.desk import Desk
+from fedclust.site.file import read_site
+from fedclust.site.reception import Reception
+from fedclust.testing.misdeeds import not_numbers
+
+FEW = "max_rounds = 1"
+REFUSED = "its data cannot be used"
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch):
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def spoiled(fed, name="south"):
+    """A site whose rows cannot be read, and what mends it."""
+    path = fed.folder / name / "rows.csv"
+    good = path.read_text()
+    path.write_text(good + "7.0,seven\n")
+    return lambda: path.write_text(good)
+
+
+def too_strict(fed):
+    path = fed.folder / "south" / "site.toml"
+    good = path.read_text()
+    path.write_text(good.replace('profile = "none"', 'profile = "none"\nmin_rows = 1000'))
+    return lambda: path.write_text(good)
+
+
+def other_study(fed):
+    """A site that was told of another study than the coordinator's."""
+    plain = fed.answer
+
+    def answer(name):
+        if name != "south":
+            return plain(name)
+        site, other = read_site(fed.folder / name / "site.toml"), fed.folder / "other.toml"
+        other.write_text((fed.folder / "coordinator" / "study.toml").read_text() + "# another\n")
+        with reception(site, study=other) as door:
+            return Mailroom.of(door, site, fed.folder / name / "inbox", fed.folder / name / "outbox").turn()
+
+    fed.answer = answer
+    return lambda: setattr(fed, "answer", plain)
+
+
+def lying(fed):
+    """A site whose answers hold no numbers."""
+    plain = Desk.answer
+
+    def answer(self, call):
+        reply = plain(self, call)
+        return not_numbers(reply) if self.party == "south" and isinstance(reply, Sealed) else reply
+
+    Desk.answer = answer
+    return lambda: setattr(Desk, "answer", plain)
+
+
+def babbling(fed):
+    """A site whose replies are none."""
+    plain = Reception._asked
+    Reception._asked = lambda self, data: b"?" if self.party == "south" else plain(self, data)
+    return lambda: setattr(Reception, "_asked", plain)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "trips", "told"),
+    [
+        (spoiled, 0, REFUSED),
+        (spoiled, 1, REFUSED),
+        (spoiled, 3, REFUSED),
+        (too_strict, 0, "fewer rows than its policy"),
+        (other_study, 0, "takes no part"),
+        (lying, 4, "cannot be true"),
+        (babbling, 3, "no answer came"),
+    ],
+)
+def test_a_site_that_was_mended_is_asked_anew_and_the_run_ends_in_the_same_bits(wrong, trips, told, tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    run, go_on = begun(fed)
+    for _ in range(trips):
+        waited(go_on)
+        fed.around()
+    mend = wrong(fed)
+    try:
+        for _ in range(2):  # it refuses again, and that is said again
+            with pytest.raises(RunFailed, match=rf"south.*{told}"):
+                fed.until_done(go_on, most=8)
+    finally:
+        mend()
+    assert waited(go_on).parties == ("south",)
+    fed.until_done(go_on)
+    assert outcome(run.folder) == in_process(fed)
+
+
+@pytest.mark.parametrize("died", ["before the letter was written", "before it was put there"])
+def test_a_coordinator_that_dies_as_it_asks_anew_asks_when_it_is_resumed(died, tmp_path, monkeypatch):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    run, go_on = begun(fed)
+    for _ in range(2):
+        waited(go_on)
+        fed.around()
+    mend = spoiled(fed)
+    with pytest.raises(QuorumLost, match=REFUSED):
+        fed.until_done(go_on)
+    mend()
+    with monkeypatch.context() as patch:
+        where = (FilesLink, "_write") if died.endswith("written") else (Folder, "put")
+
+        def die(*_, **__):
+            raise KeyboardInterrupt
+
+        patch.setattr(*where, die)
+        with pytest.raises(KeyboardInterrupt):
+            go_on()
+    fed.until_done(go_on)
+    assert outcome(run.folder) == in_process(fed)
+
+
+def test_a_sum_under_masks_goes_on_too(tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW, mode="secure", policy="standard")
+    run, go_on = begun(fed)
+    for _ in range(5):
+        waited(go_on)
+        fed.around()
+    mend = spoiled(fed)
+    with pytest.raises(QuorumLost, match=REFUSED):
+        fed.until_done(go_on)
+    mend()
+    fed.until_done(go_on)
+    assert outcome(run.folder) == in_process(fed)
+
+
+def test_a_site_that_abstains_is_asked_anew_and_abstains(tmp_path, monkeypatch):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW, mode="secure", policy="standard")
+    _, go_on = begun(fed)
+    for _ in range(5):
+        waited(go_on)
+        fed.around()
+
+    def abstains(self, call):
+        self.gate.abstain(call, "out-of-bounds")
+        return Refusal(self.party, "out-of-bounds")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Desk, "_answer", abstains)
+        with pytest.raises(QuorumLost, match="beyond the declared bounds"):
+            fed.until_done(go_on)
+    assert waited(go_on).parties == NAMES
+    with pytest.raises(QuorumLost, match=r"0 of 3.*beyond the declared bounds"):
+        fed.until_done(go_on)
+
+
+def test_where_two_are_enough_nobody_waits_for_the_one_that_refused(tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW + "\nquorum = 2")
+    run, go_on = begun(fed)
+    for _ in range(2):
+        waited(go_on)
+        fed.around()
+    waited(go_on)
+    spoiled(fed)
+    fed.carry(back=False)
+    fed.answer("south")
+    fed.carry()
+    assert waited(go_on).parties == ("north", "west")
+    assert waited(go_on).parties == ("north", "west")  # its no counts however often the run is gone on with
+    fed.until_done(go_on)
+    assert "south" in (run.folder / "analysis.json").read_text()
+
+
+@pytest.mark.engines
+def test_a_blind_run_goes_on_once_the_site_is_mended(tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW, mode="blind", policy="standard")
+    run, _ = begun(fed)
+
+    def go_on():
+        return leading.relay(run, coordination.Manner())
+
+    for _ in range(9):
+        waited(go_on)
+        fed.around()
+    mend = spoiled(fed)
+    with pytest.raises(QuorumLost, match="south"):
+        fed.until_done(go_on, most=20)
+    mend()
+    fed.until_done(go_on)
+    assert outcome(fed.folder / NAMES[0] / "led") == in_process(fed)
+
+
+def test_a_welcome_with_a_key_that_agrees_with_nothing_is_refused_by_its_name(tmp_path, monkeypatch):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    run, go_on = begun(fed)
+    waited(go_on)
+    with monkeypatch.context() as patch:
+        plain = Chain.hello
+        patch.setattr(Chain, "hello", lambda self, text: plain(self, text).replace(_public(self), bytes(32)))
+        fed.carry(back=False)
+        fed.answer("south")
+    fed.carry()
+    for _ in range(2):
+        waiting = waited(go_on)
+        assert waiting.parties == NAMES
+        assert "south.letter: its public key agrees with nothing" in str(waiting)
+    assert run.status.exists()
+
+
+def _public(chain):
+    return keys.public_of(chain.private)
