@@ -1,12 +1,14 @@
 """What every engine between machines does alike: greeting, suspension, stray replies, a lost quorum in one sentence."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedclust.core import meeting, wire
 from fedclust.core.drive import Coordinator
 from fedclust.core.envelope import Answer
-from fedclust.core.errors import QuorumLost, RunFailed, StudyError
+from fedclust.core.errors import QuorumLost, RunFailed, StudyError, WireError
 from fedclust.core.protocol import total
 from fedclust.engines import registry
 from fedclust.engines.attendance import Attendance
@@ -187,8 +189,42 @@ def test_another_version_is_refused_at_the_start_with_both_named(federation, mon
             return plain(data)
 
     engine.link.doors["p1"].hear = older
-    with pytest.raises(RunFailed, match=r"site 'p1' runs fedclust 0.0.9 .* and this coordinator"):
+    with pytest.raises(RunFailed, match=r"site 'p1' runs fedclust '0.0.9' .* and this coordinator"):
         coordinator.drive(count(2))
+
+
+@pytest.mark.parametrize("code", ["\x1b[2Jall is well", "anything else", "a" * 10_000])
+def test_what_a_site_says_in_the_place_of_a_code_is_not_shown(federation, code):
+    engine, coordinator, _ = federation()
+    plain = engine.link.doors["p1"].hear
+
+    def odd(data):
+        try:
+            welcome = meeting.Welcome.decode(plain(data))
+        except WireError:
+            told = wire.decode(Answer, plain(data))
+            return wire.encode(replace(told, sealed=None, code=code))
+        return welcome.encode()
+
+    engine.link.doors["p1"].hear = odd
+    with pytest.raises(QuorumLost, match="p1: its answer had another shape") as lost:
+        coordinator.drive(count(2))
+    assert code not in str(lost.value)
+
+
+def test_what_a_site_says_in_the_place_of_a_version_or_a_reason_is_not_shown_as_it_is(federation):
+    for change in ({"fedclust": "\x1b[2J" + 99 * "9"}, {"code": "\x1b[2Jall is well"}):
+        engine, coordinator, _ = federation()
+        plain = engine.link.doors["p1"].hear
+
+        def odd(data, plain=plain, change=change):
+            return replace(meeting.Welcome.decode(plain(data)), **change).encode()
+
+        engine.link.doors["p1"].hear = odd
+        with pytest.raises(RunFailed, match="site 'p1'") as refused:
+            coordinator.drive(count(2))
+        assert "\x1b" not in str(refused.value)
+        assert len(str(refused.value)) < 300
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -122,7 +123,7 @@ class Answer:
     def reply(self) -> Sealed | Refusal:
         """What was replied; an answer that cannot be read is a refusal under its party's name."""
         if self.sealed is None:
-            return Refusal(self.party, self.code)
+            return Refusal(self.party, known(self.code))
         try:
             return Sealed.decode(self.sealed)
         except NotFinite:
@@ -131,6 +132,15 @@ class Answer:
             return Refusal(self.party, "odd-answer")
 
 
+def known(code: str) -> str:
+    """A code as another machine gave it: one that we have words for, or one under a veil; else that it was odd.
+
+    A site chooses these letters, and they are shown on the coordinator's screen and kept in its status.
+    """
+    return code if code in REMEDIES or VEILED.fullmatch(code) else "odd-answer"
+
+
+VEILED = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
     "round-passed": "it has taken part in a later round already; go on from the run of that round",
     "too-few-rows": "it holds fewer rows than its policy lets take part",

@@ -147,11 +147,11 @@ class Networked:
         party = greeting.party
         if versions_differ(greeting, welcome):
             raise RunFailed(
-                f"site '{party}' runs fedclust {welcome.fedclust} (wire format {welcome.wire}) and this coordinator "
-                f"{greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
+                f"site '{party}' runs fedclust {welcome.fedclust!a:.40} (wire format {welcome.wire}) and this "
+                f"coordinator {greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
             )
         if welcome.code:
-            raise RunFailed(f"site '{party}' takes no part: {REMEDIES.get(welcome.code, welcome.code)}")
+            raise RunFailed(f"site '{party}' takes no part: {REMEDIES.get(welcome.code, REMEDIES['odd-answer'])}")
         self._met.add(party)
         self.attendance.answered(party, 0)
         self.attendance.tell("met", site=party)
