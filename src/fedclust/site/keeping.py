@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,7 +103,11 @@ def in_turn(path: Path) -> Iterator[None]:
 
 
 def noted(folder: Path, code: str, error: Exception) -> None:
-    """An error in full, for the site's own people: in `trouble.log`, and nowhere else."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    with suppress(OSError), os.fdopen(os.open(folder / "trouble.log", flags, 0o600), "a") as file:
-        file.write(f"{code}: {type(error).__name__}: {error}\n")
+    """An error in full, for the site's own people: in `trouble.log`, or if that cannot be, on their terminal."""
+    path, line = folder / "trouble.log", f"{code}: {type(error).__name__}: {error}\n"
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
+            file.write(line)
+    except OSError:
+        with suppress(OSError):
+            sys.stderr.write(f"fedclust: {path} cannot be written: {line}")

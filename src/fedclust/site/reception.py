@@ -76,10 +76,13 @@ class Reception:
         except WireError as error:
             self._note("not-understood", error)
             return Welcome("", self.party, "", "not-understood").encode()
-        code = self._against(greeting)
-        if not code:
-            self._path(greeting.run).parent.mkdir(mode=0o700, exist_ok=True)
-            keep(self._path(greeting.run), data)
+        try:
+            code = self._against(greeting)
+            if not code:
+                self._path(greeting.run).parent.mkdir(mode=0o700, exist_ok=True)
+                keep(self._path(greeting.run), data)
+        except Exception as error:  # noqa: BLE001 a full disk, or text that is none: it stays at the site
+            code = self._note("failed", error)
         return Welcome.of(greeting, self.party, code).encode()
 
     def _against(self, greeting: Greeting) -> str:
