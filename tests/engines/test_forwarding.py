@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import threading
 from contextlib import ExitStack
 
 import pytest
@@ -60,6 +61,20 @@ def test_who_is_being_let_in_while_the_door_is_shut_is_cut_off_too(echo, monkeyp
         with plain(door.address, 5) as line:
             assert line.recv(16) == b""
         echo.accept()[0].close()
+
+
+def test_a_closed_door_is_gone_its_address_free_and_its_thread_over(echo):
+    before, port = set(threading.enumerate()), echo.getsockname()[1]
+    address = ("127.0.0.1", 0)
+    for _ in range(5):
+        with Forwarder(address, port) as door, socket.create_connection(door.address, 5):
+            address = door.address
+            echo.accept()[0].close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(address, 5)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 def test_an_address_that_is_not_ours_is_refused_in_words():

@@ -1,5 +1,6 @@
 """The line between FLARE's job and the process that began it: ended from one thread while another reads it."""
 
+import errno
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Client
@@ -68,6 +69,29 @@ def test_who_calls_and_shows_no_key_does_not_keep_others_waiting_for_long(monkey
             silent.recv_bytes()
         near.close()
     home.close()
+
+
+def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch, capsys):
+    home = Home()
+    for name in (ADDRESS, KEY):
+        monkeypatch.setenv(name, home.environment[name])
+    plain, tries = home.listener.accept, []
+
+    def full_at_first():
+        if len(tries) < 3:
+            tries.append(errno.EMFILE)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return plain()
+
+    monkeypatch.setattr(nvflare_process, "PAUSE", 0.01)
+    monkeypatch.setattr(home.listener, "accept", full_at_first)
+    with ThreadPoolExecutor(1) as pool:
+        far = pool.submit(call_home)
+        next(home.calls()).close()
+        far.result(5).close()
+    home.close()
+    said = "fedclust: no call of NVIDIA FLARE can be taken (Too many open files); it is tried on\n"
+    assert capsys.readouterr().err == said
 
 
 def test_who_has_another_key_is_turned_away(monkeypatch):

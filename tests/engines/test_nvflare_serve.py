@@ -11,6 +11,7 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3
 
+from fedclust.engines.nvflare_kit import Kit
 from fedclust.engines.nvflare_process import ADDRESS, KEY, call_home
 from fedclust.engines.nvflare_serve import Served
 
@@ -29,6 +30,41 @@ def asked(data):
     threading.Thread(target=job, daemon=True).start()
     with contextlib.suppress(queue.Empty):
         return got.get(timeout=10)
+
+
+@pytest.fixture
+def serving(tmp_path, monkeypatch):
+    """A site that answers by `hear`, and whom jobs of this process call."""
+    made = []
+
+    def serve(hear):
+        kit = Kit("site", "north", "calls", "", "localhost", 1, {"north": "north"})
+        kit.write(tmp_path)
+        made.append(Served(tmp_path, hear))
+        for name in (ADDRESS, KEY):
+            monkeypatch.setenv(name, made[-1]._home.environment[name])
+
+    yield serve
+    for served in made:
+        served.close()
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("whatever it is")])
+def test_what_goes_wrong_at_a_site_is_said_there_answered_with_nothing_and_does_not_end_the_job(error, serving, capsys):
+    def hear(data):
+        if data == b"first":
+            raise error
+        return data + b" heard"
+
+    serving(hear)
+    with call_home() as line:
+        line.send_bytes(b"first")
+        assert line.poll(10)
+        assert line.recv_bytes() == b""
+        line.send_bytes(b"second")
+        assert line.recv_bytes() == b"second heard"
+    said = capsys.readouterr().err
+    assert said == f"fedclust: this site could not answer ({type(error).__name__}: {error})\n"
 
 
 def test_a_job_that_dies_as_it_calls_leaves_its_site_able_to_hear_the_next(tmp_path, monkeypatch):

@@ -46,6 +46,8 @@ class Forwarder:
     def close(self) -> None:
         self._closed = True
         self.shut()
+        with suppress(OSError):  # only this wakes who waits at the door, and would keep it open
+            self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
 
     def __enter__(self) -> Self:

@@ -72,14 +72,20 @@ class Home:
 
     def calls(self) -> Iterator[Connection]:
         """The lines of jobs that call, until this is closed; a stranger, or a job that died as it called, is none."""
+        told = False
         while True:
             try:
                 line = self.listener.accept()
-            except OSError:
+            except OSError as error:
                 if self._closed:
                     return
+                if not told:
+                    why = error.strerror or error
+                    sys.stderr.write(f"fedclust: no call of NVIDIA FLARE can be taken ({why}); it is tried on\n")
+                told = True
                 time.sleep(PAUSE)
                 continue
+            told = False
             if self._known(line):
                 yield line
 

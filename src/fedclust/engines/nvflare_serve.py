@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -73,6 +74,16 @@ class Served:
             threading.Thread(target=self._answer, args=(line,), name="fedclust-job", daemon=True).start()
 
     def _answer(self, line: Connection) -> None:
+        """Answer a job until it is gone."""
         with suppress(OSError, EOFError), line:
             while True:
-                line.send_bytes(self.hear(line.recv_bytes()))
+                line.send_bytes(self._heard(line.recv_bytes()))
+
+    def _heard(self, data: bytes) -> bytes:
+        """The answer; nothing where there is none, and why is said here: to hang up would end the job for all sites."""
+        try:
+            return self.hear(data)
+        except Exception as error:  # noqa: BLE001 whatever it is, it stays at the site
+            with suppress(OSError):
+                sys.stderr.write(f"fedclust: this site could not answer ({type(error).__name__}: {error})\n")
+            return b""
