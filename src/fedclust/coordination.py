@@ -34,11 +34,13 @@ class Manner:
     log: Path | None = None
     metrics: int | None = None  # a port of the loopback address
     patience: float | None = None  # seconds, instead of what the run was begun with
+    own: Path | None = None  # the coordinator's file, where it lies elsewhere than when the run was begun
 
     def check_idle(self) -> None:
         """Refuse what only sites that are elsewhere can be told, where all are in this process."""
         said = {"--wait": self.wait, "--timeout": self.timeout is not None, "--without": self.without}
         said |= {"--log-json": self.log is not None, "--metrics": self.metrics is not None}
+        said |= {"--own": self.own is not None}
         for option in filter(said.get, said):
             raise StudyError(f"{option} is for sites that are elsewhere; those of this run are in this process")
 
@@ -69,10 +71,10 @@ def go_on(run: Run, manner: Manner, watch: Watch | None = None) -> Any:
         return carry_out(run, opened(study, engine), watch, tell=tell)
 
 
-def part(run: Run) -> None:
+def part(run: Run, own: Path | None = None) -> None:
     """Tell the sites of a finished run that it is over, once more: who died last may not have come to that."""
     if known(str((run.served or {}).get("engine"))).days:
-        with run.held(), connected(run, run.study(), Manner(), lambda *_, **__: None):
+        with run.held(), connected(run, run.study(), Manner(own=own), lambda *_, **__: None):
             pass
 
 
@@ -159,7 +161,7 @@ def connected(run: Run, study: Study, manner: Manner, tell: Tell) -> Iterator[Ne
         study=study.text,
         parties=names,
         folder=run.folder,
-        own=Path(served["own"]) if served.get("own") else None,
+        own=manner.own or (Path(served["own"]) if served.get("own") else None),
         settings={**served.get("settings", {}), **patience},
         wait=manner.wait,
         timeout=manner.timeout,

@@ -116,6 +116,8 @@ def drive(config: Mapping[str, Any]) -> None:
     if (folder / "origin.json").is_file():
         run = Run.find(folder)
         _check_same(run, study)
+        if config.get("after") and run.after != Path(str(config["after"])).resolve():
+            raise StudyError(f"{folder} holds a run that does not go on from {config['after']}; name another as 'out'")
         if run.finished:
             sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
             return
@@ -126,7 +128,8 @@ def drive(config: Mapping[str, Any]) -> None:
     else:
         settings = {} if patience is None else {"patience": str(patience)}
         run = coordination.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
-    coordination.go_on(run, coordination.Manner(wait=True, timeout=timeout, patience=patience))
+    own = Path(str(config["own"]))
+    coordination.go_on(run, coordination.Manner(wait=True, timeout=timeout, patience=patience, own=own))
 
 
 def _check_same(run: Run, study: Study) -> None:

@@ -94,7 +94,8 @@ def test_letters_without_a_coordinators_file_are_refused_before_anything_is_made
 
 
 @pytest.mark.parametrize(
-    "words", [("--wait",), ("--timeout", "3"), ("--without", "north"), ("--log-json", "l"), ("--metrics", "0")]
+    "words",
+    [("--wait",), ("--timeout", "3"), ("--without", "north"), ("--log-json", "l"), ("--metrics", "0"), ("--own", "o")],
 )
 def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_process(words, tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
@@ -119,8 +120,8 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     ("engine", "more", "told"),
     [
         ("flower", "# other\n", "holds a run of another text of the study; take the study.toml"),
-        ("files", "", "holds a run of engine 'files'; name another folder as 'out'"),
-        (None, "", "holds a run of one process; name another folder as 'out'"),
+        ("files", "", "holds a run of engine 'files'; name another folder"),
+        (None, "", "holds a run of one process; name another folder"),
     ],
 )
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):
@@ -133,6 +134,17 @@ def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine,
     study.write_text(study.read_text() + more)
     with pytest.raises(StudyError, match=told):
         drive({"study": study, "own": fed.own, "out": run.folder})
+
+
+def test_a_coordinators_file_that_was_moved_is_named_to_go_on(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    run, _ = begun(fed)
+    words = ["resume", str(run.folder), "--quiet"]
+    assert main(words) == 4
+    moved = fed.own.rename(fed.own.with_name("moved.toml"))
+    assert main(words) == 2
+    assert f"there is no coordinator's file at {fed.own}; name it with --own" in capsys.readouterr().err
+    assert main([*words, "--own", str(moved)]) == 4
 
 
 @pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])

@@ -23,7 +23,6 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "--engine", required=True, metavar="NAME", help="what carries messages; an unknown name lists them"
     )
-    verb.add_argument("--own", type=Path, metavar="FILE", help="the coordinator's own file: its key, the sites' keys")
     verb.add_argument("--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME)")
     verb.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the engine; may be repeated"
@@ -44,6 +43,7 @@ def add(verbs: Any) -> None:
 
 def manners(verb: argparse.ArgumentParser) -> None:
     """What can be said of one process's work at a run."""
+    verb.add_argument("--own", type=Path, metavar="FILE", help="the coordinator's own file: its key, the sites' keys")
     verb.add_argument("--wait", action="store_true", help="stay until answers come, where they may take days")
     verb.add_argument("--timeout", type=float, metavar="S", help="seconds until a silent site is suspended")
     verb.add_argument(
@@ -58,7 +58,8 @@ def manner(chosen: argparse.Namespace) -> Manner:
 
     if chosen.timeout is not None and not chosen.timeout > 0:
         raise StudyError("--timeout must be a number of seconds above 0")
-    return Manner(chosen.wait, chosen.timeout, frozenset(chosen.without), chosen.log_json, chosen.metrics)
+    without = frozenset(chosen.without)
+    return Manner(chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, own=chosen.own)
 
 
 def act_coordinate(chosen: argparse.Namespace) -> int:
@@ -84,7 +85,7 @@ def act_resume(chosen: argparse.Namespace) -> int:
     run = runs.Run.find(chosen.run)
     if run.finished:
         if run.served is not None:
-            coordination.part(run)
+            coordination.part(run, chosen.own)
         running.tell(run, load(run.model), chosen)
         return 0
     if run.served is not None:
