@@ -124,7 +124,7 @@ def site_file(site: str, roster: Mapping[str, bytes], coordinator: bytes, what: 
     return (
         f"# The rules of this site, for the study '{what.study.name}'. Only people at this site change this file.\n"
         f"name = {_quoted(site)}\n"
-        'source = "rows.csv"  # or: fedclust site serve KIT --data FILE\n'
+        'source = "rows.csv"  # or another, by --data FILE\n'
         'state = "state"  # ledger, memory and keys of runs; keep it\n'
         'identity = "identity"\n'
         f'coordinator = "{coordinator.hex()}"\n'

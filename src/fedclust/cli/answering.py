@@ -55,7 +55,8 @@ def act_answer(chosen: argparse.Namespace) -> int:
             ended |= turn.ended
             if chosen.wait and not ended:
                 turn.over = False  # letters of a run that was over before may lie there; the next round's will come
-            _tell(turn, door.trouble, chosen, told)
+            trouble, door.trouble = door.trouble, None  # said once
+            _tell(turn, trouble, chosen, told)
             for done in filter(None, map(lead.go_on, room.runs)):
                 _tell_done(done, chosen, told)
             if not chosen.wait or turn.over:

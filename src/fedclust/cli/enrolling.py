@@ -8,7 +8,11 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 
-ENGINES = ("nvflare", "files")
+SERVING = {  # what a site does with its kit, by engine
+    "nvflare": "serve KIT",
+    "files": "answer INBOX OUTBOX --site KIT/site.toml --study KIT/study.toml",
+}
+ENGINES = tuple(SERVING)
 
 
 def add(verbs: Any) -> None:
@@ -49,7 +53,7 @@ def act_enrol(chosen: argparse.Namespace) -> int:
     made = enrol(what, chosen.out)
     print(f"{chosen.out / COORDINATOR}  for the coordinator:  fedclust coordinate {chosen.study} {_how(chosen)}")
     for site in what.sites:
-        print(f"{chosen.out / site}  for site '{site}':  fedclust site serve KIT --data FILE")
+        print(f"{chosen.out / site}  for site '{site}':  fedclust site {SERVING[chosen.engine]} --data FILE")
     if made:
         print(
             f"The private keys of {', '.join(made)} were made here: whoever keeps a copy can speak for them. "

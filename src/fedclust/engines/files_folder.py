@@ -25,6 +25,7 @@ class Folder:
     bad: dict[str, str] = field(default_factory=dict)
     unfinished: dict[str, str] = field(default_factory=dict)
     _read: dict[str, tuple[tuple[int, int], tuple[Letter, bytes] | None]] = field(default_factory=dict)
+    _whole: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
 
     def letters(self) -> list[tuple[str, Letter, bytes]]:
         """All sound letters with the names of their files, in the order they were written."""
@@ -46,15 +47,16 @@ class Folder:
     def remove(self, names: Iterable[str]) -> None:
         """Let go of letters that did their duty."""
         for name in names:
+            self._whole.pop(name, None)
             with suppress(OSError):
                 self._place(name).unlink()
 
     def put(self, letters: Mapping[str, bytes]) -> list[str]:
-        """Make letters appear, each whole or not at all; those that are there already are left alone."""
+        """Make letters appear, each whole or not at all; those that lie there as they were written are left alone."""
         places = {name: self._place(name) for name in letters}
         try:
             shared_folder(self.path)
-            new = [name for name, place in places.items() if not place.exists()]
+            new = [name for name, place in places.items() if not self._holds(place, letters[name])]
             for name in new:
                 keep(places[name], letters[name], shared=True)
         except OSError as error:
@@ -62,6 +64,20 @@ class Folder:
             what = "there is no room for a letter" if error.errno in FULL else "no letter can be written"
             raise RunFailed(f"{what} in {self.path} ({reason}); mend that, then go on") from None
         return new
+
+    def _holds(self, place: Path, data: bytes) -> bool:
+        """Whether a letter lies there as it was written; it is read again only where it changed."""
+        try:
+            about = place.stat()
+            seal = (about.st_size, about.st_mtime_ns, data)
+            if self._whole.get(place.name) == seal:
+                return True
+            if about.st_size != len(data) or place.read_bytes() != data:
+                return False
+        except OSError:
+            return False
+        self._whole[place.name] = seal
+        return True
 
     def _place(self, name: str) -> Path:
         """Where a letter lies: in this folder, whatever it is called."""

@@ -32,6 +32,7 @@ from fedclust.testing.misdeeds import (
     hanging,
     lying,
     not_numbers,
+    refusing,
     short_of_room,
 )
 from fedclust.testing.stages import LONG, NAMES, STAGES, Stage
@@ -266,6 +267,15 @@ def gone_where_two_are_enough(play: Play, expected: Any) -> str:  # noqa: ARG001
     return f"{said} as in one process without it from that step on; noted: {note}"
 
 
+def refuses_and_is_mended(play: Play, expected: Any) -> str:
+    """A site refuses in the middle of the run; it is mended and started again, and the run resumed."""
+    sites, process = play.sites(refusing), play.coordinator()
+    refused = ends_in_refusal(play, process, VICTIM, "its data cannot be used")
+    kill(sites[VICTIM])
+    play.site(VICTIM)
+    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+
+
 def link_cut_and_healed(play: Play, expected: Any) -> str:
     """A site cannot be reached for a while; its answer is ready meanwhile, and finds no way out."""
     flag, soon = play.folder / "flag", play.stage.soon
@@ -305,6 +315,7 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "SIGSTOP a site past the deadline": stopped_past_the_deadline,
     "SIGSTOP a site past the deadline, then SIGCONT": woken_past_the_deadline,
     "a site gone for good, two are enough": gone_where_two_are_enough,
+    "a site refuses, is mended, and the run resumed": refuses_and_is_mended,
     "link cut and healed": link_cut_and_healed,
     "a site answers NaN": lies(not_numbers, "not finite", about="start.seeds"),
     "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.journal import Journal
 from fedclust.core.ring import Exact
 from fedclust.core.types import PartyId
@@ -42,6 +42,16 @@ def hanging(flag: Path, *, seconds: float = 3600.0) -> Patch:
         Desk.answer = answer  # type: ignore[method-assign]
 
     return patch
+
+
+def refusing() -> None:
+    """A site whose rows cannot be used any more, from the middle of the run on."""
+    plain = Desk.answer
+
+    def answer(self: Desk, call: Call) -> Any:
+        return Refusal(self.party, "bad-data") if call.step >= LATER else plain(self, call)
+
+    Desk.answer = answer  # type: ignore[method-assign]
 
 
 def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
