@@ -9,6 +9,7 @@ import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
@@ -16,15 +17,28 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from fedclust.core.drive import Coordinator
 from fedclust.core.errors import RunFailed
+from fedclust.core.protocol import total
 from fedclust.engines import nvflare
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.networked import Networked
 from fedclust.engines.nvflare_bridge import Bridge
 from fedclust.engines.nvflare_kit import Kit
 from fedclust.engines.nvflare_process import ADDRESS, BYTES, HERE, KEY
+from fedclust.preprocessing.bounds import Columns, rows
+from fedclust.site.approval import digest_of
+from fedclust.site.desk import Desk
+from fedclust.site.holding import Holding
+from fedclust.site.policy import PROFILES
+from fedclust.site.reception import Reception
+from fedclust.site.sources import open_source
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 NAMES = ("north", "south", "west")
+STUDY = 'name = "roads"\n'
+RUN = f"1f-{digest_of(STUDY)}"
 ASKED = {name: f"to {name}".encode() for name in NAMES}
 HEARD = {name: f"to {name} heard".encode() for name in NAMES}
 DIES, UNREACHED = object(), object()
@@ -156,6 +170,30 @@ def test_a_site_that_breaks_every_road_keeps_nobody_waiting_for_ever_and_each_ro
     assert told == [("road", {"number": number, "sites": list(NAMES)}) for number in range(1, link.roads + 1)]
     again, _ = carried(link, {name: ASKED[name] for name in ("north", "west")}, 5.0, within=8)
     assert len(again) == 2
+
+
+def test_where_the_others_are_enough_a_site_that_breaks_every_road_is_suspended_and_the_run_goes_on(laid, tmp_path):
+    doors = {name: Reception(name, tmp_path / name, desk_of(name)) for name in NAMES}
+    for name in NAMES:
+        (tmp_path / name).mkdir()
+
+    def says(name, data, _):
+        return doors[name].hear(data) if name != "south" or data[:1] == b"{" else DIES
+
+    link, flare, told = laid(says)
+    attendance = Attendance(timeout=1.0, patience=60.0, tell=link.tell)
+    engine = Networked(link, NAMES, run=RUN, study=STUDY, attendance=attendance)
+    coordinator = Coordinator(engine, RUN)
+    for _ in range(2):
+        found = coordinator.drive(total(rows, Columns(2), quorum=2))
+        assert found.rows.integers()[0] == 10
+    assert [event for event, facts in told if facts.get("site") == "south"] == ["met", "suspended"]
+    assert flare.asked["north"] >= 3  # greeted, and asked twice: the second time without the one that breaks roads
+
+
+def desk_of(name):
+    source = open_source(np.ones((5, 2)), columns=None, id=None, site=name, schema=None)
+    return lambda _: Desk(Holding(name, source), PROFILES["none"])
 
 
 def test_a_site_whose_job_dies_once_is_asked_again(laid):

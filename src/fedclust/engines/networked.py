@@ -27,6 +27,7 @@ class Link(Structural):
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
         """Send each party its request and yield replies as they come, for at most `timeout` seconds.
 
+        A link that has to lay its way first may take longer by a time that it bounds, whatever the parties do.
         The party is the one whose identity the link has checked. Replies to earlier requests may come too. A party
         that cannot be reached is left out; nothing is raised for it. A party asked the same again may get it again.
         """
