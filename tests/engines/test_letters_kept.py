@@ -1,4 +1,4 @@
-"""By letters: the command that a kit is for, a refusal that is said once, and letters that stay as they were written."""
+"""By letters: the command that a kit is for, a refusal that is said once, letters that stay as they were written."""
 
 import os
 import shlex

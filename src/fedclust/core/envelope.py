@@ -188,6 +188,7 @@ REMEDIES = {
     "another-version": "it runs another version of fedclust; install the same one on both sides",
     "another-name": "it goes by another name; the study must call it as its own site.toml does",
     "another-study": "it was told of another study, or given its source or rules by this one; send it the study anew",
+    "too-many-runs": "it was greeted for too many runs that it answered nothing in; its own log says what to clear",
     "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
     "busy": "another process serves this site; stop one of them",
 }

@@ -15,13 +15,14 @@ from typing import Self
 
 from fedclust.core import wire
 from fedclust.core.envelope import Answer, Call, Refusal, Sealed
-from fedclust.core.errors import DataError, StudyError, WireError
+from fedclust.core.errors import DataError, RunFailed, StudyError, WireError
 from fedclust.core.meeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.site.approval import digest_in, digest_of
 from fedclust.site.desk import Desk
 from fedclust.site.keeping import keep, noted, only_one
 
+UNASKED = 256  # runs that are remembered though nothing was answered in them
 Opening = Callable[[str], Desk]
 """A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
 
@@ -77,13 +78,24 @@ class Reception:
             self._note("not-understood", error)
             return Welcome("", self.party, "", "not-understood").encode()
         try:
-            code = self._against(greeting)
-            if not code:
-                self._path(greeting.run).parent.mkdir(mode=0o700, exist_ok=True)
-                keep(self._path(greeting.run), data)
+            code = self._against(greeting) or self._remembered(greeting)
         except Exception as error:  # noqa: BLE001 a full disk, or text that is none: it stays at the site
             code = self._note("failed", error)
         return Welcome.of(greeting, self.party, code).encode()
+
+    def _remembered(self, greeting: Greeting) -> str:
+        """Know a run again after a restart; the code to refuse it with where too many were greeted for nothing."""
+        path = self._path(greeting.run)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        if not path.exists():
+            entries = self._desk.gate.ledger.entries if self._desk else []
+            answered = {self._path(run).name for run in {entry.run for entry in entries}}
+            if sum(known.name not in answered for known in path.parent.iterdir()) >= UNASKED:
+                self._run = self._desk = None
+                many = f"{UNASKED} runs or more greeted this site and got no answer"
+                return self._note("too-many-runs", RunFailed(f"{many}; clear what is old in {path.parent}"))
+        keep(path, greeting.encode())
+        return ""
 
     def _against(self, greeting: Greeting) -> str:
         """The code to refuse a coordinator with, or nothing: then the desk is open."""
