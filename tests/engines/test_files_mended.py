@@ -1,6 +1,7 @@
 """By files: a site that refused is asked anew once the run is gone on with, and only such a site."""
 
 import os
+from dataclasses import replace
 
 import pytest
 from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
@@ -8,6 +9,7 @@ from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, wait
 from fedclust import coordination, leading
 from fedclust.core.envelope import Refusal, Sealed
 from fedclust.core.errors import QuorumLost, RunFailed
+from fedclust.core.meeting import Welcome
 from fedclust.engines.files import FilesLink
 from fedclust.engines.files_folder import Folder
 from fedclust.engines.files_letters import Chain
@@ -71,6 +73,18 @@ def lying(fed):
     return lambda: setattr(Desk, "answer", plain)
 
 
+def older(fed):
+    """A site of another version that does not mind."""
+    plain = Reception._met
+
+    def met(self, data):
+        welcome = Welcome.decode(plain(self, data))
+        return (replace(welcome, fedclust="0.0.1") if self.party == "south" else welcome).encode()
+
+    Reception._met = met
+    return lambda: setattr(Reception, "_met", plain)
+
+
 def babbling(fed):
     """A site whose replies are none."""
     plain = Reception._asked
@@ -86,6 +100,7 @@ def babbling(fed):
         (spoiled, 3, REFUSED),
         (too_strict, 0, "fewer rows than its policy"),
         (other_study, 0, "takes no part"),
+        (older, 0, "install the same version"),
         (lying, 4, "cannot be true"),
         (babbling, 3, "no answer came"),
     ],
