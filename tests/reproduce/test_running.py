@@ -9,6 +9,7 @@ import pytest
 from fedclust.cli.main import main
 from fedclust.core.errors import RunFailed
 from fedclust.reproduce import catalogue, running, runs_art, store
+from fedclust.reproduce.assembling import summary
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.store import NotKept, Store, key_of, part
 
@@ -125,11 +126,18 @@ def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
     paper = document["papers"]["paper1"]
     assert (paper["held"], paper["measured"], paper["claims"]) == (32, 4, 0)
     cells = {cell["at"]: cell for cell in document["experiments"][0]["cells"]}
-    assert cells["displacement | xclara | 1.00"]["why"] == "not explained yet"
+    assert cells["displacement | xclara | 1.00"]["why"].startswith("quick: fewer repeats")
     assert cells["displacement | xclara | 0.25"]["why"].startswith("other random streams")
     assert "mean" not in cells["displacement | s-set1 | 0.25"]
     page = (tmp_path / "two" / "index.html").read_text()
     assert page.index("Where we lose") < page.index("Printed numbers found again") < page.index('id="paper1-table1"')
+
+
+def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):
+    whole, _ = running.carried_out([small(0)], Store(tmp_path), quick=False, told=io.StringIO())
+    cells = {cell["at"]: cell for cell in whole["experiments"][0]["cells"]}
+    assert cells["displacement | xclara | 1.00"]["why"] == "not explained yet"
+    assert "disagreements without a reason:\n  paper1-table1: displacement | xclara | 1.00" in summary(whole)
 
 
 def test_the_command_lists_what_there_is_and_names_what_there_is_not(capsys):

@@ -14,6 +14,7 @@ RULE = (
     "of our repeats, in which a mean of as many fresh repeats as the paper's falls 19 times out of 20."
 )
 UNEXPLAINED = "not explained yet"
+FEWER = "quick: fewer repeats and sizes than the paper's, which prove nothing against it; judge by a run in full"
 
 
 def assembled(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -24,8 +25,9 @@ def assembled(documents: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
-    cells = [_cell(cell, document["cells"].get(at), printed.repeats) for at, cell in printed.cells.items()]
-    claims = [_claim(key, document["claims"].get(key), printed) for key in printed.claims]
+    unknown = FEWER if document["size"] == "quick" else UNEXPLAINED
+    cells = [_cell(cell, document["cells"].get(at), printed.repeats, unknown) for at, cell in printed.cells.items()]
+    claims = [_claim(key, document["claims"].get(key), printed, unknown) for key in printed.claims]
     rest = {key: document[key] for key in ("size", "figures", "more", "notes", "absent")}
     return {
         "name": printed.name,
@@ -39,14 +41,14 @@ def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
     }
 
 
-def _claim(key: str, found: Mapping[str, Any] | None, printed: Table) -> dict[str, Any]:
+def _claim(key: str, found: Mapping[str, Any] | None, printed: Table, unknown: str) -> dict[str, Any]:
     own = {"key": key, "text": printed.claims[key], **(found or {"holds": None, "measured": "not run"})}
     if own["holds"] is False:
-        own["why"] = printed.claims_explained.get(key, UNEXPLAINED)
+        own["why"] = printed.claims_explained.get(key, unknown)
     return own
 
 
-def _cell(cell: Printed, values: Sequence[float] | None, repeats: int) -> dict[str, Any]:
+def _cell(cell: Printed, values: Sequence[float] | None, repeats: int, unknown: str) -> dict[str, Any]:
     own: dict[str, Any] = {"at": cell.place, "printed": cell.text, "held": cell.held}
     if cell.mark:
         own |= {"mark": cell.mark, "reason": cell.reason}
@@ -59,7 +61,7 @@ def _cell(cell: Printed, values: Sequence[float] | None, repeats: int) -> dict[s
     if cell.text is not None:
         own |= {"difference": found.mean - cell.value, "agrees": found.agrees, "by": found.by}
         if not found.agrees:
-            own["why"] = cell.reason or cell.explained or UNEXPLAINED
+            own["why"] = cell.reason or cell.explained or unknown
     return own
 
 
