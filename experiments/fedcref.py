@@ -172,7 +172,6 @@ def _alone() -> None:
     import torch  # noqa: PLC0415 in the worker only
 
     torch.set_num_threads(1)
-    torch.backends.cuda.matmul.allow_tf32 = True  # products of 10 bits, sums of 23: half the time of a run
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from fedclust.algorithms import dec
 from fedclust.algorithms import fedcref_association as association
 from fedclust.algorithms import fedcref_refining as refining
 from fedclust.algorithms.autoencoder import Farm, Schedule, drawn, layers
+from fedclust.algorithms.fedcref_remembering import remembering
 from fedclust.datasets.deep import Population, affordable, images, populate
 from fedclust.datasets.loading import Dataset
 
@@ -27,7 +28,7 @@ CLEAR = 0.55  # share of a cluster that one class must be for a perfect associat
 ROUNDS, EPOCHS = 15, 2  # of averaging in an iteration
 CLOSING, CLOSING_EPOCHS = 2, 12  # passes at the end, and epochs in each of their rounds
 SURE = 0.8  # share of a cluster's rows that trains before the last pass
-LOOP = 3  # which loop a run was made by; 2 forgot first clusters, 1 had no sure rows, swaps or new communities either
+LOOP = 4  # which loop made a run; 3 did not weigh models, 2 forgot first clusters, 1 had no sure rows or swaps either
 CENTRAL = dec.Schedule(layer_steps=5_000, fine_steps=20_000)  # of all sites' rows together
 COUNTS = range(6, 15)  # of clusters, tried on those
 SEEN = 5_000  # rows of a t-SNE
@@ -188,7 +189,7 @@ class Sites:
                 continue
             picked, labels = refining.refined(errors[:, here], self.counts[i])
             if self.formed:
-                labels = refining.remembering(errors[picked][:, here], self.began[i], self.rows[here])
+                labels = remembering(errors[:, here], picked, self.began[i], self.rows[here])
             if refining.agreement(self.labels[i], labels) < stability:
                 moving.append(i)
             self.models[i] = np.concatenate([models, self.models[i][local]])[picked]

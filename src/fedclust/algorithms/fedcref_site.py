@@ -14,6 +14,7 @@ import numpy as np
 from fedclust.algorithms import fedcref_association as association
 from fedclust.algorithms import fedcref_refining as refining
 from fedclust.algorithms.autoencoder import Farm, Schedule, Weights, layers
+from fedclust.algorithms.fedcref_remembering import remembering
 from fedclust.algorithms.fedcref_start import first_clusters
 from fedclust.core import wire
 from fedclust.core.errors import OutOfBounds
@@ -260,7 +261,7 @@ def refine(site: Site, ask: Refine) -> Keep[Refined]:
     picked, after = refining.refined(errors, count)
     if ask.plan.remember and bool(site.memory["formed"]):  # the first models learnt the first clusters: no witnesses
         first = np.asarray(site.memory["first"])
-        after = refining.remembering(errors[picked], first, farm.rows.cpu().numpy())
+        after = remembering(errors, picked, first, farm.rows.cpu().numpy())
     stable = refining.agreement(labels, after) >= ask.stability
     kept = {
         "labels": after,
