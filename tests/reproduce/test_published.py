@@ -43,7 +43,7 @@ def test_numbers_keep_their_digits():
     assert (cell.text, cell.value, cell.unit, cell.digits) == ("0.00250", 0.0025, 1e-5, 5)
     assert cell.held
     doubtful = TABLES["paper0-table3"].cells["LLF-FCM, ARI with the classes | PE | 1.00"]
-    assert (doubtful.text, doubtful.held, doubtful.mark) == ("0.48", False, "other data")
+    assert (doubtful.text, doubtful.held, doubtful.mark) == ("0.48", False, "contradicted")
 
 
 @shown

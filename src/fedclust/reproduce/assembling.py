@@ -10,7 +10,8 @@ from fedclust.reproduce.published import Printed, Table, papers, table
 from fedclust.reproduce.store import plain
 
 RULE = (
-    "A printed number agrees if it lies within two units of its last digit from our mean, or inside the 95% interval "
+    "A printed number agrees if it lies within two units of its last digit from our mean (a count if it is the same), "
+    "or inside the 95% interval "
     "of our repeats, in which a mean of as many fresh repeats as the paper's falls 19 times out of 20."
 )
 UNEXPLAINED = "not explained yet"

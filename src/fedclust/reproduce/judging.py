@@ -1,7 +1,8 @@
 """When a number that we find counts as the printed one.
 
-It does if the printed number lies within two units of its last digit from our mean, or inside the 95% interval of our
-repeats: the one in which a mean of as many fresh repeats as the paper's falls 19 times out of 20,
+It does if the printed number lies within two units of its last digit from our mean (a count must be the same), or
+inside the 95% interval of our repeats: the one in which a mean of as many fresh repeats as the paper's falls 19 times
+out of 20,
 
     mean +- t(n - 1) sd sqrt(1 / n + 1 / n')        n our repeats, n' the paper's, t Student's .975 quantile
 
@@ -19,7 +20,6 @@ from scipy import stats
 
 from fedclust.reproduce.published import Printed
 
-UNITS = 2
 LEVEL = 0.95
 EASE = 1e-9  # of a unit: two units are meant to count, whatever decimals do in binary
 
@@ -45,7 +45,7 @@ def judged(printed: Printed, values: Sequence[float], repeats: int) -> Judged:
     ('digits', '')
     """
     mean, half = float(np.mean(values)), half_width(values, repeats)
-    if abs(mean - printed.value) <= (UNITS + EASE) * printed.unit:
+    if abs(mean - printed.value) <= (printed.units + EASE) * printed.unit:
         return Judged(mean, mean - half, mean + half, "digits")
     return Judged(mean, mean - half, mean + half, "interval" if abs(mean - printed.value) <= half else "")
 

@@ -153,7 +153,7 @@ def table_4(bench: Bench) -> Found:
     """Dirichlet splits: LLF-FCM as before, GDF-FCM worse."""
     found = bench.found("paper0-table4")
     sets = here(bench, found)
-    same, lower, uneven = 0, [], {}
+    same, lower, uneven = 0, [], dict[str, dict[str, float]]()
     for method in ("LLF-FCM", "GDF-FCM"):
         for short, name in sets.items():
             asked = [
@@ -166,18 +166,19 @@ def table_4(bench: Bench) -> Found:
                 found.cell(TRUTH, method, short, values)
             else:
                 found.notes.append(f"{method} on {name}: {np.isnan(values).sum()} of {len(values)} runs ran away")
+            uneven.setdefault(short, {})[method] = float(np.nanmean(values))
             if method == "LLF-FCM":
                 same += skewed == even
-                uneven[short] = float(np.mean(values))
             elif np.nanmean(values) < np.mean([own[TRUTH] for own in even]) - 0.005:
                 lower.append(short)
     found.claim(
         "same as even", holds=same == len(sets), measured=f"every number the same on {same} of {len(sets)} sets"
     )
+    below = [short for short, own in uneven.items() if own["GDF-FCM"] < own["LLF-FCM"] - 0.005]
     found.claim(
         "lower but for two",
-        holds=set(lower) == set(sets) - {"XC", "WA"},
-        measured=f"GDF-FCM is lower by more than .005 on {', '.join(lower)}",
+        holds=set(lower) & set(below) == set(sets) - {"XC", "WA"},
+        measured=f"lower by over .005: than on even splits {', '.join(lower)}; than LLF-FCM's {', '.join(below)}",
     )
     ours(bench, found, sets, lambda s: [place(TRUTH, m, s) for m in ("LLF-FCM", "GDF-FCM")])
     return found
@@ -278,7 +279,7 @@ def in_words(bench: Bench) -> Found:
         sent = bench.one(runs.numbers_in_a_round, data="pendigits", method=method)
         for way in ("up", "down"):
             found.cell("numbers a party sends in a round, pendigits (C = 10, F = 16)", method, way, [sent[way]])
-    found.notes.append("Counted from a site's ledger; ours sends one number more, the objective.")
+    found.notes.append("Up: counted from a site's ledger. Down: counted in the questions that it gets.")
     return found
 
 

@@ -28,6 +28,7 @@ class Printed:
     mark: str = ""
     reason: str = ""
     explained: str = ""  # why we find another number, where we do
+    units: int = 2  # of its last digit by which ours may differ: none where things are counted
 
     @property
     def value(self) -> float:
@@ -124,7 +125,8 @@ def _cells(block: Mapping[str, Any], marks: Sequence[Any], reasons: Sequence[Any
             mark = next((m for m in marks if _meant(at, m["cells"])), {"kind": "", "reason": ""})
             why = next((r["text"] for r in reasons if _meant(at, r["cells"])), "")
             printed = None if text == LOST else text
-            found.append(Printed(at, printed, block["better"], mark["kind"], mark["reason"], why))
+            units = block.get("units", Printed.units)
+            found.append(Printed(at, printed, block["better"], mark["kind"], mark["reason"], why, units))
     return found
 
 
