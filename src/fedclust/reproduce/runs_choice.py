@@ -14,6 +14,7 @@ from fedclust.reproduce.store import part
 
 CODE = ("algorithms/horizontal.py", "algorithms/fcm_*.py", "algorithms/start.py", "validation/indices.py")
 TOL, ROUNDS, RESTARTS = 1e-3, 60, 4
+DRAWS = 10_000_000  # apart are the seeds of a set's draws
 G2_KS = range(2, 7)
 LEVELS = {"primary": 1.0, "secondary": 2.0, "tertiary": 3.0}
 BANK_COLUMNS = ("age", "balance", "education")
@@ -58,8 +59,8 @@ def motivational_choice(seed: int) -> int:
 
 @part(*CODE)
 def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str, Any]:
-    """One G2 set over so many clients (1: central): the index for K = 2..6, the knowledge gap at 2."""
-    data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
+    """A draw of one G2 set over so many clients (1: central): the index for K = 2..6, the knowledge gap at 2."""
+    data = fc.datasets.g2(sd, dim, 1000 * dim + sd + DRAWS * seed)
     fed = fc.Federation.local(fc.datasets.split(data.X, parties=parties, seed=seed))
     values, gap = [], 0.0
     for k in G2_KS:

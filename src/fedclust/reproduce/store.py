@@ -1,8 +1,8 @@
 """Results by what went into them: the same inputs, code and data are computed once, and an interrupted run goes on.
 
 A part is a function of named values that returns numbers, texts and lists. Its key is a digest of its name, its inputs,
-the source of its module and of the algorithms it rests on, and the rows of the data sets it reads. Kernels and
-estimators do not count: tests hold them to the same bits.
+the source of its module and of the algorithms, splits and scores it rests on, and the rows of the data sets it reads.
+Kernels and estimators do not count: tests hold them to the same bits.
 """
 
 from __future__ import annotations
@@ -31,6 +31,18 @@ from fedclust.datasets.loading import Dataset, load
 
 PACKAGE = Path(fedclust.__file__).parent
 DIGITS = 12  # of a number that is kept
+SHARED = (  # what nearly all parts rest on, beside what they name
+    "agreement.py",
+    "algorithms/gaussians.py",
+    "algorithms/likeness.py",
+    "algorithms/model.py",
+    "algorithms/reseeding.py",
+    "algorithms/weighted.py",
+    "datasets/drawn.py",
+    "datasets/splitting.py",
+    "privacy/sparse.py",
+    "validation/[!s]*.py",
+)
 Compute = Callable[..., Any]
 
 
@@ -110,7 +122,7 @@ def _code(module: str, rests_on: tuple[str, ...]) -> str:
     """A digest of sources: the module of a part, and the files that it rests on; comments and layout do not count."""
     own = inspect.getsourcefile(importlib.import_module(module))
     sources = [Path(own)] if own else []
-    sources += [path for pattern in rests_on for path in sorted(PACKAGE.glob(pattern))]
+    sources += [path for pattern in (*SHARED, *rests_on) for path in sorted(PACKAGE.glob(pattern))]
     whole = hashlib.sha256()
     for source in sources:
         whole.update(ast.dump(ast.parse(source.read_bytes())).encode())
