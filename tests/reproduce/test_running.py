@@ -133,6 +133,23 @@ def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
     assert page.index("Where we lose") < page.index("Printed numbers found again") < page.index('id="paper1-table1"')
 
 
+def test_what_is_not_kept_or_fails_is_named_and_the_rest_has_its_page(tmp_path):
+    def failing(_):
+        raise MemoryError("no room")
+
+    entries = [small(0), catalogue.Entry("paper1-fig1", failing, "1 s", "1 s")]
+    whole, times = running.carried_out(entries, Store(tmp_path), quick=True, told=io.StringIO())
+    assert whole["not computed"] == ["paper1-fig1"]
+    assert times["failed"] == ["paper1-fig1: MemoryError('no room')"]
+    assert "not computed: paper1-fig1" in summary(whole)
+    page = running.written(whole, times, tmp_path / "page").read_text()
+    assert "missing from the counts: paper1-fig1" in page
+    nothing, _ = running.carried_out(
+        entries[:1], Store(tmp_path / "new"), quick=True, kept_only=True, told=io.StringIO()
+    )
+    assert nothing["not computed"] == ["paper1-table1"]
+
+
 def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):
     whole, _ = running.carried_out([small(0)], Store(tmp_path), quick=False, told=io.StringIO())
     cells = {cell["at"]: cell for cell in whole["experiments"][0]["cells"]}

@@ -13,6 +13,15 @@ from fedclust.reproduce.published import place
 from fedclust.reproduce.published import table as printed_table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+KEY = {
+    "A cell": "has the printed number, below it our mean and how far it is from the printed one; where the two agree by "
+    "the interval of our repeats and not by digits, how wide that is to either side.",
+    "Green": "cells agree, red ones do not, and pale ones are not held reproducible: why stands in the list below.",
+    "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
+    "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",
+    "Displacement": "is how far centres lie from those of the pooled run.",
+    "A mark": "(lost, misprint, contradicted, repeated, other code, other order) says why a number is not held.",
+}
 STYLE = """
 td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }
 td.no { background: color-mix(in srgb, #b93a34 20%, var(--card)) }
@@ -47,6 +56,8 @@ def page(whole: Mapping[str, Any], times: Mapping[str, Any]) -> str:
             "main",
             _losses(whole),
             _agreement(whole),
+            _absent(whole),
+            _key(),
             _held(entries),
             [_experiment(entry, times.get(entry["name"], {})) for entry in entries],
         ),
@@ -83,11 +94,21 @@ def _agreement(whole: Mapping[str, Any]) -> Markup:
                 str(own["held"]),
                 str(own["measured"]),
                 f"{own['agree']} ({part})",
+                str(own["agree by digits"]),
                 f"{own['not held, agree']} of {own['not held, measured']}",
                 f"{own['claims that hold']} of {own['claims']}",
             ]
         )
-    head = ["paper", "numbers", "held reproducible", "measured", "agree", "of those not held", "claims that hold"]
+    head = [
+        "paper",
+        "numbers",
+        "held reproducible",
+        "measured",
+        "agree",
+        "by digits",
+        "of those not held",
+        "claims that hold",
+    ]
     return tag(
         "section",
         tag("h2", "Agreement"),
@@ -95,6 +116,16 @@ def _agreement(whole: Mapping[str, Any]) -> Markup:
         table(head, rows, caption="Printed numbers found again"),
         id="agreement",
     )
+
+
+def _absent(whole: Mapping[str, Any]) -> Node:
+    names = ", ".join(whole["not computed"])
+    return tag("p", f"Not computed, and missing from the counts: {names}.", class_="absent") if names else None
+
+
+def _key() -> Markup:
+    lines = [tag("p", tag("strong", word), " ", meaning) for word, meaning in KEY.items()]
+    return tag("section", tag("h2", "How to read the tables"), lines, id="key")
 
 
 def _held(entries: Sequence[Mapping[str, Any]]) -> Markup:
@@ -126,6 +157,7 @@ def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
         "section",
         tag("h2", f"{entry['name']}: {entry['title']}"),
         tag("p", f"{entry['place']}. Run {size}.{spent}", class_="quiet"),
+        [tag("p", note, class_="quiet") for note in entry["notes"]],
         [tag("p", f"{name}: {how}", class_="absent") for name, how in entry["absent"].items()],
         [_block(block, rows, columns, cells) for block, (rows, columns) in printed_table(entry["name"]).blocks.items()],
         _claims(entry["claims"]),
@@ -140,7 +172,6 @@ def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
             [drawing.drawn(own, f"{entry['name']}-{own['name']}") for own in entry["figures"]],
             class_="flat" if len(entry["figures"]) > 1 else None,
         ),
-        [tag("p", note, class_="quiet") for note in entry["notes"]],
         id=entry["name"],
     )
 
@@ -164,6 +195,8 @@ def _cell(cell: Mapping[str, Any] | None) -> Node:
     if cell["printed"] is not None:
         apart = f"{cell['difference']:+.2g}"
         told += f" ({minus(apart)})"
+        if cell["by"] == "interval":
+            told += f", within ±{number(cell['high'] - cell['mean'], 2)}"
     way = "out" if not cell["held"] else "yes" if cell["agrees"] else "no"
     return tag("td", printed, tag("small", told), class_=way)
 

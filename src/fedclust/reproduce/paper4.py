@@ -102,7 +102,8 @@ def _accuracies(bench: Bench, number: str) -> Found:
                     found.cell("ACC at the start", row, "start", [own["ACC start"] for own in some])
         if ours := runs.chosen(**facts, rule="win"):
             used += ours
-            found.best(row, OURS, [own["ACC end"] for own in ours], [place(END, row, "FedCRef")])
+            rivals = [place(END, row, column) for column in ("FedCRef", "perfect association")]
+            found.best(row, OURS, [own["ACC end"] for own in ours], rivals)
     _timed(found, used)
     return found
 

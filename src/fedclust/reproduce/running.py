@@ -33,8 +33,9 @@ def carried_out(
                 documents.append(entry.run(bench).document())
             except NotKept:
                 continue
-            except FedclustError as failure:
-                failed.append(f"{entry.name}: {failure}")
+            except Exception as failure:  # noqa: BLE001 whatever it is, the others are still worth a page
+                told_as = str(failure) if isinstance(failure, FedclustError) else repr(failure)
+                failed.append(f"{entry.name}: {told_as}")
                 break
             times[entry.name] = {
                 "size": bench.size,
@@ -50,7 +51,7 @@ def carried_out(
             break
     if failed:
         times["failed"] = failed
-    return assembled(documents), times
+    return assembled(documents, [entry.name for entry in entries]), times
 
 
 def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:
