@@ -134,7 +134,7 @@ def summary(whole: Mapping[str, Any]) -> str:
         if name in APART:
             some = [cell for cell in _of(whole, name) if cell["held"] and f"| {APART[name]} |" in cell["at"]]
             right = sum(cell.get("agrees", False) for cell in some)
-            lines.append(f"    of these {APART[name]}: {right} of {len(some)} agree")
+            lines += [f"    of these {APART[name]}: {right} of {len(some)} agree"] if some else []
     if whole["not computed"]:
         lines.append(f"not computed: {', '.join(whole['not computed'])}")
     losses = whole["where we lose"]

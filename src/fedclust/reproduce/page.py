@@ -14,8 +14,8 @@ from fedclust.reproduce.published import table as printed_table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 KEY = {
-    "A cell": "has the printed number, below it our mean and how far it is from the printed one; where the two agree by "
-    "the interval of our repeats and not by digits, how wide that is to either side.",
+    "A cell": "has the printed number, below it our mean and how far it is from the printed one; where the two agree "
+    "by the interval of our repeats and not by digits, how wide that is to either side.",
     "Green": "cells agree, red ones do not, and pale ones are not held reproducible: why stands in the list below.",
     "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
     "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",

@@ -17,7 +17,7 @@ HOW = (
     "made by python experiments/fedcref.py (torch; minutes on a GPU, many hours on a CPU) and part of the project's "
     "source; run from a checkout"
 )
-SITES, ROWS = 8, 25  # of the small run
+SITES, ROWS = 8, 25  # of the small runs
 
 
 @cache
@@ -42,14 +42,14 @@ def chosen(**facts: Any) -> list[dict[str, Any]]:
 
 
 @part("algorithms/fedcref*.py", "algorithms/autoencoder.py", "datasets/deep.py")
-def course(rule: str, seed: int) -> list[dict[str, Any]]:
-    """Eight sites with a few of the ten digits of scikit-learn each, dirt .3: communities and isolated by iteration."""
+def course(rule: str, seed: int, sites: int = SITES, overlap: float = 0.0) -> list[dict[str, Any]]:
+    """Sites with a few of the ten digits of scikit-learn each, dirt .3: what each iteration finds."""
     from sklearn.datasets import load_digits  # noqa: PLC0415
 
     from fedclust.datasets.deep import populate  # noqa: PLC0415
 
     digits = load_digits()
-    pop = populate(digits.target, SITES, classes=(2, 3), per_class=ROWS, dirt=0.3, seed=seed)
+    pop = populate(digits.target, sites, classes=(2, 3), per_class=ROWS, overlap=overlap, dirt=0.3, seed=seed)
     fed = fc.Federation.local({site: digits.data[rows] for site, rows in pop.rows.items()})
     counts = {site: int(own.max()) + 1 for site, own in pop.start.items()}
     model = fc.FedCRef(
@@ -63,7 +63,7 @@ def course(rule: str, seed: int) -> list[dict[str, Any]]:
         closing=0,
         random_state=seed,
     ).fit(fed)
-    first = {"round": 0, "communities": 0, "isolated": sum(counts.values()), "active": SITES}
+    first = {"round": 0, "communities": 0, "isolated": sum(counts.values()), "active": sites}
     return [first, *({key: _number(value) for key, value in own.items()} for own in model.history_)]
 
 
