@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.reproduce import runs_fuzzy as runs
+from fedclust.reproduce import runs_ledger as ledger
 from fedclust.reproduce.bench import Bench, Found
 from fedclust.reproduce.catalogue import experiment
 from fedclust.reproduce.published import place
@@ -279,8 +280,16 @@ def in_words(bench: Bench) -> Found:
         sent = bench.one(runs.numbers_in_a_round, data="pendigits", method=method)
         for way in ("up", "down"):
             found.cell("numbers a party sends in a round, pendigits (C = 10, F = 16)", method, way, [sent[way]])
+    told = [["LLF-FCM by columns, a round", *_sent(bench, "by columns")]]
+    told += [[f"{method}, the whole run", *_sent(bench, method)] for method in ledger.ONE_SHOT]
+    found.table("Numbers a party sends, pendigits: other methods", ["", "numbers", "rows it holds"], told)
     found.notes.append("Up: counted from a site's ledger. Down: counted in the questions that it gets.")
     return found
+
+
+def _sent(bench: Bench, method: str) -> tuple[int, int]:
+    own = bench.one(ledger.sent, data="pendigits", method=method)
+    return own["numbers"], own["rows"]
 
 
 def _settled(own: dict[str, Any]) -> bool:
