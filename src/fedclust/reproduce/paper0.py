@@ -15,6 +15,7 @@ from fedclust.reproduce.published import place
 SHARES = {"0.25": 0.25, "0.50": 0.5, "0.75": 0.75, "1.00": 1.0}
 METRICS = ("displacement", "ARI with the pooled run", "ARI with the classes", "Xie-Beni")
 TRUTH = "ARI with the classes"
+SCORES = (TRUTH, "Xie-Beni")  # displacement is 0 for all that is lossless
 OURS = "LLF-FCM, careful seeding, to its end, best of 5 by the objective"
 SPLITS = {
     "16 parties": [1] * 16,
@@ -57,11 +58,12 @@ def table_of_runs(
     return found
 
 
-def ours(bench: Bench, found: Found, sets: dict[str, str], against: Any) -> None:
+def ours(bench: Bench, found: Found, sets: dict[str, str], against: Any, metrics: tuple[str, ...] = (TRUTH,)) -> None:
     """Our best method on each set, beside printed cells."""
     for short, name in sets.items():
-        asked = [{"data": name, "seed": seed} for seed in bench.seeds(10, 1)]
-        found.best(f"{short}: {TRUTH}", OURS, bench.all(runs.best_of_restarts, asked), against(short))
+        done = bench.all(runs.best_of_restarts, [{"data": name, "seed": seed} for seed in bench.seeds(10, 1)])
+        for metric in metrics:
+            found.best(f"{short}: {metric}", OURS, [own[metric] for own in done], against(short, metric))
 
 
 @experiment("paper0-table2", full="as paper0-table3", quick="as paper0-table3")
@@ -116,7 +118,7 @@ def table_3(bench: Bench) -> Found:
     sets = here(bench, found)
     done = table_of_runs(bench, runs.random_start, sets, ("LLF-FCM", "GDF-FCM"))
     _fill(found, done)
-    ours(bench, found, sets, lambda s: [place(f"{m}, {TRUTH}", s, "1.00") for m in ("LLF-FCM", "GDF-FCM")])
+    ours(bench, found, sets, lambda s, of: [place(f"{m}, {of}", s, "1.00") for m in ("LLF-FCM", "GDF-FCM")], SCORES)
     return found
 
 
@@ -181,7 +183,7 @@ def table_4(bench: Bench) -> Found:
         holds=set(lower) & set(below) == set(sets) - {"XC", "WA"},
         measured=f"lower by over .005: than on even splits {', '.join(lower)}; than LLF-FCM's {', '.join(below)}",
     )
-    ours(bench, found, sets, lambda s: [place(TRUTH, m, s) for m in ("LLF-FCM", "GDF-FCM")])
+    ours(bench, found, sets, lambda s, of: [place(of, m, s) for m in ("LLF-FCM", "GDF-FCM")])
     return found
 
 
@@ -190,8 +192,9 @@ def table_5(bench: Bench) -> Found:
     """LLF-FCM and C2F-FCM with careful seeding."""
     found = bench.found("paper0-table5")
     sets = here(bench, found)
-    _fill(found, table_of_runs(bench, runs.careful_start, sets, ("LLF-FCM", "C2F-FCM")))
-    ours(bench, found, sets, lambda s: [place(f"{m}, {TRUTH}", s, "1.00") for m in ("LLF-FCM", "C2F-FCM")])
+    done = table_of_runs(bench, runs.careful_start, sets, ("LLF-FCM", "C2F-FCM"))
+    _fill(found, done)
+    ours(bench, found, sets, lambda s, of: [place(f"{m}, {of}", s, "1.00") for m in ("LLF-FCM", "C2F-FCM")], SCORES)
     return found
 
 

@@ -22,7 +22,7 @@ def table_1(bench: Bench) -> Found:
     for (_, name, share), some in table_of_runs(bench, runs.random_start, sets, ("LLF-FCM",)).items():
         for metric in (TRUTH, "displacement"):
             found.cell(metric, name, share, [own[metric] for own in some])
-    ours(bench, found, sets, lambda name: [place(TRUTH, name, share) for share in SHARES])
+    ours(bench, found, sets, lambda name, of: [place(of, name, share) for share in SHARES])
     return found
 
 
