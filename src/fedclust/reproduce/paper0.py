@@ -96,7 +96,7 @@ def table_2(bench: Bench) -> Found:
     found.claim(
         "ten rounds",
         holds=late <= count // 4,
-        measured=f"in {count - late} of {count} curves the tenth step is below a tenth of the first ({count - count // 4} are asked)",
+        measured=f"in {count - late} of {count} curves (three quarters count) step 10 is below a tenth of step 1",
     )
     found.claim(
         "higher plateau",
