@@ -28,6 +28,8 @@ td.no { background: color-mix(in srgb, #b93a34 20%, var(--card)) }
 td.out, td.unmeasured { color: var(--soft) }
 td small { display: block }
 .told th, .told td { text-align: left }
+nav ul { flex-wrap: wrap; font-size: .85rem }
+nav { position: static }
 .flat { columns: 2 24rem }
 .flat figure { break-inside: avoid }
 """

@@ -205,19 +205,22 @@ def under_noise(bench: Bench) -> Found:
     wanted = bench.few([name for name in runs.SETS if name not in {"Bioresponse", "FMNIST"}], ["Phoneme", "Optdigits"])
     sets = [name for name in wanted if bench.at_hand([runs.SETS[name][0]], found)]
     methods = bench.few([*METHODS, "ours"], ["k-means", "k-FED", "MUFC", "FCAC", "ours"])
+    asked = [
+        (
+            (name, method, float(epsilon or WITHOUT)),
+            {"data": runs.SETS[name][0], "parties": runs.SETS[name][1], "method": method, "how": "iid", "seed": seed}
+            | ({} if epsilon is None else {"epsilon": float(epsilon)}),
+        )
+        for name in sets
+        for method in methods
+        for epsilon in (*EPSILONS, None)
+        for seed in bench.seeds(5, 1)
+    ]
     scores: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
+    for (key, _), own in zip(asked, bench.all(runs.one, [inputs for _, inputs in asked]), strict=True):
+        if "ARI" in own:
+            scores.setdefault(key, []).append(own)
     for name in sets:
-        data, parties = runs.SETS[name]
-        for method in methods:
-            for epsilon in (*EPSILONS, None):
-                asked = [
-                    {"data": data, "parties": parties, "method": method, "how": "iid", "seed": seed}
-                    | ({} if epsilon is None else {"epsilon": float(epsilon)})
-                    for seed in bench.seeds(5, 1)
-                ]
-                some = [own for own in bench.all(runs.one, asked) if "ARI" in own]
-                if some:
-                    scores[name, method, float(epsilon or WITHOUT)] = some
         series = {
             method: [[e, _mean(some, "ARI")] for (n, m, e), some in scores.items() if (n, m) == (name, method)]
             for method in methods
