@@ -111,6 +111,13 @@ class Bench:
         self.machines |= {own.machine for own in found}
         return [own.value for own in found]
 
+    def grouped(self, function: Compute, many: Sequence[tuple[Any, Mapping[str, Any]]]) -> dict[Any, list[Any]]:
+        """Results of a part for many inputs, each of which goes by a key that repeats share."""
+        found: dict[Any, list[Any]] = {}
+        for (key, _), own in zip(many, self.all(function, [inputs for _, inputs in many]), strict=True):
+            found.setdefault(key, []).append(own)
+        return found
+
     def _computed(self, function: Compute, many: Sequence[Mapping[str, Any]], lacking: list[int]) -> Iterable[Any]:
         if self.jobs < 2 or len(lacking) < 2:
             for at in lacking:

@@ -52,10 +52,7 @@ def table_of_runs(
         for seed in seeds(bench, method)
         if not (bench.quick and method == "C2F-FCM" and short == "PE")
     ]
-    found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for (key, _), own in zip(asked, bench.all(function, [inputs for _, inputs in asked]), strict=True):
-        found.setdefault(key, []).append(own)
-    return found
+    return bench.grouped(function, asked)
 
 
 def ours(bench: Bench, found: Found, sets: dict[str, str], against: Any, metrics: tuple[str, ...] = (TRUTH,)) -> None:
@@ -309,25 +306,30 @@ def uneven_parties(bench: Bench) -> Found:
     names = bench.few(list(runs.SETS.values()), ["xclara", "rice"])
     sets = bench.at_hand(names, found)
     betas: list[float | None] = bench.few([None, 5.0, 1.0, 0.5, 0.3], [None, 1.0, 0.3])
+    means: dict[tuple[str, str, int], float] = {}
+    for function, methods in ((runs.random_start, ("LLF-FCM", "GDF-FCM")), (runs.careful_start, ("C2F-FCM",))):
+        asked = [
+            (
+                (name, method, at),
+                {"data": name, "method": method, "participation": 1.0, "seed": seed}
+                | ({} if beta is None else {"beta": beta}),
+            )
+            for name in sets
+            for method in methods
+            for at, beta in enumerate(betas)
+            for seed in bench.seeds(5, 1)
+        ]
+        for key, some in bench.grouped(function, asked).items():
+            if values := [own[TRUTH] for own in some if TRUTH in own]:
+                means[key] = float(np.mean(values))
     for name in sets:
         series: dict[str, list[list[float]]] = {}
-        for method, function in (
-            ("LLF-FCM", runs.random_start),
-            ("GDF-FCM", runs.random_start),
-            ("C2F-FCM", runs.careful_start),
-        ):
-            for at, beta in enumerate(betas):
-                asked = [
-                    {"data": name, "method": method, "participation": 1.0, "seed": seed}
-                    | ({} if beta is None else {"beta": beta})
-                    for seed in bench.seeds(5, 1)
-                ]
-                values = [own[TRUTH] for own in bench.all(function, asked) if TRUTH in own]
-                if values:
-                    series.setdefault(method, []).append([float(at), float(np.mean(values))])
+        for (data, method, at), mean in means.items():
+            if data == name:
+                series.setdefault(method, []).append([float(at), mean])
         axis = "even, then Dirichlet " + ", ".join(f"{beta:g}" for beta in betas if beta is not None)
         found.figure(f"uneven-{name}", f"{name}: ARI as parties grow unequal", (axis, TRUTH), series)
-    same = [bench.one(runs.same_bits, data=name, seed=seed) for name in sets for seed in bench.seeds(3, 1)]
+    same = bench.all(runs.same_bits, [{"data": name, "seed": seed} for name in sets for seed in bench.seeds(3, 1)])
     found.claim(
         "same bits",
         holds=all(same),

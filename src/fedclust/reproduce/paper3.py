@@ -44,11 +44,10 @@ def _runs(bench: Bench, found: Found, how: str) -> dict[tuple[str, str], list[di
         for seed in _repeats(bench, name, method)
     ]
     done: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for (key, _), own in zip(asked, bench.all(runs.one, [inputs for _, inputs in asked]), strict=True):
-        if "failed" in own:
-            found.notes.append(f"{key[1]} on {key[0]}: {own['failed']}")
-        else:
-            done.setdefault(key, []).append(own)
+    for (name, method), some in bench.grouped(runs.one, asked).items():
+        found.notes += [f"{method} on {name}: {own['failed']}" for own in some if "failed" in own]
+        if there := [own for own in some if "failed" not in own]:
+            done[name, method] = there
     if bench.quick:
         found.notes.append("quick: five sets; FedFCM is left out; where its digits are held FCAC has all 20 repeats")
     elif ("FMNIST", "ours") in done:
@@ -216,10 +215,8 @@ def under_noise(bench: Bench) -> Found:
         for epsilon in (*EPSILONS, None)
         for seed in bench.seeds(5, 1)
     ]
-    scores: dict[tuple[str, str, float], list[dict[str, Any]]] = {}
-    for (key, _), own in zip(asked, bench.all(runs.one, [inputs for _, inputs in asked]), strict=True):
-        if "ARI" in own:
-            scores.setdefault(key, []).append(own)
+    done = {key: [own for own in some if "ARI" in own] for key, some in bench.grouped(runs.one, asked).items()}
+    scores = {key: some for key, some in done.items() if some}
     for name in sets:
         series = {
             method: [[e, _mean(some, "ARI")] for (n, m, e), some in scores.items() if (n, m) == (name, method)]
