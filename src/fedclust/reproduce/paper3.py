@@ -242,7 +242,7 @@ def _ranks_by_epsilon(
     found: Found, scores: dict[tuple[str, str, float], list[dict[str, Any]]], sets: list[str], methods: list[str]
 ) -> None:
     """Fig. 11: the methods' ranks over sets and scores at each epsilon, and what the paper says of them."""
-    leads, told = {}, []
+    first, apart, ranks = dict[int, bool](), dict[int, list[str]](), []
     others = [method for method in ("k-FED", "FedFCM") if method in methods]
     for epsilon in EPSILONS:
         there = [name for name in sets if all((name, method, epsilon) in scores for method in methods)]
@@ -251,12 +251,14 @@ def _ranks_by_epsilon(
             return
         compared = statistics.compare(blocks, methods)
         found.figures.append(_ranks(f"ranks-{epsilon}", f"Ranks at epsilon {epsilon}", methods, blocks))
-        apart = [method for method in others if compared.differ("FCAC", method)]
-        leads[epsilon] = compared.names[0] == "FCAC" and apart == others
-        ranks = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(compared.names, compared.ranks, strict=True))
-        told.append(f"{epsilon}: {ranks}, FCAC differs from {' and '.join(apart) or 'neither'}")
-    holds = all(leads[epsilon] for epsilon in (25, 50, 75)) and not leads[15]
-    found.claim("first", holds=holds, measured="; ".join(told))
+        first[epsilon] = compared.names[0] == "FCAC"
+        apart[epsilon] = [method for method in others if compared.differ("FCAC", method)]
+        own = ", ".join(f"{name} {rank:.2f}" for name, rank in zip(compared.names, compared.ranks, strict=True))
+        ranks.append(f"{epsilon}: {own}")
+    strong = (25, 50, 75)
+    found.claim("first", holds=all(first[e] for e in strong) and not first[15], measured="; ".join(ranks))
+    told = "; ".join(f"{epsilon}: from {' and '.join(some) or 'neither'}" for epsilon, some in apart.items())
+    found.claim("apart", holds=all(apart[e] == others for e in strong), measured=told)
 
 
 def _mean(some: list[dict[str, Any]], metric: str) -> float:
