@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from fedclust.cli.main import main
-from fedclust.core.errors import RunFailed
+from fedclust.core.errors import RunFailed, StudyError
 from fedclust.reproduce import catalogue, running, runs_art, store
 from fedclust.reproduce.assembling import summary
 from fedclust.reproduce.bench import Bench
-from fedclust.reproduce.store import NotKept, Store, key_of, part
+from fedclust.reproduce.store import NotKept, Store, digest, key_of, part
 
 CALLS = []
 
@@ -148,6 +148,33 @@ def test_what_is_not_kept_or_fails_is_named_and_the_rest_has_its_page(tmp_path):
         entries[:1], Store(tmp_path / "new"), quick=True, kept_only=True, told=io.StringIO()
     )
     assert nothing["not computed"] == ["paper1-table1"]
+
+
+def test_a_page_is_renewed_in_part_and_what_rests_on_the_same_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
+    np.savez(tmp_path / "few_rows.npz", X=np.eye(3), y=np.arange(3), classes=np.array(["a", "b", "c"]))
+    told = io.StringIO()
+    whole, times = running.carried_out([small(0)], Store(tmp_path / "a"), quick=False, told=told)
+    times["paper1-table1"]["rests on"] |= {"few_rows": digest("few_rows")}
+    running.written(whole, times, tmp_path / "page")
+    renewed = {"quick": False, "onto": tmp_path / "page", "told": told}
+    again, kept = running.carried_out([], Store(tmp_path / "b"), **renewed)
+    assert again["experiments"] == whole["experiments"]
+    assert kept == times
+    assert "paper1-fig1" in again["not computed"]
+    # Other numbers are computed: these count. Of what is not kept, what is shown stands in.
+    other, _ = running.carried_out([small(5)], Store(tmp_path / "b"), **renewed)
+    assert other["experiments"] != whole["experiments"]
+    cached, _ = running.carried_out([small(7)], Store(tmp_path / "b"), kept_only=True, **renewed)
+    assert cached["experiments"] == whole["experiments"]
+    # Other rows, other code, code or rows that are gone: it is not shown again.
+    module = "fedclust.reproduce.paper1:table_1"
+    for resting in ({"few_rows": "0"}, {module: "0"}, {"no_such_rows": "0"}, {"no.module:here": "0"}):
+        times["paper1-table1"]["rests on"] = resting
+        running.written(whole, times, tmp_path / "page")
+        assert "paper1-table1" in running.carried_out([], Store(tmp_path), **renewed)[0]["not computed"]
+    with pytest.raises(StudyError, match="no page"):
+        running.carried_out([], Store(tmp_path), quick=False, onto=tmp_path / "nowhere", told=told)
 
 
 def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):

@@ -20,6 +20,9 @@ def add(verbs: Any) -> None:
     again.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     again.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of page, numbers and figures")
     again.add_argument("--cache", type=Path, help="folder of kept parts (default: in the user's cache)")
+    again.add_argument(
+        "--renew", action="store_true", help="keep what --out has in full, if code and data are the same"
+    )
     again.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     again.set_defaults(act=act_reproduce)
 
@@ -42,8 +45,9 @@ def act_reproduce(chosen: argparse.Namespace) -> int:
         return 0
     entries = catalogue.named(chosen.name)
     store = Store(chosen.cache or _cache())
+    onto = chosen.out if chosen.renew else None
     whole, times = running.carried_out(
-        entries, store, quick=chosen.quick, jobs=chosen.jobs, kept_only=chosen.cached, told=sys.stderr
+        entries, store, quick=chosen.quick, jobs=chosen.jobs, kept_only=chosen.cached, onto=onto, told=sys.stderr
     )
     page = running.written(whole, times, chosen.out)
     if chosen.json:

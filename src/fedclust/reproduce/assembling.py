@@ -35,7 +35,7 @@ def assembled(documents: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> d
 
 def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
     unknown = FEWER if document["size"] == "quick" else UNEXPLAINED
-    cells = [_cell(cell, document["cells"].get(at), printed.repeats, unknown) for at, cell in printed.cells.items()]
+    cells = [_cell(cell, document["cells"].get(at), unknown) for at, cell in printed.cells.items()]
     claims = [_claim(key, document["claims"].get(key), printed, unknown) for key in printed.claims]
     rest = {key: document[key] for key in ("size", "figures", "more", "notes", "absent")}
     return {
@@ -50,6 +50,17 @@ def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
     }
 
 
+def taken_apart(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What was found, of an experiment that was assembled before: `assembled` makes the same of it."""
+    cells = {
+        cell["at"]: {key: cell[key] for key in ("mean", "half", "repeats")} for cell in entry["cells"] if "mean" in cell
+    }
+    claims = {own["key"]: {key: own[key] for key in ("holds", "measured")} for own in entry["claims"]}
+    ours = [{key: own[key] for key in ("row", "method", "value", "repeats", "against")} for own in entry["ours"]]
+    rest = {key: entry[key] for key in ("name", "size", "figures", "more", "notes", "absent")}
+    return {**rest, "cells": cells, "claims": claims, "ours": ours}
+
+
 def _claim(key: str, found: Mapping[str, Any] | None, printed: Table, unknown: str) -> dict[str, Any]:
     own = {"key": key, "text": printed.claims[key], **(found or {"holds": None, "measured": "not run"})}
     if own["holds"] is False:
@@ -57,19 +68,17 @@ def _claim(key: str, found: Mapping[str, Any] | None, printed: Table, unknown: s
     return own
 
 
-def _cell(cell: Printed, values: Sequence[float] | None, repeats: int, unknown: str) -> dict[str, Any]:
+def _cell(cell: Printed, found: Mapping[str, Any] | None, unknown: str) -> dict[str, Any]:
     own: dict[str, Any] = {"at": cell.place, "printed": cell.text, "held": cell.held}
     if cell.mark:
         own |= {"mark": cell.mark, "reason": cell.reason}
-    if not values:
+    if not found:
         return own
-    found = judged(cell, values, repeats)
-    own |= {"mean": found.mean, "repeats": len(values)}
-    if len(values) > 1:
-        own |= {"low": found.low, "high": found.high}
+    own |= found
     if cell.text is not None:
-        own |= {"difference": found.mean - cell.value, "agrees": found.agrees, "by": found.by}
-        if not found.agrees:
+        by = judged(cell, found["mean"], found["half"])
+        own |= {"difference": found["mean"] - cell.value, "agrees": bool(by), "by": by}
+        if not by:
             own["why"] = cell.reason or cell.explained or unknown
     return own
 

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TextIO
 
+import numpy as np
+
 from fedclust.core.errors import DataError
 from fedclust.reproduce import published
-from fedclust.reproduce.store import Compute, NotKept, Store, loaded, plain
+from fedclust.reproduce.judging import half_width
+from fedclust.reproduce.store import Compute, NotKept, Store, loaded, plain, rests
 
 EVERY = 5.0  # seconds between lines where there is no terminal
 
@@ -54,8 +57,14 @@ class Found:
         self.more.append({"caption": caption, "head": list(head), "rows": [list(row) for row in rows]})
 
     def document(self) -> dict[str, Any]:
-        """As it is written; the same run gives the same bytes."""
-        return dict(plain(self.__dict__))
+        """As it is written, of repeats their mean and interval; the same run gives the same bytes."""
+        repeats = published.table(self.name).repeats
+        cells = {
+            at: {"mean": np.mean(values), "half": half_width(values, repeats), "repeats": len(values)}
+            for at, values in self.cells.items()
+            if values
+        }
+        return dict(plain({**self.__dict__, "cells": cells}))
 
 
 class Bench:
@@ -67,6 +76,7 @@ class Bench:
         self.store, self.quick, self.jobs, self.may_compute = store, quick, jobs, compute
         self.seconds = 0.0  # of all parts, those kept from before included
         self.machines: set[str] = set()
+        self.rests: dict[str, str] = {}  # what the experiment rests on, with digests
         self.fresh = 0
         self.name = ""
         self._told, self._last = told, 0.0
@@ -96,6 +106,7 @@ class Bench:
 
     def all(self, function: Compute, many: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Results of a part for many inputs, those that are kept and those that are computed now."""
+        self.rests |= rests(function, many)
         kept = [self.store.find(function, inputs) for inputs in many]
         lacking = [at for at, own in enumerate(kept) if own is None]
         if lacking and not self.may_compute:

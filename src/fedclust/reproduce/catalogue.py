@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fedclust.core.errors import StudyError
 from fedclust.reproduce.bench import Bench, Experiment, Found
 from fedclust.reproduce.published import Table, papers, table
+from fedclust.reproduce.store import rests
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ def experiment(name: str, *, full: str, quick: str) -> Callable[[Experiment], Ex
     def entered(run: Experiment) -> Experiment:
         def named_run(bench: Bench) -> Found:
             bench.name = name
+            bench.rests |= rests(run)
             return run(bench)
 
         EXPERIMENTS[name] = Entry(name, named_run, full, quick)

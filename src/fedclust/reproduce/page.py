@@ -198,7 +198,7 @@ def _cell(cell: Mapping[str, Any] | None) -> Node:
         apart = f"{cell['difference']:+.2g}"
         told += f" ({minus(apart)})"
         if cell["by"] == "interval":
-            told += f", within ±{number(cell['high'] - cell['mean'], 2)}"
+            told += f", within ±{number(cell['half'], 2)}"
     way = "out" if not cell["held"] else "yes" if cell["agrees"] else "no"
     return tag("td", printed, tag("small", told), class_=way)
 

@@ -7,30 +7,39 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from fedclust.core.errors import FedclustError
-from fedclust.reproduce import drawing
-from fedclust.reproduce.assembling import assembled
+from fedclust.core.errors import FedclustError, StudyError
+from fedclust.reproduce import catalogue, drawing
+from fedclust.reproduce.assembling import assembled, taken_apart
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.catalogue import Entry
 from fedclust.reproduce.page import page
-from fedclust.reproduce.store import NotKept, Store
+from fedclust.reproduce.store import NotKept, Store, unchanged
 
 
 def carried_out(
-    entries: Sequence[Entry], store: Store, *, quick: bool, jobs: int = 1, kept_only: bool = False, told: TextIO
+    entries: Sequence[Entry],
+    store: Store,
+    *,
+    quick: bool,
+    jobs: int = 1,
+    kept_only: bool = False,
+    onto: Path | None = None,
+    told: TextIO,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What was found by each experiment, assembled, and how long it took.
 
     With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
-    left out.
+    left out. What the page in the folder `onto` shows in full stands in for what is not computed, if it rests on the
+    same code and rows.
     """
-    documents, times, failed = [], dict[str, Any](), list[str]()
+    shown = _shown(onto) if onto else {}
+    documents, times, failed = dict[str, Any](), dict[str, Any](), list[str]()
     for number, entry in enumerate(entries, 1):
-        sizes = [False, True] if kept_only else [quick]
+        sizes = [False] if kept_only and entry.name in shown else [False, True] if kept_only else [quick]
         for size in sizes:
             bench = Bench(store, quick=size, jobs=jobs, compute=not kept_only, told=told)
             try:
-                documents.append(entry.run(bench).document())
+                documents[entry.name] = entry.run(bench).document()
             except NotKept:
                 continue
             except Exception as failure:  # noqa: BLE001 whatever it is, the others are still worth a page
@@ -41,6 +50,7 @@ def carried_out(
                 "size": bench.size,
                 "seconds": round(bench.seconds, 1),
                 "machines": sorted(bench.machines),
+                "rests on": dict(sorted(bench.rests.items())),
             }
             print(
                 f"{number} of {len(entries)}: {entry.name} ({bench.size}), {bench.seconds:.0f} CPU s, "
@@ -49,9 +59,30 @@ def carried_out(
                 flush=True,
             )
             break
+    for name, (document, time) in shown.items():
+        if name not in documents:
+            documents[name], times[name] = document, time
+            print(f"{name} (full), {time['seconds']:.0f} CPU s, as it was shown", file=told, flush=True)
+    everything = [name for name in catalogue.everything() if name in documents]
+    times = {name: times[name] for name in everything}
     if failed:
         times["failed"] = failed
-    return assembled(documents, [entry.name for entry in entries]), times
+    asked = catalogue.everything() if onto else [entry.name for entry in entries]
+    return assembled([documents[name] for name in everything], asked), times
+
+
+def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """What a page shows in full and would show again: the findings and the times of its experiments."""
+    try:
+        whole, times = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "times.json"))
+    except FileNotFoundError:
+        raise StudyError(f"there is no page in {folder} to renew; leave out --renew") from None
+    found = {}
+    for entry in whole["experiments"]:
+        time = times[entry["name"]]
+        if entry["size"] == "full" and "rests on" in time and unchanged(time["rests on"]):
+            found[entry["name"]] = (taken_apart(entry), time)
+    return found
 
 
 def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:

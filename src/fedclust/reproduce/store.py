@@ -17,7 +17,7 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import fedclust
-from fedclust.core.errors import FedclustError
+from fedclust.core.errors import DataError, FedclustError
 from fedclust.datasets.loading import Dataset, load
 
 PACKAGE = Path(fedclust.__file__).parent
@@ -115,6 +115,28 @@ def key_of(function: Compute, inputs: Mapping[str, Any]) -> str:
         "data": {name: digest(name) for name in named},
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def rests(function: Compute, many: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
+    """What a function's results for such inputs rest on, by name, with digests: its code, and rows of data sets."""
+    sets = {inputs[name] for inputs in many for name in getattr(function, "sets", ()) if name in inputs}
+    code = _code(function.__module__, getattr(function, "rests_on", ()))
+    return {f"{function.__module__}:{function.__qualname__}": code, **{name: digest(name) for name in sorted(sets)}}
+
+
+def unchanged(resting: Mapping[str, str]) -> bool:
+    """Whether all that something rests on is at hand and as it was."""
+    return all(_present(name) == own for name, own in resting.items())
+
+
+def _present(name: str) -> str | None:
+    module, parted, function = name.partition(":")
+    try:
+        if not parted:
+            return digest(name)
+        return rests(getattr(importlib.import_module(module), function))[name]
+    except (DataError, ImportError, AttributeError):
+        return None  # gone
 
 
 @cache
