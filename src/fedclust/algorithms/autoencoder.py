@@ -21,7 +21,8 @@ from fedclust.core.types import Array, Floats, Ints
 
 Weights = NDArray[np.float32]
 HIDDEN = (100, 64, 32)  # the paper's encoder; the decoder mirrors it
-CPU_STACK = 32  # models that train together on a CPU: more of them gain nothing
+CPU_STACK = 6_000_000  # numbers in use at a time on a CPU, as many as its caches hold; models that train together share
+MIN_STACK = 4
 ERRORS_AT_ONCE = 1 << 26  # values of one layer while errors are measured
 
 
@@ -115,17 +116,19 @@ class Farm:
         # Models of like size train together, the largest first: those still at work are always the first ones.
         order = np.argsort([-len(own) for own in members], kind="stable")
         order = np.array([i for i in order if len(members[i])], np.int64)
-        stack = min(stack or (CPU_STACK if self.device == "cpu" else len(order)), len(order))
+        stack = min(stack or self._together(len(order)), len(order))
         with self.torch.no_grad():
             # Taken once: fresh memory costs a page fault every few kilobytes, and what was just in use is in the cache.
-            room = self.torch.empty((4, stack, given.shape[1]), device=self.device)
+            room = self.torch.empty((4, stack * given.shape[1]), device=self.device)
             for at in range(0, len(order), max(stack, 1)):
                 some = order[at : at + stack]
-                pick = self.torch.as_tensor(some, device=self.device)
-                self.torch.index_select(given, 0, pick, out=room[0, : len(some)])
-                pen = _Pen(self, room[:, : len(some)], [members[i] for i in some], [streams[i] for i in some], how)
-                losses[some] = pen.run(done, some)
+                pen = _Pen(self, room, [members[i] for i in some], [streams[i] for i in some], how)
+                losses[some] = pen.run(given, done, some)
         return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses
+
+    def _together(self, count: int) -> int:
+        """How many of so many models train together: on a CPU those whose weights, slopes and moments it caches."""
+        return min(count, max(MIN_STACK, CPU_STACK // (4 * length(self.sizes)))) if self.device == "cpu" else count
 
     def errors(self, weights: Any, rows: Ints | None = None) -> NDArray[np.float32]:
         """The mean squared error of each model on each row: (models, rows)."""
@@ -152,6 +155,15 @@ class Farm:
             found.append((matrix, bias))
             at += (a + 1) * b
         return found
+
+    def layered(self, flat: Any, count: int) -> list[Any]:
+        """The same of so many models, matrices and biases in turn, but each a block of its own in a row of numbers.
+
+        Products that are written into such blocks are done for all models at once, others one after the other.
+        """
+        shapes = [shape for a, b in pairwise(self.sizes) for shape in ((count, a, b), (count, 1, b))]
+        blocks = flat.split([math.prod(shape) for shape in shapes])
+        return [block.view(shape) for block, shape in zip(blocks, shapes, strict=True)]
 
     def forward(self, weights: Any, x: Any) -> list[Any]:
         """What each layer gives, the rows themselves first."""
@@ -225,22 +237,30 @@ def _network(torch: Any, sizes: Sequence[int], weights: Weights, device: str) ->
 
 
 class _Pen:
-    """Models that train together, the one with most rows first."""
+    """Models that train together, the one with most rows first; a row of `room` each for weights, slopes and moments.
+
+    What is in such a row stands layer after layer, all models' weights of one beside each other.
+    """
 
     def __init__(
         self, farm: Farm, room: Any, members: list[Ints], streams: list[np.random.Generator], how: Schedule
     ) -> None:
         self.farm, self.how = farm, how
         self.members, self.streams = members, streams
-        self.weights, self.slopes, self.means, self.squares = room  # the first holds weights, which are overwritten
-        self.means.zero_(), self.squares.zero_()
+        self._settle(room)
         self.steps = np.zeros(len(members), np.int64)
         most = how.epochs * -(-max(len(own) for own in members) // how.batch)
         self.ticks = farm.torch.arange(most + 1, dtype=farm.torch.float32, device=farm.device)
+
+    def _settle(self, room: Any) -> None:
+        count = len(self.members)
+        self.rows = [own[: count * length(self.farm.sizes)] for own in room]
+        self.parts = [self.farm.layered(own, count) for own in self.rows]
         self.views: dict[tuple[int, int], tuple[Any, Any]] = {}
 
-    def run(self, done: Any, places: Ints) -> Floats:
+    def run(self, given: Any, done: Any, places: Ints) -> Floats:
         """Epoch after epoch; a model whose loss stalls goes to its place in `done`, and makes room; last losses."""
+        self._begin(given, self._index(places))
         losses, left = np.zeros(len(places)), np.arange(len(places))
         best, since = np.full(len(left), math.inf), np.zeros(len(left), np.int64)
         for _ in range(self.how.epochs):
@@ -250,26 +270,40 @@ class _Pen:
             best, since = np.where(better, loss, best), np.where(better, 0, since + 1)
             going = np.ones(len(left), bool) if self.how.patience is None else since < self.how.patience
             if not going.all():
-                done[self._index(places[left[~going]])] = self.weights[self._index(~going)]
+                self._finish(done, places, left, ~going)
                 self._only(going)
                 left, best, since = left[going], best[going], since[going]
             if not len(left):
                 break
-        done[self._index(places[left])] = self.weights
+        self._finish(done, places, left, np.ones(len(left), bool))
         return losses
+
+    def _begin(self, given: Any, pick: Any) -> None:
+        for theirs, ours in zip(self.farm.parts(given), _pairs(self.parts[0]), strict=True):
+            for their, own in zip(theirs, ours, strict=True):
+                self.farm.torch.index_select(their, 0, pick, out=own)
+        self.rows[2].zero_(), self.rows[3].zero_()
+
+    def _finish(self, done: Any, places: Ints, left: Ints, which: Array) -> None:
+        """Put the weights of some models where they belong."""
+        for theirs, ours in zip(self.farm.parts(done), _pairs(self.parts[0]), strict=True):
+            for their, own in zip(theirs, ours, strict=True):
+                for at in np.flatnonzero(which):
+                    their[places[left[at]]].copy_(own[at])
 
     def _index(self, which: Array) -> Any:
         return self.farm.torch.as_tensor(which, device=self.farm.device)
 
     def _only(self, going: Array) -> None:
         keep = self._index(going)
-        self.weights, self.means, self.squares = self.weights[keep], self.means[keep], self.squares[keep]
-        self.slopes = self.slopes[: len(self.weights)]
-        self.views.clear()
+        weights, means, squares = (
+            self.farm.torch.cat([own[keep].flatten() for own in self.parts[which]]) for which in (0, 2, 3)
+        )
         where = np.flatnonzero(going)
         self.members = [self.members[i] for i in where]
         self.streams = [self.streams[i] for i in where]
         self.steps = self.steps[going]
+        self._settle([weights, self.rows[1], means, squares])
 
     def _epoch(self) -> Floats:
         """One pass of every model over its rows; the mean loss of each on the way."""
@@ -315,12 +349,13 @@ class _Pen:
     def _step(self, some: slice, x: Any, real: Any, scale: Any) -> Any:
         """One batch of each model at work: errors back through the layers, then Adam; summed squares of the rows."""
         torch = self.farm.torch
+        relu_back = torch.ops.aten.threshold_backward.grad_input  # found once: that takes as long as the work
         parts, slopes = self._views(some)
         found = self.farm.through(parts, x)
         out = found[-1]
         off = out - x if real is None else (out - x).mul_(real)
         loss = torch.linalg.vector_norm(off, dim=(1, 2)).square_()
-        delta = torch.ops.aten.sigmoid_backward(off.mul_(scale), out, grad_input=off)
+        delta = torch.ops.aten.sigmoid_backward.grad_input(off.mul_(scale), out, grad_input=off)
         for number in range(len(parts) - 1, -1, -1):
             torch.bmm(found[number].transpose(1, 2), delta, out=slopes[number][0])
             torch.sum(delta, dim=1, keepdim=True, out=slopes[number][1])
@@ -330,7 +365,7 @@ class _Pen:
             elif number:
                 delta = torch.bmm(delta, parts[number][0].transpose(1, 2))
             if number:
-                delta = torch.ops.aten.threshold_backward(delta, found[number], 0)  # ReLU lets pass what is above 0
+                relu_back(delta, found[number], 0, grad_input=delta)
         self._adam(some)
         return loss
 
@@ -338,24 +373,18 @@ class _Pen:
         """The layers of some models' weights and of their slopes; made once, since making them takes time too."""
         place = (some.start, some.stop)
         if place not in self.views:
-            self.views[place] = (self.farm.parts(self.weights[some]), self.farm.parts(self.slopes[some]))
+            weights, slopes = ([own[some] for own in parts] for parts in self.parts[:2])
+            self.views[place] = (_pairs(weights), _pairs(slopes))
         return self.views[place]
 
     def _adam(self, some: slice) -> None:
-        """Adam in one pass over weights, slopes and moments; neighbours that made as many steps are one tensor."""
+        """Adam in one pass over weights, slopes and moments; neighbours that made as many steps go together."""
         self.steps[some] += 1
-        runs, start = [], some.start
-        while start < some.stop:
-            stop = start + int((self.steps[start : some.stop] == self.steps[start]).argmin() or some.stop - start)
-            runs.append(slice(start, stop))
-            start = stop
-        self.farm.torch.ops.aten._fused_adam_(  # what torch's own Adam calls, without its wrappings
-            [self.weights[run] for run in runs],
-            [self.slopes[run] for run in runs],
-            [self.means[run] for run in runs],
-            [self.squares[run] for run in runs],
+        runs = [(self._layers(run), step) for run, step in self._equal(some)]
+        self.farm.torch.ops.aten._fused_adam_.default(  # what torch's own Adam calls, without its wrappings
+            *([own for layers_, _ in runs for own in layers_[which]] for which in range(4)),
             [],
-            [self.ticks[self.steps[run.start]] for run in runs],
+            [self.ticks[step] for layers_, step in runs for _ in layers_[0]],
             lr=self.how.rate,
             beta1=0.9,
             beta2=0.999,
@@ -364,3 +393,22 @@ class _Pen:
             amsgrad=False,
             maximize=False,
         )
+
+    def _layers(self, run: slice) -> list[list[Any]]:
+        """The layers of some models' weights, slopes and moments; of all models all layers in one piece."""
+        if run == slice(0, len(self.members)):
+            return [[own] for own in self.rows]
+        return [[own[run] for own in parts] for parts in self.parts]
+
+    def _equal(self, some: slice) -> Iterator[tuple[slice, int]]:
+        """Runs of models that made as many steps, and how many."""
+        start = some.start
+        while start < some.stop:
+            stop = start + int((self.steps[start : some.stop] == self.steps[start]).argmin() or some.stop - start)
+            yield slice(start, stop), int(self.steps[start])
+            start = stop
+
+
+def _pairs(parts: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Matrices and biases that stand in turn, as pairs."""
+    return list(zip(parts[::2], parts[1::2], strict=True))
