@@ -286,10 +286,10 @@ class _Pen:
 
     def _finish(self, done: Any, places: Ints, left: Ints, which: Array) -> None:
         """Put the weights of some models where they belong."""
+        to, keep = self._index(places[left[which]]), self._index(which)
         for theirs, ours in zip(self.farm.parts(done), _pairs(self.parts[0]), strict=True):
             for their, own in zip(theirs, ours, strict=True):
-                for at in np.flatnonzero(which):
-                    their[places[left[at]]].copy_(own[at])
+                their.index_copy_(0, to, own if which.all() else own[keep])
 
     def _index(self, which: Array) -> Any:
         return self.farm.torch.as_tensor(which, device=self.farm.device)
