@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
         "kernels": kernels.backend(),
         "threads": kernels.threads(),
         "cores": os.cpu_count(),
-        "processor": _processor(),
+        "processor": processor(),
         "python": platform.python_version(),
         "numpy": np.__version__,
     }
@@ -87,7 +87,7 @@ def _cell(value: Any) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def _processor() -> str:
+def processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123 a pseudo-file
             return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import fedclust
+from fedclust.benchmarks._timing import processor
 from fedclust.core.errors import DataError, FedclustError
 from fedclust.datasets.loading import Dataset, load
 
@@ -171,7 +172,7 @@ def digest(name: str) -> str:
 
 
 def machine() -> str:
-    return f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
+    return f"{processor()}, {os.cpu_count()} cores, Python {platform.python_version()}, NumPy {np.__version__}"
 
 
 def plain(value: Any) -> Any:
