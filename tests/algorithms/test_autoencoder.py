@@ -20,15 +20,16 @@ def rows():
     return np.random.default_rng(0).uniform(size=(300, 12)).astype(np.float32)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])  # the second as any other device: all in one batch, under a mask
 @pytest.mark.parametrize("stack", [1, 2, None])
 @pytest.mark.parametrize("patience", [None, 1])
-def test_stacked_models_end_where_each_ends_alone(rows, stack, patience):
+def test_stacked_models_end_where_each_ends_alone(rows, stack, patience, device):
     sizes_of = [100, 7, 64, 0, 33]
     cuts = np.cumsum([0, *sizes_of])
     members = [np.arange(a, b) for a, b in pairwise(cuts)]
     starts = np.stack([autoencoder.drawn(SIZES, np.random.default_rng(i)) for i in range(5)])
     how = Schedule(epochs=6, rate=0.01, patience=patience)
-    trained, losses = Farm(rows, SIZES).train(
+    trained, losses = Farm(rows, SIZES, device).train(
         starts, members, [np.random.default_rng(10 + i) for i in range(5)], how, stack=stack
     )
     one_by_one = autoencoder.looped(
@@ -48,6 +49,14 @@ def test_a_mask_hides_what_a_shorter_batch_lacks(rows):
     farm.device = "cpu:0"  # as on any other device: all models in one batch, the last ones under a mask
     masked, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(2)], how)
     assert np.abs(apart - masked).max() < 1e-3
+
+
+def test_as_many_models_train_together_on_a_cpu_as_its_caches_hold():
+    row = np.zeros((1, 784), np.float32)
+    assert Farm(row, autoencoder.layers(784))._together(90) == 8  # of 174,736 weights, as many slopes and two moments
+    assert Farm(row[:, :8], autoencoder.layers(8))._together(90) > 90
+    assert Farm(row, (784, 2000, 784))._together(90) == 4
+    assert Farm(row, autoencoder.layers(784), "cpu:0")._together(90) == 90
 
 
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():

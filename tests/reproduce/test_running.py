@@ -8,7 +8,7 @@ import pytest
 
 from fedclust.cli.main import main
 from fedclust.core.errors import RunFailed, StudyError
-from fedclust.reproduce import catalogue, running, runs_art, store
+from fedclust.reproduce import catalogue, paper2, paper3, running, runs_art, store
 from fedclust.reproduce.assembling import summary
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.store import NotKept, Store, digest, key_of, part
@@ -150,31 +150,79 @@ def test_what_is_not_kept_or_fails_is_named_and_the_rest_has_its_page(tmp_path):
     assert nothing["not computed"] == ["paper1-table1"]
 
 
-def test_a_page_is_renewed_in_part_and_what_rests_on_the_same_stays(tmp_path, monkeypatch):
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """A page of one experiment in full that rests on a data set, on one that is not at hand, and on code."""
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
     np.savez(tmp_path / "few_rows.npz", X=np.eye(3), y=np.arange(3), classes=np.array(["a", "b", "c"]))
-    told = io.StringIO()
-    whole, times = running.carried_out([small(0)], Store(tmp_path / "a"), quick=False, told=told)
-    times["paper1-table1"]["rests on"] |= {"few_rows": digest("few_rows")}
+    whole, times = running.carried_out([small(0)], Store(tmp_path / "a"), quick=False, told=io.StringIO())
+    times["paper1-table1"]["rests on"] |= {"few_rows": digest("few_rows"), "no_such_rows": None}
+    whole["experiments"][0]["absent"] = {"no_such_rows": "not at hand"}
     running.written(whole, times, tmp_path / "page")
-    renewed = {"quick": False, "onto": tmp_path / "page", "told": told}
-    again, kept = running.carried_out([], Store(tmp_path / "b"), **renewed)
-    assert again["experiments"] == whole["experiments"]
-    assert kept == times
-    assert "paper1-fig1" in again["not computed"]
-    # Other numbers are computed: these count. Of what is not kept, what is shown stands in.
-    other, _ = running.carried_out([small(5)], Store(tmp_path / "b"), **renewed)
-    assert other["experiments"] != whole["experiments"]
-    cached, _ = running.carried_out([small(7)], Store(tmp_path / "b"), kept_only=True, **renewed)
-    assert cached["experiments"] == whole["experiments"]
-    # Other rows, other code, code or rows that are gone: it is not shown again.
-    module = "fedclust.reproduce.paper1:table_1"
-    for resting in ({"few_rows": "0"}, {module: "0"}, {"no_such_rows": "0"}, {"no.module:here": "0"}):
-        times["paper1-table1"]["rests on"] = resting
-        running.written(whole, times, tmp_path / "page")
-        assert "paper1-table1" in running.carried_out([], Store(tmp_path), **renewed)[0]["not computed"]
-    with pytest.raises(StudyError, match="no page"):
-        running.carried_out([], Store(tmp_path), quick=False, onto=tmp_path / "nowhere", told=told)
+    return whole, times
+
+
+def renewed(folder, *entries, **how):
+    """The table of a page that is renewed, as it is written; None where it is not there."""
+    how = {"quick": False, **how}
+    whole, times = running.carried_out(entries, Store(folder / "b"), onto=folder / "page", told=io.StringIO(), **how)
+    found = {own["name"]: json.dumps([own, times[own["name"]]]) for own in whole["experiments"]}
+    assert ("paper1-table1" in found) != ("paper1-table1" in whole["not computed"])
+    return found.get("paper1-table1")
+
+
+def test_a_page_is_renewed_in_part_and_the_rest_stays_byte_for_byte(tmp_path, shown):
+    whole, times = shown
+    assert renewed(tmp_path) == json.dumps([whole["experiments"][0], times["paper1-table1"]])
+
+
+def test_what_is_computed_anew_counts_and_what_is_shown_stands_in_for_what_is_not_kept_or_quick(tmp_path, shown):
+    as_it_was = renewed(tmp_path)
+    assert renewed(tmp_path, small(5)) != as_it_was
+    assert renewed(tmp_path, small(7), kept_only=True) == as_it_was
+    assert renewed(tmp_path, small(5), quick=True) == as_it_was
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"few_rows": "other"},
+        {"few_rows": None},
+        {"gone": "0"},
+        {"no.module:here": "0"},
+        {"fedclust.reproduce.paper1:table_1": "other"},
+    ],
+)
+def test_what_rests_on_other_rows_or_code_is_not_shown_again(tmp_path, shown, changed):
+    whole, times = shown
+    times["paper1-table1"]["rests on"] |= changed
+    running.written(whole, times, tmp_path / "page")
+    assert renewed(tmp_path) is None
+
+
+def test_what_lacked_rows_that_are_at_hand_now_is_not_shown_again(tmp_path, shown):
+    whole, times = shown
+    whole["experiments"][0]["absent"] = {"torch": "not installed"}
+    running.written(whole, times, tmp_path / "page")
+    assert renewed(tmp_path) is None
+
+
+def test_numbers_that_are_corrected_are_not_shown_as_they_were(tmp_path, shown):
+    whole, times = shown
+    times["paper1-table1"]["printed"] = "other"
+    running.written(whole, times, tmp_path / "page")
+    assert renewed(tmp_path) is None
+
+
+def test_there_must_be_a_page_to_renew(tmp_path):
+    with pytest.raises(StudyError, match="there is no page"):
+        running.carried_out([], Store(tmp_path), quick=False, onto=tmp_path / "nowhere", told=io.StringIO())
+
+
+def test_an_experiment_rests_on_what_its_module_imports():
+    assert set(store.imported("fedclust.reproduce.paper1")) == {"reproduce/paper0.py", "reproduce/runs_fuzzy.py"}
+    assert "statistics.py" in paper3.table_3.rests_on
+    assert "validation/select_range.py" in paper2.figure_1.rests_on
 
 
 def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):

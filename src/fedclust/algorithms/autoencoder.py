@@ -21,8 +21,8 @@ from fedclust.core.types import Array, Floats, Ints
 
 Weights = NDArray[np.float32]
 HIDDEN = (100, 64, 32)  # the paper's encoder; the decoder mirrors it
-CPU_STACK = 6_000_000  # numbers in use at a time on a CPU, as many as its caches hold; models that train together share
-MIN_STACK = 4
+CPU_CACHED = 6_000_000  # weights, slopes and moments, of all models that train together, that a CPU's caches hold
+MIN_STACK = 4  # models that train together on a CPU, however large: fewer would wait for Python
 ERRORS_AT_ONCE = 1 << 26  # values of one layer while errors are measured
 
 
@@ -128,7 +128,7 @@ class Farm:
 
     def _together(self, count: int) -> int:
         """How many of so many models train together: on a CPU those whose weights, slopes and moments it caches."""
-        return min(count, max(MIN_STACK, CPU_STACK // (4 * length(self.sizes)))) if self.device == "cpu" else count
+        return max(MIN_STACK, CPU_CACHED // (4 * length(self.sizes))) if self.device == "cpu" else count
 
     def errors(self, weights: Any, rows: Ints | None = None) -> NDArray[np.float32]:
         """The mean squared error of each model on each row: (models, rows)."""
@@ -253,10 +253,12 @@ class _Pen:
         self.ticks = farm.torch.arange(most + 1, dtype=farm.torch.float32, device=farm.device)
 
     def _settle(self, room: Any) -> None:
+        """Take the places of as many models as there are."""
         count = len(self.members)
-        self.rows = [own[: count * length(self.farm.sizes)] for own in room]
-        self.parts = [self.farm.layered(own, count) for own in self.rows]
+        self.flat = [own[: count * length(self.farm.sizes)] for own in room]  # weights, slopes, means, squares
+        self.parts = [self.farm.layered(own, count) for own in self.flat]
         self.views: dict[tuple[int, int], tuple[Any, Any]] = {}
+        self.pieces: dict[tuple[int, int], list[list[Any]]] = {}
 
     def run(self, given: Any, done: Any, places: Ints) -> Floats:
         """Epoch after epoch; a model whose loss stalls goes to its place in `done`, and makes room; last losses."""
@@ -279,31 +281,33 @@ class _Pen:
         return losses
 
     def _begin(self, given: Any, pick: Any) -> None:
+        """Weights as they are given, moments zero."""
         for theirs, ours in zip(self.farm.parts(given), _pairs(self.parts[0]), strict=True):
             for their, own in zip(theirs, ours, strict=True):
                 self.farm.torch.index_select(their, 0, pick, out=own)
-        self.rows[2].zero_(), self.rows[3].zero_()
+        self.flat[2].zero_(), self.flat[3].zero_()
 
     def _finish(self, done: Any, places: Ints, left: Ints, which: Array) -> None:
         """Put the weights of some models where they belong."""
-        to, keep = self._index(places[left[which]]), self._index(which)
+        to, keep = self._index(places[left[which]]), self._index(np.flatnonzero(which))
         for theirs, ours in zip(self.farm.parts(done), _pairs(self.parts[0]), strict=True):
             for their, own in zip(theirs, ours, strict=True):
-                their.index_copy_(0, to, own if which.all() else own[keep])
+                their.index_copy_(0, to, own.index_select(0, keep))
 
     def _index(self, which: Array) -> Any:
         return self.farm.torch.as_tensor(which, device=self.farm.device)
 
     def _only(self, going: Array) -> None:
-        keep = self._index(going)
-        weights, means, squares = (
-            self.farm.torch.cat([own[keep].flatten() for own in self.parts[which]]) for which in (0, 2, 3)
-        )
         where = np.flatnonzero(going)
+        keep = self._index(where)
+        weights, means, squares = (
+            self.farm.torch.cat([own.index_select(0, keep).flatten() for own in self.parts[which]])
+            for which in (0, 2, 3)
+        )
         self.members = [self.members[i] for i in where]
         self.streams = [self.streams[i] for i in where]
         self.steps = self.steps[going]
-        self._settle([weights, self.rows[1], means, squares])
+        self._settle([weights, self.flat[1], means, squares])
 
     def _epoch(self) -> Floats:
         """One pass of every model over its rows; the mean loss of each on the way."""
@@ -349,7 +353,7 @@ class _Pen:
     def _step(self, some: slice, x: Any, real: Any, scale: Any) -> Any:
         """One batch of each model at work: errors back through the layers, then Adam; summed squares of the rows."""
         torch = self.farm.torch
-        relu_back = torch.ops.aten.threshold_backward.grad_input  # found once: that takes as long as the work
+        relu_back = torch.ops.aten.threshold_backward.grad_input  # by its full name: to find it takes time, too
         parts, slopes = self._views(some)
         found = self.farm.through(parts, x)
         out = found[-1]
@@ -380,11 +384,11 @@ class _Pen:
     def _adam(self, some: slice) -> None:
         """Adam in one pass over weights, slopes and moments; neighbours that made as many steps go together."""
         self.steps[some] += 1
-        runs = [(self._layers(run), step) for run, step in self._equal(some)]
+        runs = [(self._pieces(run), self.ticks[step]) for run, step in self._equal(some)]
         self.farm.torch.ops.aten._fused_adam_.default(  # what torch's own Adam calls, without its wrappings
-            *([own for layers_, _ in runs for own in layers_[which]] for which in range(4)),
+            *([own for pieces, _ in runs for own in pieces[which]] for which in range(4)),
             [],
-            [self.ticks[step] for layers_, step in runs for _ in layers_[0]],
+            [tick for pieces, tick in runs for _ in pieces[0]],
             lr=self.how.rate,
             beta1=0.9,
             beta2=0.999,
@@ -394,11 +398,15 @@ class _Pen:
             maximize=False,
         )
 
-    def _layers(self, run: slice) -> list[list[Any]]:
-        """The layers of some models' weights, slopes and moments; of all models all layers in one piece."""
-        if run == slice(0, len(self.members)):
-            return [[own] for own in self.rows]
-        return [[own[run] for own in parts] for parts in self.parts]
+    def _pieces(self, run: slice) -> list[list[Any]]:
+        """Some models' weights, slopes and moments, by layer; of all models in one piece."""
+        place = (run.start, run.stop)
+        if place not in self.pieces:
+            whole = place == (0, len(self.members))
+            self.pieces[place] = [
+                [own] if whole else [p[run] for p in parts] for own, parts in zip(self.flat, self.parts, strict=True)
+            ]
+        return self.pieces[place]
 
     def _equal(self, some: slice) -> Iterator[tuple[slice, int]]:
         """Runs of models that made as many steps, and how many."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedclust.reproduce.judging import as_good, judged
+from fedclust.reproduce.judging import as_good, half_width, judged
 from fedclust.reproduce.published import Printed, Table, papers, table
 from fedclust.reproduce.store import plain
 
@@ -35,7 +35,7 @@ def assembled(documents: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> d
 
 def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
     unknown = FEWER if document["size"] == "quick" else UNEXPLAINED
-    cells = [_cell(cell, document["cells"].get(at), unknown) for at, cell in printed.cells.items()]
+    cells = [_cell(cell, document["cells"].get(at), printed.repeats, unknown) for at, cell in printed.cells.items()]
     claims = [_claim(key, document["claims"].get(key), printed, unknown) for key in printed.claims]
     rest = {key: document[key] for key in ("size", "figures", "more", "notes", "absent")}
     return {
@@ -53,7 +53,7 @@ def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
 def taken_apart(entry: Mapping[str, Any]) -> dict[str, Any]:
     """What was found, of an experiment that was assembled before: `assembled` makes the same of it."""
     cells = {
-        cell["at"]: {key: cell[key] for key in ("mean", "half", "repeats")} for cell in entry["cells"] if "mean" in cell
+        cell["at"]: {key: cell[key] for key in ("mean", "sd", "repeats")} for cell in entry["cells"] if "mean" in cell
     }
     claims = {own["key"]: {key: own[key] for key in ("holds", "measured")} for own in entry["claims"]}
     ours = [{key: own[key] for key in ("row", "method", "value", "repeats", "against")} for own in entry["ours"]]
@@ -68,15 +68,16 @@ def _claim(key: str, found: Mapping[str, Any] | None, printed: Table, unknown: s
     return own
 
 
-def _cell(cell: Printed, found: Mapping[str, Any] | None, unknown: str) -> dict[str, Any]:
+def _cell(cell: Printed, found: Mapping[str, Any] | None, repeats: int, unknown: str) -> dict[str, Any]:
     own: dict[str, Any] = {"at": cell.place, "printed": cell.text, "held": cell.held}
     if cell.mark:
         own |= {"mark": cell.mark, "reason": cell.reason}
     if not found:
         return own
-    own |= found
+    half = half_width(found["sd"], found["repeats"], repeats)
+    own |= {**found, "half": half}
     if cell.text is not None:
-        by = judged(cell, found["mean"], found["half"])
+        by = judged(cell, found["mean"], half)
         own |= {"difference": found["mean"] - cell.value, "agrees": bool(by), "by": by}
         if not by:
             own["why"] = cell.reason or cell.explained or unknown

@@ -15,7 +15,6 @@ import numpy as np
 
 from fedclust.core.errors import DataError
 from fedclust.reproduce import published
-from fedclust.reproduce.judging import half_width
 from fedclust.reproduce.store import Compute, NotKept, Store, loaded, plain, rests
 
 EVERY = 5.0  # seconds between lines where there is no terminal
@@ -57,12 +56,11 @@ class Found:
         self.more.append({"caption": caption, "head": list(head), "rows": [list(row) for row in rows]})
 
     def document(self) -> dict[str, Any]:
-        """As it is written, of repeats their mean and interval; the same run gives the same bytes."""
-        repeats = published.table(self.name).repeats
+        """As it is written, of repeats their mean and standard deviation; the same run gives the same bytes."""
         cells = {
-            at: {"mean": np.mean(values), "half": half_width(values, repeats), "repeats": len(values)}
-            for at, values in self.cells.items()
-            if values
+            at: {"mean": np.mean(own), "sd": np.std(own, ddof=1) if len(own) > 1 else 0.0, "repeats": len(own)}
+            for at, own in self.cells.items()
+            if own
         }
         return dict(plain({**self.__dict__, "cells": cells}))
 
@@ -76,7 +74,7 @@ class Bench:
         self.store, self.quick, self.jobs, self.may_compute = store, quick, jobs, compute
         self.seconds = 0.0  # of all parts, those kept from before included
         self.machines: set[str] = set()
-        self.rests: dict[str, str] = {}  # what the experiment rests on, with digests
+        self.rests: dict[str, str | None] = {}  # what the experiment rests on, with digests; None: not at hand
         self.fresh = 0
         self.name = ""
         self._told, self._last = told, 0.0
@@ -99,6 +97,7 @@ class Bench:
         """Of some data sets those that can be had here; the others are named with how to get them."""
         why = {name: _absence(name) for name in names}
         found.absent |= {name: how for name, how in why.items() if how}
+        self.rests |= dict.fromkeys(found.absent)
         return [name for name, how in why.items() if not how]
 
     def one(self, function: Compute, **inputs: Any) -> Any:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from fedclust.core.errors import StudyError
 from fedclust.reproduce.bench import Bench, Experiment, Found
 from fedclust.reproduce.published import Table, papers, table
-from fedclust.reproduce.store import rests
+from fedclust.reproduce.store import imported, part, rests
+
+RECORDED = "none (recorded runs)"
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Entry:
     def printed(self) -> Table:
         return table(self.name)
 
+    @property
+    def free(self) -> bool:
+        """Whether it needs no run of its own."""
+        return self.full == RECORDED
+
 
 EXPERIMENTS: dict[str, Entry] = {}
 
@@ -32,6 +39,8 @@ def experiment(name: str, *, full: str, quick: str) -> Callable[[Experiment], Ex
     """Enter a function under the name of what it reproduces."""
 
     def entered(run: Experiment) -> Experiment:
+        part(*imported(run.__module__))(run)
+
         def named_run(bench: Bench) -> Found:
             bench.name = name
             bench.rests |= rests(run)

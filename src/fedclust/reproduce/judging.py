@@ -12,9 +12,7 @@ which for n' = 1 is the interval of a single run.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
 from scipy import stats
 
 from fedclust.reproduce.published import Printed
@@ -34,13 +32,11 @@ def judged(printed: Printed, mean: float, half: float) -> str:
     return "interval" if abs(mean - printed.value) <= half else ""
 
 
-def half_width(values: Sequence[float], repeats: int) -> float:
-    """Half the interval; none from a single run, or from runs that do not differ."""
-    n = len(values)
-    if n < 2 or not np.isfinite(values).all():
+def half_width(sd: float, n: int, repeats: int) -> float:
+    """Half the interval of n repeats beside a paper's `repeats`; none from a single run, or from runs that agree."""
+    if n < 2 or not math.isfinite(sd):
         return 0.0
-    t = float(stats.t.ppf(0.5 + LEVEL / 2, n - 1))
-    return t * float(np.std(values, ddof=1)) * math.sqrt(1 / n + 1 / repeats)
+    return float(stats.t.ppf(0.5 + LEVEL / 2, n - 1)) * sd * math.sqrt(1 / n + 1 / repeats)
 
 
 def as_good(printed: Printed, value: float) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from fedclust.core.errors import FedclustError
 from fedclust.reproduce import runs_deep as runs
 from fedclust.reproduce.bench import Bench, Found
-from fedclust.reproduce.catalogue import experiment
+from fedclust.reproduce.catalogue import RECORDED, experiment
 from fedclust.reproduce.published import place
 
 SETS = {"EMNIST": "mnist", "KMNIST": "kmnist_partial", "KMNIST-49": "union30"}
@@ -22,7 +22,7 @@ OUTCOME = {
 }
 OURS = "FedCRef with our association"
 END = "ACC at the end"
-RUN = {"full": "none (recorded runs)", "quick": "none (recorded runs)"}
+RUN = {"full": RECORDED, "quick": RECORDED}
 
 
 def _found(bench: Bench, name: str) -> Found | None:

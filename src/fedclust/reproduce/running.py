@@ -13,7 +13,8 @@ from fedclust.reproduce.assembling import assembled, taken_apart
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.catalogue import Entry
 from fedclust.reproduce.page import page
-from fedclust.reproduce.store import NotKept, Store, unchanged
+from fedclust.reproduce.published import printed
+from fedclust.reproduce.store import NotKept, Store, present
 
 
 def carried_out(
@@ -29,14 +30,17 @@ def carried_out(
     """What was found by each experiment, assembled, and how long it took.
 
     With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
-    left out. What the page in the folder `onto` shows in full stands in for what is not computed, if it rests on the
-    same code and rows.
+    left out. What the page in the folder `onto` shows in full, if it rests on the same code and rows, stands in for
+    what is not asked for, not kept, or quick.
     """
     shown = _shown(onto) if onto else {}
+    if onto:
+        asked = {entry.name for entry in entries}
+        entries = [*entries, *(own for own in catalogue.named("all") if own.free and own.name not in asked)]
     documents, times, failed = dict[str, Any](), dict[str, Any](), list[str]()
     for number, entry in enumerate(entries, 1):
-        sizes = [False] if kept_only and entry.name in shown else [False, True] if kept_only else [quick]
-        for size in sizes:
+        sizes = [False, True] if kept_only else [quick]
+        for size in sizes if entry.name not in shown else [own for own in sizes if not own]:
             bench = Bench(store, quick=size, jobs=jobs, compute=not kept_only, told=told)
             try:
                 documents[entry.name] = entry.run(bench).document()
@@ -51,6 +55,7 @@ def carried_out(
                 "seconds": round(bench.seconds, 1),
                 "machines": sorted(bench.machines),
                 "rests on": dict(sorted(bench.rests.items())),
+                "printed": printed(entry.name.partition("-")[0]),
             }
             print(
                 f"{number} of {len(entries)}: {entry.name} ({bench.size}), {bench.seconds:.0f} CPU s, "
@@ -67,22 +72,29 @@ def carried_out(
     times = {name: times[name] for name in everything}
     if failed:
         times["failed"] = failed
-    asked = catalogue.everything() if onto else [entry.name for entry in entries]
-    return assembled([documents[name] for name in everything], asked), times
+    wanted = catalogue.everything() if onto else [entry.name for entry in entries]
+    return assembled([documents[name] for name in everything], wanted), times
 
 
 def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """What a page shows in full and would show again: the findings and the times of its experiments."""
     try:
         whole, times = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "times.json"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         raise StudyError(f"there is no page in {folder} to renew; leave out --renew") from None
-    found = {}
-    for entry in whole["experiments"]:
-        time = times[entry["name"]]
-        if entry["size"] == "full" and "rests on" in time and unchanged(time["rests on"]):
-            found[entry["name"]] = (taken_apart(entry), time)
-    return found
+    return {
+        entry["name"]: (taken_apart(entry), times[entry["name"]])
+        for entry in whole["experiments"]
+        if entry["size"] == "full" and _unchanged(entry, times.get(entry["name"], {}))
+    }
+
+
+def _unchanged(entry: dict[str, Any], time: dict[str, Any]) -> bool:
+    """Whether all that an experiment rests on is as it was, what was not at hand included."""
+    resting = time.get("rests on", {})
+    if time.get("printed") != printed(entry["name"].partition("-")[0]) or not set(entry["absent"]) <= set(resting):
+        return False
+    return all(present(name) == own for name, own in resting.items())
 
 
 def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:

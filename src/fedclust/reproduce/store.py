@@ -44,6 +44,7 @@ SHARED = (  # what nearly all parts rest on, beside what they name
     "privacy/sparse.py",
     "validation/[!s]*.py",
 )
+CARRYING = ("bench", "catalogue", "published", "store")
 Compute = Callable[..., Any]
 
 
@@ -125,19 +126,25 @@ def rests(function: Compute, many: Sequence[Mapping[str, Any]] = ()) -> dict[str
     return {f"{function.__module__}:{function.__qualname__}": code, **{name: digest(name) for name in sorted(sets)}}
 
 
-def unchanged(resting: Mapping[str, str]) -> bool:
-    """Whether all that something rests on is at hand and as it was."""
-    return all(_present(name) == own for name, own in resting.items())
-
-
-def _present(name: str) -> str | None:
+def present(name: str) -> str | None:
+    """The digest that something has now by which `rests` names it; None if it is gone or not at hand."""
     module, parted, function = name.partition(":")
     try:
-        if not parted:
-            return digest(name)
-        return rests(getattr(importlib.import_module(module), function))[name]
+        if parted:
+            return rests(getattr(importlib.import_module(module), function)).get(name)
+        return digest(name)
     except (DataError, ImportError, AttributeError):
-        return None  # gone
+        return None
+
+
+@cache
+def imported(module: str) -> tuple[str, ...]:
+    """The files of the package that a module imports, but for those that carry experiments out."""
+    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    froms = [(node.module or "", node.names) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = {name for base, some in froms for name in (base, *(f"{base}.{own.name}" for own in some))}
+    files = {Path(*name.split(".")[1:]).with_suffix(".py") for name in names if name.startswith("fedclust.")}
+    return tuple(sorted(str(file) for file in files if (PACKAGE / file).is_file() and file.stem not in CARRYING))
 
 
 @cache
