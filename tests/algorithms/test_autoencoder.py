@@ -53,7 +53,7 @@ def test_a_mask_hides_what_a_shorter_batch_lacks(rows):
 
 def test_as_many_models_train_together_on_a_cpu_as_its_caches_hold():
     row = np.zeros((1, 784), np.float32)
-    assert Farm(row, autoencoder.layers(784))._together(90) == 8  # of 174,736 weights, as many slopes and two moments
+    assert Farm(row, autoencoder.layers(784))._together(90) == 8  # of 174,840 weights, as many slopes and two moments
     assert Farm(row[:, :8], autoencoder.layers(8))._together(90) > 90
     assert Farm(row, (784, 2000, 784))._together(90) == 4
     assert Farm(row, autoencoder.layers(784), "cpu:0")._together(90) == 90

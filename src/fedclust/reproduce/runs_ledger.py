@@ -15,7 +15,13 @@ from fedclust.site.policy import Policy
 
 PARTIES = 20
 ONE_SHOT = ("k-FED", "MUFC", "FCAC, published", "FCAC, default")
-CODE = ("algorithms/vertical*.py", "algorithms/kfed.py", "algorithms/mufc.py", "algorithms/fcac*.py")
+CODE = (
+    "algorithms/vertical*.py",
+    "algorithms/kfed.py",
+    "algorithms/mufc.py",
+    "algorithms/fcac*.py",
+    "reproduce/runs_fuzzy.py",
+)
 
 
 @part(*CODE, sets=("data",))
