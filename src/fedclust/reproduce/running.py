@@ -103,6 +103,8 @@ def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:
     figures.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
     (folder / "times.json").write_text(json.dumps(times, indent=1) + "\n", "utf-8")
+    for old in figures.glob("paper*-*.svg"):
+        old.unlink()  # of an earlier page
     for entry in whole["experiments"]:
         for own in entry["figures"]:
             name = f"{entry['name']}-{own['name']}"
