@@ -51,12 +51,45 @@ def test_a_mask_hides_what_a_shorter_batch_lacks(rows):
     assert np.abs(apart - masked).max() < 1e-3
 
 
+@pytest.fixture
+def two_threads():
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
 def test_as_many_models_train_together_on_a_cpu_as_its_caches_hold():
-    row = np.zeros((1, 784), np.float32)
-    assert Farm(row, autoencoder.layers(784))._together(90) == 8  # of 174,840 weights, as many slopes and two moments
-    assert Farm(row[:, :8], autoencoder.layers(8))._together(90) > 90
-    assert Farm(row, (784, 2000, 784))._together(90) == 4
-    assert Farm(row, autoencoder.layers(784), "cpu:0")._together(90) == 90
+    def pens(sizes, device="cpu", most=None):
+        return [len(own) for own in Farm(np.zeros((1, sizes[0])), sizes, device)._pens(np.arange(90), most)]
+
+    assert max(pens(autoencoder.layers(784))) == 8  # of 174,840 weights, as many slopes and two moments
+    assert pens(autoencoder.layers(8)) == [90]
+    assert max(pens((784, 2000, 784))) == 4
+    assert pens(autoencoder.layers(784), "cpu:0") == [90]
+    assert pens(SIZES, most=1) == [1] * 90
+
+
+def test_every_thread_has_models_of_its_own(two_threads):
+    farm = Farm(np.zeros((1, 784)), autoencoder.layers(784))
+    assert [len(own) for own in farm._pens(np.arange(10), None)] == [5, 5]
+    assert [len(own) for own in farm._pens(np.arange(90), None)] == [8] * 6 + [7] * 6
+    assert [len(own) for own in farm._pens(np.arange(1), None)] == [1]
+    assert farm._pens(np.arange(0), None) == []
+
+
+def test_two_threads_end_where_one_does(rows, two_threads):
+    members = [np.arange(60 * i, 60 * i + 40 + i) for i in range(5)]
+    start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (5, 1))
+
+    def trained():
+        return Farm(rows, SIZES).train(start, members, [np.random.default_rng(i) for i in range(5)], Schedule(epochs=4))
+
+    two = trained()
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+    one = trained()
+    assert np.abs(two[0] - one[0]).max() < 1e-6
+    assert np.abs(two[1] - one[1]).max() < 1e-6
 
 
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():

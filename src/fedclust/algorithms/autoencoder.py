@@ -8,9 +8,11 @@ On CPU and CUDA alike; torch is imported when a farm is made, not before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -116,19 +118,51 @@ class Farm:
         # Models of like size train together, the largest first: those still at work are always the first ones.
         order = np.argsort([-len(own) for own in members], kind="stable")
         order = np.array([i for i in order if len(members[i])], np.int64)
-        stack = min(stack or self._together(len(order)), len(order))
-        with self.torch.no_grad():
-            # Taken once: fresh memory costs a page fault every few kilobytes, and what was just in use is in the cache.
-            room = self.torch.empty((4, stack * given.shape[1]), device=self.device)
-            for at in range(0, len(order), max(stack, 1)):
-                some = order[at : at + stack]
+        pens = self._pens(order, stack)
+        # Taken once: fresh memory costs a page fault every few kilobytes, and what was just in use is in the cache.
+        rooms: SimpleQueue[Any] = SimpleQueue()
+        threads = min(self._threads(), len(pens))
+        for _ in range(threads):
+            rooms.put(self.torch.empty((4, max(map(len, pens)) * given.shape[1]), device=self.device))
+
+        def trained(some: Ints) -> None:
+            room = rooms.get()
+            with self.torch.no_grad():
                 pen = _Pen(self, room, [members[i] for i in some], [streams[i] for i in some], how)
                 losses[some] = pen.run(given, done, some)
+            rooms.put(room)
+
+        self._at_once(trained, pens, threads)
         return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses
 
-    def _together(self, count: int) -> int:
-        """How many of so many models train together: on a CPU those whose weights, slopes and moments it caches."""
-        return max(MIN_STACK, CPU_CACHED // (4 * length(self.sizes))) if self.device == "cpu" else count
+    def _threads(self) -> int:
+        return int(self.torch.get_num_threads()) if self.device == "cpu" else 1
+
+    def _pens(self, order: Ints, most: int | None) -> list[Ints]:
+        """Models that train together: on a CPU as many as it caches, and as many pens as keep all its threads busy."""
+        if self.device != "cpu" and most is None:
+            return [order] if len(order) else []
+        most = most or max(MIN_STACK, CPU_CACHED // (4 * length(self.sizes)))
+        rounds = -(-len(order) // (most * self._threads()))
+        return [own for own in np.array_split(order, max(1, rounds * self._threads())) if len(own)]
+
+    def _at_once(self, work: Callable[[Ints], None], pens: Sequence[Ints], threads: int) -> None:
+        """Pens side by side, a thread each: threads within a product wait for one another time and again."""
+        if threads < 2:
+            for own in pens:
+                work(own)
+            return
+        every = self._threads()
+
+        def alone(own: Ints) -> None:
+            self.torch.set_num_threads(1)  # of this thread
+            work(own)
+
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(alone, pens))
+        finally:
+            self.torch.set_num_threads(every)  # of this thread, and of those to come
 
     def errors(self, weights: Any, rows: Ints | None = None) -> NDArray[np.float32]:
         """The mean squared error of each model on each row: (models, rows)."""
