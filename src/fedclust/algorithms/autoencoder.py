@@ -351,21 +351,21 @@ class _Pen:
         order = np.zeros((len(counts), int(batches[0]) * size), np.int64)
         for row, own, stream in zip(order, self.members, self.streams, strict=True):
             row[: len(own)] = own[stream.permutation(len(own))]
-        ids = torch.as_tensor(order, device=self.farm.device)
+        ids = torch.as_tensor(order.reshape(len(counts), -1, size).swapaxes(0, 1).copy(), device=self.farm.device)
         # Of each batch: its rows, and 2 / (rows x columns), the slope of a mean of squares, rounded once as torch does.
-        shares = np.clip(counts[:, None] - size * np.arange(batches[0]), 0, size)
+        shares = np.clip(counts - size * np.arange(batches[0])[:, None], 0, size)
         scales = (2.0 / (np.maximum(shares, 1) * self.farm.sizes[0])).astype(np.float32)
         held = torch.as_tensor(shares, device=self.farm.device)
-        scaled = torch.as_tensor(scales, device=self.farm.device)
+        scaled = torch.as_tensor(scales[:, :, None, None], device=self.farm.device)
         losses = torch.zeros(len(counts), device=self.farm.device)
         place = torch.arange(size, device=self.farm.device)
-        for number in range(int(batches[0])):
-            for some, wide in self._runs(shares[:, number]):
-                ragged = bool((shares[some, number] < wide).any())
-                real = (place[:wide] < held[some, number, None]).to(torch.float32)[:, :, None] if ragged else None
-                places = ids[some, number * size : number * size + wide]
+        for number, share in enumerate(shares):
+            for some, wide in self._runs(share):
+                ragged = self.farm.device != "cpu" and bool((share[some] < wide).any())
+                real = (place[:wide] < held[number, some, None]).to(torch.float32)[:, :, None] if ragged else None
+                places = ids[number, some, :wide]
                 x = self.farm.rows.index_select(0, places.reshape(-1)).view(*places.shape, -1)
-                losses[some] += self._step(some, x, real, scaled[some, number, None, None])
+                losses[some].add_(self._step(some, x, real, scaled[number, some]))
         return np.asarray(losses.cpu().numpy() / (counts * self.farm.sizes[0]), np.float64)
 
     def _runs(self, shares: Ints) -> Iterator[tuple[slice, int]]:
