@@ -90,13 +90,20 @@ class Farm:
             raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
         self.device = device
         self.sizes = tuple(sizes)
-        self.rows = self.torch.tensor(np.ascontiguousarray(rows, np.float32), device=device)
+        self.rows = self.hold(rows)
 
     def hold(self, weights: Any) -> Any:
-        """Weights as a tensor on the device."""
+        """Weights, or rows, as a tensor on the device."""
         if self.torch.is_tensor(weights):
             return weights
-        return self.torch.tensor(np.asarray(weights, np.float32), device=self.device)  # a copy: what came is not ours
+        held = np.array(weights, np.float32, order="C")  # a copy: what came is not ours
+        return self.torch.from_numpy(held).to(self.device)
+
+    def room(self, *shape: int) -> Any:
+        """Fresh memory on the device; on a CPU by NumPy, which asks for large pages where torch does not."""
+        if self.device == "cpu":
+            return self.torch.from_numpy(np.empty(shape, np.float32))
+        return self.torch.empty(shape, device=self.device)
 
     def train(
         self,
@@ -112,7 +119,7 @@ class Farm:
         """
         how = how or Schedule()
         given = self.hold(weights)
-        done, losses = self.torch.empty_like(given), np.zeros(len(members))
+        done, losses = self.room(*given.shape), np.zeros(len(members))
         idle = [i for i, own in enumerate(members) if not len(own)]
         done[idle] = given[idle]
         # Models of like size train together, the largest first: those still at work are always the first ones.
@@ -123,7 +130,7 @@ class Farm:
         rooms: SimpleQueue[Any] = SimpleQueue()
         threads = min(self._threads(), len(pens))
         for _ in range(threads):
-            rooms.put(self.torch.empty((4, max(map(len, pens)) * given.shape[1]), device=self.device))
+            rooms.put(self.room(4, max(map(len, pens)) * given.shape[1]))
 
         def trained(some: Ints) -> None:
             room = rooms.get()
