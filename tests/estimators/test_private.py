@@ -70,9 +70,9 @@ def test_a_site_with_a_budget_takes_part_until_it_is_spent():
 
 
 def test_the_number_of_clusters_is_chosen_from_the_same_sums():
-    model = fc.PrivateCMeans((1, 6), epsilon=4.0, bounds=BOUNDS).fit(X)
-    assert model.n_clusters_ == 3
-    assert math.fsum(model.prices_) <= rho_of(4.0, 1e-6)
+    models = [fc.PrivateCMeans((1, 6), epsilon=4.0, bounds=BOUNDS).fit(X) for _ in range(5)]
+    assert sorted(model.n_clusters_ for model in models)[2] == 3  # noise is not to be foretold: one in fifty has 4
+    assert all(math.fsum(model.prices_) <= rho_of(4.0, 1e-6) for model in models)
 
 
 def test_fuzzy_centres_lie_where_fuzzy_c_means_puts_them():
