@@ -92,6 +92,17 @@ def test_two_threads_end_where_one_does(rows, two_threads):
     assert np.abs(two[1] - one[1]).max() < 1e-6
 
 
+def test_what_goes_wrong_in_every_thread_is_said_and_nobody_waits(rows, two_threads):
+    class Broken:
+        def permutation(self, count):
+            raise RuntimeError(f"no order of {count}")
+
+    start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (6, 1))
+    with pytest.raises(RuntimeError, match="no order"):
+        Farm(rows, SIZES).train(start, [np.arange(9)] * 6, [Broken()] * 6, stack=1)
+    assert torch.get_num_threads() == 2
+
+
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():
     # One layer of weights zero: every output is sigmoid(0) = 1/2.
     farm = Farm(np.array([[0.5, 0.5], [1.0, 0.5], [0.0, 1.0]]), (2, 2))

@@ -8,7 +8,7 @@ import pytest
 
 from fedclust.cli.main import main
 from fedclust.core.errors import RunFailed, StudyError
-from fedclust.reproduce import catalogue, paper2, paper3, running, runs_art, store
+from fedclust.reproduce import catalogue, paper2, paper3, published, running, runs_art, store
 from fedclust.reproduce.assembling import summary
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.store import NotKept, Store, digest, key_of, part
@@ -181,6 +181,17 @@ def test_what_is_computed_anew_counts_and_what_is_shown_stands_in_for_what_is_no
     assert renewed(tmp_path, small(5)) != as_it_was
     assert renewed(tmp_path, small(7), kept_only=True) == as_it_was
     assert renewed(tmp_path, small(5), quick=True) == as_it_was
+
+
+def test_what_needs_no_run_is_read_anew_even_where_all_else_is_quick(tmp_path, shown):
+    whole, times = shown
+    times["paper4-table1"] = {**times["paper1-table1"], "printed": published.printed("paper4"), "rests on": {}}
+    whole["experiments"].append({**whole["experiments"][0], "name": "paper4-table1", "absent": {}, "notes": ["of old"]})
+    running.written({**whole, "experiments": []}, times, tmp_path / "page")
+    (tmp_path / "page" / "results.json").write_text(json.dumps(whole))
+    asked = catalogue.named("paper4-table1")
+    again, _ = running.carried_out(asked, Store(tmp_path), quick=True, onto=tmp_path / "page", told=io.StringIO())
+    assert next(own for own in again["experiments"] if own["name"] == "paper4-table1")["notes"] != ["of old"]
 
 
 @pytest.mark.parametrize(

@@ -136,10 +136,12 @@ class Farm:
 
         def trained(some: Ints) -> None:
             room = rooms.get()
-            with self.torch.no_grad():
-                pen = Pen(self, room, [members[i] for i in some], [streams[i] for i in some], how)
-                losses[some] = pen.run(given, done, some)
-            rooms.put(room)
+            try:
+                with self.torch.no_grad():
+                    pen = Pen(self, room, [members[i] for i in some], [streams[i] for i in some], how)
+                    losses[some] = pen.run(given, done, some)
+            finally:  # or who comes next waits for ever
+                rooms.put(room)
 
         self._at_once(trained, pens, threads)
         return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses

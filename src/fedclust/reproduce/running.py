@@ -82,10 +82,11 @@ def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
         whole, times = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "times.json"))
     except (FileNotFoundError, ValueError):
         raise StudyError(f"there is no page in {folder} to renew; leave out --renew") from None
+    costly = {own.name for own in catalogue.named("all") if not own.free}  # the others are read anew
     return {
         entry["name"]: (taken_apart(entry), times[entry["name"]])
         for entry in whole["experiments"]
-        if entry["size"] == "full" and _unchanged(entry, times.get(entry["name"], {}))
+        if entry["name"] in costly and entry["size"] == "full" and _unchanged(entry, times.get(entry["name"], {}))
     }
 
 
