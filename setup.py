@@ -11,10 +11,11 @@ from setuptools import Extension, setup
 
 KERNELS = Path("src/fedclust/kernels")
 EXACT = ["-std=c99", "-O3", "-ffp-contract=off", "-fno-fast-math"]  # the same bits everywhere: no fused multiply-add
+FUSED = ["-std=gnu99", "-O3", "-ffp-contract=fast", "-fno-math-errno"]  # twice as fast, where nothing is exact anyway
 PORTABLE = bool(os.environ.get("FEDCLUST_PORTABLE"))
 
 
-def compiled(name: str, *sources: str) -> Extension:
+def compiled(name: str, *sources: str, flags: list[str] = EXACT) -> Extension:
     """An extension module whose absence only costs time."""
     return Extension(
         f"fedclust.kernels.{name}",
@@ -23,7 +24,7 @@ def compiled(name: str, *sources: str) -> Extension:
         define_macros=[("FEDCLUST_PORTABLE", "1")] if PORTABLE else [],
         extra_compile_args=["/O2", "/fp:strict"]
         if sys.platform == "win32"
-        else EXACT + ([] if PORTABLE else ["-march=native"]),
+        else flags + ([] if PORTABLE else ["-march=native"]),
         optional=True,
     )
 
@@ -33,5 +34,6 @@ setup(
         compiled("_sweeps", "_sweeps.c", "_base.c", "_avx2.c", "_avx512.c"),
         compiled("_art", "_art.c", "_art_base.c", "_art_avx2.c", "_art_avx512.c"),
         compiled("_groups", "_groups.c"),
+        compiled("_coder", "_coder.c", "_coder_base.c", "_coder_avx2.c", "_coder_avx512.c", flags=FUSED),
     ]
 )

@@ -29,6 +29,8 @@ import numpy as np
 from fedcref_sites import Part, central, deep_start, run
 from scipy import stats
 
+from fedclust import kernels
+
 SHIPPED = Path(__file__).with_suffix(".jsonl")
 RULES = ("win", "rival", "paper", "perfect")
 TABLES = ("1", "2", "3", "4", "5", "6", "7", "8", "wide")
@@ -172,6 +174,7 @@ def _alone() -> None:
     import torch  # noqa: PLC0415 in the worker only
 
     torch.set_num_threads(1)
+    kernels.set_threads(1)
 
 
 def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:

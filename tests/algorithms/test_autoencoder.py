@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from fedclust import kernels
 from fedclust.algorithms import autoencoder
 from fedclust.algorithms.autoencoder import Farm, Schedule
 from fedclust.core.errors import StudyError
@@ -21,16 +22,15 @@ def rows():
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"])  # the second as any other device: all in one batch, under a mask
-@pytest.mark.parametrize("stack", [1, 2, None])
 @pytest.mark.parametrize("patience", [None, 1])
-def test_stacked_models_end_where_each_ends_alone(rows, stack, patience, device):
+def test_models_end_where_each_ends_alone(rows, patience, device):
     sizes_of = [100, 7, 64, 0, 33]
     cuts = np.cumsum([0, *sizes_of])
     members = [np.arange(a, b) for a, b in pairwise(cuts)]
     starts = np.stack([autoencoder.drawn(SIZES, np.random.default_rng(i)) for i in range(5)])
     how = Schedule(epochs=6, rate=0.01, patience=patience)
     trained, losses = Farm(rows, SIZES, device).train(
-        starts, members, [np.random.default_rng(10 + i) for i in range(5)], how, stack=stack
+        starts, members, [np.random.default_rng(10 + i) for i in range(5)], how
     )
     one_by_one = autoencoder.looped(
         rows, SIZES, starts, members=members, streams=[np.random.default_rng(10 + i) for i in range(5)], how=how
@@ -41,43 +41,15 @@ def test_stacked_models_end_where_each_ends_alone(rows, stack, patience, device)
     assert (losses[[0, 1, 2, 4]] > 0).all()
 
 
-def test_a_mask_hides_what_a_shorter_batch_lacks(rows):
-    members = [np.arange(50), np.arange(50, 83)]
-    start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (2, 1))
-    farm, how = Farm(rows, SIZES), Schedule(epochs=2, rate=0.01)
-    apart, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(2)], how)
-    farm.device = "cpu:0"  # as on any other device: all models in one batch, the last ones under a mask
-    masked, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(2)], how)
-    assert np.abs(apart - masked).max() < 1e-3
-
-
 @pytest.fixture
 def two_threads():
-    torch.set_num_threads(2)
+    before = kernels.threads()
+    kernels.set_threads(2)
     yield
-    torch.set_num_threads(1)
+    kernels.set_threads(before)
 
 
-def test_as_many_models_train_together_on_a_cpu_as_its_caches_hold():
-    def pens(sizes, device="cpu", most=None):
-        return [len(own) for own in Farm(np.zeros((1, sizes[0])), sizes, device)._pens(np.arange(90), most)]
-
-    assert max(pens(autoencoder.layers(784))) == 8  # of 174,840 weights, as many slopes and two moments
-    assert pens(autoencoder.layers(8)) == [90]
-    assert max(pens((784, 2000, 784))) == 4
-    assert pens(autoencoder.layers(784), "cpu:0") == [90]
-    assert pens(SIZES, most=1) == [1] * 90
-
-
-def test_every_thread_has_models_of_its_own(two_threads):
-    farm = Farm(np.zeros((1, 784)), autoencoder.layers(784))
-    assert [len(own) for own in farm._pens(np.arange(10), None)] == [5, 5]
-    assert [len(own) for own in farm._pens(np.arange(90), None)] == [8] * 6 + [7] * 6
-    assert [len(own) for own in farm._pens(np.arange(1), None)] == [1]
-    assert farm._pens(np.arange(0), None) == []
-
-
-def test_two_threads_end_where_one_does(rows, two_threads):
+def test_any_number_of_threads_ends_at_the_same_bits(rows, two_threads):
     members = [np.arange(60 * i, 60 * i + 40 + i) for i in range(5)]
     start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (5, 1))
 
@@ -85,11 +57,31 @@ def test_two_threads_end_where_one_does(rows, two_threads):
         return Farm(rows, SIZES).train(start, members, [np.random.default_rng(i) for i in range(5)], Schedule(epochs=4))
 
     two = trained()
-    assert torch.get_num_threads() == 2
-    torch.set_num_threads(1)
+    kernels.set_threads(1)
     one = trained()
-    assert np.abs(two[0] - one[0]).max() < 1e-6
-    assert np.abs(two[1] - one[1]).max() < 1e-6
+    assert two[0].tobytes() == one[0].tobytes()
+    assert two[1].tobytes() == one[1].tobytes()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_all_models_or_some_end_at_the_same_place(rows, device):
+    members = [np.arange(60 * i, 60 * i + 40 + 3 * i) for i in range(5)]
+    start = np.stack([autoencoder.drawn(SIZES, np.random.default_rng(i)) for i in range(5)])
+    farm, how = Farm(rows, SIZES, device), Schedule(epochs=3)
+    every, _ = farm.train(start, members, [np.random.default_rng(i) for i in range(5)], how)
+    alone = [farm.train(start[i : i + 1], members[i : i + 1], [np.random.default_rng(i)], how)[0] for i in range(5)]
+    assert np.abs(every - np.concatenate(alone)).max() <= (0 if device == "cpu" else 1e-5)
+
+
+def test_nothing_to_train_is_no_error(rows):
+    for device in ("cpu", "cpu:0"):
+        start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (2, 1))
+        trained, losses = Farm(rows, SIZES, device).train(start, [np.arange(0)] * 2, [np.random.default_rng(0)] * 2)
+        assert np.array_equal(trained, start)
+        assert losses.tolist() == [0.0, 0.0]
+        none, losses = Farm(rows, SIZES, device).train(start[:0], [], [])
+        assert none.shape == (0, start.shape[1])
+        assert losses.tolist() == []
 
 
 def test_what_goes_wrong_in_every_thread_is_said_and_nobody_waits(rows, two_threads):
@@ -99,8 +91,7 @@ def test_what_goes_wrong_in_every_thread_is_said_and_nobody_waits(rows, two_thre
 
     start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (6, 1))
     with pytest.raises(RuntimeError, match="no order"):
-        Farm(rows, SIZES).train(start, [np.arange(9)] * 6, [Broken()] * 6, stack=1)
-    assert torch.get_num_threads() == 2
+        Farm(rows, SIZES).train(start, [np.arange(9)] * 6, [Broken()] * 6)
 
 
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():
@@ -110,10 +101,11 @@ def test_errors_are_mean_squares_of_what_a_model_gets_wrong():
     assert errors.tolist() == [[0.0, 0.125, 0.25]]
 
 
-def test_a_step_of_adam_goes_down_the_slope_by_hand():
+@pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+def test_a_step_of_adam_goes_down_the_slope_by_hand(device):
     # out = sigmoid(0) = 1/2, x = 1: d loss / d z = 2 (1/2 - 1) 1/4 = -1/4 for weight and bias; Adam's first step is
     # rate * g / (|g| + eps), so both rise by the rate.
-    farm = Farm(np.array([[1.0]]), (1, 1))
+    farm = Farm(np.array([[1.0]]), (1, 1), device)
     trained, losses = farm.train(
         np.zeros((1, 2), np.float32), [np.array([0])], [np.random.default_rng(0)], Schedule(epochs=1, rate=0.1)
     )

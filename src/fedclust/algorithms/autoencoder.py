@@ -1,31 +1,30 @@
-"""Many small autoencoders trained as one stacked model, each as if it were trained alone.
+"""Many small autoencoders trained together, each as if it were trained alone.
 
-Model i is a row of weights; layer l of all models is one batched product, h <- f(b_l + h W_l), ReLU but for the last,
-which is a sigmoid. Each model has batches of its own; those with fewer rows rest while the others finish an epoch.
-On CPU and CUDA alike; torch is imported when a farm is made, not before.
+Model i is a row of weights; its layers are h <- f(b_l + h W_l), ReLU but for the last, which is a sigmoid. On a GPU all
+models are one stacked model, a layer of all of them one batched product (`Stack`); those with fewer rows rest while the
+others finish an epoch. On a CPU each keeps to a thread and its caches (`Coder`). torch is imported when a farm is made,
+not before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.algorithms.autoencoder_pen import Pen
+from fedclust.algorithms.autoencoder_stack import Stack
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats, Ints
+from fedclust.kernels import _threads
+from fedclust.kernels.coder import Coder
 
 Weights = NDArray[np.float32]
 HIDDEN = (100, 64, 32)  # the paper's encoder; the decoder mirrors it
-CPU_CACHED = 6_000_000  # weights, slopes and moments, of all models that train together, that a CPU's caches hold
-MIN_STACK = 4  # models that train together on a CPU, however large: fewer would wait for Python
 ERRORS_AT_ONCE = 1 << 26  # values of one layer while errors are measured
 
 
@@ -91,7 +90,6 @@ class Farm:
             raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
         self.device = device
         self.sizes = tuple(sizes)
-        self.length = length(sizes)
         self.rows = self.hold(rows)
 
     def hold(self, weights: Any) -> Any:
@@ -101,19 +99,12 @@ class Farm:
         held = np.array(weights, np.float32, order="C")  # a copy: what came is not ours
         return self.torch.from_numpy(held).to(self.device)
 
-    def room(self, *shape: int) -> Any:
-        """Fresh memory on the device; on a CPU by NumPy, which asks for large pages where torch does not."""
-        if self.device == "cpu":
-            return self.torch.from_numpy(np.empty(shape, np.float32))
-        return self.torch.empty(shape, device=self.device)
-
     def train(
         self,
         weights: Any,
         members: Sequence[Ints],
         streams: Sequence[np.random.Generator],
         how: Schedule | None = None,
-        stack: int | None = None,
     ) -> tuple[Any, Floats]:
         """Train model i on the rows `members[i]`, in an order that `streams[i]` draws; weights and last losses.
 
@@ -121,59 +112,38 @@ class Farm:
         """
         how = how or Schedule()
         given = self.hold(weights)
-        done, losses = self.room(*given.shape), np.zeros(len(members))
-        idle = [i for i, own in enumerate(members) if not len(own)]
-        done[idle] = given[idle]
-        # Models of like size train together, the largest first: those still at work are always the first ones.
+        done, losses = given.clone(), np.zeros(len(members))
+        # The largest first: of a stack those still at work are always the first ones, and no thread ends much later.
         order = np.argsort([-len(own) for own in members], kind="stable")
         order = np.array([i for i in order if len(members[i])], np.int64)
-        pens = self._pens(order, stack)
-        # Taken once: fresh memory costs a page fault every few kilobytes, and what was just in use is in the cache.
-        rooms: SimpleQueue[Any] = SimpleQueue()
-        threads = min(self._threads(), len(pens))
-        for _ in range(threads):
-            rooms.put(self.room(4, max(map(len, pens)) * given.shape[1]))
+        if self.device == "cpu":
+            places = done.numpy()
 
-        def trained(some: Ints) -> None:
-            room = rooms.get()
-            try:
-                with self.torch.no_grad():
-                    pen = Pen(self, room, [members[i] for i in some], [streams[i] for i in some], how)
-                    losses[some] = pen.run(given, done, some)
-            finally:  # or who comes next waits for ever
-                rooms.put(room)
+            def work(some: Iterator[int]) -> None:
+                for i in some:
+                    places[i], losses[i] = self._alone(places[i], members[i], streams[i], how)
 
-        self._at_once(trained, pens, threads)
+            if _threads.threads() == 1:
+                work(iter(order.tolist()))
+            else:
+                _threads.spread(order.tolist(), work)
+        elif len(order):
+            with self.torch.no_grad():
+                some = self.torch.as_tensor(order, device=self.device)
+                stack = Stack(self, given[some], [members[i] for i in order], [streams[i] for i in order], how)
+                losses[order] = stack.run(done, order)
         return (done if self.torch.is_tensor(weights) else done.cpu().numpy()), losses
 
-    def _threads(self) -> int:
-        return int(self.torch.get_num_threads()) if self.device == "cpu" else 1
-
-    def _pens(self, order: Ints, most: int | None) -> list[Ints]:
-        """Models that train together: on a CPU as many as it caches, and as many pens as keep all its threads busy."""
-        if self.device != "cpu" and most is None:
-            return [order] if len(order) else []
-        most = most or max(MIN_STACK, CPU_CACHED // (4 * self.length))
-        rounds = -(-len(order) // (most * self._threads()))
-        return [own for own in np.array_split(order, max(1, rounds * self._threads())) if len(own)]
-
-    def _at_once(self, work: Callable[[Ints], None], pens: Sequence[Ints], threads: int) -> None:
-        """Pens side by side, a thread each: threads within a product wait for one another time and again."""
-        if threads < 2:
-            for own in pens:
-                work(own)
-            return
-        every = self._threads()
-
-        def alone(own: Ints) -> None:
-            self.torch.set_num_threads(1)  # of this thread
-            work(own)
-
-        try:
-            with ThreadPoolExecutor(threads) as pool:
-                list(pool.map(alone, pens))
-        finally:
-            self.torch.set_num_threads(every)  # of this thread, and of those to come
+    def _alone(self, weights: Weights, own: Ints, stream: np.random.Generator, how: Schedule) -> tuple[Weights, float]:
+        """One model from first to last epoch, in the compiled loop."""
+        model, rows = Coder(weights, self.sizes), self.rows.numpy()
+        loss, best, since = 0.0, math.inf, 0
+        for _ in range(how.epochs):
+            loss = model.epoch(rows, own[stream.permutation(len(own))], batch=how.batch, rate=how.rate)
+            best, since = (loss, 0) if loss < best else (best, since + 1)
+            if how.patience is not None and since >= how.patience:
+                break
+        return model.weights, loss
 
     def errors(self, weights: Any, rows: Ints | None = None) -> NDArray[np.float32]:
         """The mean squared error of each model on each row: (models, rows)."""
@@ -200,15 +170,6 @@ class Farm:
             found.append((matrix, bias))
             at += (a + 1) * b
         return found
-
-    def layered(self, flat: Any, count: int) -> list[Any]:
-        """The same of so many models, matrices and biases in turn, but each a block of its own in a row of numbers.
-
-        Products that are written into such blocks are done for all models at once, others one after the other.
-        """
-        shapes = [shape for a, b in pairwise(self.sizes) for shape in ((count, a, b), (count, 1, b))]
-        blocks = flat.split([math.prod(shape) for shape in shapes])
-        return [block.view(shape) for block, shape in zip(blocks, shapes, strict=True)]
 
     def forward(self, weights: Any, x: Any) -> list[Any]:
         """What each layer gives, the rows themselves first."""

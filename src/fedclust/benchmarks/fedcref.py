@@ -1,4 +1,4 @@
-"""Stacked training of autoencoders beside a loop of torch's own over them, same models, rows and batches.
+"""The farm that trains autoencoders beside a loop of torch's own over them, same models, rows and batches.
 
 On the threads that torch takes by itself, on one thread of a CPU, and on a GPU where torch finds one. The floor is for
 what users get, torch's own threads: a loop of small products hardly gains from a second one. One thread is told too.
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedclust import kernels
 from fedclust.algorithms.autoencoder import Farm, Schedule, drawn, layers, looped, torch_
 from fedclust.benchmarks import _timing
 from fedclust.core.types import Array
@@ -26,15 +27,18 @@ def main(*, json: bool) -> int:
     """Time an epoch of either, and print their ratio."""
     torch = torch_()
     threads = torch.get_num_threads()
+    kernels.set_threads(threads)
     found = [measured(threads=threads, floor=FLOORS["cpu"])]
     try:
         torch.set_num_threads(1)
+        kernels.set_threads(1)
         if threads > 1:
             found.append(measured(floor=None))
         if torch.cuda.is_available():
             found.append(measured(device="cuda", floor=FLOORS["cuda"]))
     finally:
         torch.set_num_threads(threads)
+        kernels.set_threads(threads)
     return _timing.show(
         {"machine": _timing.machine(), "torch": torch.__version__, "epochs": found}, found, as_json=json
     )
@@ -53,35 +57,37 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
     members = list(np.arange(models * rows).reshape(models, rows))
     how, farm = Schedule(epochs=1), Farm(X, sizes, device)
     held = farm.hold(start)  # weights stay where they train, as in a run
-    stacked, loop = np.inf, np.inf
-    together: Any = held
+    ours, loop = np.inf, np.inf
+    together, one_by_one = held, start
     for turn in range(TURNS):
         begin = clock()
         together, _ = farm.train(held, members, _streams(models), how)
-        stacked = min(stacked, clock() - begin)
+        ours = min(ours, clock() - begin)
         begin = clock()
-        looped(X, sizes, start, members=members, streams=_streams(models), how=how, device=device)
+        one_by_one = looped(X, sizes, start, members=members, streams=_streams(models), how=how, device=device)
         loop = min(loop, clock() - begin)
-        print(f"{device}, turn {turn + 1}: stacked {stacked:.4g} s, loop {loop:.4g} s", file=sys.stderr)
-    ratio, missed = loop / stacked, list[str]()
+        print(f"{device}, turn {turn + 1}: farm {ours:.4g} s, loop {loop:.4g} s", file=sys.stderr)
+    ratio, missed = loop / ours, list[str]()
     if floor is not None and ratio < floor:
-        missed.append(f"on {device}, stacked is {ratio:.3g} times as fast as a loop, floor {floor:g}")
+        missed.append(f"on {device}, the farm is {ratio:.3g} times as fast as a loop, floor {floor:g}")
     found = {
         "device": device,
         "threads": threads,
         "models": models,
         "rows each": rows,
-        "stacked s": stacked,
+        "farm s": ours,
         "loop s": loop,
-        "loop / stacked": ratio,
+        "loop / farm": ratio,
         "floor": floor,
     }
-    if device == "cpu" and threads == 1:  # several threads add in another order
-        # One by one by the same optimiser: torch's own rounds otherwise, and where a slope is next to nothing Adam
-        # makes much of that.
-        alone, _ = farm.train(start, members, _streams(models), how, stack=1)
+    if device == "cpu":
+        # Each model alone ends at the same bits. Torch's own loop rounds otherwise, and where that lifts a unit over
+        # ReLU's zero Adam makes much of it, whoever trains: of that loop we count the models that end nearby.
+        each = zip(members, _streams(models), strict=True)
+        alone = np.concatenate([farm.train(start[:1], [own], [stream], how)[0] for own, stream in each])
         found["weights apart"] = apart = float(np.abs(_array(together) - alone).max())
-        missed += [f"weights differ by {apart:.2g}, at most {NEAR:g}"] if apart > NEAR else []
+        missed += [f"weights differ by {apart:.2g} from models trained alone"] if apart else []
+        found["models as in the loop"] = int((np.abs(_array(together) - one_by_one).max(axis=1) <= NEAR).sum())
     return {**found, "missed": missed}
 
 

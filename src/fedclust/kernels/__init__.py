@@ -1,4 +1,7 @@
-"""The arithmetic of a sweep over a site's rows, compiled or in NumPy, with the same bits either way."""
+"""The arithmetic of a sweep over a site's rows, compiled or in NumPy, with the same bits either way.
+
+`coder`, the training of autoencoders, stands beside it: alike but for rounding.
+"""
 
 from fedclust.kernels._backend import backend, using
 from fedclust.kernels._threads import set_threads, threads

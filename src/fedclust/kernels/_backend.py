@@ -1,4 +1,7 @@
-"""Compiled sweeps where they could be built, their NumPy twin elsewhere: the choice changes the speed, not a bit."""
+"""Compiled sweeps where they could be built, their NumPy twin elsewhere: the choice changes the speed, not a bit.
+
+But for autoencoders (`coder`): nothing about them is exact, so C may fuse multiply and add.
+"""
 
 from __future__ import annotations
 

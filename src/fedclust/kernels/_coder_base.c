@@ -1,0 +1,16 @@
+/* Training of autoencoders for whatever the compiler was told to aim at. */
+#if defined(LANES)
+#elif defined(__GNUC__) && defined(__AVX512F__)
+#define LANES 16
+#elif defined(__GNUC__) && defined(__AVX2__)
+#define LANES 8
+#elif defined(__GNUC__) && (defined(__SSE2__) || defined(__aarch64__))
+#define LANES 4
+#else
+#define LANES 1
+#endif
+#include "_coder.h"
+
+static int supported(void) { return 1; }
+
+const coder_arithmetic fedclust_coder_base = {"base", supported, epoch};
