@@ -41,7 +41,13 @@ def chosen(**facts: Any) -> list[dict[str, Any]]:
     return sorted(some, key=lambda own: int(own["seed"]))
 
 
-@part("algorithms/fedcref*.py", "algorithms/autoencoder*.py", "datasets/deep.py")
+@part(
+    "algorithms/fedcref*.py",
+    "algorithms/autoencoder*.py",
+    "kernels/*coder*.py",
+    "kernels/_coder*.[ch]",
+    "datasets/deep.py",
+)
 def course(rule: str, seed: int, sites: int = SITES, overlap: float = 0.0) -> list[dict[str, Any]]:
     """Sites with a few of the ten digits of scikit-learn each, dirt .3: what each iteration finds."""
     from sklearn.datasets import load_digits  # noqa: PLC0415

@@ -149,13 +149,14 @@ def imported(module: str) -> tuple[str, ...]:
 
 @cache
 def _code(module: str, rests_on: tuple[str, ...]) -> str:
-    """A digest of sources: the module of a part, and the files that it rests on; comments and layout do not count."""
+    """A digest of sources: a part's module, and the files that it rests on; but for Python's comments and layout."""
     own = inspect.getsourcefile(importlib.import_module(module))
     sources = [Path(own)] if own else []
     sources += [path for pattern in (*SHARED, *rests_on) for path in sorted(PACKAGE.glob(pattern))]
     whole = hashlib.sha256()
     for source in sources:
-        whole.update(ast.dump(ast.parse(source.read_bytes())).encode())
+        read = source.read_bytes()
+        whole.update(ast.dump(ast.parse(read)).encode() if source.suffix == ".py" else read)
     return whole.hexdigest()
 
 
