@@ -1,4 +1,4 @@
-"""Builds the C kernels. Without a compiler the install goes on, and the NumPy twin gives the same bits, slower.
+"""Builds the C kernels. Without a compiler the install goes on, and NumPy does the same, slower.
 
 From source the kernels aim at this machine; with FEDCLUST_PORTABLE=1 they carry several instruction sets and choose.
 """
@@ -11,7 +11,7 @@ from setuptools import Extension, setup
 
 KERNELS = Path("src/fedclust/kernels")
 EXACT = ["-std=c99", "-O3", "-ffp-contract=off", "-fno-fast-math"]  # the same bits everywhere: no fused multiply-add
-FUSED = ["-std=gnu99", "-O3", "-ffp-contract=fast", "-fno-math-errno"]  # twice as fast, where nothing is exact anyway
+FUSED = ["-std=c99", "-O3", "-ffp-contract=fast", "-fno-math-errno"]  # twice as fast, where nothing is exact anyway
 PORTABLE = bool(os.environ.get("FEDCLUST_PORTABLE"))
 
 

@@ -1,6 +1,7 @@
 """Models that train together end where each would end alone."""
 
 import sys
+import time
 from itertools import pairwise
 
 import numpy as np
@@ -92,6 +93,28 @@ def test_what_goes_wrong_in_every_thread_is_said_and_nobody_waits(rows, two_thre
     start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (6, 1))
     with pytest.raises(RuntimeError, match="no order"):
         Farm(rows, SIZES).train(start, [np.arange(9)] * 6, [Broken()] * 6)
+
+
+def test_nobody_goes_on_training_after_a_failure(rows, two_threads):
+    begun = []
+
+    class Counted:
+        def __init__(self, number):
+            self.number = number
+
+        def permutation(self, count):
+            begun.append(self.number)
+            if self.number == 3:
+                raise RuntimeError("stop")
+            return np.arange(count)
+
+    start = np.tile(autoencoder.drawn(SIZES, np.random.default_rng(0)), (200, 1))
+    with pytest.raises(RuntimeError, match="stop"):
+        Farm(rows, SIZES).train(
+            start, [np.arange(300)] * 200, [Counted(i) for i in range(200)], Schedule(epochs=20, patience=None)
+        )
+    time.sleep(0.3)
+    assert len(set(begun)) < 20
 
 
 def test_errors_are_mean_squares_of_what_a_model_gets_wrong():

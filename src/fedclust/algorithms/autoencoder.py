@@ -2,8 +2,8 @@
 
 Model i is a row of weights; its layers are h <- f(b_l + h W_l), ReLU but for the last, which is a sigmoid. On a GPU all
 models are one stacked model, a layer of all of them one batched product (`Stack`); those with fewer rows rest while the
-others finish an epoch. On a CPU each keeps to a thread and its caches (`Coder`). torch is imported when a farm is made,
-not before.
+others finish an epoch. On a CPU each keeps to one thread and its caches (`Coder`). torch is imported when a farm is
+made, not before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from fedclust.algorithms.autoencoder_stack import Stack
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats, Ints
-from fedclust.kernels import _threads
-from fedclust.kernels.coder import Coder
+from fedclust.kernels.coder import Coder, shared
 
 Weights = NDArray[np.float32]
 HIDDEN = (100, 64, 32)  # the paper's encoder; the decoder mirrors it
@@ -123,10 +122,7 @@ class Farm:
                 for i in some:
                     places[i], losses[i] = self._alone(places[i], members[i], streams[i], how)
 
-            if _threads.threads() == 1:
-                work(iter(order.tolist()))
-            else:
-                _threads.spread(order.tolist(), work)
+            shared(order.tolist(), work)
         elif len(order):
             with self.torch.no_grad():
                 some = self.torch.as_tensor(order, device=self.device)

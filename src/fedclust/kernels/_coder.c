@@ -49,7 +49,7 @@ static int made(coder *own, const Py_buffer *views)
     const int64_t *sizes = views[SIZES].buf, *order = views[ORDER].buf;
     int64_t weights = 0;
     own->layers = views[SIZES].shape[0] - 1;
-    if (own->layers < 1 || own->layers > MOST_LAYERS || own->batch < 1 || own->batch > 1 << 20 || own->steps < 0)
+    if (own->layers < 1 || own->layers > MOST_LAYERS || own->batch < 1 || own->steps < 0)
         return 0;
     for (int64_t l = 0; l <= own->layers; l++) {
         if (sizes[l] < 1 || sizes[l] > 1 << 24)

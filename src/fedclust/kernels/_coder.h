@@ -1,13 +1,14 @@
 /* Training of a small autoencoder: h <- f(b + h W) layer by layer, errors back, Adam as soon as a slope is known.
- * All three products are the same: scalars of one factor times lines of the other, LANES floats abreast, added in their
- * order. So the number of lanes never shows; that multiply and add are fused does. _coder_twin.py says the same in NumPy. */
+ * All three products are one: scalars of one factor times lines of the other, LANES floats abreast, added in their
+ * order. So vectors of any width give the same bits; that multiply and add are fused shows. What is not a number stays
+ * so. _coder_twin.py says the same in NumPy. */
 #include "_coder_jobs.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if LANES >= 8
+#if (LANES == 16 && defined(__AVX512F__)) || (LANES == 8 && defined(__AVX__))
 #include <immintrin.h>
 #endif
 
@@ -21,26 +22,25 @@
 
 #if LANES > 1
 typedef float floats __attribute__((vector_size(4 * LANES)));
-typedef int32_t whole __attribute__((vector_size(4 * LANES)));
+typedef uint32_t whole __attribute__((vector_size(4 * LANES)));
 typedef float loose __attribute__((vector_size(4 * LANES), aligned(4), may_alias)); /* anywhere in memory */
 INLINE floats load(const float *p) { return *(const loose *)p; }
 INLINE void store(float *p, floats x) { *(loose *)p = x; }
 INLINE floats splat(float x) { return x - (floats){0}; }
-INLINE floats pick(whole mask, floats yes) { return (floats)((whole)yes & mask); }
-INLINE floats positive(floats x) { return pick(x > splat(0), x); }
+INLINE floats positive(floats x) { return (floats)((whole)x & ~(whole)(x <= splat(0))); }
 INLINE floats raised(floats x, whole power) { return (floats)((whole)x + (power << 23)); }
 INLINE whole rounded(floats x) { return (whole)x; }
 #else
 typedef float floats;
-typedef int32_t whole;
+typedef uint32_t whole;
 INLINE floats load(const float *p) { return *p; }
 INLINE void store(float *p, floats x) { *p = x; }
 INLINE floats splat(float x) { return x; }
-INLINE floats positive(floats x) { return x > 0 ? x : 0; }
+INLINE floats positive(floats x) { return x <= 0 ? 0 : x; }
 INLINE whole rounded(floats x) { whole b; memcpy(&b, &x, 4); return b; }
 INLINE floats raised(floats x, whole power)
 {
-    whole b = rounded(x) + (whole)((uint32_t)power << 23);
+    whole b = rounded(x) + (power << 23);
     memcpy(&x, &b, 4);
     return x;
 }
@@ -50,13 +50,13 @@ INLINE floats raised(floats x, whole power)
 INLINE floats root(floats x) { return _mm512_sqrt_ps(x); }
 INLINE floats within(floats x, float least, float most)
 {
-    return _mm512_min_ps(_mm512_max_ps(x, splat(least)), splat(most));
+    return _mm512_min_ps(splat(most), _mm512_max_ps(splat(least), x)); /* the second, if either is not a number */
 }
 #elif LANES == 8 && defined(__AVX__)
 INLINE floats root(floats x) { return _mm256_sqrt_ps(x); }
 INLINE floats within(floats x, float least, float most)
 {
-    return _mm256_min_ps(_mm256_max_ps(x, splat(least)), splat(most));
+    return _mm256_min_ps(splat(most), _mm256_max_ps(splat(least), x));
 }
 #else
 INLINE floats by_lane(floats x, float least, float most, int rooted)
@@ -64,7 +64,7 @@ INLINE floats by_lane(floats x, float least, float most, int rooted)
     float lane[LANES];
     memcpy(lane, &x, sizeof x);
     for (int i = 0; i < LANES; i++)
-        lane[i] = rooted ? sqrtf(lane[i]) : fminf(fmaxf(lane[i], least), most);
+        lane[i] = rooted ? sqrtf(lane[i]) : lane[i] < least ? least : lane[i] > most ? most : lane[i];
     memcpy(&x, lane, sizeof x);
     return x;
 }
@@ -148,8 +148,8 @@ static void forward(const float *h, int64_t lines, int64_t inner, const float *W
 #undef WORK
 }
 
-/* back = W d, unit by unit, rows abreast. */
-static void backward(const float *W, int64_t inner, int64_t units, const float *d, int64_t rows, float *back)
+/* back = W d, unit by unit, the rows of a batch abreast in `lines`. */
+static void backward(const float *W, int64_t inner, int64_t units, const float *d, int64_t lines, float *back)
 {
     const int64_t width = padded(units);
 #define WORK(T, V)                                                                                  \
@@ -158,12 +158,12 @@ static void backward(const float *W, int64_t inner, int64_t units, const float *
         for (int i = 0; i < T; i++)                                                                 \
             for (int v = 0; v < V; v++)                                                             \
                 sums[i][v] = splat(0);                                                              \
-        multiplied(T, V, W + line * width, width, 1, d + at, rows, units, sums);                    \
+        multiplied(T, V, W + line * width, width, 1, d + at, lines, units, sums);                   \
         for (int i = 0; i < T; i++)                                                                 \
             for (int v = 0; v < V; v++)                                                             \
-                store(back + (line + i) * rows + at + v * LANES, sums[i][v]);                       \
+                store(back + (line + i) * lines + at + v * LANES, sums[i][v]);                      \
     }
-    TILES(inner, rows, WORK)
+    TILES(inner, lines, WORK)
 #undef WORK
 }
 
@@ -181,7 +181,7 @@ INLINE void adam(floats slope, float *w, float *m, float *v, moment now)
     store(w, load(w) - splat(now.pace) * mean / (root(square) * splat(now.sharp) + splat(1e-8f)));
 }
 
-/* Slopes h' d, and at once a step of Adam; `ones` stands for the biases' h. */
+/* Slopes h' d, and at once a step of Adam. */
 static void descend(const float *h, int64_t h_line, int64_t h_step, int64_t inner, const float *d, int64_t units,
                     int64_t rows, float *w, float *m, float *v_, moment now)
 {
@@ -208,7 +208,7 @@ static void descend(const float *h, int64_t h_line, int64_t h_step, int64_t inne
 #undef WORK
 }
 
-/* Lines of columns from columns of lines. */
+/* Transposed. */
 static void turned(const float *from, int64_t from_line, int64_t lines, int64_t columns, float *to, int64_t to_line)
 {
     for (int64_t i0 = 0; i0 < lines; i0 += 16)
@@ -250,7 +250,8 @@ static double wrong(const float *x, const float *out, float *d, int64_t rows, in
 
 static int epoch(const coder *own, const int64_t *order, int64_t count, double *lost)
 {
-    const int64_t L = own->layers, d = own->sizes[0], most = padded(own->batch);
+    const int64_t L = own->layers, d = own->sizes[0], batch = own->batch < count ? own->batch : count;
+    const int64_t most = padded(batch);
     float *found[MOST_LAYERS + 1], *weights[MOST_LAYERS], *room, *delta, *across, *next;
     int64_t steps = own->steps, widest = 0, total = 0, at = 0;
     for (int64_t l = 0; l <= L; l++) {
@@ -270,12 +271,13 @@ static int epoch(const coder *own, const int64_t *order, int64_t count, double *
     delta = start, across = delta + most * widest, next = across + most * widest;
     static const float one = 1;
     *lost = 0;
-    for (int64_t begin = 0; begin < count; begin += own->batch) {
-        const int64_t rows = count - begin < own->batch ? count - begin : own->batch, lines = padded(rows);
+    for (int64_t begin = 0; begin < count; begin += batch) {
+        const int64_t rows = count - begin < batch ? count - begin : batch, lines = padded(rows);
         for (int64_t r = 0; r < rows; r++)
             memcpy(found[0] + r * padded(d), own->rows + order[begin + r] * d, (size_t)d * sizeof *own->rows);
         for (int64_t l = 0; l < L; l++)
-            forward(found[l], (rows + TALL - 1) / TALL * TALL, own->sizes[l], weights[l], found[l + 1], own->sizes[l + 1], l == L - 1);
+            forward(found[l], (rows + TALL - 1) / TALL * TALL, own->sizes[l], weights[l], found[l + 1],
+                    own->sizes[l + 1], l == L - 1);
         *lost += wrong(found[0], found[L], delta, rows, d);
         steps++;
         const moment now = {(float)(own->rate / (1 - pow(0.9, (double)steps))),
@@ -294,7 +296,7 @@ static int epoch(const coder *own, const int64_t *order, int64_t count, double *
                 turned(next, lines, inner, rows, delta, stride);
                 for (int64_t r = 0; r < rows; r++) {
                     for (int64_t k = 0; k < inner; k++)
-                        delta[r * stride + k] = found[l][r * stride + k] > 0 ? delta[r * stride + k] : 0;
+                        delta[r * stride + k] = found[l][r * stride + k] <= 0 ? 0 : delta[r * stride + k];
                     memset(delta + r * stride + inner, 0, (size_t)(stride - inner) * sizeof *delta);
                 }
             }

@@ -9,6 +9,10 @@
 #else
 #define LANES 1
 #endif
+#include <float.h>
+#if FLT_EVAL_METHOD != 0
+#error "floats must round after every operation; without this module the NumPy twin is used"
+#endif
 #include "_coder.h"
 
 static int supported(void) { return 1; }

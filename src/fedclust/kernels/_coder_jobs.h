@@ -20,7 +20,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int (*supported)(void);
-    /* One batch after the other of the rows in `order`; summed squares of what the model got wrong. */
+    /* One batch after the other of the rows in `order`; summed squares of what the model got wrong. 1: no memory. */
     int (*epoch)(const coder *own, const int64_t *order, int64_t count, double *lost);
 } coder_arithmetic;
 

@@ -45,10 +45,21 @@ def set_threads(n: int) -> None:
 
 
 def spread(pieces: Sequence[P], work: Callable[[Iterator[P]], R]) -> list[R]:
-    """What each thread made of the pieces it took, the calling thread being one of them."""
+    """What each thread made of the pieces it took, the calling thread being one of them.
+
+    Where one fails, or is broken off, the others end with the piece in hand.
+    """
     queue = deque(pieces)
-    helpers = [_workers().submit(work, _drain(queue)) for _ in range(min(_count, len(pieces)) - 1)]
-    own = work(_drain(queue))
+
+    def taken() -> R:
+        try:
+            return work(_drain(queue))
+        except BaseException:
+            queue.clear()
+            raise
+
+    helpers = [_workers().submit(taken) for _ in range(min(_count, len(pieces)) - 1)]
+    own = taken()
     return [own] + [helper.result() for helper in helpers if not helper.cancel()]
 
 

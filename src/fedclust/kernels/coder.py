@@ -7,14 +7,14 @@ same bits come out whatever the number of threads; NumPy's differ in the last on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.core.types import Array, Ints
-from fedclust.kernels import _backend, _coder_twin
+from fedclust.kernels import _backend, _coder_twin, _threads
 
 _compiled: Any
 try:
@@ -54,6 +54,14 @@ class Coder:
     def weights(self) -> NDArray[np.float32]:
         """Layer after layer: the matrix, then the biases."""
         return np.concatenate([layer.ravel() for layer in _coder_twin.layers(self._state[0], self._sizes)])
+
+
+def shared(models: Sequence[int], work: Callable[[Iterator[int]], None]) -> None:
+    """Let threads take models one by one; not in NumPy, whose products have threads of their own."""
+    if _threads.threads() == 1 or _arithmetic() is _coder_twin:
+        work(iter(models))
+    else:
+        _threads.spread(models, work)
 
 
 def _arithmetic() -> Any:
