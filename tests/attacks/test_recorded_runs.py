@@ -69,7 +69,7 @@ def test_the_table_names_every_attack_in_every_mode():
 def test_large_plain_runs_fall_and_masked_ones_lose_no_row_by_site():
     big = {"sites": 20, "rows": 200, "columns": 17, "rounds": 30}
     # How many rows move depends on the table: with three clear groups about half of the sites lose one.
-    three = [outcome("plain", **big, k=3, seed=seed, groups=False, wide=False) for seed in range(3)]
+    three = [outcome("plain", **big, k=3, seed=seed, spread=0.0, wide=False) for seed in range(3)]
     ten = [outcome("plain", **big, k=10, seed=seed) for seed in range(3)]
     assert np.mean([o.losers["a"] / o.sites for o in three]) >= 0.77
     assert np.mean([o.losers["a"] / o.sites for o in ten]) >= 0.91

@@ -109,7 +109,7 @@ INLINE void multiplied(int tall, int wide, const float *a, int64_t a_line, int64
     }
 }
 
-/* `work(tall, wide, at, line)` for every tile of a table, its shape known to the compiler. */
+/* `work` for every tile of a table, at its `line` and column `at`; its shape is known to the compiler. */
 #define SHAPES(work, tall)                  \
     switch (wide) {                         \
     case 3: work(tall, 3); break;           \
@@ -218,6 +218,18 @@ static void turned(const float *from, int64_t from_line, int64_t lines, int64_t 
                     to[j * to_line + i] = from[i * from_line + j];
 }
 
+/* What comes back, row by row, where ReLU let something pass. */
+static void passed(const float *back, int64_t lines, const float *h, int64_t rows, int64_t units, float *d)
+{
+    const int64_t width = padded(units);
+    turned(back, lines, units, rows, d, width);
+    for (int64_t r = 0; r < rows; r++, d += width, h += width) {
+        for (int64_t k = 0; k < units; k++)
+            d[k] = h[k] <= 0 ? 0 : d[k];
+        memset(d + units, 0, (size_t)(width - units) * sizeof *d);
+    }
+}
+
 /* What is wrong, as a slope of the mean square: 2 (o - x) o (1 - o) / (rows columns); the summed squares. */
 static double wrong(const float *x, const float *out, float *d, int64_t rows, int64_t columns)
 {
@@ -291,15 +303,8 @@ static int epoch(const coder *own, const int64_t *order, int64_t count, double *
             }
             descend(found[l], 1, padded(inner), inner, delta, units, rows, w, m, v, now);
             descend(&one, 0, 0, 1, delta, units, rows, w + inner * width, m + inner * width, v + inner * width, now);
-            if (l) {
-                const int64_t stride = padded(inner);
-                turned(next, lines, inner, rows, delta, stride);
-                for (int64_t r = 0; r < rows; r++) {
-                    for (int64_t k = 0; k < inner; k++)
-                        delta[r * stride + k] = found[l][r * stride + k] <= 0 ? 0 : delta[r * stride + k];
-                    memset(delta + r * stride + inner, 0, (size_t)(stride - inner) * sizeof *delta);
-                }
-            }
+            if (l)
+                passed(next, lines, found[l], rows, inner, delta);
         }
     }
     free(room);
