@@ -1,20 +1,14 @@
 """Nets that learn row by row: steps computed by hand, the twin's bits in every build, and input that degenerates."""
 
 import dataclasses
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from kernels_building import built, chosen
 
 from fedclust import kernels
 from fedclust.kernels import _art_twin, _backend, art
 from fedclust.kernels.art import Net
-
-ROOT = Path(__file__).parents[2]
 
 
 def groups(rows, width, seed=0, count=6):
@@ -233,22 +227,9 @@ def test_many_rows_are_labelled_alike_by_one_thread_and_by_two(threads):
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"FEDCLUST_PORTABLE": "1"}, {"CFLAGS": "-DLANES=1"}, {"CFLAGS": "-DLANES=2"}])
 def test_every_build_gives_the_same_nodes(tmp_path, monkeypatch, environment):
-    words = ["setup.py", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
-    command = [sys.executable, "-W", "ignore", *words]
-    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
-    (path,) = tmp_path.glob("fedclust/kernels/_art.*")
-    spec = importlib.util.spec_from_file_location("_art", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = built("_art", tmp_path, **environment)
     X = groups(300, 5)
     expected = bits(Net.empty(5).learn(X)), bits(Net.empty(5).learn(X, server=True))
     monkeypatch.setattr(art, "_compiled", module)
-    tried = []
-    for name in ("avx512", "avx2", "base"):
-        try:
-            module.choose(name)
-        except ValueError:
-            continue
-        tried.append(name)
+    for _ in chosen(module):
         assert (bits(Net.empty(5).learn(X)), bits(Net.empty(5).learn(X, server=True))) == expected
-    assert "base" in tried

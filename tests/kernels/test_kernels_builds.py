@@ -1,29 +1,11 @@
 """Every way to compile the kernels gives the twin's bits: several instruction sets, and no vectors at all."""
 
-import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from kernels_building import built, chosen
 
 from fedclust import kernels
 from fedclust.kernels import Sums, _backend, cmeans, distances, elementary, fcm, sums
-
-ROOT = Path(__file__).parents[2]
-
-
-def build(folder, **environment):
-    """The extension module compiled into a folder of its own."""
-    command = [sys.executable, "-W", "ignore", "setup.py", "build_ext", "--build-lib", folder, "--build-temp", folder]
-    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
-    (path,) = Path(folder).glob("fedclust/kernels/_sweeps*")
-    spec = importlib.util.spec_from_file_location("_sweeps", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def answers():
@@ -58,17 +40,10 @@ def answers():
 @pytest.mark.slow
 @pytest.mark.parametrize("environment", [{"FEDCLUST_PORTABLE": "1"}, {"CFLAGS": "-DLANES=1"}, {"CFLAGS": "-DLANES=2"}])
 def test_every_build_gives_the_same_bits(tmp_path, monkeypatch, environment):
-    module = build(str(tmp_path), **environment)
+    module = built("_sweeps", tmp_path, **environment)
     monkeypatch.setitem(_backend.available, "c", module)
     with kernels.using("numpy"):
         expected = answers()
-    tried = []
-    for name in ("avx512", "avx2", "base"):
-        try:
-            module.choose(name)
-        except ValueError:
-            continue
-        tried.append(name)
+    for name in chosen(module):
         with kernels.using("c"):
             assert answers() == expected, name
-    assert "base" in tried

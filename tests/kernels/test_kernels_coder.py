@@ -1,23 +1,18 @@
 """The compiled training of autoencoders does what its NumPy twin does, and that is what the formulas say."""
 
-import importlib.util
 import math
-import os
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kernels_building import built, chosen
 
 from fedclust import kernels
 from fedclust.kernels import _coder_twin, coder
 from fedclust.kernels.coder import Coder
 
-ROOT = Path(__file__).parents[2]
 needs_c = pytest.mark.skipif(coder._compiled is _coder_twin, reason="no compiled kernels here")
 
 
@@ -190,26 +185,14 @@ def test_lines_are_padded_and_pads_stay_zero(backend):
     ],
 )
 def test_every_build_ends_at_the_same_place(tmp_path, monkeypatch, environment, same):
-    words = ["setup.py", "build_ext", "--build-lib", str(tmp_path), "--build-temp", str(tmp_path)]
-    command = [sys.executable, "-W", "ignore", *words]
-    subprocess.run(command, cwd=ROOT, env=os.environ | environment, check=True, capture_output=True)
-    (path,) = tmp_path.glob("fedclust/kernels/_coder.*")
-    spec = importlib.util.spec_from_file_location("_coder", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = built("_coder", tmp_path, **environment)
     sizes = (70, 21, 9, 21, 70)
     expected = trained("c", sizes, 90, 32)
     monkeypatch.setattr(coder, "_compiled", module)
-    tried, bits = [], set()
-    for name in ("avx512", "avx2", "base"):
-        try:
-            module.choose(name)
-        except ValueError:
-            continue
-        tried.append(name)
+    bits = set()
+    for name in chosen(module):
         weights, losses = trained("c", sizes, 90, 32)
         assert np.abs(weights - expected[0]).max() < 1e-5, name
         assert np.allclose(losses, expected[1], rtol=1e-6), name
         bits |= {weights.tobytes()} if name in same else set()
-    assert "base" in tried
     assert bits <= {expected[0].tobytes()}, "the width of vectors shows"

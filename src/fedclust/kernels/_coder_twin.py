@@ -50,12 +50,21 @@ def epoch(  # noqa: PLR0917  (positions are the C function's)
     return lost
 
 
-def layers(padded: Array, sizes: Ints) -> Iterator[Array]:
+def padded(units: int) -> int:
+    """How long a line of so many weights is.
+
+    >>> padded(100)
+    112
+    """
+    return -(-units // ABREAST) * ABREAST
+
+
+def layers(flat: Array, sizes: Ints) -> Iterator[Array]:
     """Views of a model's weights: of each layer a line for each unit before it, and one of biases."""
     at = 0
     for a, b in pairwise(map(int, sizes)):
-        width = -(-b // ABREAST) * ABREAST
-        yield padded[at : at + (a + 1) * width].reshape(a + 1, width)[:, :b]
+        width = padded(b)
+        yield flat[at : at + (a + 1) * width].reshape(a + 1, width)[:, :b]
         at += (a + 1) * width
 
 

@@ -8,6 +8,7 @@ same bits come out whatever the number of threads; NumPy's differ in the last on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,8 @@ class Coder:
 
     def __init__(self, weights: Array, sizes: Sequence[int]) -> None:
         self._sizes = np.array(sizes, np.int64)
-        lines, widths = self._sizes[:-1] + 1, -(-self._sizes[1:] // _coder_twin.ABREAST) * _coder_twin.ABREAST
-        self._state = np.zeros((3, int(lines @ widths)), np.float32)
+        room = sum((a + 1) * _coder_twin.padded(b) for a, b in pairwise(sizes))
+        self._state = np.zeros((3, room), np.float32)
         self._steps = 0
         at = 0
         for layer in _coder_twin.layers(self._state[0], self._sizes):
