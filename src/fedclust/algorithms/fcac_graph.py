@@ -29,7 +29,7 @@ NEAR = 0.97
 VOTERS = 9
 FLAT = 16  # columns up to which a tree of points is quicker than all distances
 CHUNK = 1024
-FEW = 128  # points: below, k-means
+FEW = 64  # points: below, k-means
 ROUND = 0.99  # of the modularity of communities, which k-means must keep
 RESOLUTIONS = tuple(np.geomspace(0.01, 1.35, 19).tolist())
 

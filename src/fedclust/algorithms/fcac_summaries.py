@@ -2,7 +2,8 @@
 
 A party joins its rows by Ward's cost, Wa Wb / (Wa + Wb) |a - b|^2, to at most 60 summaries and at most one for each
 floor of rows; lighter ones, and those that are a row but for rounding, join their cheapest neighbour. Where one is left
-and still a row, nothing is sent, and the rows wait. In a later round only rows that came since are summarised, also
+and still a row, nothing is sent, and the rows wait. Damped, values beyond the party's own fences count as `fcac_fences`
+says, in the cost and in the means; so do means beyond the fences of all that were sent, when they are clustered. In a later round only rows that came since are summarised, also
 where the table holds the earlier ones still: what was sent is never sent changed, so the difference of two rounds is
 itself made of summaries of a floor of rows. Rows too few for one wait.
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclust.algorithms import fcac_graph
+from fedclust.algorithms.fcac_fences import Fences
 from fedclust.algorithms.fcac_told import Told
 from fedclust.algorithms.likeness import near_rows
 from fedclust.core.errors import KeysRefused, OutOfBounds
@@ -43,6 +45,7 @@ class Batch:
     view: View
     floor: int
     fresh: bool
+    damped: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ def summaries(site: Site, ask: Batch) -> Keep[Summaries]:
     seen = view.of(pool.T).T
     sent = Held.none(len(site.columns))
     if len(pool) >= ask.floor:
-        sent = sent.taking(seen).summed_up(ask.floor, np.concatenate([seen, view.of(here.T).T]))
+        sent = summarised(seen, np.concatenate([seen, view.of(here.T).T]), ask)
     before = Held(told.seen(view), told.weights, np.ones(len(told.weights)))
     told = told.knowing(new).having_sent(sent.places, sent.weights, view)
     told = replace(told, run=np.frombuffer(run.encode(), np.uint8), waiting=pool[: 0 if len(sent.places) else None])
@@ -73,6 +76,16 @@ def summaries(site: Site, ask: Batch) -> Keep[Summaries]:
     anew = not Told.known(site.memory)
     release = Summaries(answer.places, answer.weights.astype(np.int64), bool(len(told.waiting)), anew)
     return Keep(release, {**site.memory, **told.remembered()})
+
+
+def summarised(rows: Floats, all_rows: Floats, ask: Batch) -> Held:
+    """Summaries of rows, none of them one of all rows."""
+    nothing = Held.none(rows.shape[1])
+    if not ask.damped:
+        return nothing.taking(rows).summed_up(ask.floor, all_rows)
+    fences = Fences.around(rows, np.ones(len(rows)))
+    found = nothing.taking(fences.seen(rows)).summed_up(ask.floor, fences.seen(all_rows))
+    return replace(found, places=fences.back(found.places))
 
 
 def _rows_of(site: Site, view: View) -> Floats:
@@ -153,6 +166,7 @@ class Round:
     sent: int
     notes: tuple[str, ...]
     anew: tuple[PartyId, ...] = ()  # sites that remember no earlier round
+    fences: Fences | None = None
 
 
 def fit(
@@ -162,6 +176,7 @@ def fit(
     *,
     instead: tuple[Floats, Ints] | None = None,
     fresh: bool,
+    damped: bool,
     floor: int,
     most: int,
     seed: int,
@@ -170,7 +185,7 @@ def fit(
 
     `instead` stands in while there is none; it is asked for once, for exact totals of two rounds differ by new rows.
     """
-    answers = yield from each(summaries, Batch(view, floor, fresh))
+    answers = yield from each(summaries, Batch(view, floor, fresh, damped))
     own = [answers[party] for party in sorted(answers)]
     sent = sum(len(one.places) for one in own)
     places = np.concatenate([places, *(one.places for one in own)])
@@ -180,16 +195,25 @@ def fit(
         told.append(f"{quiet} sites hold rows too few, or too much alike, for a summary; they wait for the next round.")
     if len(places) > most:
         told.append(f"The coordinator's memory of {most} summaries is full: {len(places)} became {most // 2}.")
-        kept = groups.ward(places, rows, np.zeros(len(rows)), most // 2)
-        places, rows = kept[0], kept[1].astype(np.int64)
+        places, rows = _fewer(places, rows, most // 2, damped=damped)
     if not len(places):
         places, rows = (yield from _mean(view)) if instead is None else instead
         told.append(ALONE if instead is None else STILL_ALONE)
     order = np.lexsort((rows, *places.T[::-1]))
     places, rows = np.ascontiguousarray(places[order]), rows[order]
-    found = fcac_graph.clusters(places, rows, seed)
+    fences = Fences.around(places, rows) if damped else None
+    found = fcac_graph.clusters(places if fences is None else fences.seen(places), rows, seed)
     yield from report(round=1, shift=0.0, nodes=len(places), clusters=found.count)
-    return Round(places, rows, found, sent, tuple(told), tuple(party for party, one in answers.items() if one.anew))
+    anew = tuple(party for party, one in answers.items() if one.anew)
+    return Round(places, rows, found, sent, tuple(told), anew, fences)
+
+
+def _fewer(places: Floats, rows: Ints, count: int, *, damped: bool) -> tuple[Floats, Ints]:
+    """Summaries joined by Ward until so many are left."""
+    fences = Fences.around(places, rows) if damped else None
+    seen = places if fences is None else fences.seen(places)
+    kept, weights, _ = groups.ward(seen, rows, np.zeros(len(rows)), count)
+    return kept if fences is None else fences.back(kept), weights.astype(np.int64)
 
 
 def _at_least(rows: Ints, floor: int) -> Ints:

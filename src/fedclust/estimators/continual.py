@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from fedclust.algorithms import fcac, fcac_graph, fcac_summaries
+from fedclust.algorithms.fcac_fences import Fences
 from fedclust.core import wire
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import Protocol, Quorum
@@ -29,7 +30,8 @@ from fedclust.site.desk import Desk, State
 from fedclust.site.keeping import keep
 
 SETTINGS = ("default", "published")
-SCALES = (None, "range", "standardise", "minmax", "none")
+SCALES = (None, "damped", "range", "standardise", "minmax", "none")
+AGREED = ("damped", "range")
 ANYTHING = 127  # the power of two below which values of any later round must stay
 NO_NODES = "No node is left, so no row has a cluster (label -1); give more rows, or use the default setting."
 ANEW = (
@@ -54,8 +56,9 @@ class FCAC(Assigning):
     setting : "default" or "published".
     floor : rows that a summary stands for at least (default setting).
     max_nodes : nodes that a site (published) and the coordinator remember at most; `notes_` says when they are full.
-    scale : "none", "standardise", "minmax" with public `bounds`, or "range": by how far the columns reach over all
-        sites, agreed to a factor of 1.19; None is "range" in the default setting and "none" in the published one.
+    scale : "none", "standardise", "minmax" with public `bounds`, "range": by how far the columns reach over all
+        sites, agreed to a factor of 1.19, or "damped": the same, with values far out damped by their logarithm. None is
+        "damped" in the default setting and "none" in the published one.
     missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
 
     Attributes
@@ -95,11 +98,13 @@ class FCAC(Assigning):
         "net_",
         "origin_",
         "spread_",
+        "fences_",
         "sites_",
     )
 
     net_: list[Array] | None
     round_: bool = False  # models saved without it voted
+    fences_: Floats | None = None  # models saved without them damped nothing
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
     _memories: dict[PartyId, dict[str, Array]]
@@ -193,6 +198,7 @@ class FCAC(Assigning):
                 np.empty(0, np.int64) if nothing else self.node_rows_,
                 instead=(self.scaled_nodes_, self.node_rows_) if nothing and not fresh else None,
                 fresh=fresh,
+                damped=self._scale == "damped",
                 floor=self.floor,
                 most=self.max_nodes,
                 seed=seed,
@@ -206,7 +212,7 @@ class FCAC(Assigning):
         if self._scale == "none":
             return View(np.full(width, ANYTHING, np.int32), missing=missing)
         view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
-        if self._scale == "range":
+        if self._scale in AGREED:
             return (yield from ranges.ranged(view))
         if self._scale == "standardise":
             return (yield from standardise.standardise(view))
@@ -222,10 +228,11 @@ class FCAC(Assigning):
         if isinstance(found, fcac.Round):
             self._hold(found.net.places, found.net.wins, found.net.components())
             self.net_ = [getattr(found.net, f.name) for f in fields(Net)]
-            self.levels_, self.round_ = [], False
+            self.levels_, self.round_, self.fences_ = [], False, None
         else:
             self._hold(found.places, found.rows, found.found.labels)
             self.net_, self.round_ = None, found.found.round
+            self.fences_ = None if found.fences is None else np.stack([found.fences.low, found.fences.high])
             self.levels_ = [
                 {
                     "resolution": level.resolution,
@@ -266,10 +273,8 @@ class FCAC(Assigning):
         self.scaled_nodes_, self.nodes_ = places, view.back(places)
         self.node_rows_, self.node_labels_ = rows, labels
         self.n_clusters_ = int(labels.max(initial=-1)) + 1
-        own = [labels == c for c in range(self.n_clusters_)]
-        self.cluster_sizes_ = np.array([rows[mine].sum() for mine in own], np.float64)
-        centers = [np.average(places[mine], axis=0, weights=rows[mine]) for mine in own]
-        self.scaled_centers_ = np.stack(centers) if centers else np.empty((0, places.shape[1]))
+        self.cluster_sizes_ = np.array([rows[labels == c].sum() for c in range(self.n_clusters_)], np.float64)
+        self.scaled_centers_ = _means(places, rows, labels)
         self.cluster_centers_ = view.back(self.scaled_centers_)
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
@@ -277,13 +282,21 @@ class FCAC(Assigning):
         """The cluster of the nearest centre, that nodes nearby vote for, or of the net's nearest; -1 for gaps."""
         gap = np.isnan(block).any(axis=0)
         whole = np.where(gap, 0.0, block)
-        if self.round_:
-            labels = distances.labels(np.ascontiguousarray(whole), self.scaled_centers_)[0]
-        elif self.net_ is None:
-            labels = fcac_graph.voted(whole, self.scaled_nodes_, self.node_labels_)
+        if self.net_ is None:
+            labels = self._by_summaries(whole)
         else:
             labels = self._by_net(np.ascontiguousarray(whole.T, np.float64))
         return np.where(gap, -1, labels).astype(np.int32)
+
+    def _by_summaries(self, block: Array) -> Units:
+        """The cluster of each row, all seen as the coordinator saw the summaries."""
+        nodes = self.scaled_nodes_
+        if self.fences_ is not None:
+            fences = Fences(*self.fences_)
+            nodes, block = fences.seen(nodes), np.ascontiguousarray(fences.seen(block.T).T)
+        if self.round_:
+            return distances.labels(np.ascontiguousarray(block), _means(nodes, self.node_rows_, self.node_labels_))[0]
+        return fcac_graph.voted(block, nodes, self.node_labels_)
 
     def _by_net(self, rows: Floats) -> NDArray[np.int32]:
         """The cluster of each row's nearest node in the published net; -1 where it has none left."""
@@ -294,7 +307,7 @@ class FCAC(Assigning):
 
     @property
     def _scale(self) -> str:
-        return self.scale or ("none" if self.setting == "published" else "range")
+        return self.scale or ("none" if self.setting == "published" else "damped")
 
     def _check(self, fed: Federation) -> None:
         require(self.setting in SETTINGS, f"setting is {self.setting!r}; choose one of {', '.join(SETTINGS)}")
@@ -311,8 +324,8 @@ class FCAC(Assigning):
         named = ", ".join(str(scale) for scale in SCALES)
         require(self.scale in SCALES, f"scale is {self.scale!r}; choose one of {named}")
         require(
-            self.scale != "range" or self.setting == "default",
-            "scale 'range' needs summaries; set setting to 'default'",
+            self.scale not in AGREED or self.setting == "default",
+            f"scale {self.scale!r} needs summaries; set setting to 'default'",
         )
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
 
@@ -355,6 +368,13 @@ def joined(blocks: Iterable[Array]) -> Iterator[Array]:
             some = []
     if some:
         yield np.concatenate(some, axis=1)
+
+
+def _means(places: Floats, rows: Ints, labels: Units) -> Floats:
+    """The mean of each cluster, every row of a node counted."""
+    own = [labels == c for c in range(int(labels.max(initial=-1)) + 1)]
+    means = [np.average(places[mine], axis=0, weights=rows[mine]) for mine in own]
+    return np.stack(means) if means else np.empty((0, places.shape[1]))
 
 
 def _novelty(now: Floats, before: Floats) -> float:
