@@ -48,7 +48,8 @@ class Fences:
     def seen(self, points: Array) -> Floats:
         """Points (rows by columns) with what lies far out damped.
 
-        >>> Fences(np.array([0.0]), np.array([9.0])).seen(np.array([[0.0], [4.5], [9.0], [99.0]])).round(2).ravel().tolist()
+        >>> fences = Fences(np.array([0.0]), np.array([9.0]))
+        >>> fences.seen(np.array([[0.0], [4.5], [9.0], [99.0]])).round(2).ravel().tolist()  # 1 + ln(41) / 4
         [0.0, 0.5, 1.0, 1.93]
         """
         x = np.asarray((points - self.low) / self._width, np.float64)

@@ -2,10 +2,12 @@
 
 A party joins its rows by Ward's cost, Wa Wb / (Wa + Wb) |a - b|^2, to at most 60 summaries and at most one for each
 floor of rows; lighter ones, and those that are a row but for rounding, join their cheapest neighbour. Where one is left
-and still a row, nothing is sent, and the rows wait. Damped, values beyond the party's own fences count as `fcac_fences`
-says, in the cost and in the means; so do means beyond the fences of all that were sent, when they are clustered. In a later round only rows that came since are summarised, also
+and still a row, nothing is sent, and the rows wait. In a later round only rows that came since are summarised, also
 where the table holds the earlier ones still: what was sent is never sent changed, so the difference of two rounds is
 itself made of summaries of a floor of rows. Rows too few for one wait.
+
+Damped, values beyond fences count as `fcac_fences` says: at a party, beyond its own, in the cost and in the means; at
+the coordinator, where the summaries are clustered, beyond those of all it got.
 
 A new fit in the same run gets what was told before, seen through its view and joined where it asks for more rows behind
 each, and summaries of what came since: nothing that the coordinator could not have made itself.
