@@ -46,7 +46,7 @@ TUNED = {  # sets that the default was tuned on, and numbers of sites: paper 3's
     "s_set2": 20,
     "xclara": 10,
 }
-ASIDE = {  # nothing was chosen by these; the last seven are all sets of KEEL with measured columns and 1,000 rows
+ASIDE = {  # the last seven are all sets of KEEL with measured columns and 1,000 rows
     "s_set1": 20,
     "motivational": 3,
     "mixture": 20,
@@ -58,7 +58,7 @@ ASIDE = {  # nothing was chosen by these; the last seven are all sets of KEEL wi
     "texture": 20,
     "twonorm": 20,
 }
-FIRST = {  # named before any of them was looked at, and run once; by what they showed the score was changed
+FIRST = {  # images, and KEEL with 500 to 999 rows
     "fashion_mnist": 20,
     "kmnist_partial": 20,
     "vehicle": 5,
@@ -66,7 +66,7 @@ FIRST = {  # named before any of them was looked at, and run once; by what they 
     "pima": 5,
     "wisconsin": 5,
 }
-SECOND = {  # named after that change, before any of them was looked at
+SECOND = {  # what is left of KEEL: few rows
     "bupa": 3,
     "ionosphere": 3,
     "iris": 3,
@@ -74,23 +74,23 @@ SECOND = {  # named after that change, before any of them was looked at
     "sonar": 3,
     "wine": 3,
 }
-THIRD = {  # named after balls came in for few summaries, before any of them was looked at; in R's mlbench, kernlab,
-    "shuttle": 20,  # mclust, MASS, dslabs and palmerpenguins (vowel without speaker and sex, crabs by species and sex)
-    "vowel": 5,
+THIRD = {  # in R's mlbench, kernlab, mclust, MASS, dslabs and palmerpenguins
+    "shuttle": 20,
+    "vowel": 5,  # without speaker and sex
     "glass": 3,
     "musk": 3,
     "banknote": 3,
     "thyroid_gland": 3,
     "diabetes_glucose": 3,
-    "crabs": 3,
+    "crabs": 3,  # by species and sex
     "penguins": 3,
     "olive": 5,
 }
-# Named with nothing changed since the third, before any of them was looked at: every set of some packages with a class
-# that names a kind, at least 100 rows and measured columns. Data and sites, the label and its source are in the file.
+# Every set of some packages with a class that names a kind, at least 100 rows and measured columns. Data and sites, the
+# label and its source are in the file.
 FOURTH = {own["name"]: own["sites"] for own in json.loads(Path(__file__).with_name("fcac-fourth.json").read_text())}
-# Fences, and that 64 summaries make a graph, were chosen on the sets tuned on and 70 others. These 57 are all that were
-# left: the default without fences had been run on them, the one with fences not before this list was written down.
+# Fences, and that 64 summaries make a graph, were chosen on the sets tuned on and 70 others. These 57 are the rest: the
+# default without fences had been run on them, the one with fences not before this list was written down.
 # fmt: off
 UNFENCED = (
     "motivational", "mixture", "banana", "letter", "ring", "spambase", "texture", "twonorm", "fashion_mnist",
@@ -102,15 +102,12 @@ UNFENCED = (
     "pancreas", "pbmc68k_reduced", "perthi02", "salmon", "selfreport", "stroke", "vertebral_column", "wine_reviews",
 )
 # fmt: on
+SETS = TUNED | ASIDE | FIRST | SECOND | THIRD | FOURTH
 GROUPS = {
     "tuned on": TUNED,
-    "kept aside": ASIDE,
-    "first unseen": FIRST,
-    "second unseen": SECOND,
-    "third unseen": THIRD,
-    "fourth unseen": FOURTH,
+    "chosen by": {name: sites for name, sites in SETS.items() if name not in TUNED and name not in UNFENCED},
+    "kept aside": {name: SETS[name] for name in UNFENCED},
 }
-SETS = {name: sites for group in GROUPS.values() for name, sites in group.items()}
 HOW = ("iid", "dirichlet")
 MOST_ROWS = 5_000
 IMAGES = 3_000  # rows of a set of more than 100 columns: the published nets keep most of them, and take hours of all

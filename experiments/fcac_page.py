@@ -3,8 +3,9 @@
 
     python experiments/fcac_page.py [--parts FOLDER ...]
 
-With folders of runs, their means are written to experiments/fcac-results.json first; without, that file is read.
-Exits with 1 if FCAC's default does not rank first among the federated methods.
+With folders of runs, their means are written to experiments/fcac-results.json first; what else is there stays. Exits
+with 1 if FCAC's default does not rank first among the federated methods, or is not above k-means of the pooled rows, in
+ARI and AMI, on the sets kept aside and on all sets that it was not tuned on.
 """
 
 from __future__ import annotations
@@ -144,9 +145,8 @@ def main() -> int:
     parser.add_argument("--parts", type=Path, nargs="*")
     chosen = parser.parse_args()
     if chosen.parts:
-        RESULTS.write_text(
-            json.dumps(gathered(chosen.parts), indent=0).replace(",\n", ", ").replace("}, ", "},\n") + "\n"
-        )
+        found = dict(sorted((json.loads(RESULTS.read_text()) | gathered(chosen.parts)).items()))
+        RESULTS.write_text(json.dumps(found, indent=0).replace(",\n", ", ").replace("}, ", "},\n") + "\n")
     results = json.loads(RESULTS.read_text())
     told, compared = ranks(results)
     page = DOCS / "fcac.md"

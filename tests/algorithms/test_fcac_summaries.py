@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import fedclust as fc
 from fedclust.algorithms.fcac_summaries import MOST_SENT, Batch, Held, summaries
 from fedclust.algorithms.fcac_told import Told
+from fedclust.algorithms.likeness import near_rows
 from fedclust.core.envelope import Call
 from fedclust.core.site import View
 from fedclust.kernels.groups import ward
@@ -57,10 +58,39 @@ def test_every_summary_has_a_floor_of_rows_and_none_is_a_row(seed, rows, width, 
     assert np.isfinite(model.nodes_).all()
 
 
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 900), st.integers(1, 4), st.integers(0, 3), st.integers(2, 9))
+def test_so_it_is_where_values_far_out_are_damped(seed, rows, width, digits, floor):
+    rng = np.random.default_rng(seed)
+    X = np.round(groups(seed, rows, width) * np.where(rng.random((rows, width)) < 0.1, 1000, 1), digits)
+    fed = fc.Federation.local({"a": X})
+    left = sent_by(fed)
+    model = fc.FCAC(floor=floor).fit(fed)
+    ((_, answer),) = left
+    assert len(answer.places) <= min(MOST_SENT, rows // floor)
+    assert (answer.rows >= floor).all()
+    assert answer.rows.sum() == (rows if len(answer.places) else 0)
+    shown = answer.places if model.origin_ is None else answer.places * model.spread_ + model.origin_
+    assert (shown >= X.min(axis=0) - 1e-6).all()
+    assert (shown <= X.max(axis=0) + 1e-6).all()
+    assert not near_rows(shown, X).any()
+    if len(shown):  # damping groups rows otherwise; what leaves are means, whose total is that of the rows
+        assert answer.rows @ shown == pytest.approx(X.sum(axis=0), abs=1e-6 * np.abs(X).sum())
+
+
+def test_rows_that_are_one_but_for_rounding_are_not_shown_where_values_are_damped():
+    rng = np.random.default_rng(1)
+    times = rng.choice([1.0, 3.0, 7.0, 11.0, 49.0], size=(400, 1))
+    X = np.array([[120.3, 80.7, 36.6]]) * times / times  # a record that was converted to and fro
+    X[rng.random(400) < 0.2] += rng.normal(size=3) * 10
+    model = fc.FCAC().fit(fc.Federation.local({"a": X, "b": rng.normal(size=(300, 3)) * 10 + 80}))
+    assert np.abs(model.nodes_[:, None] - X).max(axis=2).min() > 1e-6
+
+
 def test_a_site_keeps_few_points_however_many_rows_come():
     held = Held.none(2)
     for block in np.array_split(groups(0, 5000), 7):
-        held = held.taking(block)
+        held = held.taking(block, block)
         assert len(held.places) <= 400
     assert held.weights.sum() == 5000
 
@@ -165,7 +195,7 @@ def joined(answer, floor):
 def test_a_fit_after_rows_were_deleted_begins_anew():
     X = groups(0, 90)
     desk = Desk(Holding("a", open_source(X, site="a")), PROFILES["none"])
-    ask = Batch(View(np.full(2, 12, np.int32)), 5, fresh=True)
+    ask = Batch(View(np.full(2, 12, np.int32)), 5, fresh=True, damped=True)
     first = desk.answer(Call("r", 1, summaries.name, ask, "each", ("a",))).release
     desk.holding = Holding("a", open_source(X[3:], site="a"))
     desk._ordered.clear()
@@ -186,7 +216,7 @@ def test_waiting_rows_are_not_doubled_by_a_new_fit():
         assert model.nodes_ == pytest.approx(groups(0, 3).mean(axis=0)[None, :])
 
 
-@pytest.mark.parametrize("scale", ["none", "range"])
+@pytest.mark.parametrize("scale", ["none", "range", "damped"])
 @pytest.mark.parametrize("copies", [7, 150, 1300])
 def test_rows_all_alike_wait_whatever_rounding_makes_of_their_mean(copies, scale):
     alike = np.tile([[0.1, 0.7, 1 / 3]], (copies, 1))

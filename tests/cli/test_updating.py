@@ -170,7 +170,7 @@ def question(run, step=1, *, fresh=False):
     from fedclust.algorithms.fcac_summaries import Batch
     from fedclust.core.site import View
 
-    ask = Batch(View(np.full(2, 10, np.int32)), 5, fresh)
+    ask = Batch(View(np.full(2, 10, np.int32)), 5, fresh, damped=True)
     return Call(run, step, "fcac_summaries.summaries", ask, "each", ("north",))
 
 

@@ -60,6 +60,16 @@ def test_ward_keeps_rows_mean_and_scatter(backend):
     assert scatter.sum() + between == pytest.approx(((X - about) ** 2).sum())
 
 
+def test_columns_that_go_along_are_averaged_and_cost_nothing(backend):
+    rng = np.random.default_rng(1)
+    X, more = rng.normal(size=(60, 2)), rng.normal(size=(60, 3)) * 1e6
+    alone = groups.ward(X, np.ones(60), np.zeros(60), 9, floor=4, blur=True)
+    both = groups.ward(np.hstack([X, more]), np.ones(60), np.zeros(60), 9, floor=4, blur=True, along=3)
+    assert np.array_equal(both[0][:, :2], alone[0])
+    assert all(np.array_equal(a, b) for a, b in zip(both[1:], alone[1:], strict=True))
+    assert both[1] @ both[0][:, 2:] == pytest.approx(more.sum(axis=0))
+
+
 def test_light_points_join_what_is_cheapest_until_none_is_left(backend):
     places, weights, _ = groups.ward([[0.0], [1.0], [9.0], [9.5]], [5, 2, 4, 4], np.ones(4), 4, floor=5)
     assert weights.tolist() == [7.0, 8.0]
@@ -157,5 +167,7 @@ def test_arrays_that_do_not_belong_together_are_refused():
         groups.leiden(start, to + 5, weight, 1.0, 0)
     with pytest.raises(ValueError, match="do not belong together"):
         groups.ward(np.zeros((3, 2)), np.ones(2), np.zeros(2), 1)
+    with pytest.raises(ValueError, match="do not belong together"):
+        groups.ward(np.zeros((3, 2)), np.ones(3), np.zeros(3), 1, along=2)
     with pytest.raises(ValueError, match="wrong type"):
         groups.leiden(start.astype(np.int32), to, weight, 1.0, 0)

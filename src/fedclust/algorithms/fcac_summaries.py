@@ -6,8 +6,8 @@ and still a row, nothing is sent, and the rows wait. In a later round only rows 
 where the table holds the earlier ones still: what was sent is never sent changed, so the difference of two rounds is
 itself made of summaries of a floor of rows. Rows too few for one wait.
 
-Damped, values beyond fences count as `fcac_fences` says: at a party, beyond its own, in the cost and in the means; at
-the coordinator, where the summaries are clustered, beyond those of all it got.
+Damped, values beyond fences count as `fcac_fences` says: at a party beyond its own, in the cost, not in the means; at
+the coordinator beyond those of all summaries it got, where it clusters them.
 
 A new fit in the same run gets what was told before, seen through its view and joined where it asks for more rows behind
 each, and summaries of what came since: nothing that the coordinator could not have made itself.
@@ -47,7 +47,7 @@ class Batch:
     view: View
     floor: int
     fresh: bool
-    damped: bool = False
+    damped: bool
 
 
 @dataclass(frozen=True)
@@ -70,24 +70,15 @@ def summaries(site: Site, ask: Batch) -> Keep[Summaries]:
     seen = view.of(pool.T).T
     sent = Held.none(len(site.columns))
     if len(pool) >= ask.floor:
-        sent = summarised(seen, np.concatenate([seen, view.of(here.T).T]), ask)
-    before = Held(told.seen(view), told.weights, np.ones(len(told.weights)))
+        looked_at = Fences.around(seen).seen(seen) if ask.damped else seen
+        sent = sent.taking(seen, looked_at).summed_up(ask.floor, np.concatenate([seen, view.of(here.T).T]))
+    before = Held(told.seen(view), told.seen(view), told.weights, np.ones(len(told.weights)))
     told = told.knowing(new).having_sent(sent.places, sent.weights, view)
     told = replace(told, run=np.frombuffer(run.encode(), np.uint8), waiting=pool[: 0 if len(sent.places) else None])
     answer = before.above(ask.floor).and_also(sent) if ask.fresh else sent
     anew = not Told.known(site.memory)
     release = Summaries(answer.places, answer.weights.astype(np.int64), bool(len(told.waiting)), anew)
     return Keep(release, {**site.memory, **told.remembered()})
-
-
-def summarised(rows: Floats, all_rows: Floats, ask: Batch) -> Held:
-    """Summaries of rows, none of them one of all rows."""
-    nothing = Held.none(rows.shape[1])
-    if not ask.damped:
-        return nothing.taking(rows).summed_up(ask.floor, all_rows)
-    fences = Fences.around(rows, np.ones(len(rows)))
-    found = nothing.taking(fences.seen(rows)).summed_up(ask.floor, fences.seen(all_rows))
-    return replace(found, places=fences.back(found.places))
 
 
 def _rows_of(site: Site, view: View) -> Floats:
@@ -109,42 +100,48 @@ def _run_of(site: Site) -> str:
 
 @dataclass(frozen=True)
 class Held:
-    """Points that stand for rows, with the scatter within each."""
+    """Points that stand for rows: their means, those of the rows as they are looked at, and the scatter within each."""
 
     places: Floats
+    seen: Floats
     weights: Floats
     scatter: Floats
 
     @classmethod
     def none(cls, columns: int) -> Held:
-        return cls(np.empty((0, columns)), np.empty(0), np.empty(0))
+        nowhere = np.empty((0, columns))
+        return cls(nowhere, nowhere, np.empty(0), np.empty(0))
 
-    def taking(self, rows: Floats) -> Held:
+    def taking(self, rows: Floats, seen: Floats) -> Held:
         """With more rows, joined by Ward as often as there is no room for all."""
-        held = self
-        while len(rows):
+        held, at = self, 0
+        while at < len(rows):
             if len(held.places) >= MOST_HELD:
                 held = held.joined(LEFT_HELD)
-            some, rows = np.split(rows, [MOST_HELD - len(held.places)])
-            held = Held(
-                np.concatenate([held.places, some]),
-                np.concatenate([held.weights, np.ones(len(some))]),
-                np.concatenate([held.scatter, np.zeros(len(some))]),
-            )
+            end = min(len(rows), at + MOST_HELD - len(held.places))
+            held = held.and_also(Held(rows[at:end], seen[at:end], np.ones(end - at), np.zeros(end - at)))
+            at = end
         return held
 
     def joined(self, target: int, floor: float = 0.0) -> Held:
-        return Held(*groups.ward(self.places, self.weights, self.scatter, target, floor, blur=floor > 0))
+        width = self.seen.shape[1]
+        both = np.concatenate([self.seen, self.places], axis=1)
+        found, *rest = groups.ward(both, self.weights, self.scatter, target, floor, blur=floor > 0, along=width)
+        return Held(np.ascontiguousarray(found[:, width:]), np.ascontiguousarray(found[:, :width]), *rest)
 
     def above(self, floor: int) -> Held:
         """With at least a floor of rows behind each point: lighter ones join others, or go."""
         found = self.joined(len(self.places), floor)
         enough = found.weights >= floor
-        return Held(found.places[enough], found.weights[enough], found.scatter[enough])
+        return Held(*(own[enough] for own in (found.places, found.seen, found.weights, found.scatter)))
 
     def and_also(self, other: Held) -> Held:
-        both = zip((self.places, self.weights, self.scatter), (other.places, other.weights, other.scatter), strict=True)
-        return Held(*(np.concatenate(pair) for pair in both))
+        return Held(
+            np.concatenate([self.places, other.places]),
+            np.concatenate([self.seen, other.seen]),
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.scatter, other.scatter]),
+        )
 
     def summed_up(self, floor: int, rows: Floats) -> Held:
         """At most MOST_SENT points of at least a floor of rows each, none of them a row."""
@@ -212,10 +209,9 @@ def fit(
 
 def _fewer(places: Floats, rows: Ints, count: int, *, damped: bool) -> tuple[Floats, Ints]:
     """Summaries joined by Ward until so many are left."""
-    fences = Fences.around(places, rows) if damped else None
-    seen = places if fences is None else fences.seen(places)
-    kept, weights, _ = groups.ward(seen, rows, np.zeros(len(rows)), count)
-    return kept if fences is None else fences.back(kept), weights.astype(np.int64)
+    seen = Fences.around(places, rows).seen(places) if damped else places
+    found = Held(places, seen, rows.astype(np.float64), np.zeros(len(rows))).joined(count)
+    return found.places, found.weights.astype(np.int64)
 
 
 def _at_least(rows: Ints, floor: int) -> Ints:

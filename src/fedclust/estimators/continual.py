@@ -67,6 +67,7 @@ class FCAC(Assigning):
     n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and rows by the nodes.
     levels_ : the resolutions, or numbers of balls, that the clusters were chosen from (default setting).
     round_ : whether nodes were few and clusters are balls: rows go to the nearest centre, not where nodes vote.
+    fences_ : in the units of `scaled_nodes_`, below and above which values of each column are damped; or None.
     sites_ : all sites that took part in some round.
 
     Examples
@@ -198,7 +199,7 @@ class FCAC(Assigning):
                 np.empty(0, np.int64) if nothing else self.node_rows_,
                 instead=(self.scaled_nodes_, self.node_rows_) if nothing and not fresh else None,
                 fresh=fresh,
-                damped=self._scale == "damped",
+                damped=self._damped,
                 floor=self.floor,
                 most=self.max_nodes,
                 seed=seed,
@@ -290,12 +291,12 @@ class FCAC(Assigning):
 
     def _by_summaries(self, block: Array) -> Units:
         """The cluster of each row, all seen as the coordinator saw the summaries."""
-        nodes = self.scaled_nodes_
+        nodes, block = self.scaled_nodes_, np.ascontiguousarray(block)
         if self.fences_ is not None:
             fences = Fences(*self.fences_)
             nodes, block = fences.seen(nodes), np.ascontiguousarray(fences.seen(block.T).T)
         if self.round_:
-            return distances.labels(np.ascontiguousarray(block), _means(nodes, self.node_rows_, self.node_labels_))[0]
+            return distances.labels(block, _means(nodes, self.node_rows_, self.node_labels_))[0]
         return fcac_graph.voted(block, nodes, self.node_labels_)
 
     def _by_net(self, rows: Floats) -> NDArray[np.int32]:
@@ -304,6 +305,11 @@ class FCAC(Assigning):
             return np.full(len(rows), -1, np.int32)
         net = Net(*self.net_ or ())
         return np.asarray(self.node_labels_[art.nearest(rows, net.places, net.width)[0]], np.int32)
+
+    @property
+    def _damped(self) -> bool:
+        """Whether values far out count damped; a model that goes on stays as it was."""
+        return self._scale == "damped" and (not self._going_on or self.fences_ is not None)
 
     @property
     def _scale(self) -> str:

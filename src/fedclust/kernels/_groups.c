@@ -16,23 +16,24 @@
 
 /* ---- Ward */
 
-/* Wa Wb / (Wa + Wb) |a - b|^2: what joining two points adds to the scatter within. */
-static double cost(const double *p, const double *w, int64_t d, int64_t a, int64_t b)
-{
-    double sum = 0.0;
-    for (int64_t j = 0; j < d; j++) {
-        double off = p[a * d + j] - p[b * d + j];
-        sum = sum + off * off;
-    }
-    return w[a] * w[b] / (w[a] + w[b]) * sum;
-}
-
 typedef struct {
-    int64_t n, d;
+    int64_t n, d, along; /* the last `along` of d columns go along: they are averaged, and cost nothing */
     double *places, *weights, *scatter, *costs, *least;
     int64_t *nearest;
     char *here;
 } heap;
+
+/* Wa Wb / (Wa + Wb) |a - b|^2: what joining two points adds to the scatter within. */
+static double cost(const heap *h, int64_t a, int64_t b)
+{
+    const double *p = h->places + a * h->d, *q = h->places + b * h->d, *w = h->weights;
+    double sum = 0.0;
+    for (int64_t j = 0; j < h->d - h->along; j++) {
+        double off = p[j] - q[j];
+        sum = sum + off * off;
+    }
+    return w[a] * w[b] / (w[a] + w[b]) * sum;
+}
 
 static void look_around(heap *h, int64_t i)
 {
@@ -57,7 +58,7 @@ static void join(heap *h, int64_t a, int64_t b)
     h->here[b] = 0;
     for (int64_t k = 0; k < n; k++)
         if (h->here[k] && k != a)
-            h->costs[a * n + k] = h->costs[k * n + a] = cost(h->places, h->weights, d, a, k);
+            h->costs[a * n + k] = h->costs[k * n + a] = cost(h, a, k);
     look_around(h, a);
     for (int64_t k = 0; k < n; k++)
         if (h->here[k] && k != a) {
@@ -87,7 +88,7 @@ static int64_t ward(heap *h, int64_t target, double floor, int blur)
         memset(h->here, 1, (size_t)n);
         for (int64_t i = 0; i < n; i++)
             for (int64_t k = 0; k < i; k++)
-                h->costs[i * n + k] = h->costs[k * n + i] = cost(h->places, h->weights, d, i, k);
+                h->costs[i * n + k] = h->costs[k * n + i] = cost(h, i, k);
         for (int64_t i = 0; i < n; i++)
             look_around(h, i);
     }
@@ -462,23 +463,24 @@ static int hold(Py_buffer *view, PyObject *object, char kind, int writable)
     return 1;
 }
 
-/* ward(places, weights, scatter, target, floor, blur) -> how many are left, at the front of the arrays */
+/* ward(places, weights, scatter, target, floor, blur, along) -> how many are left, at the front of the arrays */
 static PyObject *py_ward(PyObject *self, PyObject *args)
 {
     PyObject *objects[3];
     Py_buffer views[3];
-    long long target;
+    long long target, along;
     double floor;
     int blur, held = 0;
     int64_t left = -2;
-    if (!PyArg_ParseTuple(args, "OOOLdp", &objects[0], &objects[1], &objects[2], &target, &floor, &blur))
+    if (!PyArg_ParseTuple(args, "OOOLdpL", &objects[0], &objects[1], &objects[2], &target, &floor, &blur, &along))
         return NULL;
     while (held < 3 && !hold(&views[held], objects[held], 'd', 1))
         held++;
     if (held == 3) {
         heap h = {.n = views[1].len / 8, .places = views[0].buf, .weights = views[1].buf, .scatter = views[2].buf};
         h.d = views[0].ndim == 2 ? views[0].shape[1] : 0;
-        if (h.d < 1 || views[0].shape[0] != h.n || views[2].len != views[1].len)
+        h.along = along;
+        if (along < 0 || along >= h.d || views[0].shape[0] != h.n || views[2].len != views[1].len)
             PyErr_SetString(PyExc_ValueError, "places, weights and scatter do not belong together");
         else {
             Py_BEGIN_ALLOW_THREADS

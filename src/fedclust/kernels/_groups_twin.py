@@ -15,11 +15,20 @@ MARGIN = 1e-10  # a gain must exceed this share of a node's weight, or rounding 
 WORD = (1 << 64) - 1
 
 
-def ward(places: Floats, weights: Floats, scatter: Floats, target: int, floor: float, blur: bool) -> int:  # noqa: FBT001, PLR0917
+def ward(  # noqa: PLR0917  (positions are the C function's)
+    places: Floats,
+    weights: Floats,
+    scatter: Floats,
+    target: int,
+    floor: float,
+    blur: bool,  # noqa: FBT001
+    along: int,
+) -> int:
     """Join points until `target` are left and none is too light; they close up at the front. Returns how many."""
     n = len(places)
     here = np.ones(n, bool)
-    costs = np.stack([_costs(places, weights, i) for i in range(n)]) if n else np.empty((0, 0))
+    counted = places[:, : places.shape[1] - along]  # a view: joining changes it, too
+    costs = np.stack([_costs(counted, weights, i) for i in range(n)]) if n else np.empty((0, 0))
     np.fill_diagonal(costs, np.inf)
     left = n
     while left > 1:
@@ -37,7 +46,7 @@ def ward(places: Floats, weights: Floats, scatter: Floats, target: int, floor: f
         weights[a] = wa + wb
         here[b] = False
         left -= 1
-        again = np.where(here, _costs(places, weights, a), np.inf)
+        again = np.where(here, _costs(counted, weights, a), np.inf)
         again[a] = np.inf
         costs[a], costs[:, a] = again, again
         costs[b], costs[:, b] = np.inf, np.inf

@@ -17,19 +17,27 @@ except ImportError:
 
 
 def ward(
-    places: Array, weights: Array, scatter: Array, target: int, floor: float = 0.0, *, blur: bool = False
+    places: Array,
+    weights: Array,
+    scatter: Array,
+    target: int,
+    floor: float = 0.0,
+    *,
+    blur: bool = False,
+    along: int = 0,
 ) -> tuple[Floats, Floats, Floats]:
     """Join the pair that adds least to the scatter, Wa Wb / (Wa + Wb) |a - b|^2, until `target` points are left.
 
     Then each point lighter than `floor`, the lightest first, joins what is cheapest for it; with `blur` so does one
-    whose rows are all the same (scatter 0). Returns places, weights and the scatter within each.
+    whose rows are all the same (scatter 0). The last `along` columns are averaged as the others are, and cost nothing.
+    Returns places, weights and the scatter within each.
 
     >>> places, weights, scatter = ward(np.array([[0.0], [1.0], [9.0]]), np.ones(3), np.zeros(3), 2)
     >>> places.ravel().tolist(), weights.tolist(), scatter.tolist()
     ([0.5, 9.0], [2.0, 1.0], [0.5, 0.0])
     """
     own = tuple(np.array(array, np.float64, order="C") for array in (places, weights, scatter))
-    left = _arithmetic().ward(*own, int(target), float(floor), bool(blur))
+    left = _arithmetic().ward(*own, int(target), float(floor), bool(blur), int(along))
     return own[0][:left], own[1][:left], own[2][:left]
 
 
