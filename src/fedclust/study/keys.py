@@ -14,6 +14,7 @@ from fedclust.algorithms.mixture import FAMILIES
 from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS
 from fedclust.estimators.cmeans import SCALES, STARTS
+from fedclust.estimators.continual import AGREED
 from fedclust.estimators.labels_only import OPENS
 from fedclust.estimators.private import VARIANTS
 from fedclust.estimators.variants import AVERAGES
@@ -108,7 +109,7 @@ TOP = {
     "columns": Key(
         f"{NAMES.what}, or a table [columns.NAME] for each", lambda value: NAMES.fits(value) or _tables(value)
     ),
-    "scale": _choice(*SCALES),
+    "scale": _choice(*SCALES, *AGREED),
     "missing": _choice(*MISSING),
     "missing_values": Key(
         "a table of lists by column, such as { chol = [0] }",

@@ -14,7 +14,7 @@ from fedclust.privacy.attacks.differencing import CELLS, nearest
 from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, distinct
 
 NEIGHBOURS = 5  # of how many rows a shown mean is made
-SHOWN = ("points", "nodes", "centers")  # how answers call points
+SHOWN = ("points", "places", "centers")  # how answers call points
 
 
 def shown_points(transcript: Transcript) -> tuple[Found, ...]:
