@@ -96,6 +96,8 @@ def _codec(hint: Any) -> Codec:
 
 def _build(hint: Any) -> Codec:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if alias := getattr(origin, "__value__", None):  # NDArray is such a name from NumPy 2.5 on
+        return _codec(alias[args])
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and types.NoneType in args:
         return _optional(_codec(next(a for a in args if a is not types.NoneType)))
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
