@@ -156,8 +156,22 @@ def _code(module: str, rests_on: tuple[str, ...]) -> str:
     whole = hashlib.sha256()
     for source in sources:
         read = source.read_bytes()
-        whole.update(ast.dump(ast.parse(read)).encode() if source.suffix == ".py" else read)
+        whole.update(_told(ast.parse(read)).encode() if source.suffix == ".py" else read)
     return whole.hexdigest()
+
+
+def _told(node: Any) -> str:
+    """A tree of source as a text that is the same for all versions of Python: what newer ones add is empty in it.
+
+    >>> _told(ast.parse("x = 1  # one"))
+    "Module(body=[Assign(targets=[Name(id='x', ctx=Store())], value=Constant(value=1))])"
+    """
+    if isinstance(node, list):
+        return f"[{', '.join(map(_told, node))}]"
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    filled = [(name, own) for name, own in ast.iter_fields(node) if own is not None and own != []]
+    return f"{type(node).__name__}({', '.join(f'{name}={_told(own)}' for name, own in filled)})"
 
 
 @cache
