@@ -170,3 +170,13 @@ source = { sql = "SELECT * FROM 'rows.csv'" }
     monkeypatch.chdir(tmp_path)
     fed = parse_study(text, folder=tmp_path / "study").federation()
     assert fed.holdings["here"].survey.rows == 3
+
+
+@pytest.mark.parametrize("scale", ["damped", "range", "standardise"])
+def test_a_study_may_name_the_scales_that_only_fcac_has(scale):
+    text = SHORT.replace('method = "c-means"\nk = 2', 'method = "fcac"')
+    assert study(f'scale = "{scale}"\n{text}').estimator().scale == scale
+    assert study(text).estimator().scale is None
+    if scale != "standardise":
+        with pytest.raises(fc.FedclustError, match=f"scale is '{scale}'; choose one of none, minmax, standardise"):
+            study(f'scale = "{scale}"\n{SHORT}').estimator().fit(np.zeros((20, 2)))

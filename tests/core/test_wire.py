@@ -1,6 +1,8 @@
 """The wire: what goes in comes out, and nothing else gets in."""
 
 import dataclasses
+import types
+import typing
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,3 +153,14 @@ def test_every_handler_speaks_types_that_travel():
     for handler in HANDLERS.values():
         wire._codec(handler.message)
         wire._codec(handler.release)
+
+
+def test_an_array_may_be_declared_by_a_name_of_its_kind():
+    """As NumPy 2.5 does: its NDArray is not the array's type, but a name whose value that is."""
+    kind = typing.TypeVar("kind", bound=np.generic)
+    named = type("Named", (), {"__value__": np.ndarray[typing.Any, np.dtype[kind]]})
+    codec, out = wire._codec(types.GenericAlias(named, (np.int32,))), []
+    codec.put(np.arange(3, dtype=np.int32), out)
+    assert b"".join(out).endswith(np.arange(3, dtype=np.int32).tobytes())
+    with pytest.raises(TypeError, match="where int32 was declared"):
+        codec.put(np.arange(3.0), out)
