@@ -4,7 +4,8 @@ fences   of a column: three interquartile ranges beyond its quartiles (Tukey's o
 within   x' = (x - low) / (high - low), between 0 and 1
 beyond   1 + T log(1 + (x' - 1) / T), T = 1/4, and as much below 0; the order stays
 
-A column half of whose values are the same, but for rounding, has no quartiles to go by: its fences are its extremes.
+Where the middle half of a column is one value, but for rounding, there are no quartiles to go by: its fences are its
+extremes.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ SHARED = (  # what nearly all parts rest on, beside what they name
     "privacy/sparse.py",
     "validation/[!s]*.py",
 )
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 CARRYING = ("bench", "catalogue", "published", "store")
 Compute = Callable[..., Any]
 
@@ -149,7 +150,7 @@ def imported(module: str) -> tuple[str, ...]:
 
 @cache
 def _code(module: str, rests_on: tuple[str, ...]) -> str:
-    """A digest of sources: a part's module, and the files that it rests on; but for Python's comments and layout."""
+    """A digest of sources: a part's module, and the files that it rests on; of Python without comments and layout."""
     own = inspect.getsourcefile(importlib.import_module(module))
     sources = [Path(own)] if own else []
     sources += [path for pattern in (*SHARED, *rests_on) for path in sorted(PACKAGE.glob(pattern))]
@@ -161,7 +162,7 @@ def _code(module: str, rests_on: tuple[str, ...]) -> str:
 
 
 def _told(node: Any) -> str:
-    """A tree of source as a text that is the same for all versions of Python: what newer ones add is empty in it.
+    """A tree of source, without docstrings, as a text that is the same for all versions of Python.
 
     >>> _told(ast.parse("x = 1  # one"))
     "Module(body=[Assign(targets=[Name(id='x', ctx=Store())], value=Constant(value=1))])"
@@ -170,8 +171,11 @@ def _told(node: Any) -> str:
         return f"[{', '.join(map(_told, node))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
-    filled = [(name, own) for name, own in ast.iter_fields(node) if own is not None and own != []]
-    return f"{type(node).__name__}({', '.join(f'{name}={_told(own)}' for name, own in filled)})"
+    fields = dict(ast.iter_fields(node))
+    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = node.body[1:]
+    filled = {name: own for name, own in fields.items() if own is not None and own != []}  # newer ones have more empty
+    return f"{type(node).__name__}({', '.join(f'{name}={_told(own)}' for name, own in filled.items())})"
 
 
 @cache
