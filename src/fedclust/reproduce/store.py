@@ -150,7 +150,7 @@ def imported(module: str) -> tuple[str, ...]:
 
 @cache
 def _code(module: str, rests_on: tuple[str, ...]) -> str:
-    """A digest of sources: a part's module, and the files that it rests on; of Python without comments and layout."""
+    """A digest of sources: a part's module, and the files that it rests on; of Python the code alone."""
     own = inspect.getsourcefile(importlib.import_module(module))
     sources = [Path(own)] if own else []
     sources += [path for pattern in (*SHARED, *rests_on) for path in sorted(PACKAGE.glob(pattern))]
@@ -164,7 +164,7 @@ def _code(module: str, rests_on: tuple[str, ...]) -> str:
 def _told(node: Any) -> str:
     """A tree of source, without docstrings, as a text that is the same for all versions of Python.
 
-    >>> _told(ast.parse("x = 1  # one"))
+    >>> _told(ast.parse("'A number.'; x = 1  # one"))
     "Module(body=[Assign(targets=[Name(id='x', ctx=Store())], value=Constant(value=1))])"
     """
     if isinstance(node, list):
