@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from fedclust.algorithms import fcac, fcac_graph, fcac_summaries
+from fedclust.algorithms import cloud, fcac, fcac_graph, fcac_summaries
 from fedclust.algorithms.fcac_fences import Fences
 from fedclust.core import wire
 from fedclust.core.errors import DataError
@@ -66,6 +66,7 @@ class FCAC(Assigning):
     nodes_, node_rows_, node_labels_ : what the coordinator holds, in original units; rows behind each; its cluster.
     n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and rows by the nodes.
     levels_ : the resolutions, or numbers of balls, that the clusters were chosen from (default setting).
+    clearness_ : how many times clearer the best level is than a cloud without clusters; below 1.25 `notes_` says so.
     round_ : whether nodes were few and clusters are balls: rows go to the nearest centre, not where nodes vote.
     fences_ : in the units of `scaled_nodes_`, below and above which values of each column are damped; or None.
     sites_ : all sites that took part in some round.
@@ -92,6 +93,7 @@ class FCAC(Assigning):
         "scaled_centers_",
         "cluster_sizes_",
         "levels_",
+        "clearness_",
         "round_",
         "objective_",
         "n_rounds_",
@@ -105,6 +107,7 @@ class FCAC(Assigning):
 
     net_: list[Array] | None
     round_: bool = False  # models saved without it voted
+    clearness_: float | None = None
     fences_: Floats | None = None  # models saved without them damped nothing
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
@@ -229,7 +232,7 @@ class FCAC(Assigning):
         if isinstance(found, fcac.Round):
             self._hold(found.net.places, found.net.wins, found.net.components())
             self.net_ = [getattr(found.net, f.name) for f in fields(Net)]
-            self.levels_, self.round_, self.fences_ = [], False, None
+            self.levels_, self.clearness_, self.round_, self.fences_ = [], None, False, None
         else:
             self._hold(found.places, found.rows, found.found.labels)
             self.net_, self.round_ = None, found.found.round
@@ -244,6 +247,10 @@ class FCAC(Assigning):
                 }
                 for level in found.found.levels
             ]
+            seen = found.places if found.fences is None else found.fences.seen(found.places)
+            self.clearness_ = clear = cloud.clearness(seen, found.rows, found.found.levels, self.seed_)
+            if clear is not None and clear < cloud.HARDLY:
+                notes = (*notes, cloud.TOLD.format(clear=clear))
         self.n_rounds_ = len(before[1]) + 1
         self.history_ = [
             *before[1],
