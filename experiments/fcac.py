@@ -213,7 +213,8 @@ def fitted(model: Any) -> Callable[[dict[str, Array], Array, int, int], dict[str
         if isinstance(ready, fc.MUFC):  # cells leave within sums; there are as many as picks, or fewer
             points = [sum(len(desk.memory[fed.run_id]["seeds"]) for desk in fed.engine.desks.values())]
         nodes = len(ready.nodes_) if isinstance(ready, fc.FCAC) else max(points)
-        return {"labels": ready.predict(X), "sent": sum(points) / len(X), "nodes": nodes}
+        clear = getattr(ready, "clearness_", None)
+        return {"labels": ready.predict(X), "sent": sum(points) / len(X), "nodes": nodes, "clearness": clear}
 
     return run
 
@@ -256,6 +257,7 @@ def one(name: str, how: str, seed: int, method: str) -> dict[str, Any]:
         "classes": len(np.unique(y)),
         "nodes": found["nodes"],
         "sent": found["sent"],
+        "clearness": found.get("clearness"),
         "seconds": seconds,
     }
 
