@@ -20,7 +20,7 @@ import numpy as np
 from fcac import GROUPS, HOW, METHODS, SETS, TUNED
 
 from fedclust import statistics
-from fedclust.algorithms import cloud
+from fedclust.algorithms import clearness
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "fcac-results.json"
@@ -91,8 +91,14 @@ def against(results: Results) -> str:
         line(title, list(sets))
     line("all", list(SETS))
     others = [name for name in SETS if name not in TUNED]
-    line(f"not tuned on, clearness below {cloud.HARDLY}", [n for n in others if mean(n, "clearness") < cloud.HARDLY])
-    line(f"not tuned on, clearness {cloud.HARDLY} or more", [n for n in others if mean(n, "clearness") >= cloud.HARDLY])
+    line(
+        f"not tuned on, clearness below {clearness.HARDLY}",
+        [n for n in others if mean(n, "clearness") < clearness.HARDLY],
+    )
+    line(
+        f"not tuned on, clearness {clearness.HARDLY} or more",
+        [n for n in others if mean(n, "clearness") >= clearness.HARDLY],
+    )
     for least, most, told in ((0, 0.8, "below .8"), (0.8, 1.25, ".8 to 1.25"), (1.25, np.inf, "above 1.25")):
         some = [n for n in others if least <= mean(n, "clusters") / mean(n, "classes") < most]
         line(f"not tuned on, clusters for each class {told}", some)

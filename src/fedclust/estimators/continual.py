@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from fedclust.algorithms import cloud, fcac, fcac_graph, fcac_summaries
+from fedclust.algorithms import clearness, fcac, fcac_graph, fcac_summaries
+from fedclust.algorithms.clearness import Cloud
 from fedclust.algorithms.fcac_fences import Fences
 from fedclust.core import wire
 from fedclust.core.errors import DataError
@@ -66,7 +67,7 @@ class FCAC(Assigning):
     nodes_, node_rows_, node_labels_ : what the coordinator holds, in original units; rows behind each; its cluster.
     n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and rows by the nodes.
     levels_ : the resolutions, or numbers of balls, that the clusters were chosen from (default setting).
-    clearness_ : how many times clearer the best level is than a cloud without clusters; below 1.25 `notes_` says so.
+    clearness_ : how many times a cloud's score the summaries reach; below 1.25 `notes_` says so. None if not judged.
     round_ : whether nodes were few and clusters are balls: rows go to the nearest centre, not where nodes vote.
     fences_ : in the units of `scaled_nodes_`, below and above which values of each column are damped; or None.
     sites_ : all sites that took part in some round.
@@ -107,7 +108,7 @@ class FCAC(Assigning):
 
     net_: list[Array] | None
     round_: bool = False  # models saved without it voted
-    clearness_: float | None = None
+    clearness_: float | None = None  # models saved without it were not judged
     fences_: Floats | None = None  # models saved without them damped nothing
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
@@ -227,6 +228,7 @@ class FCAC(Assigning):
 
     def _keep(self, fed: Federation, result: Result) -> None:
         found, view, rows, notes = result
+        self.sites_ = sorted({*(getattr(self, "sites_", ()) if self._going_on else ()), *fed.parties})
         before = (self.scaled_nodes_, self.history_) if self._going_on else (None, [])
         self.origin_, self.spread_ = view.origin, view.spread
         if isinstance(found, fcac.Round):
@@ -248,9 +250,9 @@ class FCAC(Assigning):
                 for level in found.found.levels
             ]
             seen = found.places if found.fences is None else found.fences.seen(found.places)
-            self.clearness_ = clear = cloud.clearness(seen, found.rows, found.found.levels, self.seed_)
-            if clear is not None and clear < cloud.HARDLY:
-                notes = (*notes, cloud.TOLD.format(clear=clear))
+            cloud = Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
+            self.clearness_ = clear = clearness.measured(seen, found.rows, found.found.levels, cloud, self.seed_)
+            notes = (*notes, *([clearness.TOLD.format(clear=clear)] if clear and clear < clearness.HARDLY else []))
         self.n_rounds_ = len(before[1]) + 1
         self.history_ = [
             *before[1],
@@ -268,7 +270,6 @@ class FCAC(Assigning):
         desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
         kept = {party: desk.memory[fed.run_id] for party, desk in desks.items() if fed.run_id in desk.memory}
         self._memories = {**(getattr(self, "_memories", {}) if self._going_on else {}), **kept}
-        self.sites_ = sorted({*(getattr(self, "sites_", ()) if self._going_on else ()), *fed.parties})
         if fed.folder is not None:
             carry_on(fed.folder, self._memories)
         if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
