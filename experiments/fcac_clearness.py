@@ -50,7 +50,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
     seeds = parser.parse_args().seeds
-    print("| rows are |", " | ".join(f"{rows:,} rows, {sites} sites" for rows, sites in SIZES), "|")
+    print("| rows are |", " | ".join(f"{rows:,} rows, {sites} site{'s' * (sites > 1)}" for rows, sites in SIZES), "|")
     print("|---" * (len(SIZES) + 1) + "|")
     for kind, drawn in KINDS.items():
         cells = []

@@ -85,23 +85,20 @@ def against(results: Results) -> str:
         lines.append(f"| {told} | {len(some)} | {' | '.join(cells)} |")
 
     def mean(name: str, key: str) -> float:
-        return float(np.mean([results[f"{name}|{how}|{OURS}"].get(key, 0.0) for how in HOW]))
+        values = [value for how in HOW if (value := results[f"{name}|{how}|{OURS}"].get(key)) is not None]
+        return float(np.mean(values)) if values else np.nan
 
     for title, sets in GROUPS.items():
         line(title, list(sets))
     line("all", list(SETS))
     others = [name for name in SETS if name not in TUNED]
-    line(
-        f"not tuned on, clearness below {clearness.HARDLY}",
-        [n for n in others if mean(n, "clearness") < clearness.HARDLY],
-    )
-    line(
-        f"not tuned on, clearness {clearness.HARDLY} or more",
-        [n for n in others if mean(n, "clearness") >= clearness.HARDLY],
-    )
+    clear, hardly = {name: mean(name, "clearness") for name in others}, clearness.HARDLY
+    line("not tuned on, clearness not judged", [name for name in others if np.isnan(clear[name])])
+    line(f"not tuned on, clearness below {hardly}", [name for name in others if clear[name] < hardly])
+    line(f"not tuned on, clearness {hardly} or more", [name for name in others if clear[name] >= hardly])
+    found = {name: mean(name, "clusters") / mean(name, "classes") for name in others}
     for least, most, told in ((0, 0.8, "below .8"), (0.8, 1.25, ".8 to 1.25"), (1.25, np.inf, "above 1.25")):
-        some = [n for n in others if least <= mean(n, "clusters") / mean(n, "classes") < most]
-        line(f"not tuned on, clusters for each class {told}", some)
+        line(f"not tuned on, clusters for each class {told}", [n for n in others if least <= found[n] < most])
     return "\n".join(lines) + "\n"
 
 
