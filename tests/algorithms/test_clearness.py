@@ -98,6 +98,20 @@ def test_a_cloud_has_as_many_rows_at_each_site(count, sites, each):
     assert weights.min() >= 5
 
 
+def test_of_many_columns_the_least_are_left_out():
+    scales = np.concatenate([np.ones(40), np.full(60, 0.01)])
+    cloud = Cloud.like(normal(400, 100) * scales, np.full(400, 5), sites=4, floor=5)
+    assert 32 < len(cloud.spread) <= 40
+    assert (cloud.spread**2).sum() == pytest.approx(40, rel=0.1)
+    assert len(Cloud.like(normal(400, 20) * scales[30:50], np.full(400, 5), sites=4, floor=5).spread) == 20
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-200, 1e150])
+def test_a_cloud_of_any_size_can_be_drawn(scale):
+    cloud = Cloud.like(normal(50, 40) * scale, np.full(50, 5), sites=3, floor=5)
+    assert np.isfinite(cloud.spread).all()
+
+
 def test_what_is_judged_is_what_the_coordinator_saw():
     rows = apart(1000, 2, far=6.0)
     rows[::100, 1] = 1e6  # far out: undamped, they would be all there is to see

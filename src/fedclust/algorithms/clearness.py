@@ -23,7 +23,8 @@ CLOUDS = 3
 HARDLY = 1.25
 LEAST, MOST = 16, 256  # summaries
 ROWS = 12  # of a cloud for each summary, at most
-TIMES = 4  # as many summaries of a cloud, which are sampled as others are
+TIMES = 4  # as many summaries of a cloud, which are sampled as others are; in many columns that makes no difference
+MANY = 32  # columns, from which on axes are left out that hold a twentieth of the variance together
 DIGITS = 3
 TOLD = (
     "The clusters are hardly clearer, if at all, than those of a cloud of normal rows ({clear:.2f} times): there may "
@@ -50,9 +51,11 @@ class Cloud:
         share = rows / rows.sum()
         apart = (places - share @ places) * np.sqrt(share)[:, None]
         spread = np.linalg.svd(apart, compute_uv=False)
+        part = (spread / (spread[0] or 1.0)) ** 2
+        spread = spread[: max(MANY, int((np.cumsum(part) < 0.95 * part.sum()).sum()) + 1)]
         sites = min(max(sites, -(-len(places) // MOST_SENT)), len(places))
         each = max(floor, min(int(rows.sum()) // sites, ROWS * MOST_SENT))
-        enough = -(-TIMES * MOST * sites // len(places))
+        enough = -(-(TIMES if len(spread) <= MANY else 1) * MOST * sites // len(places))
         return cls(spread, each, min(sites, enough), floor)
 
     def summed_up(self, rng: np.random.Generator) -> tuple[Floats, Ints]:
