@@ -77,16 +77,16 @@ def against(results: Results) -> str:
     """How far the default is from pooled k-means, by sets, by how clear it found clusters, and by how many it found."""
     lines = ["| | sets | ARI | AMI |", "|---" * 4 + "|"]
 
+    def mean(name: str, key: str, method: str = OURS) -> float:
+        values = [value for how in HOW if (value := results[f"{name}|{how}|{method}"].get(key)) is not None]
+        return float(np.mean(values)) if values else np.nan
+
     def line(told: str, some: list[str]) -> None:
         cells = []
         for key in ("ari", "ami"):
-            less = [np.mean([_of(results, name, how, key) for how in HOW]) for name in some]
+            less = [mean(name, key) - mean(name, key, POOLED) for name in some]
             cells.append(f"{np.mean(less):+.4f} ({np.std(less, ddof=1) / np.sqrt(len(less)):.4f})")
         lines.append(f"| {told} | {len(some)} | {' | '.join(cells)} |")
-
-    def mean(name: str, key: str) -> float:
-        values = [value for how in HOW if (value := results[f"{name}|{how}|{OURS}"].get(key)) is not None]
-        return float(np.mean(values)) if values else np.nan
 
     for title, sets in GROUPS.items():
         line(title, list(sets))
@@ -100,10 +100,6 @@ def against(results: Results) -> str:
     for least, most, told in ((0, 0.8, "below .8"), (0.8, 1.25, ".8 to 1.25"), (1.25, np.inf, "above 1.25")):
         line(f"not tuned on, clusters for each class {told}", [n for n in others if least <= found[n] < most])
     return "\n".join(lines) + "\n"
-
-
-def _of(results: Results, name: str, how: str, key: str) -> float:
-    return float(results[f"{name}|{how}|{OURS}"][key] - results[f"{name}|{how}|{POOLED}"][key])
 
 
 def ranks(results: Results) -> tuple[str, statistics.Comparison]:

@@ -23,8 +23,8 @@ CLOUDS = 3
 HARDLY = 1.25
 LEAST, MOST = 16, 256  # summaries
 ROWS = 12  # of a cloud for each summary, at most
-TIMES = 4  # as many summaries of a cloud, which are sampled as others are; in many columns that makes no difference
-MANY = 32  # columns, from which on axes are left out that hold a twentieth of the variance together
+TIMES = 4  # as many summaries of a cloud, for a sample to be thinned as that of many sites is
+MANY = 32  # axes; beyond, for time, those go that hold a twentieth of the variance, and a cloud is as large as judged
 DIGITS = 3
 TOLD = (
     "The clusters are hardly clearer, if at all, than those of a cloud of normal rows ({clear:.2f} times): there may "

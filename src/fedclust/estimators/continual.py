@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from fedclust.algorithms import clearness, fcac, fcac_graph, fcac_summaries
-from fedclust.algorithms.clearness import Cloud
 from fedclust.algorithms.fcac_fences import Fences
 from fedclust.core import wire
 from fedclust.core.errors import DataError
@@ -250,7 +249,7 @@ class FCAC(Assigning):
                 for level in found.found.levels
             ]
             seen = found.places if found.fences is None else found.fences.seen(found.places)
-            cloud = Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
+            cloud = clearness.Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
             self.clearness_ = clear = clearness.measured(seen, found.rows, found.found.levels, cloud, self.seed_)
             notes = (*notes, *([clearness.TOLD.format(clear=clear)] if clear and clear < clearness.HARDLY else []))
         self.n_rounds_ = len(before[1]) + 1
