@@ -102,6 +102,9 @@ FOURTH = _listed("fcac-fourth.json")
 # left out), in no other list, and with at least 600 whole rows, from which sites send 64 summaries or so. They were
 # named before any of the methods here was run on them. Since then they had a part in trials that changed nothing.
 FIFTH = _listed("fcac-fifth.json")
+# The same with 100 to 599 rows, from all of Debian's packages of R: named before any of the methods was run on them,
+# to see what evening the axes of few summaries is worth.
+SIXTH = _listed("fcac-sixth.json")
 # By these nothing was ever chosen. Without fences the default had been run on them; with fences not before they were
 # named, with twelve others that had a say in earlier changes of the score.
 # fmt: off
@@ -114,12 +117,13 @@ WITHOUT_A_SAY = (
     "pancreas", "pbmc68k_reduced", "perthi02", "salmon", "selfreport", "stroke", "vertebral_column", "wine_reviews",
 )
 # fmt: on
-SETS = TUNED | ASIDE | FIRST | SECOND | THIRD | FOURTH | FIFTH
+SETS = TUNED | ASIDE | FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH
 GROUPS = {
     "tuned on": TUNED,
-    "chosen by": {n: sites for n, sites in SETS.items() if n not in (*TUNED, *WITHOUT_A_SAY, *FIFTH)},
+    "chosen by": {n: sites for n, sites in SETS.items() if n not in (*TUNED, *WITHOUT_A_SAY, *FIFTH, *SIXTH)},
     "without a say": {name: SETS[name] for name in WITHOUT_A_SAY},
-    "600 rows or more, named last": FIFTH,
+    "600 rows or more": FIFTH,
+    "100 to 599 rows, named last": SIXTH,
 }
 HOW = ("iid", "dirichlet")
 MOST_ROWS = 5_000
