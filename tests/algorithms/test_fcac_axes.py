@@ -67,7 +67,7 @@ def test_what_is_flat_is_left_out():
     own = np.column_stack([rng.normal(size=(20, 2)), np.full(20, 7.0), rng.normal(size=20) * FLAT / 10])
     found = Axes.of(own, np.full(20, 5))
     assert len(found.along) == 2
-    assert not found.seen(found.middle + [[0, 0, 99.0, 0]]).any()
+    assert not found.seen(found.middle + np.array([[0, 0, 99.0, 0]])).any()
     alike = Axes.of(np.full((9, 3), 0.1), np.full(9, 5))
     assert not alike.seen(np.full((9, 3), 0.1)).any()
 
