@@ -2,7 +2,7 @@
 
 axes    of points that stand for rows, less their mean: U S V'
 evened  x V (s / s1)^(-1/4) V' / s1: the spread along an axis counts by its power 3/4, and the widest is 1
-flat    axes with a hundred-thousandth of the widest spread, or less, are rounding and left out
+flat    axes with a hundred-thousandth of the widest spread, or less, are left out
 
 k-means takes clusters for balls. Columns that go together draw them out, and would hide the others.
 """
@@ -19,7 +19,7 @@ from fedclust.core.types import Array, Floats, Ints
 POWER = 0.75
 FLAT = 1e-5  # of the widest spread
 LEAST = 1e-250  # so that quotients stay finite
-PLACES = 9  # so that equal distances stay equal, whoever multiplies matrices
+PLACES = 9  # so that points come out the same, however matrices are multiplied
 
 
 @dataclass(frozen=True)
