@@ -5,8 +5,7 @@ levels  Leiden at resolutions from coarse to fine, the best of three runs each
 score   silhouette, every row of a point counted x mean adjusted Rand index with Leiden on 10 subsets of 80%
         x root of the modularity, which finds clusters that are no balls, and more of them
 choice  the fewest clusters whose score comes near the best one
-balls   k-means instead where points are few, along evened axes (fcac_axes), and after communities where it keeps their
-        modularity (fcac_balls)
+balls   k-means instead where points are few, and after communities where it keeps their modularity (fcac_balls)
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 
 from fedclust.algorithms import fcac_balls
-from fedclust.algorithms.fcac_axes import Axes
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import distances, elementary, groups
 
@@ -53,16 +51,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Found:
-    """The cluster of each point, the levels it was chosen from, and the axes along which few points were looked at."""
+    """The cluster of each point, the levels it was chosen from, and whether rows go by the nearest centre."""
 
     labels: Units
     levels: tuple[Level, ...]
-    axes: Axes | None = None
-
-    @property
-    def round(self) -> bool:
-        """Whether clusters are balls, and rows go to the nearest centre."""
-        return self.axes is not None
+    round: bool = False
 
     @property
     def count(self) -> int:
@@ -79,8 +72,6 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
     n = len(places)
     if n < 3:
         return Found(np.zeros(n, np.int32), ())
-    axes = Axes.of(places, rows) if n < FEW else None
-    places = places if axes is None else axes.seen(places)
     apart = np.sqrt(distances.squared(np.ascontiguousarray(places.T), places))
     weights = rows.astype(np.float64)
     order = _ordered(apart)
@@ -88,12 +79,12 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
     random = np.random.default_rng((seed, 3))
     subsets = [np.sort(random.choice(n, max(2, int(SHARE * n)), replace=False)) for _ in range(SUBSETS)]
     levels, labels = list[Level](), list[Units]()
-    if axes is not None:
+    if n < FEW:
         for own, stable in fcac_balls.tried(places, rows, subsets, seed):
             labels.append(own)
             within = silhouette(apart, weights, own)
             levels.append(Level(None, int(own.max()) + 1, within, stable, modularity(whole, own)))
-        return Found(_chosen(levels, labels), tuple(levels), axes)
+        return Found(_chosen(levels, labels), tuple(levels), round=True)
     parts = [_graph(_within(order, some), apart, weights, some) for some in subsets]
     for resolution in RESOLUTIONS:
         runs = [groups.leiden(*whole, resolution, RUNS * seed + run) for run in range(RUNS)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from fedclust.algorithms import clearness, fcac, fcac_graph, fcac_summaries
-from fedclust.algorithms.fcac_axes import Axes
 from fedclust.algorithms.fcac_fences import Fences
 from fedclust.core import wire
 from fedclust.core.errors import DataError
@@ -70,7 +69,6 @@ class FCAC(Assigning):
     clearness_ : how many times a cloud's score the summaries reach; below 1.25 `notes_` says so. None if not judged.
     round_ : whether nodes were few and clusters are balls: rows go to the nearest centre, not where nodes vote.
     fences_ : in the units of `scaled_nodes_`, below and above which values of each column are damped; or None.
-    axes_ : where nodes were few, their mean and the axes along which spreads were evened; else None.
     sites_ : all sites that took part in some round.
 
     Examples
@@ -104,7 +102,6 @@ class FCAC(Assigning):
         "origin_",
         "spread_",
         "fences_",
-        "axes_",
         "sites_",
     )
 
@@ -112,7 +109,6 @@ class FCAC(Assigning):
     round_: bool = False  # models saved without it voted
     clearness_: float | None = None  # models saved without it were not judged
     fences_: Floats | None = None  # models saved without them damped nothing
-    axes_: Floats | None = None  # models saved without them evened nothing
     history_: list[dict[str, Any]]
     sites_: list[PartyId]
     _memories: dict[PartyId, dict[str, Array]]
@@ -237,13 +233,21 @@ class FCAC(Assigning):
         if isinstance(found, fcac.Round):
             self._hold(found.net.places, found.net.wins, found.net.components())
             self.net_ = [getattr(found.net, f.name) for f in fields(Net)]
-            self.levels_, self.clearness_, self.round_, self.fences_, self.axes_ = [], None, False, None, None
+            self.levels_, self.clearness_, self.round_, self.fences_ = [], None, False, None
         else:
             self._hold(found.places, found.rows, found.found.labels)
-            axes, self.net_, self.round_ = found.found.axes, None, found.found.round
-            self.axes_ = None if axes is None else np.vstack([axes.middle, axes.along])
+            self.net_, self.round_ = None, found.found.round
             self.fences_ = None if found.fences is None else np.stack([found.fences.low, found.fences.high])
-            self.levels_ = [asdict(level) for level in found.found.levels]
+            self.levels_ = [
+                {
+                    "resolution": level.resolution,
+                    "clusters": level.clusters,
+                    "silhouette": level.silhouette,
+                    "stability": level.stability,
+                    "modularity": level.modularity,
+                }
+                for level in found.found.levels
+            ]
             seen = found.places if found.fences is None else found.fences.seen(found.places)
             cloud = clearness.Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
             self.clearness_ = clear = clearness.measured(seen, found.rows, found.found.levels, cloud, self.seed_)
@@ -294,15 +298,13 @@ class FCAC(Assigning):
 
     def _by_summaries(self, block: Array) -> Units:
         """The cluster of each row, all seen as the coordinator saw the summaries."""
-        nodes, block = self._evened(self.scaled_nodes_), np.ascontiguousarray(self._evened(block.T).T)
+        nodes, block = self.scaled_nodes_, np.ascontiguousarray(block)
+        if self.fences_ is not None:
+            fences = Fences(*self.fences_)
+            nodes, block = fences.seen(nodes), np.ascontiguousarray(fences.seen(block.T).T)
         if self.round_:
             return distances.labels(block, _means(nodes, self.node_rows_, self.node_labels_))[0]
         return fcac_graph.voted(block, nodes, self.node_labels_)
-
-    def _evened(self, points: Array) -> Array:
-        """Points as they look damped and evened, where the model does so."""
-        points = points if self.fences_ is None else Fences(*self.fences_).seen(points)
-        return points if self.axes_ is None else Axes(self.axes_[0], self.axes_[1:]).seen(points)
 
     def _by_net(self, rows: Floats) -> NDArray[np.int32]:
         """The cluster of each row's nearest node in the published net; -1 where it has none left."""
