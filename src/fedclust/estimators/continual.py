@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -238,16 +238,7 @@ class FCAC(Assigning):
             self._hold(found.places, found.rows, found.found.labels)
             self.net_, self.round_ = None, found.found.round
             self.fences_ = None if found.fences is None else np.stack([found.fences.low, found.fences.high])
-            self.levels_ = [
-                {
-                    "resolution": level.resolution,
-                    "clusters": level.clusters,
-                    "silhouette": level.silhouette,
-                    "stability": level.stability,
-                    "modularity": level.modularity,
-                }
-                for level in found.found.levels
-            ]
+            self.levels_ = [asdict(level) for level in found.found.levels]
             seen = found.places if found.fences is None else found.fences.seen(found.places)
             cloud = clearness.Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
             self.clearness_ = clear = clearness.measured(seen, found.rows, found.found.levels, cloud, self.seed_)
