@@ -103,7 +103,7 @@ FOURTH = _listed("fcac-fourth.json")
 # named before any of the methods here was run on them. Since then they had a part in trials that changed nothing.
 FIFTH = _listed("fcac-fifth.json")
 # The same with 100 to 599 rows, from all of Debian's packages of R: few summaries. They were named before any of the
-# methods was run on them.
+# methods was run on them, and had a part in a trial since that was taken back.
 SIXTH = _listed("fcac-sixth.json")
 # By these nothing was ever chosen. Without fences the default had been run on them; with fences not before they were
 # named, with twelve others that had a say in earlier changes of the score.
