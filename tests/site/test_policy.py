@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms import horizontal, start
+from fedclust.algorithms import horizontal, kfed, start
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.protocol import HANDLERS, tallied
 from fedclust.core.ring import Exact
@@ -120,6 +120,32 @@ def test_an_extreme_is_not_found_by_asking_from_ever_nearer():
         None,  # as before
     ]
     assert ask(7, 13.0, run="another") is None
+
+
+def test_a_site_clusters_alone_once_in_a_study():
+    """Of two ways to part the same rows that differ by one row, the means show that row."""
+    at = desk(Policy("own", min_rows=1), np.random.default_rng(0).normal(size=(60, 2)))
+
+    def ask(step, spread, run="r"):
+        view = View(np.array([9, 9], np.int32), np.zeros(2), np.array([1.0, spread]))
+        return code(at.answer(Call(run, step, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])))
+
+    assert [ask(1, 1.0), ask(2, 2.0), ask(3, 1.0)] == [None, "too-many-facts", None]  # the last is the first again
+    assert ask(1, 2.0, run="another") is None
+
+
+def test_a_row_is_not_found_by_the_sides_of_many_planes():
+    def ask(at, step, place):
+        centers = np.array([[place], [place + 1.0]])
+        call = Call(
+            "r", step, "composition.composition", Nearest(View(np.array([4], np.int32)), centers), "each", NAMES
+        )
+        return code(at.answer(call))
+
+    plain = desk(Policy("own", min_rows=1))
+    assert [ask(plain, step, float(step)) for step in range(1, 5)] == [None, None, None, "too-many-facts"]
+    masked = desk(Policy("own", min_rows=1, aggregation="secure"))
+    assert ask(masked, 1, 1.0) == "aggregation-too-weak"
 
 
 def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():

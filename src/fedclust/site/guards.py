@@ -27,6 +27,8 @@ ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that l
 # Labels for the rows of a run under noise. They look at none either, so none are counted for them; yet no budget covers
 # them: labels go by the rows' places, and with one row less all later rows would get another's.
 LABELS = "fedcref_private_site.told"
+ALONE = "kfed.device_centers"  # clusters that a site makes alone: a study needs them once
+BY_SITE = "composition.composition"  # how its rows spread over centres, which may be any
 
 
 @dataclass(frozen=True)
@@ -105,13 +107,18 @@ def enough_parties(q: Question) -> str | None:
 
 
 def strong_enough(q: Question) -> str | None:
-    """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled."""
+    """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled.
+
+    Where sums are masked, a site's own counts around centres that somebody chose stay here, too: by the sides of many
+    planes a row is found.
+    """
     if q.policy.aggregation == "blind" and not q.call.veiled:
         kinds = {d.kind for d in q.handler.release.schema().values()}
         silent = kinds <= {"keys"} and q.call.want != "total"
         return None if silent else "aggregation-too-weak"
     if q.call.want != "total":
-        return None
+        by_site = q.handler.name == BY_SITE and STRENGTH[q.policy.aggregation] > STRENGTH["plain"]
+        return "aggregation-too-weak" if by_site else None
     return "aggregation-too-weak" if STRENGTH[mode(q.call)] < STRENGTH[q.policy.aggregation] else None
 
 
@@ -153,9 +160,13 @@ def seldom_enough(q: Question) -> str | None:
 
 
 def scarcely_enough(q: Question) -> str | None:
-    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new."""
-    scarce = q.handler.scarce and q.call.question not in q.tally.questions
-    return "too-many-facts" if scarce and q.tally.different[q.handler.name] >= q.handler.scarce else None
+    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new.
+
+    Nor does a site cluster alone twice: of two ways to part its rows that differ by one, the means show that row.
+    """
+    most = 1 if q.handler.name == ALONE else q.handler.scarce
+    again = most and q.call.question not in q.tally.questions
+    return "too-many-facts" if again and q.tally.different[q.handler.name] >= most else None
 
 
 def one_cohort(q: Question) -> str | None:

@@ -26,7 +26,7 @@ class Composition(Release):
     rows: Ints = counted("how many rows of this site are nearest to each centre")
 
 
-@handler(releases=Composition)
+@handler(releases=Composition, scarce=3)
 def composition(site: Site, ask: Nearest) -> Composition:
     """Rows of this site by nearest centre."""
     counts = np.zeros(len(ask.centers), np.int64)
