@@ -146,6 +146,20 @@ def mechanism(name, rho):
     return once
 
 
+def test_no_noise_is_in_two_sums_over_other_sites():
+    """Where sites may drop out, who is summed is settled after the answer: again means drawn and paid for anew."""
+    till, ask = paying.Till(Policy("free")), asks(0.1)["private.lengths"]
+
+    def answered(masks):
+        call = Call("run", 1, "private.lengths", ask, "total", ("here", "there"), masks)
+        found = till.noisy(call, private.Counts, lambda: HANDLERS["private.lengths"].answer(site(WITH), ask))
+        return found.sums.limbs.tobytes()
+
+    assert answered("once-1") == answered("once-1") != answered("once-2")
+    assert answered("lasting-1") == answered("lasting-2")  # over all, ever
+    assert len(till.budget.purchases) == 3
+
+
 def strongest(name, claimed, runs):
     """The strongest test there is: whoever makes it knows all other rows, the question, and what the row would add."""
     rho = rho_of(claimed, DELTA)

@@ -1,9 +1,12 @@
 """Answers under noise: each is paid for, drawn once, and kept, so that no noise ever covers two different answers.
 
 In this order, each step on disk before the next: the price, the answer with its noise, the ledger's line. The same
-question of the same sites in the same run gets the kept answer again, under whatever masks it is asked, and costs
-nothing more; whether the rows have changed meanwhile plays no part. Cut short before the answer was kept, it is paid
-for and drawn anew, and nothing of the first draw has left.
+question of the same sites in the same run gets the kept answer again, and costs nothing more; whether the rows have
+changed meanwhile plays no part. Cut short before the answer was kept, it is paid for and drawn anew, and nothing of the
+first draw has left.
+
+Under masks from which sites may drop out it is another answer: who is in the sum is settled later, and of two sums over
+other sites with the same noise in them the difference has hardly any.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from fedclust.core.envelope import Call
 from fedclust.core.errors import DataError
 from fedclust.core.private import ONE, Noisy, counted
 from fedclust.privacy.noise import drawn
+from fedclust.privacy.roster import lasting
 from fedclust.site.budget import Budget, Purchase
 from fedclust.site.keeping import keep, settle
 from fedclust.site.policy import Policy
@@ -79,6 +83,7 @@ class Till:
 
 
 def _name(call: Call) -> str:
-    """One name for what is asked, by whom and of whom; not for when."""
-    parts = (call.run, call.question, *sorted(call.cohort))
+    """One name for what is asked, by whom and of whom; not for when, but where others may be summed each time."""
+    masks = () if call.masks is None or lasting(call.masks) else (call.masks,)
+    parts = (call.run, call.question, *sorted(call.cohort), *masks)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
