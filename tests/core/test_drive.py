@@ -1,13 +1,18 @@
 """The coordinator: quorum, absences, recovery, and refusal of answers that are not to this step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import fedclust as fc
 from fedclust import Federation
+from fedclust.algorithms import fcac_summaries, kfed
 from fedclust.core.drive import Coordinator
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import Journal
-from fedclust.core.protocol import each, report, total
+from fedclust.core.protocol import Keep, each, report, total
+from fedclust.core.site import View
 from fedclust.preprocessing.bounds import Columns, count, magnitudes, rows
 from fedclust.testing import Faulty
 
@@ -89,3 +94,65 @@ def test_another_script_cannot_go_on_from_a_journal(tmp_path):
     with pytest.raises(JournalError, match="step 1 differs"):
         Coordinator(engine(), "r", journal).drive(count(3))
     journal.close()
+
+
+SQUARE = View(np.full(2, 4, np.int32))
+ALONE = kfed.Alone(SQUARE, 2, 5, 0)
+BATCH = fcac_summaries.Batch(SQUARE, 5, fresh=True, damped=True)
+
+
+def summaries(places, counts):
+    return fcac_summaries.Summaries(np.array(places, float), np.array(counts), waiting=False, anew=True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask", "sound"),
+    [
+        (kfed.DeviceCenters(np.zeros((2, 2))), ALONE, True),
+        (kfed.DeviceCenters(np.empty((0, 2))), ALONE, True),
+        (kfed.DeviceCenters(np.full((2, 2), 48.0)), ALONE, True),  # thrice the bound of a column
+        (kfed.DeviceCenters(np.full((2, 2), 1e300)), ALONE, False),
+        (kfed.DeviceCenters(np.zeros((2, 3))), ALONE, False),
+        (kfed.DeviceCenters(np.zeros(2)), ALONE, False),
+        (summaries([[1, 1], [2, 2]], [5, 9]), BATCH, True),
+        (summaries([[1, 1], [2, 2]], [5, -1]), BATCH, True),  # hidden
+        (summaries([[1, 1], [2, 2]], [5, 0]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], [5, -2]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], [5, 1 << 62]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], [5]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], [[5, 5]]), BATCH, False),
+        (summaries([[1, 1, 1]], [5]), BATCH, False),
+        (summaries([[1, 99]], [5]), BATCH, False),
+    ],
+)
+def test_a_partys_own_points_and_counts_can_be_told_from_nonsense(answer, ask, sound):
+    assert type(answer).plausible([answer], ask).tolist() == [sound]
+
+
+@pytest.mark.parametrize(
+    ("model", "field", "lie"),
+    [
+        (fc.KFed(2), "centers", lambda own: np.full_like(own, 1e300)),
+        (fc.KFed(2), "centers", lambda own: np.c_[own, own]),
+        (fc.FCAC(), "places", lambda own: own[:, :1]),
+        (fc.FCAC(), "rows", lambda own: own[1:]),
+        (fc.FCAC(), "rows", lambda own: -2 * own),
+    ],
+)
+def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
+    rng = np.random.default_rng(0)
+    fed = Federation.local({name: rng.normal(size=(60, 2)) for name in "abc"})
+    desk = fed.engine.desks["b"]
+    honest = desk.work
+
+    def work(handler, turn, message):
+        answer = honest(handler, turn, message)
+        release = answer.release if isinstance(answer, Keep) else answer
+        if field not in release.schema() or not isinstance(release, kfed.DeviceCenters | fcac_summaries.Summaries):
+            return answer
+        wrong = replace(release, **{field: lie(getattr(release, field))})
+        return replace(answer, release=wrong) if isinstance(answer, Keep) else wrong
+
+    desk.work = work
+    with pytest.raises(QuorumLost, match="b: its answer cannot be true"):
+        model.fit(fed)

@@ -16,6 +16,7 @@ from fedclust.core.types import Bools
 Kind = Literal["facts", "counts", "sums", "points", "weights", "noisy", "keys"]
 ROW_BITS = 36
 ROWS = 2.0**ROW_BITS  # more than any site holds
+FAR = 3.0  # times the bound of a column, where points may lie: at a mean and twice a standard deviation
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,22 @@ class Release:
         return tuple(getattr(self, name).form for name in self.schema())
 
     @classmethod
-    def plausible(cls, parts: Sequence[Any], ask: Any) -> Bools:  # noqa: ARG003
-        """Which of several answers of one form can be true: finite, and within the bounds their fields declare."""
+    def plausible(cls, parts: Sequence[Any], ask: Any) -> Bools:
+        """Which of several answers of one form can be true: finite, and within the bounds their fields declare.
+
+        Besides, points are as wide as the view they are asked for in and hardly farther out than rows; what is counted
+        beside them are the rows of each.
+        """
         sound = np.ones(len(parts), bool)
         for name, d in cls.schema().items():
             if d.combine == "each":
                 sound &= [_finite(getattr(part, name)) for part in parts]
+                sound &= [_as_asked(getattr(part, name), d.kind, getattr(ask, "view", None)) for part in parts]
             elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
                 sound &= _within(together(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
+        beside = [name for name, d in cls.schema().items() if d.combine == "each" and d.kind in ("points", "counts")]
+        if {cls.schema()[name].kind for name in beside} == {"points", "counts"}:
+            sound &= [_of_each([getattr(part, name) for name in beside]) for part in parts]
         return sound
 
     @classmethod
@@ -116,6 +125,20 @@ def _finite(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return not (isinstance(value, np.ndarray) and value.dtype.kind == "f") or bool(np.isfinite(value).all())
+
+
+def _as_asked(value: Any, kind: Kind, view: Any) -> bool:
+    """Whether points have the columns of a view and lie where its rows might, and counts could be of rows."""
+    if kind == "points" and view is not None:
+        wide = value.ndim == 2 and value.shape[1] == len(view.exponents)
+        return wide and bool((np.abs(value) <= FAR * np.ldexp(1.0, view.exponents)).all())
+    return kind != "counts" or bool((np.asarray(value) >= HIDDEN).all() and (np.asarray(value) <= ROWS).all())
+
+
+def _of_each(fields: Sequence[Any]) -> bool:
+    """Whether points and counts are as many, and no point stands for no row."""
+    counts = [own for own in fields if own.ndim == 1]
+    return len({len(own) for own in fields}) == 1 and all(own.all() for own in counts)
 
 
 _SCHEMAS: dict[type[Release], dict[str, Disclosure]] = {}

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.core.errors import WireError
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.validation.pca import nearest
+
+MOST = 2**20  # pairs of centres: a short question must not ask a site for more memory than it has
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Shared(Release):
 @handler(releases=Shared)
 def shared(site: Site, ask: Models) -> Shared:
     """Rows by their nearest centre in either model."""
+    if len(ask.one) * len(ask.other) > MOST:
+        raise WireError("more pairs of centres than any two models have")
     table = np.zeros((len(ask.one), len(ask.other)), np.int64)
     for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):
         pair = nearest(seen, ask.one, ask.missing), nearest(again, ask.other, ask.missing)

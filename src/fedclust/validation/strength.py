@@ -13,11 +13,13 @@ import numpy as np
 
 from fedclust.algorithms.gaussians import ALL, Gaussians, half, scores, whiten
 from fedclust.algorithms.mixture import Family, Frame, climb, gaussians, in_part, nearest, start
+from fedclust.core.errors import WireError
 from fedclust.core.protocol import Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site import Site, View
 from fedclust.core.types import Array, Floats, Ints
+from fedclust.validation.partitions import MOST
 from fedclust.validation.select_centers import Grown, grow
 
 HALVINGS = 2
@@ -61,7 +63,10 @@ class Tables(Release):
 @handler(releases=Tables)
 def tables(site: Site, ask: Pairs) -> Tables:
     """One contingency table after the other."""
-    counts = [np.zeros((len(pair.one.by.means), len(pair.other.by.means)), np.int64) for pair in ask.pairs]
+    shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]
+    if sum(one * other for one, other in shapes) > MOST:
+        raise WireError("more pairs of clusters than partitions have")
+    counts = [np.zeros(shape, np.int64) for shape in shapes]
     for block in site.blocks(ask.view):
         x = np.asarray(block, np.float64)
         for pair, table in zip(ask.pairs, counts, strict=True):
