@@ -245,7 +245,7 @@ METHODS: dict[str, Any] = {
     "averaged FCM": fitted(
         lambda k, seed, X: fc.AveragedFuzzyCMeans(k, random_state=seed, scale="minmax", bounds=box(X), max_rounds=20)
     ),
-    "pooled k-means": pooled(scaled),
+    "pooled k-means, scaled": pooled(scaled),
     "pooled k-means, unscaled": pooled(np.asarray),  # as in paper 3's runs, which scale nothing
 }
 
