@@ -15,6 +15,7 @@ from fedclust.core.protocol import Keep, each, report, total
 from fedclust.core.site import View
 from fedclust.preprocessing.bounds import Columns, count, magnitudes, rows
 from fedclust.testing import Faulty
+from fedclust.validation.composition import Composition, Nearest
 
 
 def engine(parties=4):
@@ -98,6 +99,7 @@ def test_another_script_cannot_go_on_from_a_journal(tmp_path):
 
 SQUARE = View(np.full(2, 4, np.int32))
 ALONE = kfed.Alone(SQUARE, 2, 5, 0)
+AROUND = Nearest(SQUARE, np.zeros((2, 2)))
 BATCH = fcac_summaries.Batch(SQUARE, 5, fresh=True, damped=True)
 
 
@@ -114,6 +116,10 @@ def summaries(places, counts):
         (kfed.DeviceCenters(np.full((2, 2), 1e300)), ALONE, False),
         (kfed.DeviceCenters(np.zeros((2, 3))), ALONE, False),
         (kfed.DeviceCenters(np.zeros(2)), ALONE, False),
+        (kfed.DeviceCenters(np.zeros((3, 2))), ALONE, False),
+        (Composition(np.array([5, 9])), AROUND, True),
+        (Composition(np.array([5])), AROUND, False),
+        (Composition(np.array(5)), AROUND, False),
         (summaries([[1, 1], [2, 2]], [5, 9]), BATCH, True),
         (summaries([[1, 1], [2, 2]], [5, -1]), BATCH, True),  # hidden
         (summaries([[1, 1], [2, 2]], [5, 0]), BATCH, False),
@@ -121,6 +127,8 @@ def summaries(places, counts):
         (summaries([[1, 1], [2, 2]], [5, 1 << 62]), BATCH, False),
         (summaries([[1, 1], [2, 2]], [5]), BATCH, False),
         (summaries([[1, 1], [2, 2]], [[5, 5]]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], [[5], [5]]), BATCH, False),
+        (summaries([[1, 1], [2, 2]], 5), BATCH, False),
         (summaries([[1, 1, 1]], [5]), BATCH, False),
         (summaries([[1, 99]], [5]), BATCH, False),
     ],

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms import horizontal, kfed, start
+from fedclust.algorithms import fcac_summaries, horizontal, kfed, start
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.protocol import HANDLERS, tallied
 from fedclust.core.ring import Exact
+from fedclust.core.rounds import later
 from fedclust.core.site import View
 from fedclust.kernels import fcm
 from fedclust.preprocessing import ranges
@@ -146,6 +147,30 @@ def test_a_row_is_not_found_by_the_sides_of_many_planes():
     assert [ask(plain, step, float(step)) for step in range(1, 5)] == [None, None, None, "too-many-facts"]
     masked = desk(Policy("own", min_rows=1, aggregation="secure"))
     assert ask(masked, 1, 1.0) == "aggregation-too-weak"
+    plain = desk(Policy("own", min_rows=1))
+    plain.gate.account(rows_asked(masks="lasting-1"), Columns(1), 0)
+    assert ask(plain, 2, 1.0) == "aggregation-too-weak"  # sums of this study are masked
+
+
+def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
+    at = desk(Policy("own", min_rows=1), np.random.default_rng(0).normal(size=(60, 2)))
+
+    def ask(step, spread, run="a1b2c3d4-study", *, fresh=True):
+        view = View(np.array([9, 9], np.int32), np.zeros(2), np.array([1.0, spread]))
+        batch = fcac_summaries.Batch(view, 5, fresh, damped=True)
+        return code(at.answer(Call(run, step, "fcac_summaries.summaries", batch, "each", NAMES[:3])))
+
+    assert [ask(1, 1.0), ask(2, 2.0)] == [None, None]  # told once, seen through another view
+    assert ask(1, 3.0, later("a1b2c3d4-study"), fresh=False) is None  # a later round: new rows only
+    assert ask(1, 1.0, "another-study") is None  # the first question again
+    assert ask(2, 4.0, "another-study") == ask(1, 4.0, "third-study") == "too-many-facts"
+    assert ask(1, 4.0, "a1b2c3d4-text") is None
+
+
+def test_points_are_asked_for_in_reasonable_numbers():
+    view = View(np.array([4], np.int32))
+    call = Call("r", 1, "start.draw", start.Wish(view, 10**9, 0), "each", NAMES[:3])
+    assert code(desk(Policy("own", min_rows=1)).answer(call)) == "too-many-numbers"
 
 
 def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():

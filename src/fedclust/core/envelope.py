@@ -155,8 +155,9 @@ REMEDIES = {
     "elsewhere",
     "weights-not-allowed": "its policy lets no weights of a model leave",
     "too-many-calls": "its policy lets no more questions be answered in one run",
-    "too-many-facts": "it has answered this question in as many forms as one study needs; leave the study's settings "
-    "as they are, or declare bounds",
+    "too-many-facts": "it has answered this question in as many forms as one study gets; leave the settings as they "
+    "are or declare bounds, ask k-FED for one number of clusters, go on with FCAC by fedclust update, or agree on "
+    "another study",
     "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "
     "rounds, or use secure aggregation",
     "too-few-in-common": "the sites have fewer rows in common than its policy lets take part",

@@ -79,19 +79,19 @@ class Release:
     def plausible(cls, parts: Sequence[Any], ask: Any) -> Bools:
         """Which of several answers of one form can be true: finite, and within the bounds their fields declare.
 
-        Besides, points are as wide as the view they are asked for in and hardly farther out than rows; what is counted
-        beside them are the rows of each.
+        Besides, points are as wide as the view they are asked for in and hardly farther out than its bounds; what is
+        counted beside them are the rows of each.
         """
         sound = np.ones(len(parts), bool)
         for name, d in cls.schema().items():
             if d.combine == "each":
                 sound &= [_finite(getattr(part, name)) for part in parts]
-                sound &= [_as_asked(getattr(part, name), d.kind, getattr(ask, "view", None)) for part in parts]
+                sound &= [_as_asked(getattr(part, name), d.kind, ask) for part in parts]
             elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
                 sound &= _within(together(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
-        beside = [name for name, d in cls.schema().items() if d.combine == "each" and d.kind in ("points", "counts")]
-        if {cls.schema()[name].kind for name in beside} == {"points", "counts"}:
-            sound &= [_of_each([getattr(part, name) for name in beside]) for part in parts]
+        points, counts = ([n for n, d in cls.schema().items() if d.kind == kind] for kind in ("points", "counts"))
+        if points and counts:
+            sound &= [_of_each(getattr(part, points[0]), getattr(part, counts[0])) for part in parts]
         return sound
 
     @classmethod
@@ -127,18 +127,18 @@ def _finite(value: object) -> bool:
     return not (isinstance(value, np.ndarray) and value.dtype.kind == "f") or bool(np.isfinite(value).all())
 
 
-def _as_asked(value: Any, kind: Kind, view: Any) -> bool:
-    """Whether points have the columns of a view and lie where its rows might, and counts could be of rows."""
+def _as_asked(value: Any, kind: Kind, ask: Any) -> bool:
+    """Whether points are no more than asked for and lie where the rows of a view might, and counts could be of rows."""
+    view = getattr(ask, "view", None)
     if kind == "points" and view is not None:
-        wide = value.ndim == 2 and value.shape[1] == len(view.exponents)
+        wide = value.ndim == 2 and value.shape[1] == len(view.exponents) and len(value) <= getattr(ask, "count", ROWS)
         return wide and bool((np.abs(value) <= FAR * np.ldexp(1.0, view.exponents)).all())
     return kind != "counts" or bool((np.asarray(value) >= HIDDEN).all() and (np.asarray(value) <= ROWS).all())
 
 
-def _of_each(fields: Sequence[Any]) -> bool:
-    """Whether points and counts are as many, and no point stands for no row."""
-    counts = [own for own in fields if own.ndim == 1]
-    return len({len(own) for own in fields}) == 1 and all(own.all() for own in counts)
+def _of_each(points: Any, counts: Any) -> bool:
+    """Whether there is a count for each point, and no point stands for no row."""
+    return points.ndim == 2 and counts.shape == points.shape[:1] and bool(counts.all())
 
 
 _SCHEMAS: dict[type[Release], dict[str, Disclosure]] = {}

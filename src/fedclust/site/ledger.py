@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fedclust.core.errors import DataError
+from fedclust.core.rounds import series
 from fedclust.site.keeping import add_line
 
 START = "fedclust ledger 2"
@@ -51,6 +52,7 @@ class Tally:
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
     different: Counter[str] = field(default_factory=Counter)  # questions, by handler
+    series: dict[str, set[str]] = field(default_factory=dict)  # of runs that had an answer, by handler
     cohorts: set[frozenset[str]] = field(default_factory=set)
     gaps: str = ""
     abstained: str | None = None
@@ -62,6 +64,7 @@ class Tally:
     def add(self, entry: Entry) -> None:
         self.calls += 1
         self.by_handler[entry.handler] += 1
+        self.series.setdefault(entry.handler, set()).add(series(entry.run)[0])
         if entry.cohort:
             self.answered_for[entry.question] = frozenset(entry.cohort.split("\n"))
         if entry.opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from fedclust.core.protocol import Protocol, each, handler
 from fedclust.core.release import Release, counted
 from fedclust.core.site import Site, View
-from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.core.types import Bools, Floats, Ints, PartyId
 from fedclust.validation.pca import nearest
 
 
@@ -24,6 +25,12 @@ class Nearest:
 @dataclass(frozen=True)
 class Composition(Release):
     rows: Ints = counted("how many rows of this site are nearest to each centre")
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Composition], ask: Nearest) -> Bools:
+        """Besides: a count for each centre."""
+        fits = np.array([part.rows.shape == ask.centers.shape[:1] for part in parts], bool)
+        return np.asarray(super().plausible(parts, ask) & fits)
 
 
 @handler(releases=Composition, scarce=3)

@@ -37,7 +37,7 @@ class Shared(Release):
 def shared(site: Site, ask: Models) -> Shared:
     """Rows by their nearest centre in either model."""
     if len(ask.one) * len(ask.other) > MOST:
-        raise WireError("more pairs of centres than any two models have")
+        raise WireError("more pairs of centres than a site counts")
     table = np.zeros((len(ask.one), len(ask.other)), np.int64)
     for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):
         pair = nearest(seen, ask.one, ask.missing), nearest(again, ask.other, ask.missing)

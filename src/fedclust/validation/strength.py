@@ -65,7 +65,7 @@ def tables(site: Site, ask: Pairs) -> Tables:
     """One contingency table after the other."""
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]
     if sum(one * other for one, other in shapes) > MOST:
-        raise WireError("more pairs of clusters than partitions have")
+        raise WireError("more pairs of clusters than a site counts")
     counts = [np.zeros(shape, np.int64) for shape in shapes]
     for block in site.blocks(ask.view):
         x = np.asarray(block, np.float64)
