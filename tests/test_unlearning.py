@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import fedclust as fc
 from fedclust.site.policy import Policy
@@ -234,12 +235,47 @@ def test_the_model_and_the_federation_are_left_as_they_were():
         ({"rows": [1]}, "rows are those of one site"),
         ({"site": "b", "rows": range(60)}, "all rows of b"),
         ({"site": ["a", "b", "c"]}, "nothing would be left"),
+        ({"site": []}, "site names none"),
+        ({"site": "b", "rows": [1.5]}, "rows are whole numbers"),
+        ({"site": "b", "rows": ["1"]}, "rows are whole numbers"),
+        ({"site": "b", "rows": [[1], [2, 3]]}, "rows are whole numbers"),
+        ({"site": "b", "rows": [True, False]}, "a mask of 2, and b has 60 rows"),
+        ({"site": "b", "rows": True}, "a mask of 1, and b has 60 rows"),
     ],
 )
 def test_what_cannot_be_forgotten_is_said(options, sentence):
     fed = fc.Federation.local(parts())
     with pytest.raises(fc.StudyError, match=sentence):
         fc.unlearn(fc.CMeans(3).fit(fed), fed, **options)
+
+
+def test_a_mask_names_the_rows_where_it_is_true():
+    held = parts()
+    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(held))
+    mask = np.zeros(len(held["b"]), bool)
+    mask[GONE] = True
+    by_mask, certificate = fc.unlearn(fitted, fed, site="b", rows=mask)
+    by_list, _ = fc.unlearn(fitted, fed, site="b", rows=mask.tolist())
+    by_place, _ = fc.unlearn(fitted, fed, site="b", rows=GONE)
+    assert same(by_mask, by_place)
+    assert same(by_list, by_place)
+    assert by_mask.cluster_sizes_.sum() == 177
+    assert certificate.removed == "3 rows of site b"
+    with pytest.raises(fc.DataError, match="name at least one of them"):
+        fc.unlearn(fitted, fed, site="b", rows=np.zeros_like(mask))
+
+
+@pytest.mark.parametrize("given", [4, [4, 4], np.array([[4]], np.uint8).ravel()])
+def test_the_certificate_counts_rows_that_were_forgotten_each_once(given):
+    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(parts()))
+    found, certificate = fc.unlearn(fitted, fed, site="b", rows=given)
+    assert certificate.removed == "1 row of site b"
+    assert found.cluster_sizes_.sum() == 179
+
+
+def test_a_model_that_was_not_fitted_has_nothing_to_forget():
+    with pytest.raises(NotFittedError):
+        fc.unlearn(fc.CMeans(3), fc.Federation.local(parts()), site="a")
 
 
 def test_a_row_that_is_not_there_is_said():
@@ -254,6 +290,8 @@ def test_masked_sums_are_not_opened_by_forgetting():
     model = fc.CMeans(3).fit(fed)
     with pytest.raises(fc.StudyError, match="which masks are there to hide"):
         fc.unlearn(model, fed, site="p0")
+    with pytest.raises(fc.StudyError, match="which masks are there to hide"):
+        fc.unlearn(model, fed, site=["p0", "p0", "p0"])
     found, _ = fc.unlearn(model, fed, site=["p0", "p1", "p2"])
     assert found.cluster_sizes_.sum() == 90
 

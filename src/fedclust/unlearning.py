@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from fedclust.agreement import displacement
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.protocol import Protocol
-from fedclust.core.types import Ints, PartyId
+from fedclust.core.types import Array, Ints, PartyId
 from fedclust.estimators.continual import FCAC
 from fedclust.estimators.oneshot import MUFC
 from fedclust.estimators.streaming import LATER
@@ -78,27 +79,29 @@ def unlearn(
     fed: Federation,
     *,
     site: PartyId | Sequence[PartyId] | None = None,
-    rows: Sequence[int] | None = None,
+    rows: Sequence[int] | Sequence[bool] | None = None,
     how: str = "replay",
     check: bool = False,
 ) -> tuple[Any, Certificate]:
     """A model without some rows of a site, or without whole sites, and a certificate. The given model is not changed.
 
-    `fed` holds what the model was fitted on, in this process; `rows` are places in the order of the site's data.
-    Without `site`, `fed` is what is left: a federation whose sites have deleted the rows themselves.
+    `fed` holds what the model was fitted on, in this process; `rows` are places in the order of the site's data,
+    counted from 0, or a mask with one True or False for each of its rows. Without `site`, `fed` is what is left: a
+    federation whose sites have deleted the rows themselves.
 
     how "replay" fits again from the recorded start; "anew" draws the start again as well; "quick" starts from the
     present centres (lossless models) or keeps the sites' picks that are still rows (MUFC). `check` compares a quick
     result with a replay.
     """
     _check(model, fed, site, rows, how)
-    gone = () if site is None else (site,) if isinstance(site, str) else tuple(site)
-    left = fed if site is None else without(fed, gone, rows)
+    gone = () if site is None else (site,) if isinstance(site, str) else tuple(dict.fromkeys(site))
+    places = None if rows is None else _places(_desks(fed, gone)[gone[0]].holding, rows)
+    left = fed if site is None else without(fed, gone, places)
     made = _made(model, left, how)
     replayed = _made(model, left, "replay") if check and how == "quick" else None
     return made, Certificate(
         method=type(model).__name__,
-        removed=_removed(gone, rows),
+        removed=_removed(gone, places),
         how=how,
         sites=len(left.parties),
         before=fingerprint(model),
@@ -112,19 +115,15 @@ def unlearn(
     )
 
 
-def without(fed: Federation, gone: Sequence[PartyId], rows: Sequence[int] | None) -> Federation:
+def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Federation:
     """A federation of this process without some rows of a site, or without some sites."""
-    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
-    if not desks:
-        raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
-    if unknown := [name for name in gone if name not in desks]:
-        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(desks)}")
+    desks = _desks(fed, gone)
     holdings = {}
     for party, desk in desks.items():
         if party not in gone:
             holdings[party] = desk.holding, desk.gate.policy
-        elif rows is not None:
-            source = _less(desk.holding.source, _places(desk.holding, rows))
+        elif places is not None:
+            source = _less(desk.holding.source, places)
             holdings[party] = Holding(party, source, desk.holding.schema), desk.gate.policy
     if not holdings:
         raise StudyError("nothing would be left; a model of no rows is none")
@@ -143,6 +142,16 @@ def without(fed: Federation, gone: Sequence[PartyId], rows: Sequence[int] | None
         desk.memory[left.run_id] = dict(desks[party].memory.get(fed.run_id, {}))  # what the site itself remembers
         desk.gate.ledger = desks[party].gate.ledger  # and what it told of which sites
     return left
+
+
+def _desks(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, Desk]:
+    """The sites of this process, those to be forgotten among them."""
+    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    if not desks:
+        raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
+    if unknown := [name for name in gone if name not in desks]:
+        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(desks)}")
+    return desks
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,14 +182,31 @@ def _less(source: Source, gone: Ints) -> Source:
     return Packed(source.site, source.columns, held, lessened.ids())
 
 
-def _places(holding: Holding, rows: Sequence[int]) -> Ints:
+def _places(holding: Holding, rows: Any) -> Ints:
+    """Which rows are meant, each once: those named by their places, or those where a mask is True."""
     there = sum(block.shape[1] for block in holding.source.blocks())
-    places = np.unique(np.asarray(rows, np.int64).ravel())
+    asked = _asked(rows)
+    if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
+        if asked.shape != (there,):
+            raise StudyError(f"rows is a mask of {asked.size}, and {holding.party} has {there} rows; give one for each")
+        asked = np.flatnonzero(asked)
+    places = np.unique(asked.astype(np.int64))
     if not len(places) or places[0] < 0 or places[-1] >= there:
         raise DataError(f"{holding.party} has rows 0 to {there - 1}; name at least one of them")
     if len(places) == there:
         raise StudyError(f"these are all rows of {holding.party}; leave rows out to remove the site")
     return places
+
+
+def _asked(rows: Any) -> Array:
+    """Whole numbers, or a mask; a single number is a list of one."""
+    try:
+        asked = np.atleast_1d(np.asarray(rows))
+    except ValueError:  # lists of unequal lengths
+        asked = np.empty(1, object)
+    if (asked.size and asked.dtype.kind not in "iub") or asked.ndim > 1 or np.ma.is_masked(rows):
+        raise StudyError("rows are whole numbers that count a site's rows from 0, or a mask with one for each of them")
+    return asked
 
 
 def _made(model: Any, left: Federation, how: str) -> Any:
@@ -213,17 +239,20 @@ def _alike(one: Any, other: Any, fed: Federation) -> bool | None:
 
 
 def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
+    check_is_fitted(model)
     if how not in HOWS:
         raise StudyError(f"how is '{how}'; choose one of {', '.join(HOWS)}")
     if fed.split != "rows":
         raise StudyError("over a column split every site knows every row's weight; fit anew without the rows")
     if rows is not None and not isinstance(site, str):
         raise StudyError("rows are those of one site; name it")
+    if site is not None and not len(site):
+        raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
     if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_rounds_ > 1):
         raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
     if how == "quick" and "start" not in model.get_params() and not isinstance(model, MUFC):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
-    whole = 0 if site is None or isinstance(site, str) else len(site)
+    whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < FEWEST:
         raise StudyError(
             "sums with and without what is removed differ by just that, which masks are there to hide; "
@@ -231,12 +260,11 @@ def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
         )
 
 
-def _removed(gone: Sequence[PartyId], rows: Sequence[int] | None) -> str:
+def _removed(gone: Sequence[PartyId], places: Ints | None) -> str:
     if not gone:
         return "what the sites deleted"
-    if rows is not None:
-        count = len(set(rows))
-        return f"{count} row{'s' if count > 1 else ''} of site {gone[0]}"
+    if places is not None:
+        return f"{len(places)} row{'s' if len(places) > 1 else ''} of site {gone[0]}"
     return f"site{'s' if len(gone) > 1 else ''} {', '.join(gone)}"
 
 
