@@ -257,3 +257,17 @@ def test_constant_columns_work_and_are_noted(user):
     code, out, _ = user("run", "study.toml")
     assert code == 0
     assert "Constant, so without influence: chol." in out
+
+
+def test_centres_that_coincide_are_told_at_the_end_and_in_the_report(user):
+    names = [f"x{i}" for i in range(30)]
+    rng = np.random.default_rng(0)
+    for site in ("cleveland", "hungary"):
+        user.write(f"{site}.csv", csv(names, rng.normal(size=(200, 30))))
+    user.study(('columns = ["age", "bp"]\n', ""))
+    code, out, _ = user("run", "study.toml")
+    assert code == 0
+    assert "Centres 0, 1 and 2 coincide" in out
+    (run,) = (user.folder / "runs").iterdir()
+    assert user("report", str(run))[0] == 0
+    assert "Centres 0, 1 and 2 coincide" in (run / "report.html").read_text()

@@ -1,5 +1,7 @@
 """Parameters that make no sense are met by a sentence, and what ends a run by one that fits."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -99,3 +101,39 @@ def test_a_tol_too_coarse_for_the_units_is_told(kind):
 def test_nothing_is_told_where_tol_suits_the_units(options):
     assert fc.FuzzyCMeans(2, start="box", **options).fit(X * 1e-7).notes_ == []
     assert fc.FuzzyCMeans(2, start="box").fit(np.c_[X, np.zeros(40)]).notes_ == ["Constant, so without influence: x2."]
+
+
+def crowded(width, apart, seed=0):
+    """Three round groups in many columns; fuzzy c-means finds them only where they are far enough apart."""
+    rng = np.random.default_rng(seed)
+    return (rng.normal(size=(3, width)) * apart)[rng.integers(3, size=1500)] + rng.normal(size=(1500, width))
+
+
+@pytest.mark.parametrize("scale", ["none", "standardise"])
+@pytest.mark.parametrize("split", ["rows", "columns"])
+def test_fuzzy_centres_that_coincide_are_told(scale, split):
+    many = crowded(30, 1.0)
+    parts = np.array_split(many, 3, axis=0 if split == "rows" else 1)
+    fed = fc.Federation.local(dict(zip("abc", parts, strict=True)), split=split)
+    told = (
+        "Centres 0, 1 and 2 coincide, and rows belong to them alike: lower m, use c-means, or ask for fewer clusters."
+    )
+    assert fc.FuzzyCMeans(3, scale=scale, max_rounds=300).fit(fed).notes_ == [told]
+    assert "coincide" not in " ".join(fc.FuzzyCMeans(3, m=1.1, scale=scale).fit(fed).notes_)
+    assert fc.CMeans(3, scale=scale).fit(fed).notes_ == []
+
+
+def test_centres_that_coincide_in_pairs_are_told_as_pairs():
+    (note,) = fc.FuzzyCMeans(5, scale="standardise", max_rounds=300).fit(crowded(20, 1.5)).notes_
+    assert re.match(r"Centres \d and \d; \d and \d coincide, ", note)
+
+
+@pytest.mark.parametrize("far", [30.0, 1e6])
+def test_centres_of_clusters_that_are_merely_near_do_not_coincide(far):
+    groups = np.repeat([[0.0, 0.0], [1.0, 0.0], [far, far]], 200, axis=0)
+    near = groups + np.random.default_rng(1).normal(size=groups.shape) * 0.1
+    start = [[0.0, 0.0], [1.0, 0.0], [far, far]]
+    for scale in ("none", "standardise"):
+        model = fc.FuzzyCMeans(3, start=start, scale=scale, tol=None, max_rounds=50).fit(near)
+        assert model.notes_ == []
+        assert 0.9 < np.ptp(model.cluster_centers_[:2, 0]) < 1.1

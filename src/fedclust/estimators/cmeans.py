@@ -178,7 +178,8 @@ class _Lossless(Assigning):
                 self.labels_ = np.concatenate([self._labels(block) for own in blocks for block in own])
 
     def _ending(self, fed: Federation, result: tuple[Fitted, View] | vertical.Settled) -> list[str]:
-        return remarks.ending(self.tol, self.max_rounds, fed.columns, result)
+        ended = remarks.ending(self.tol, self.max_rounds, fed.columns, result)
+        return [*ended, *remarks.coincident(self._m, result)]
 
     def _assemble(self, fed: Federation, settled: vertical.Settled) -> None:
         """Put the slices of a column split together, where the parties showed them."""

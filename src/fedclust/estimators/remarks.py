@@ -1,7 +1,8 @@
-"""What a reader of a c-means result should hear of its end: where it stopped too soon, and what had no influence."""
+"""What a reader of a c-means result should hear of its end: a stop too soon, centres in one place, idle columns."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,9 @@ from fedclust.federation import Federation
 from fedclust.preprocessing.bounds import LEAST
 
 COARSE = 1e-3  # of what there is to tell apart, a tol beyond which says little
+ONE_PLACE = 1e-3  # of how far rows lie from their centres: two centres that are no further apart are one
+ALIKE = 0.05  # by how much the weights of such centres may differ
+NAMED = 6  # centres in one sentence
 
 
 def ending(
@@ -47,6 +51,48 @@ def _small(tol: float, extent: float) -> bool:
 
 def _coarse(tol: float, what: str) -> str:
     return f"Stopped by tol = {tol:g}, coarse for such small {what}: set scale to 'standardise', or a smaller tol."
+
+
+def coincident(m: float, result: tuple[Fitted, View] | vertical.Settled) -> list[str]:
+    """Fuzzy centres that ended in one place, as happens where m is too high for so many columns.
+
+    Rows belong to such centres alike, which gives these the same weight. That tells them from small clusters that are
+    near to each other beside one that is far wider.
+    """
+    if m <= 1:
+        return []
+    fitted = result.fitted if isinstance(result, vertical.Settled) else result[0]
+    weights = fitted.mass.tolist()
+    near = ONE_PLACE * math.sqrt(max(fitted.objective, 0.0) / (math.fsum(weights) or 1.0))
+    groups: list[list[int]] = []
+    for i, weight in enumerate(weights):
+        like = (own for own in groups if abs(weight - weights[own[0]]) <= ALIKE * max(weight, weights[own[0]]))
+        found = next((own for own in like if _apart(result, own[0], i) <= near), None)
+        if found is None:
+            groups.append([i])
+        else:
+            found.append(i)
+    told = "; ".join(_listed(own) for own in groups if len(own) > 1)
+    remedy = "lower m, use c-means, or ask for fewer clusters"
+    return [f"Centres {told} coincide, and rows belong to them alike: {remedy}."] if told else []
+
+
+def _apart(result: tuple[Fitted, View] | vertical.Settled, i: int, j: int) -> float:
+    """How far two centres are from each other; over columns, by how much rows can tell."""
+    if isinstance(result, vertical.Settled):
+        return float(np.abs(np.sqrt(result.d2[i]) - np.sqrt(result.d2[j])).max(initial=0.0))
+    return float(np.linalg.norm(result[0].centers[i] - result[0].centers[j]))
+
+
+def _listed(places: Sequence[int]) -> str:
+    """Numbers in a sentence.
+
+    >>> _listed([0, 2, 3]), _listed(range(9))
+    ('0, 2 and 3', '0, 1, 2, 3, 4, 5 and 3 more')
+    """
+    shown = [str(place) for place in places[:NAMED]]
+    *most, last = [*shown, f"{len(places) - NAMED} more"] if len(places) > NAMED else shown
+    return f"{', '.join(most)} and {last}"
 
 
 def constant(fed: Federation, missing: str) -> list[str]:
