@@ -172,6 +172,16 @@ def test_assign_leaves_nothing_when_the_rows_are_bad(ran):
     assert not [path for path in ran.folder.iterdir() if path.name.startswith(".labels")]
 
 
+def test_assign_refuses_values_of_which_no_distance_can_be_taken(ran):
+    data = np.c_[rows(4), np.arange(40.0)]
+    data[[3, 7], 1] = 1e200, -1e308
+    ran.write("new.csv", csv(["age", "bp", "chol"], data))
+    code, out, err = ran("site", "assign", "runs/heart/model.json", "--data", "new.csv", "--out", "labels.csv")
+    assert (code, out) == (2, "")
+    assert "column 'bp' holds 2 values beyond 2^127" in err
+    assert not (ran.folder / "labels.csv").exists()
+
+
 def test_hard_models_have_labels_only(user):
     user.study(("fuzzy-c-means", "c-means"))
     user("run", "study.toml", "--quiet")

@@ -1,6 +1,7 @@
 """Rows offered to a model later: columns are found by name, however sites list them, or the model says why not."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import fedclust as fc
@@ -109,3 +110,34 @@ def test_a_column_that_means_something_else_is_refused(fitted, offered, aspect):
     model = fc.CMeans(2).fit(fc.Federation.local({"p": Y}, columns={"a": fitted, "b": fc.Column()}))
     with pytest.raises(fc.DataError, match=f"another {aspect} for column 'a'"):
         model.predict(fc.Federation.local({"p": Y}, columns={"a": offered, "b": fc.Column()}))
+
+
+FITTED = [fc.CMeans(3), fc.FuzzyCMeans(3, scale="standardise"), fc.GaussianMixture(3), fc.KFed(3)]
+
+
+@pytest.mark.parametrize("model", FITTED, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("ask", ["predict", "memberships", "score_samples"])
+def test_values_of_which_no_distance_can_be_taken_are_refused_as_by_a_fit(model, ask):
+    model = type(model)(**model.get_params()).fit(X)
+    if not hasattr(model, ask):
+        return
+    far = X.copy()
+    far[[3, 40], 1] = 1e200, -1e308
+    with pytest.raises(fc.DataError, match=r"^column 'x1' holds 2 values beyond 2\^127;"):
+        getattr(model, ask)(far)
+    sites = fc.Federation.local({"p": far[:20], "q": far[20:]})
+    with pytest.raises(fc.DataError, match=r"^column 'x1' of site 'p' holds 1 value beyond 2\^127;"):
+        getattr(model, ask)(sites)
+    far[[3, 40], 1] = 2.0**127, -(2.0**127)
+    assert np.isfinite(getattr(model, ask)(far)).all()
+
+
+def test_values_of_which_no_distance_can_be_taken_are_refused_by_name_and_in_blocks():
+    model = fc.FuzzyCMeans(3).fit(by_rows(NAMES))
+    far = X.copy()
+    far[3] = 1e200
+    with pytest.raises(fc.DataError, match=r"column 'a' holds 1 value beyond 2\^127 \(and 2 more columns such\)"):
+        model.predict(pd.DataFrame(far, columns=NAMES))
+    for ask in (model.labels_of, model.memberships_of):
+        with pytest.raises(fc.DataError, match="column 'a' holds 1 value"):
+            ask(np.ascontiguousarray(far.T))

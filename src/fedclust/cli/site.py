@@ -30,6 +30,8 @@ def add(verbs: Any) -> None:
 def act_assign(chosen: argparse.Namespace) -> int:
     """Write the cluster of each row, and its memberships where the model is fuzzy. Nothing leaves this machine."""
     from fedclust import load
+    from fedclust.estimators.checking import within_reach
+    from fedclust.federation import LARGEST
     from fedclust.site.sources import open_source, survey
     from fedclust.study.writing import Table
 
@@ -39,6 +41,8 @@ def act_assign(chosen: argparse.Namespace) -> int:
     model = load(chosen.model)
     source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site="here", schema=model.schema)
     found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
+    if found.left_out or (found.largest > LARGEST).any():  # of rows left out the survey does not tell
+        within_reach(source.columns, source.blocks())
     with table:
         for part in _labelled(model, source, chosen.id):
             table.write(part)

@@ -15,7 +15,8 @@ from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.estimators.base import FederatedEstimator, columns_of
-from fedclust.federation import Federation
+from fedclust.estimators.checking import within_reach
+from fedclust.federation import LARGEST, Federation
 from fedclust.kernels import distances, fcm
 from fedclust.kernels import partial as gapped
 from fedclust.preprocessing import matching
@@ -93,8 +94,9 @@ class Assigning(FederatedEstimator):
             raise self._needs_rows()
         if not fed.holdings:
             raise DataError("labels stay at the sites; run 'fedclust site assign' there")
-        for holding in fed.holdings.values():
-            holding.under(self._missing)
+        for party, holding in fed.holdings.items():
+            if (holding.under(self._missing).largest > LARGEST).any():
+                within_reach(holding.source.columns, holding.source.blocks(), party)
         return [block for holding in fed.holdings.values() for block in self._looked_at(holding, found)]
 
     def _looked_at(self, holding: Holding, order: Ints | None = None) -> Iterator[Array]:
@@ -104,8 +106,13 @@ class Assigning(FederatedEstimator):
 
     def labels_of(self, block: Array) -> NDArray[np.int32]:
         """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        return self._labels(self._of(block))
+
+    def _of(self, block: Array) -> Array:
+        """Such a block as the model looks at it."""
         check_is_fitted(self)
-        return self._labels(self._view().of(block))
+        within_reach(self.columns_, [block])
+        return self._view().of(block)
 
     def _labels(self, block: Array) -> NDArray[np.int32]:
         """-1 for a row that the model's way with gaps leaves out."""
@@ -119,15 +126,16 @@ class Assigning(FederatedEstimator):
     def _seen(self, X: Any) -> Array:
         """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
         check_is_fitted(self)
-        declared, view = self.schema, self._view()
+        declared = self.schema
         by_name = hasattr(X, "columns") and not hasattr(self, "feature_names_in_")
         if by_name or any(not column.plain for column in declared.values()):
             source = open_source(X, columns=tuple(declared), site="here", schema=declared)
             survey(source, self._missing)
-            return view.of(np.concatenate(list(source.blocks()), axis=1))
+            return self._of(np.concatenate(list(source.blocks()), axis=1))
         gaps = True if self._missing == "refuse" else "allow-nan"
         rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_all_finite=gaps)
-        return columns_of(view.points(rows))
+        within_reach(self.columns_, [rows.T])
+        return columns_of(self._view().points(rows))
 
     def _view(self) -> View:
         return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
@@ -148,8 +156,7 @@ class FuzzyAssigning(Assigning):
 
     def memberships_of(self, block: Array) -> Floats:
         """Memberships (clusters by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
-        check_is_fitted(self)
-        return self._degrees(self._view().of(block))
+        return self._degrees(self._of(block))
 
     def _degrees(self, block: Array) -> Floats:
         """NaN for a row that the model's way with gaps leaves out."""

@@ -1,14 +1,17 @@
-"""What a parameter may be, asked before anything is computed with it, so that no one meets a bare TypeError."""
+"""What parameters and values may be, asked before anything is computed with them: no one meets a bare TypeError."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import ALL
+from fedclust.core.types import Array
+from fedclust.federation import LARGEST
 
 SEEDS = 1 << 32  # the papers' box start draws from a stream that takes no larger seed
 
@@ -61,3 +64,24 @@ def some(rows: int, missing: str) -> int:
         none = "no site has a row" if missing == "refuse" else "no row is left, for each lacks values"
         raise DataError(f"n_samples=0: {none}; give rows, or leave out columns that most of them lack")
     return rows
+
+
+def within_reach(columns: Sequence[str], blocks: Iterable[Array], site: str | None = None) -> None:
+    """Refuse values beyond those that a fit takes: the squares of some are no numbers, and no centre would be nearest.
+
+    >>> within_reach(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
+    Traceback (most recent call last):
+    fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct it, or leave out such rows
+    """
+    counts = np.zeros(len(columns), np.int64)
+    for block in blocks:
+        counts += (np.abs(block) > LARGEST).sum(axis=1)
+    beyond = np.flatnonzero(counts)
+    if not beyond.size:
+        return
+    name, many = columns[beyond[0]], counts[beyond[0]]
+    more = f" (and {beyond.size - 1} more column{'s' if beyond.size > 2 else ''} such)" if beyond.size > 1 else ""
+    raise DataError(
+        f"column '{name}'{f' of site {site!r}' if site else ''} holds {many} value{'s' if many > 1 else ''} beyond "
+        f"2^127{more}; correct {'them' if many > 1 else 'it'}, or leave out such rows"
+    )

@@ -167,7 +167,7 @@ class GaussianMixture(_Lossless):
 
     def memberships_of(self, block: Array) -> Floats:
         """The same (components by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
-        t, gap = self._scored(self._view().of(block))
+        t, gap = self._scored(self._of(block))
         return np.where(gap, np.nan, elementary.exp(t - gaussians.log_density(t)))
 
     def score_samples(self, X: Any) -> Floats:
