@@ -136,7 +136,7 @@ def test_values_of_which_no_distance_can_be_taken_are_refused_by_name_and_in_blo
     model = fc.FuzzyCMeans(3).fit(by_rows(NAMES))
     far = X.copy()
     far[3] = 1e200
-    with pytest.raises(fc.DataError, match=r"column 'a' holds 1 value beyond 2\^127 \(and 2 more columns such\)"):
+    with pytest.raises(fc.DataError, match=r"column 'a' holds 1 value beyond 2\^127 \(as do 2 more columns\)"):
         model.predict(pd.DataFrame(far, columns=NAMES))
     for ask in (model.labels_of, model.memberships_of):
         with pytest.raises(fc.DataError, match="column 'a' holds 1 value"):

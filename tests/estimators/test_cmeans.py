@@ -182,3 +182,44 @@ def test_a_site_below_its_policys_floor_ends_a_lossless_run_by_name():
         model.cluster_centers_, fc.CMeans(3).fit(fc.Federation.local({"large": rows()})).cluster_centers_
     )
     assert model.notes_[0].startswith("Not lossless: tiny did not contribute to")
+
+
+GAPPED = np.random.default_rng(0).normal(size=(60, 3)) + np.repeat([[0, 0, 0], [9, 9, 9]], 30, axis=0)
+GAPPED[[2, 31], 1] = np.nan
+
+
+@pytest.mark.parametrize("options", [{"missing": "drop"}, {"missing": "partial"}])
+def test_masked_values_are_missing_as_they_are_at_a_site(options):
+    masked = np.ma.masked_invalid(GAPPED)
+    masked.data[masked.mask] = 5.0  # what lies behind the mask
+    for kind in (fc.CMeans, fc.FuzzyCMeans):
+        model, gapped = kind(2, start="box", **options).fit(masked), kind(2, start="box", **options).fit(GAPPED)
+        site = kind(2, start="box", **options).fit(fc.Federation.local({"here": masked}))
+        assert np.array_equal(model.cluster_centers_, gapped.cluster_centers_)
+        assert np.array_equal(model.cluster_centers_, site.cluster_centers_)
+        assert np.array_equal(model.labels_, gapped.labels_)
+        assert np.array_equal(model.predict(masked), gapped.predict(GAPPED))
+    if options["missing"] == "drop":
+        assert model.labels_[2] == -1
+        batch, other = (kind(2, start="box", **options).fit(GAPPED) for _ in range(2))
+        batch.partial_fit(masked)
+        other.partial_fit(GAPPED)
+        assert np.array_equal(batch.cluster_centers_, other.cluster_centers_)
+
+
+@pytest.mark.parametrize("ask", ["fit", "predict", "partial_fit"])
+@pytest.mark.parametrize("rows", [GAPPED, np.ma.masked_invalid(GAPPED)], ids=["nan", "masked"])
+def test_missing_values_that_may_not_be_are_told_by_column_and_remedy(ask, rows):
+    model = fc.CMeans(2).fit(np.nan_to_num(GAPPED))
+    told = r"^column 'x1' holds 2 missing values \(NaN\); fill them, set missing to 'drop' or 'partial', or leave"
+    with pytest.raises(fc.DataError, match=told):
+        getattr(model, ask)(rows)
+
+
+def test_missing_and_infinite_values_are_told_by_the_names_of_a_frame():
+    frame = pd.DataFrame(GAPPED, columns=["age", "bp", "chol"])
+    with pytest.raises(fc.DataError, match=r"^column 'bp' holds 2 missing values"):
+        fc.CMeans(2).fit(frame)
+    frame.loc[4, ["bp", "chol"]] = np.inf
+    with pytest.raises(fc.DataError, match=r"^column 'bp' holds 1 infinite value \(as does 1 more column\); correct"):
+        fc.CMeans(2, missing="drop").fit(frame)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fedclust.algorithms import vertical
 from fedclust.core.errors import DataError
@@ -132,8 +132,7 @@ class Assigning(FederatedEstimator):
             source = open_source(X, columns=tuple(declared), site="here", schema=declared)
             survey(source, self._missing)
             return self._of(np.concatenate(list(source.blocks()), axis=1))
-        gaps = True if self._missing == "refuse" else "allow-nan"
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_all_finite=gaps)
+        rows = self._rows(X)
         within_reach(self.columns_, [rows.T])
         return columns_of(self._view().points(rows))
 

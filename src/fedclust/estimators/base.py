@@ -18,8 +18,8 @@ from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
+from fedclust.estimators.checking import complete, seed_of, unmasked
 from fedclust.estimators.checking import require as require  # noqa: PLC0414 subclasses find it here
-from fedclust.estimators.checking import seed_of
 from fedclust.federation import Federation
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import Column, plain_schema, schema_from
@@ -50,8 +50,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""
         if not isinstance(X, Federation):
-            gaps = True if self._missing == "refuse" else "allow-nan"
-            X = validate_data(self, X, dtype=[np.float64, np.float32], ensure_min_samples=1, ensure_all_finite=gaps)
+            X = self._rows(X, reset=True)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
@@ -72,6 +71,16 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         found = getattr(self, "missing", "refuse")
         require(found in MISSING, f"missing is {found!r}; choose one of {', '.join(MISSING)}")
         return str(found)
+
+    def _rows(self, X: Any, *, reset: bool = False) -> Array:
+        """Bare rows as scikit-learn takes them; what is masked is missing, and what is missing must be allowed."""
+        rows: Array = validate_data(
+            self, unmasked(X), dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False
+        )
+        names = self._names(rows.shape[1]) if reset else self.columns_
+        fill = "fill them, set missing to 'drop' or 'partial'," if hasattr(self, "missing") else "fill them,"
+        complete(names, rows, gaps=self._missing != "refuse", remedy=f"{fill} or leave the column out")
+        return rows
 
     def _stop(self, fed: Federation) -> float | None:
         """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""

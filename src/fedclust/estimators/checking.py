@@ -71,17 +71,41 @@ def within_reach(columns: Sequence[str], blocks: Iterable[Array], site: str | No
 
     >>> within_reach(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
     Traceback (most recent call last):
-    fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct it, or leave out such rows
+    fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct or leave out such rows
     """
     counts = np.zeros(len(columns), np.int64)
     for block in blocks:
         counts += (np.abs(block) > LARGEST).sum(axis=1)
-    beyond = np.flatnonzero(counts)
-    if not beyond.size:
+    if counts.any():
+        raise DataError(f"{_first(columns, counts, '{values} beyond 2^127', site)}; correct or leave out such rows")
+
+
+def complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: str) -> None:
+    """Refuse infinite values, and missing ones unless there may be `gaps`, for which there is a `remedy`."""
+    if np.isfinite(rows).all():
         return
-    name, many = columns[beyond[0]], counts[beyond[0]]
-    more = f" (and {beyond.size - 1} more column{'s' if beyond.size > 2 else ''} such)" if beyond.size > 1 else ""
-    raise DataError(
-        f"column '{name}'{f' of site {site!r}' if site else ''} holds {many} value{'s' if many > 1 else ''} beyond "
-        f"2^127{more}; correct {'them' if many > 1 else 'it'}, or leave out such rows"
-    )
+    infinite, missing = np.isinf(rows).sum(axis=0), np.isnan(rows).sum(axis=0)
+    if infinite.any():
+        raise DataError(f"{_first(columns, infinite, 'infinite {values}')}; correct or leave out such rows")
+    if not gaps:
+        raise DataError(f"{_first(columns, missing, 'missing {values} (NaN)')}; {remedy}")
+
+
+def _first(columns: Sequence[str], counts: Array, what: str, site: str | None = None) -> str:
+    """The first column that holds what cannot be used, and how often; never a value."""
+    first, *others = np.flatnonzero(counts).tolist()
+    more = f" (as do{'es' * (len(others) == 1)} {len(others)} more column{'s' * (len(others) > 1)})" if others else ""
+    where = "" if site is None else f" of site '{site}'"
+    held = what.format(values="value" if counts[first] == 1 else "values")
+    return f"column '{columns[first]}'{where} holds {counts[first]} {held}{more}"
+
+
+def unmasked(X: Any) -> Any:
+    """Rows as they are, but for NumPy's masked arrays: a plain conversion would let the hidden values in.
+
+    >>> unmasked(np.ma.array([[1, 2]], mask=[[False, True]])).tolist()
+    [[1.0, nan]]
+    """
+    if not isinstance(X, np.ma.MaskedArray):
+        return X
+    return np.ma.filled(X.astype(np.float64 if X.dtype.kind in "fiub" else object), np.nan)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import validate_data
 
 from fedclust.algorithms import clearness, fcac, fcac_graph, fcac_summaries
 from fedclust.algorithms.fcac_fences import Fences
@@ -162,8 +161,7 @@ class FCAC(Assigning):
             self._memories = memories_in(Path(after))
         seed, self._going_on = self.seed_, True
         if not isinstance(X, Federation):
-            gaps = True if self._missing == "refuse" else "allow-nan"
-            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_all_finite=gaps)
+            X = self._rows(X)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
         super().fit(X, y)
         self.seed_ = seed

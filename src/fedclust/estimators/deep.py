@@ -21,6 +21,7 @@ from fedclust.core.site import View
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
 from fedclust.estimators import deep_private
 from fedclust.estimators.base import FederatedEstimator, require
+from fedclust.estimators.checking import unmasked
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds as limits
 from fedclust.preprocessing import ranges, standardise
@@ -303,10 +304,11 @@ class FedCRef(FederatedEstimator):
 
     def _scaled(self, X: Any) -> Array:
         check_is_fitted(self)
-        dtype, finite = [np.float64, np.float32], self.epsilon is None
-        rows = validate_data(self, X, dtype=dtype, reset=False, ensure_all_finite=finite)
         if self.epsilon is not None:
+            dtype = [np.float64, np.float32]
+            rows = validate_data(self, unmasked(X), dtype=dtype, reset=False, ensure_all_finite=False)
             return deep_private.rows(self, rows)
+        rows = self._rows(X)
         view = View(np.zeros(rows.shape[1], np.int32), self.origin_, self.spread_)
         return np.clip(view.points(rows), 0.0, 1.0)
 
@@ -377,7 +379,7 @@ class DEC(FederatedEstimator):
     def memberships(self, X: Any) -> Floats:
         """The degree to which each row belongs to each cluster, rows by clusters."""
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        rows = self._rows(X)
         found = dec.Embedding(
             tuple(self.layers_), self.scale_, self.code_centers_, np.zeros(0, np.int64), self.n_rounds_, settled=True
         )

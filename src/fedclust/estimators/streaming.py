@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import validate_data
 
 from fedclust.algorithms import horizontal
 from fedclust.algorithms.model import Fitted, Moved
@@ -56,8 +55,7 @@ class Streaming:
         if not hasattr(self, "scaled_centers_"):
             return self.fit(X)
         if not isinstance(X, Federation):
-            gaps = True if self._missing == "refuse" else "allow-nan"
-            X = validate_data(self, X, dtype=[np.float64, np.float32], reset=False, ensure_all_finite=gaps)
+            X = self._rows(X)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
         if tuple(X.columns) != self.columns_:
             raise DataError("a batch must have the columns of the first; name the same ones in the same order")
