@@ -410,6 +410,7 @@ WRONG = {
     "association": {"association": "paper"},
     "epsilon": {"epsilon": -1.0},
     "delta": {"delta": 0.0},
+    "delta is 0.5": {"delta": 0.5},
     "quorum": {"quorum": 2},
 }
 

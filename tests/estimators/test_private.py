@@ -103,6 +103,8 @@ def test_a_saved_model_is_the_model(tmp_path):
         ({"scale": "standardise"}, "would have to be paid for"),
         ({"epsilon": 0}, "epsilon is 0"),
         ({"delta": 1.0}, "delta is 1.0"),
+        ({"delta": 0.5}, "delta is 0.5; it must be a number above 0, at most 0.01 and far below 1 / rows"),
+        ({"delta": 0.0101}, "delta is 0.0101"),
         ({"variant": "exact"}, "variant is 'exact'"),
         ({"n_clusters": "many"}, "n_clusters is 'many'"),
         ({"n_clusters": (2, 5), "variant": "lloyd"}, "does not choose"),
@@ -123,6 +125,22 @@ def test_a_column_split_is_refused():
 def test_a_large_epsilon_comes_with_a_warning():
     notes = fc.PrivateCMeans(3, epsilon=50.0, bounds=BOUNDS).fit(X).notes_
     assert "no protection" in notes[-1]
+
+
+def test_a_delta_that_is_not_below_one_in_so_many_rows_comes_with_a_warning():
+    notes = fc.PrivateCMeans(3, epsilon=2.0, delta=0.01, bounds=BOUNDS).fit(X).notes_
+    assert notes[-1].startswith("delta = 0.01 is not below 1 / rows")
+    notes = fc.PrivateCMeans(3, epsilon=2.0, delta=1e-4, bounds=BOUNDS).fit(X).notes_
+    assert not any("not below 1 / rows" in note for note in notes)
+
+
+@pytest.mark.parametrize("variant", ["projected", "lloyd"])
+def test_rows_that_are_few_beside_the_noise_in_their_number_are_told(variant):
+    told = "There are few rows beside the noise in their number"
+    few = fc.PrivateCMeans(3, epsilon=0.5, bounds=BOUNDS, variant=variant).fit(X[:60])
+    assert any(note.startswith(told) for note in few.notes_)
+    many = fc.PrivateCMeans(3, epsilon=2.0, bounds=BOUNDS, variant=variant).fit(X)
+    assert not any(note.startswith(told) for note in many.notes_)
 
 
 def test_sure_counts_show_clusters_of_unequal_sizes_at_their_places():
@@ -179,6 +197,7 @@ def test_a_study_with_an_epsilon_asks_for_the_private_form(tmp_path):
     [
         ({"more": 'start = "box"'}, "start in .* does not go with epsilon"),
         ({"privacy": "delta = 1e-5"}, "no epsilon"),
+        ({"privacy": "epsilon = 2.0\ndelta = 0.5"}, r"delta in \[privacy\] is 0.5; it must be .* at most 0.01"),
         ({"k": '"auto"'}, "give a range"),
         ({"k": '"2..4"', "more": 'rule = "elbow"'}, "rule in .* does not go with epsilon"),
     ],

@@ -97,6 +97,7 @@ def test_every_rule_is_a_key_of_the_file():
         ({"min_cell": -1}, "a whole number"),
         ({"min_cell": True}, "a whole number"),
         ({"max_share": 2}, "from 0 to 1"),
+        ({"delta": 0.5}, "from 0 to 0.01"),
         ({"points": 1}, "true or false"),
         ({"handlers": ["nobody.knows"]}, "a list of questions"),
         ({"aggregation": "loud"}, "one of plain, secure, blind"),

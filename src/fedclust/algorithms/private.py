@@ -41,6 +41,7 @@ SHARES = {True: (0.05, 0.3, 0.45, 0.2), False: (0.05, 0.25, 0.55, 0.15)}  # of t
 WHOLE = 1 - 2.0**-30  # so that parts, rounded, never add up to more
 LLOYD_ROUNDS = 5
 LEAST = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
+ABOVE = 3.0  # standard deviations of its noise that the number of rows should have at least
 THIN = 0.02  # of the radius, that a cluster is taken to be wide at least
 
 
@@ -193,7 +194,7 @@ def fit(box: Box, ks: Sequence[int], spending: Spending, rng: np.random.Generato
     width, centers = frame.within(found), settled.centers
     if m > 1:
         centers = cells.softened(centers, settled.mass, width=width, columns=len(box.low), m=m, rng=rng)
-    lifted = frame.lifted(centers)
+    lifted, unsure = frame.lifted(centers), spending.sd(second) * bounded.NORM / bounded.ONE_ROW
     return Private(
         lifted,
         frame.lifted(start),
@@ -202,7 +203,7 @@ def fit(box: Box, ks: Sequence[int], spending: Spending, rng: np.random.Generato
         width * radius,
         settled.history,
         (first.rho, second.rho, third.rho, *settled.prices),
-        found.notes,
+        (*found.notes, *_few(frame.rows, unsure)),
     )
 
 
@@ -324,5 +325,15 @@ def lloyd(
         math.nan,
         tuple(history),
         (price.rho,) * rounds,
-        (),
+        _few(float(mass.sum()), spending.sd(price) * LONG / MASS * math.sqrt(clusters)),
     )
+
+
+def _few(rows: float, unsure: float) -> tuple[str, ...]:
+    """What to say where the number of rows is hardly above its own noise."""
+    if rows >= ABOVE * unsure:
+        return ()
+    told = (
+        f"There are few rows beside the noise in their number (standard deviation {unsure:,.0f}): the centres may be "
+    )
+    return (told + "noise alone. Allow a larger epsilon, or bring more rows.",)

@@ -40,8 +40,9 @@ def check(model: Any, fed: Federation) -> None:
         f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
     )
     require(
-        number(model.delta) and LEAST <= model.delta < 1,
-        f"delta is {model.delta!r}; it must be a number of at least {LEAST:g}, far below 1 / rows, such as 1e-6",
+        number(model.delta) and LEAST <= model.delta <= accountant.MOST_DELTA,
+        f"delta is {model.delta!r}; it must be a number from {LEAST:g} to {accountant.MOST_DELTA:g}, far below "
+        "1 / rows, such as 1e-6",
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(

@@ -142,7 +142,7 @@ class _Private(Assigning):
             told.append(
                 f"That holds while {self.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
             )
-        return [*told, *filter(None, [accountant.warning(self.epsilon)])]
+        return [*told, *filter(None, [accountant.warning(self.epsilon), accountant.loose(self.delta, self.n_rows_)])]
 
     def _check(self, fed: Federation) -> None:
         require(fed.split == "rows", "differential privacy needs whole rows at each site; split by rows")
@@ -155,8 +155,9 @@ class _Private(Assigning):
             f"epsilon is {self.epsilon!r}; it must be a number above 0, such as 1.0",
         )
         require(
-            number(self.delta) and 0 < self.delta < 1,
-            f"delta is {self.delta!r}; it must be a number above 0 and far below 1 / rows, such as 1e-6",
+            number(self.delta) and 0 < self.delta <= accountant.MOST_DELTA,
+            f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MOST_DELTA:g} and far below "
+            "1 / rows, such as 1e-6",
         )
         require(
             self.scale in SCALES,

@@ -21,6 +21,7 @@ from fedclust.core.errors import StudyError
 
 LARGE = 10.0  # an epsilon from which on a guarantee says little
 MEANINGLESS = 50.0
+MOST_DELTA = 0.01  # that is taken at all: showing one row in a hundred whole would keep to it
 
 
 def epsilon_of(rho: float, delta: float) -> float:
@@ -99,3 +100,19 @@ def warning(epsilon: float) -> str | None:
     if epsilon >= LARGE:
         return f"epsilon = {epsilon:g} promises little: it leaves room to tell nearly every row. Use 1, or less."
     return None
+
+
+def loose(delta: float, rows: float) -> str | None:
+    """What to say of a delta that is not below 1 / rows, or None; `rows` is a number that may be told.
+
+    >>> loose(1e-3, 2000.0)
+    'delta = 0.001 is not below 1 / rows: showing a row drawn at random, whole, would keep to it. Use 1e-06, or less.'
+    >>> loose(1e-6, 2000.0)
+    """
+    if delta * rows < 1:
+        return None
+    few = min(1e-6, 10.0 ** math.floor(math.log10(0.1 / rows)))
+    return (
+        f"delta = {delta:g} is not below 1 / rows: showing a row drawn at random, whole, would keep to it. "
+        f"Use {few:g}, or less."
+    )

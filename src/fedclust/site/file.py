@@ -18,6 +18,7 @@ from typing import Any
 from fedclust.core.errors import StudyError
 from fedclust.core.protocol import HANDLERS
 from fedclust.preprocessing.schema import Schema
+from fedclust.privacy.accountant import MOST_DELTA
 from fedclust.privacy.keys import Identity
 from fedclust.site.approval import Approval, read, roster_digest
 from fedclust.site.desk import Desk
@@ -87,7 +88,7 @@ RULES = {
     "rounding": COUNT,
     "max_calls": COUNT,
     "epsilon": Key("a number of at least 0; 0 is no rule", _number),
-    "delta": Key("a number from 0 to 1; 0 is 1e-6", lambda value: _number(value) and value < 1),
+    "delta": Key(f"a number from 0 to {MOST_DELTA:g}; 0 is 1e-6", lambda value: _number(value) and value <= MOST_DELTA),
     "max_ids": Key("a number of at least 0; 0 is no rule", _number),
     "max_alignments": COUNT,
     "handlers": QUESTIONS,

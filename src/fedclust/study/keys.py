@@ -22,6 +22,7 @@ from fedclust.preprocessing.align import DUPLICATES
 from fedclust.preprocessing.align import METHODS as ALIGNMENTS
 from fedclust.preprocessing.missing import MISSING
 from fedclust.preprocessing.schema import TYPES
+from fedclust.privacy.accountant import MOST_DELTA
 from fedclust.selection import CRITERIA, RULES
 from fedclust.site.policy import PROFILES
 from fedclust.validation.indices import BEST
@@ -174,7 +175,10 @@ PRIVACY = {
     "lead": Key("a site's name", lambda value: isinstance(value, str)),
     "early_stopping": Key("true or false", lambda value: isinstance(value, bool)),
     "epsilon": Key("a number above 0", lambda value: _number(value) and value > 0),
-    "delta": Key("a number above 0 and below 1", lambda value: _number(value) and 0 < value < 1),
+    "delta": Key(
+        f"a number above 0, at most {MOST_DELTA:g} and far below 1 / rows, such as 1e-6",
+        lambda value: _number(value) and 0 < value <= MOST_DELTA,
+    ),
     "variant": _choice(*VARIANTS),
 }
 ALIGN = {"method": _choice(*ALIGNMENTS), "duplicates": _choice(*DUPLICATES)}
