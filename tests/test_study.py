@@ -142,6 +142,8 @@ def test_a_column_split_names_each_sites_columns(tmp_path):
     text = SHORT.replace("[cluster]", 'split = "columns"\nid = "who"\n[cluster]').replace(
         '"a.csv"', '"a.csv"\ncolumns = ["u"]'
     )
+    with pytest.raises(fc.StudyError, match=r"columns in \[sites.b\] names 'v' 2 times"):
+        parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v", "v"]\n', folder=tmp_path)
     fed = parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v"]\n', folder=tmp_path).federation()
     assert fed.columns == ("u", "v")
     assert [next(iter(h.source.blocks())).tolist() for h in fed.holdings.values()] == [[[0.0, 4.0]], [[1.0, 5.0]]]

@@ -273,6 +273,12 @@ def test_the_certificate_counts_rows_that_were_forgotten_each_once(given):
     assert found.cluster_sizes_.sum() == 179
 
 
+def test_a_quorum_of_all_sites_goes_with_those_that_are_left():
+    fitted = fc.CMeans(3, quorum=3).fit(fed := fc.Federation.local(parts()))
+    found, certificate = fc.unlearn(fitted, fed, site="a")
+    assert (certificate.sites, found.quorum) == (2, 3)
+
+
 def test_a_model_that_was_not_fitted_has_nothing_to_forget():
     with pytest.raises(NotFittedError):
         fc.unlearn(fc.CMeans(3), fc.Federation.local(parts()), site="a")

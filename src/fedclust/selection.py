@@ -24,6 +24,7 @@ from fedclust.core.types import Floats
 from fedclust.engines.local import LocalEngine
 from fedclust.estimators.assigning import Assigning
 from fedclust.estimators.base import FederatedEstimator, room_for
+from fedclust.estimators.checking import quorum_of, reachable
 from fedclust.estimators.mixture import GaussianMixture
 from fedclust.federation import FEW, Federation, box_of
 from fedclust.preprocessing import bounds
@@ -164,6 +165,8 @@ class _Fits:
             model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
             if given and number == 0:
                 model.set_params(start=start)
+            if fed is not None and hasattr(model, "quorum"):
+                model.set_params(quorum=quorum_of(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))
         least = min(model.objective_ for model in models)
         best = next(m for m in models if m.objective_ <= least + 1e-7 * abs(least))
@@ -359,3 +362,4 @@ def _check(  # noqa: PLR0917
     ):
         if broken:
             raise StudyError(sentence)
+    reachable(getattr(estimator, "quorum", ALL), len(fed.parties))

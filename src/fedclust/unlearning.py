@@ -25,6 +25,7 @@ from fedclust.agreement import displacement
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.protocol import Protocol
 from fedclust.core.types import Array, Ints, PartyId
+from fedclust.estimators.checking import quorum_of
 from fedclust.estimators.continual import FCAC
 from fedclust.estimators.oneshot import MUFC
 from fedclust.estimators.streaming import LATER
@@ -215,9 +216,13 @@ def _made(model: Any, left: Federation, how: str) -> Any:
     made = type(model)(**{**given, "random_state": model.seed_})
     if "start" in given and how != "anew":
         made.set_params(start=model.start_centers_ if how == "replay" else model.cluster_centers_)
+    if "quorum" in given:
+        made.set_params(quorum=quorum_of(given["quorum"], len(left.parties)))
     if isinstance(made, MUFC):
         made.keeps_picks = how == "quick"
     made.fit(left)
+    if "quorum" in given:
+        made.set_params(quorum=given["quorum"])
     if "start" in given and how != "anew":
         made.set_params(start=given["start"])
         made.start_centers_ = model.start_centers_  # the recorded one, for the next to be forgotten

@@ -142,6 +142,8 @@ BAD = {
     "max_rounds 0": (cluster("max_rounds = 0"), "at least 1"),
     "participation 0": (cluster("participation = 0"), "above 0 and at most 1"),
     "quorum 0": (cluster("quorum = 0"), "a share such as 0.8"),
+    "quorum of more sites": (cluster("quorum = 5"), "quorum in [cluster] is 5, and the study has 2 sites"),
+    "a column twice": (change(('"age", "bp"', '"age", "bp", "age"')), "columns names 'age' 2 times; name it once"),
     "start unknown": (cluster('start = "carefull"'), "did you mean 'careful'?"),
     "start too short": (cluster("start = [[1, 2], [3, 4]]"), "2 centres where k is 3"),
     "start too narrow": (cluster("start = [[1], [3], [5]]"), "centres of 1 numbers where there are 2 columns"),

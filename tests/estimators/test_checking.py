@@ -68,6 +68,24 @@ def test_where_every_row_has_gaps_no_row_is_left(kind):
     assert "fewer clusters" not in str(refused.value)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quorum_of_more_sites_than_there_are_is_refused(kind):
+    fed = fc.Federation.local({"a": X[::2], "b": X[1::2]})
+    told = "quorum is 5, and there are 2 sites; name at most so many, a share such as 0.8, or 'all'"
+    with pytest.raises(fc.StudyError, match=told):
+        KINDS[kind](quorum=5).fit(fed)
+
+
+def test_a_quorum_of_more_sites_than_there_are_is_refused_in_a_batch_and_in_a_choice():
+    fed = fc.Federation.local({"a": X[::2], "b": X[1::2]})
+    with pytest.raises(fc.StudyError, match="quorum is 5"):
+        fc.CMeans(2).fit(fed).set_params(quorum=5).partial_fit(fed)
+    with pytest.raises(fc.StudyError, match="quorum is 5"):
+        fc.select_k(fc.CMeans(quorum=5), fed, [2])
+    found = fc.select_k(fc.CMeans(quorum=2), fed, [2], index="xie-beni", restarts=1, stability="sites")
+    assert found.stability is not None  # with one site left out, all that are left must answer
+
+
 def columns():
     return fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
 

@@ -12,6 +12,7 @@ import pytest
 import fedclust as fc
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError
+from fedclust.engines.own import read_own
 from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy.keys import Identity
 from fedclust.site.approval import Terms, digest_of, read, roster_digest, signed
@@ -106,6 +107,15 @@ def test_every_rule_is_a_key_of_the_file():
 def test_a_bad_rule_is_refused_in_one_sentence(table, told):
     with pytest.raises(StudyError, match=told):
         policy_from(table, "[policy]")
+
+
+def test_a_roster_that_gives_two_sites_one_key_is_refused(tmp_path):
+    path = tmp_path / "own.toml"
+    path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\nwest = "{"AB" * 32}"\n')
+    with pytest.raises(StudyError, match="gives 'north' and 'west' one key; each site has its own"):
+        read_own(path)
+    path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\n')
+    assert read_own(path).roster == {"north": b"\xab" * 32, "south": b"\xcd" * 32}
 
 
 @pytest.mark.parametrize(

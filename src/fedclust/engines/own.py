@@ -12,7 +12,7 @@ from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.registry import ENGINES
 from fedclust.privacy.keys import Identity
-from fedclust.site.file import private_key, read_key
+from fedclust.site.file import private_key, read_roster
 
 KEYS = ("identity", "roster", "engine")
 
@@ -64,6 +64,6 @@ def read_own(path: Path, chosen: str | None = None) -> OwnFile:
     return OwnFile(
         path.parent,
         None if identity is None else path.parent / Path(identity).expanduser(),
-        {name: read_key(key, f"[roster] of {path}, {name},") for name, key in roster.items()},
+        read_roster(roster, path),
         engine,
     )

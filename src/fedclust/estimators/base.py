@@ -18,7 +18,7 @@ from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import DataError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
-from fedclust.estimators.checking import complete, seed_of, unmasked
+from fedclust.estimators.checking import complete, reachable, seed_of, unmasked
 from fedclust.estimators.checking import require as require  # noqa: PLC0414 subclasses find it here
 from fedclust.federation import Federation
 from fedclust.preprocessing.missing import MISSING
@@ -52,6 +52,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(X, Federation):
             X = self._rows(X, reset=True)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+        reachable(quorum := getattr(self, "quorum", ALL), len(X.parties))
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
         self.schema_ = plain_schema(X.schema)
@@ -59,7 +60,6 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         script = self.protocol(X)
         if hasattr(self, "max_rounds"):
             X.make_room(room_for(len(X.columns), self.n_clusters))
-        quorum = getattr(self, "quorum", ALL)
         result, absences = X.run(script, quorum=quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *_noised(X), *self.notes_]

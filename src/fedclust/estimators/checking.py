@@ -39,6 +39,19 @@ def is_quorum(value: Any) -> bool:
     return (whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
+def reachable(quorum: Any, sites: int) -> None:
+    """Refuse to wait for more sites than there are; a site by itself is all of them, whatever the quorum."""
+    require(
+        sites == 1 or not whole(quorum) or quorum <= sites,
+        f"quorum is {quorum}, and there are {sites} sites; name at most so many, a share such as 0.8, or 'all'",
+    )
+
+
+def quorum_of(quorum: Any, sites: int) -> Any:
+    """The same quorum where only so many sites are left."""
+    return min(quorum, sites) if whole(quorum) else quorum
+
+
 def seed_of(given: Any) -> int:
     """The seed that a `random_state` stands for; of NumPy's generators one is drawn, as scikit-learn does.
 

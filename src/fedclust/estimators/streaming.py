@@ -25,6 +25,7 @@ from fedclust.core.protocol import Protocol
 from fedclust.core.site import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.estimators.base import _absent, require
+from fedclust.estimators.checking import reachable
 from fedclust.federation import Federation, box_of
 from fedclust.preprocessing import bounds as limits
 from fedclust.preprocessing import schema, standardise
@@ -60,6 +61,7 @@ class Streaming:
         if tuple(X.columns) != self.columns_:
             raise DataError("a batch must have the columns of the first; name the same ones in the same order")
         self._check(X)
+        reachable(self.quorum, len(X.parties))
         start = self.start_centers_
         result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)

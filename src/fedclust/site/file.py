@@ -229,7 +229,7 @@ def read_site(path: str | Path) -> SiteFile:
         id=top.get("id"),
         noise=LocalNoise(**noise, folder=places["state"] / "noise") if noise else None,
         coordinator=read_key(top["coordinator"], f"coordinator in {path}") if "coordinator" in top else None,
-        roster={name: read_key(key, f"[roster] of {path}, {name},") for name, key in top.get("roster", {}).items()},
+        roster=read_roster(top.get("roster", {}), path),
         **places,
     )
 
@@ -295,6 +295,17 @@ def read_key(text: Any, place: str) -> bytes:
     if len(key) != 32:
         raise StudyError(f"{place} is no key of 64 hexadecimal digits; fedclust site key makes one")
     return key
+
+
+def read_roster(table: Mapping[str, Any], path: Path) -> dict[str, bytes]:
+    """Public keys by site; two sites with one key would be one that answers twice."""
+    sites: dict[bytes, str] = {}
+    for name, text in table.items():
+        key = read_key(text, f"[roster] of {path}, {name},")
+        if key in sites:
+            raise StudyError(f"[roster] of {path} gives '{sites[key]}' and '{name}' one key; each site has its own")
+        sites[key] = name
+    return {name: key for key, name in sites.items()}
 
 
 def _source(given: Any, folder: Path) -> Path | str | Mapping[str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.core.errors import StudyError
@@ -18,6 +19,8 @@ def declared(top: Mapping[str, Any]) -> dict[str, Column] | None:
         if marks:
             raise StudyError("missing_values needs columns; list the columns of the study too")
         return None
+    if isinstance(given, list):
+        once(given, "columns")
     tables = given if isinstance(given, dict) else {name: {} for name in given}
     for name, table in tables.items():
         if not isinstance(table, dict):
@@ -34,6 +37,13 @@ def declared(top: Mapping[str, Any]) -> dict[str, Column] | None:
     schema = {name: _column(name, {**table, **_marked(marks, name)}) for name, table in tables.items()}
     encoded_names(schema)
     return schema
+
+
+def once(names: Sequence[str], place: str) -> None:
+    """Refuse a list that names a column again."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise StudyError(f"{place} names '{name}' {count} times; name it once")
 
 
 def _marked(marks: Mapping[str, list[Any]], name: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fedclust.core.errors import StudyError
 from fedclust.estimators import METHODS, PRIVATE
 from fedclust.preprocessing.align import Alignment
 from fedclust.study import toml
-from fedclust.study.columns import declared
+from fedclust.study.columns import declared, once
 from fedclust.study.keys import ALIGN, CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
 from fedclust.study.parts import Choice, Cluster, Site, Study, finds_k
 
@@ -44,10 +44,17 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     if align is not None:
         own = "the site's own" if served else None  # a site that serves may name its id itself
         align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
+    cluster = _cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
+    quorum, many = cluster.options.get("quorum"), len(top["sites"])
+    if isinstance(quorum, int) and quorum > many:
+        raise StudyError(
+            f"quorum in [cluster] is {quorum}, and the study has {many} site{'s' if many > 1 else ''}; "
+            "name at most so many, a share such as 0.8, or 'all'"
+        )
     return Study(
         name=top["name"],
         text=text,
-        cluster=_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy),
+        cluster=cluster,
         noise=_noise(privacy),
         sites=tuple(_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
         columns=None if schema is None else tuple(schema),
@@ -156,6 +163,7 @@ def _site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> S
     if "columns" in table and split == "rows":
         raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
     columns = tuple(table["columns"]) if "columns" in table else None
+    once(columns or (), f"columns in {place}")
     source = _source(table["source"], folder, place) if "source" in table else ""
     return Site(name, source, table.get("policy", "none"), columns)
 
