@@ -80,3 +80,10 @@ def test_while_choosing_there_is_no_guess(capsys):
         progress({"round": number, "shift": 0.1**number})
     assert progress.place == "round 2 of fit 2"
     assert "of at most" not in capsys.readouterr().err
+
+
+def test_each_value_of_a_curve_is_told_with_its_own_digits():
+    curve = [{"k": 2, "value": 0.606}, {"k": 3, "value": 2871.4}, {"k": 4, "value": float("inf")}]
+    told = telling.choice({"k": 2, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None})
+    shown = {line.split()[2]: line.split()[3] for line in told.splitlines() if line.startswith("  K = ")}
+    assert shown == {"2": "0.606", "3": "2,871", "4": "inf"}

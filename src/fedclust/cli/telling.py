@@ -37,7 +37,7 @@ def choice(found: Mapping[str, Any], width: int = 24) -> str:
     points = [(point["k"], float(point["value"])) for point in found["curve"]]
     finite = [value for _, value in points if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    shown = [f"{value:,.0f}" if high >= 1e3 else f"{value:.4g}" for _, value in points]
+    shown = [_digits(value) for _, value in points]
     room = max(map(len, shown))
     lines = [
         f"  K = {k:<3} {text.rjust(room)}  {_bar(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
@@ -47,6 +47,15 @@ def choice(found: Mapping[str, Any], width: int = 24) -> str:
     stable = float(found["stability"]) if found["stability"] is not None else None
     told = [] if stable is None else [f"Restarts agree to {stable:.2f} (1: the same partition each time)."]
     return "\n".join([f"How many clusters, by {found['name']} ({better} is better):", *lines, found["why"], *told])
+
+
+def _digits(value: float) -> str:
+    """Four digits, or all before the point: values of one curve may lie far apart.
+
+    >>> [_digits(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
+    ['0.6061', '12.5', '28,731', '3e+12']
+    """
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
