@@ -19,7 +19,7 @@ from fedclust.serving import reception
 from fedclust.site.desk import Desk
 from fedclust.site.file import read_site
 from fedclust.site.reception import Reception
-from fedclust.testing.misdeeds import not_numbers
+from fedclust.testing.misdeeds import changed, cut_short, far_out, not_numbers
 
 FEW = "max_rounds = 1"
 REFUSED = "its data cannot be used"
@@ -61,16 +61,29 @@ def other_study(fed):
     return lambda: setattr(fed, "answer", plain)
 
 
-def lying(fed):
-    """A site whose answers hold no numbers."""
+def told_falsely(how, about):
+    """A site whose answers to a question are not what it worked out."""
     plain = Desk.answer
 
     def answer(self, call):
         reply = plain(self, call)
-        return not_numbers(reply) if self.party == "south" and isinstance(reply, Sealed) else reply
+        lies = self.party == "south" and call.handler == about and isinstance(reply, Sealed)
+        return how(reply) if lies else reply
 
     Desk.answer = answer
     return lambda: setattr(Desk, "answer", plain)
+
+
+def lying(fed):
+    return told_falsely(not_numbers, "start.seeds")
+
+
+def beyond_bounds(fed):
+    return told_falsely(changed("mass", far_out), "horizontal.moments")
+
+
+def misshapen(fed):
+    return told_falsely(changed("mass", cut_short), "horizontal.moments")
 
 
 def older(fed):
@@ -102,6 +115,8 @@ def babbling(fed):
         (other_study, 0, "takes no part"),
         (older, 0, "install the same version"),
         (lying, 4, "cannot be true"),
+        (beyond_bounds, 4, "cannot be true"),
+        (misshapen, 4, "another shape or unit"),
         (babbling, 3, "no answer came"),
     ],
 )

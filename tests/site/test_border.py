@@ -7,10 +7,12 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms import horizontal, start
+from fedclust.coordination import Unreached
 from fedclust.core import wire
-from fedclust.core.drive import possible
+from fedclust.core.drive import _pack, possible
 from fedclust.core.envelope import Answer, Call, Refusal, Sealed
 from fedclust.core.errors import OutOfBounds
+from fedclust.core.journal import ANSWERED, Journal
 from fedclust.core.ring import Exact
 from fedclust.core.site import View
 from fedclust.site.gate import Gate
@@ -32,6 +34,7 @@ class Lying:
         if isinstance(reply, Sealed) and reply.handler == self.question:
             false = self.lie(reply)
             replies["b"] = wire.decode(Answer, wire.encode(Answer.to(b"", false))).reply() if self.travels else false
+        self.last = replies
         return replies
 
 
@@ -92,6 +95,28 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
     with pytest.raises(fc.QuorumLost) as lost:
         fc.FuzzyCMeans(2, scale=scale, max_rounds=3).fit(fed)
     assert lost.value.missing == {"b": code}
+
+
+@pytest.mark.parametrize("written", ["as a refusal", "as it came"])
+@pytest.mark.parametrize("lie", [lie for lie, (_, _, code) in LIES.items() if code != "no-answer"])
+def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, written, tmp_path):
+    question, false, _ = LIES[lie]
+    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardise.spread" else "none", max_rounds=3)
+    with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
+        liar = Lying(fed.engine, question, false)
+        fed.use(liar)
+        with pytest.raises(fc.QuorumLost):
+            model.fit(fed)
+    if written == "as it came":  # as versions did that wrote answers down before they looked at them
+        journal = Journal(tmp_path / "run" / "journal")
+        journal.write(ANSWERED, journal.last, _pack(liar.last))
+        journal.close()
+    with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
+        mended = model.fit(fed).cluster_centers_
+    with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
+        fed.use(Unreached(fed.parties))  # a finished run asks nobody
+        assert np.array_equal(model.fit(fed).cluster_centers_, mended)
+    assert np.array_equal(model.fit(fc.Federation.local(SITES)).cluster_centers_, mended)
 
 
 def test_a_run_that_may_do_without_goes_on_without_the_false_answer():

@@ -114,8 +114,8 @@ def record_replay(fed: Federation) -> Recording:
     coordinator = fed._coordinator  # noqa: SLF001 answers from the journal pass nowhere else
     exchange = coordinator._exchange  # noqa: SLF001
 
-    def listen(calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
-        replies = exchange(calls, need)
+    def listen(ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+        replies = exchange(ask, calls, need)
         recording.exchanges.append((dict(calls), dict(replies)))
         return replies
 

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from typing import Protocol as Structural
 
 from fedclust.core import wire
-from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
-from fedclust.core.errors import JournalError, QuorumLost, RunFailed
+from fedclust.core.envelope import REMEDIES, Answer, Call, Envelope, Refusal, Sealed
+from fedclust.core.errors import JournalError, QuorumLost, RunFailed, WireError
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
 from fedclust.core.protocol import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.release import Release
@@ -102,11 +102,7 @@ class Coordinator:
         self.step += 1
         calls = self._calls(ask)
         need = needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
-        replies = of_kind(ask.who.release, self._exchange(calls, need))
-        if ask.want == "total":
-            replies = alike(replies)
-        if ask.masks is None:
-            replies = possible(ask.who.release, calls, replies)
+        replies = self._exchange(ask, calls, need)
         sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
         missing = {
             party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
@@ -132,21 +128,28 @@ class Coordinator:
         cohort = self.engine.parties if ask.among is None else ask.among
         return dict.fromkeys(cohort, call(ask.message, cohort))
 
-    def _exchange(self, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
-        """The replies of this step, from the journal if they are there, else from the parties."""
+    def _exchange(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+        """The replies of this step that can be used, from the journal if they are there, else from the parties."""
         if self.journal is None:
-            return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+            return self._asked(ask, calls, need)
         if self._unwritten:
             self.journal.write(ASKED, self.step, b"")
-            return self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+            return self._asked(ask, calls, need)
         known = recorded(self.journal, self.step, calls)
-        if known is not None and not self._to_be_mended(known, need):
-            return known
+        if known is not None:
+            known = sound(ask, calls, known)  # an earlier version wrote answers down before it looked at them
+            if not self._to_be_mended(known, need):
+                return known
         if self.journal.recall(ASKED, self.step) is None:
             self.journal.write(ASKED, self.step, _digest(calls))
-        replies = self._valid(calls, self.engine.exchange(calls, timeout=self.timeout, quorum=need))
+        # What cannot be used is written down as a refusal: a resumed run asks that party anew.
+        replies = self._asked(ask, calls, need)
         self.journal.write(ANSWERED, self.step, _pack(replies))
         return replies
+
+    def _asked(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+        replies = self.engine.exchange(calls, timeout=self.timeout, quorum=need)
+        return sound(ask, calls, self._valid(calls, replies))
 
     def _to_be_mended(self, known: Mapping[PartyId, Reply], need: int) -> bool:
         """Whether the run ended here for want of answers: then a resumed run asks again."""
@@ -178,6 +181,14 @@ def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapp
     if asked is not None and asked != _digest(calls):
         raise JournalError(f"step {step} differs from the one recorded; resume with the same study, data and version")
     return None if answered is None else _unpack(answered)
+
+
+def sound(ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    """Replies that can be used; another becomes a refusal under its party's name. Masks hide what cannot be true."""
+    replies = of_kind(ask.who.release, replies)
+    if ask.want == "total":
+        replies = alike(replies)
+    return possible(ask.who.release, calls, replies) if ask.masks is None else replies
 
 
 def alike(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
@@ -265,6 +276,14 @@ def _unpack(data: bytes) -> dict[PartyId, Reply]:
     answers = wire.decode(_Answers, data)
     replies: dict[PartyId, Reply] = {party: Refusal(party, code) for party, code in answers.refused.items()}
     for packed in answers.sealed:
-        reply = Sealed.decode(packed)
+        reply = _read(packed)
         replies[reply.party] = reply
     return replies
+
+
+def _read(packed: bytes) -> Reply:
+    """An answer as it was written down, or a refusal of one that cannot be read."""
+    try:
+        return Sealed.decode(packed)
+    except WireError:
+        return Answer(wire.decode(Envelope, packed).cohort, b"", packed, "").reply()
