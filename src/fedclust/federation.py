@@ -331,7 +331,7 @@ class Federation:
             if isinstance(trouble, (DataError, OutOfBounds)):
                 return trouble
         told = "; ".join(f"{party}: {type(t).__name__}: {t}" for party, t in troubles.items() if t is not None)
-        return QuorumLost(f"{lost} ({told})", lost.missing) if told else lost
+        return QuorumLost(f"{lost} ({told})", lost.missing, anew=lost.anew) if told else lost
 
 
 def _check(sites: Any, split: str) -> None:

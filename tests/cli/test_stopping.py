@@ -53,6 +53,21 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(long):
     assert fitted(long.folder / "runs/heart") == fitted(long.folder / "whole")
 
 
+def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
+    third = '[sites.zurich]\nsource = "cleveland.csv"\n'
+    user.study(('source = "hungary.csv"\n', f'source = "hungary.csv"\npolicy = "nhs"\n{third}'))
+    for words in (("run", "study.toml"), ("resume", "runs/heart")):
+        code, out, err = user(*words)
+        assert (code, out) == (1, "")
+        assert "hungary: its policy lets no points leave" in err
+        assert "Change the study, or set quorum in it, and run it anew in another folder" in err
+        assert "then: fedclust run STUDY --out DIR)" in err
+        assert "fedclust resume" not in err
+    text = (user.folder / "study.toml").read_text()
+    user.write("study.toml", text.replace("k = 3", 'k = 3\nstart = "box"') + '[privacy]\naggregation = "secure"\n')
+    assert user("run", "study.toml", "--out", "runs/again", "--quiet") == (0, "", "")
+
+
 def test_sigkill_at_random_moments_then_resume_gives_the_same_bits(long):
     whole, journal = long.folder / "whole", long.folder / "runs/heart/journal"
     full = (whole / "journal").stat().st_size

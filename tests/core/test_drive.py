@@ -8,7 +8,8 @@ import pytest
 import fedclust as fc
 from fedclust import Federation
 from fedclust.algorithms import fcac_summaries, kfed
-from fedclust.core.drive import Coordinator
+from fedclust.core.drive import Coordinator, lost
+from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import Journal
 from fedclust.core.protocol import Keep, each, report, total
@@ -38,9 +39,9 @@ def test_a_subset_is_asked_alone():
 
 
 def test_one_silent_party_loses_a_full_quorum_and_is_named():
-    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)") as lost:
+    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)") as missed:
         Coordinator(Faulty(engine(), silent("p1"))).drive(count(2))
-    assert lost.value.missing == {"p1": "no-answer"}
+    assert missed.value.missing == {"p1": "no-answer"}
 
 
 @pytest.mark.parametrize(("quorum", "gone", "holds"), [(3, 1, True), (3, 2, False), (0.5, 2, True), (0.51, 2, False)])
@@ -58,12 +59,36 @@ def test_a_smaller_quorum_goes_on_and_remembers_who_was_absent(quorum, gone, hol
             coordinator.drive(script())
 
 
+SITES_OWN, STUDYS = ("bad-data", "no-answer"), ("points-not-allowed", "out-of-bounds")
+EITHERS = ("handler-not-allowed",)
+
+
+@pytest.mark.parametrize(
+    ("codes", "resume", "anew"),
+    [
+        (SITES_OWN, True, False),
+        (STUDYS, False, True),
+        (EITHERS, True, True),
+        ((SITES_OWN[0], STUDYS[0]), True, True),
+        ((EITHERS[0], STUDYS[0]), True, True),
+    ],
+)
+def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, resume, anew):
+    error = lost("start.seeds", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)})
+    assert ("resume" in str(error), "run it anew in another folder" in str(error)) == (resume, anew)
+    assert error.anew is not resume
+
+
+def test_every_code_that_a_study_mends_has_words():
+    assert set(REMEDIES) >= OF_STUDY | OF_EITHER
+
+
 def test_an_algorithm_may_recover_from_a_lost_quorum():
     def script():
         try:
             return (yield from total(rows, Columns(2)))
-        except QuorumLost as lost:
-            others = tuple(p for p in ("p0", "p1", "p2", "p3") if p not in lost.missing)
+        except QuorumLost as missed:
+            others = tuple(p for p in ("p0", "p1", "p2", "p3") if p not in missed.missing)
             return (yield from total(rows, Columns(2), among=others))
 
     assert Coordinator(Faulty(engine(), silent("p3"))).drive(script()).rows.integers() == [18]
@@ -73,9 +98,9 @@ def test_the_site_refuses_its_own_answer_where_a_sum_was_declared():
     def script():
         return (yield from each(magnitudes, Columns(2)))
 
-    with pytest.raises(QuorumLost) as lost:
+    with pytest.raises(QuorumLost) as missed:
         Coordinator(engine()).drive(script())
-    assert set(lost.value.missing.values()) == {"not-a-sum"}
+    assert set(missed.value.missing.values()) == {"not-a-sum"}
 
 
 def test_reports_reach_whoever_watches():

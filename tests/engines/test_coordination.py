@@ -46,6 +46,20 @@ def test_a_setting_that_an_engine_has_not_is_refused_before_anything_is_made(eng
     assert not (fed.folder / "run").exists()
 
 
+def test_a_run_that_another_study_would_mend_is_to_be_coordinated_anew(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2", mode="secure", policy="nhs")
+    assert coordinate(fed, "--engine", "files") == 4
+    for _ in range(20):
+        fed.around()
+        if (code := main(["resume", str(fed.folder / "run"), "--quiet"])) != 4:
+            break
+    told = capsys.readouterr().err
+    assert code == 1
+    assert "its policy lets no points leave" in told
+    assert "then: fedclust coordinate STUDY --engine files --out DIR)" in told
+    assert "fedclust resume" not in told
+
+
 def test_a_setting_in_the_coordinators_file_that_no_engine_has_is_refused(tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
     fed.own.write_text(fed.own.read_text().replace("poll =", "pol ="))

@@ -121,7 +121,8 @@ def go_on(run: Run, how: Manner, chosen: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
-        error.args = (f"{error} (once mended: fedclust resume {run.folder})", *error.args[1:])
+        anew = f"coordinate STUDY --engine {(run.served or {}).get('engine')}"
+        error.args = (f"{error} ({running.next_step(error, run, anew)})", *error.args[1:])
         raise
     finally:
         progress.end()

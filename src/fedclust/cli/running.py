@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli.progress import Progress
-from fedclust.core.errors import FedclustError
+from fedclust.core.errors import FedclustError, RunFailed
 
 if TYPE_CHECKING:
     from fedclust.runs import Run
@@ -67,12 +67,19 @@ def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespa
         raise KeyboardInterrupt(f"{_stopped(progress)}; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
         if run.folder.exists():
-            error.args = (f"{error} ({_stopped(progress)}; once mended: fedclust resume {run.folder})",)
+            error.args = (f"{error} ({_stopped(progress)}; {next_step(error, run, 'run STUDY')})",)
         raise
     finally:
         progress.end()
     tell(run, model, chosen)
     return 0
+
+
+def next_step(error: FedclustError, run: Run, anew: str) -> str:
+    """What to call once a failure is mended; `anew` begins another run, where this one would end the same way."""
+    if isinstance(error, RunFailed) and error.anew:
+        return f"then: fedclust {anew} --out DIR"
+    return f"once mended: fedclust resume {run.folder}"
 
 
 def _stopped(progress: Progress) -> str:

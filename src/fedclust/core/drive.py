@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from typing import Protocol as Structural
 
 from fedclust.core import wire
-from fedclust.core.envelope import REMEDIES, Answer, Call, Envelope, Refusal, Sealed
+from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES, Answer, Call, Envelope, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost, RunFailed, WireError
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
 from fedclust.core.protocol import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
@@ -110,7 +110,7 @@ class Coordinator:
             if party not in sealed
         }
         if len(sealed) < need:
-            raise QuorumLost(lost(ask.who.name, len(sealed), len(calls), need, missing), missing)
+            raise lost(ask.who.name, len(sealed), len(calls), need, missing)
         self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
         if ask.want == "total":
             return ask.who.release.total(list(sealed.values())), tuple(sealed)
@@ -235,7 +235,8 @@ def checked(release: R, ask: Any) -> R:
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
             f"a sum of {type(release).__qualname__} is impossible: a site sent what cannot be, and masks hide which. "
-            "Look at each site's trouble.log; run the study in plain mode on data that may be shared to find it"
+            "Look at each site's trouble.log; run the study in plain mode on data that may be shared to find it",
+            anew=True,
         )
     return release
 
@@ -247,11 +248,23 @@ def _digest(calls: Mapping[PartyId, Call]) -> bytes:
     return b"".join(call.digest for call in calls.values())
 
 
-def lost(name: str, answered: int, asked: int, need: int, missing: Mapping[PartyId, str]) -> str:
-    """What to say of a question that too few answered."""
+def lost(name: str, answered: int, asked: int, need: int, missing: dict[PartyId, str]) -> QuorumLost:
+    """What to say of a question that too few answered, and what to do."""
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
-    return f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). Mend that and resume, or set quorum"
+    advice, anew = _advice(set(missing.values()))
+    text = f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). {advice}"
+    return QuorumLost(text, missing, anew=anew)
+
+
+def _advice(codes: set[str]) -> tuple[str, bool]:
+    """What to do about refusals, and whether only a new run can do it: a run's own study cannot be changed."""
+    change = "change the study, or set quorum in it, and run it anew in another folder"
+    if codes <= OF_STUDY:
+        return change.capitalize(), True
+    if codes & (OF_STUDY | OF_EITHER):
+        return f"Mend what is a site's own and resume; for the rest {change}", False
+    return "Mend that and resume, or set quorum", False
 
 
 @dataclass(frozen=True)

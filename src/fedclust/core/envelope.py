@@ -193,3 +193,26 @@ REMEDIES = {
     "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
     "busy": "another process serves this site; stop one of them",
 }
+OF_STUDY = frozenset(  # what another study can mend, and no site that keeps to its rules
+    {
+        "too-few-parties",
+        "aggregation-too-weak",
+        "points-not-allowed",
+        "floor-too-low",
+        "class-too-small",
+        "weights-not-allowed",
+        "too-many-calls",
+        "too-many-facts",
+        "too-many-numbers",
+        "abstains",
+        "another-cohort",
+        "cohort-too-close",
+        "other-rows",
+        "not-a-sum",
+        "not-everyone",
+        "out-of-bounds",
+        "over-budget",
+        "not-private",
+    }
+)
+OF_EITHER = frozenset({"handler-not-allowed"})  # the site may allow it, or the study do without

@@ -42,14 +42,18 @@ class JournalError(FedclustError):
 
 
 class RunFailed(FedclustError):
-    """The run ended without a result."""
+    """The run ended without a result. Where it must be run `anew`, to resume it leads to the same end."""
+
+    def __init__(self, text: str, *, anew: bool = False) -> None:
+        super().__init__(text)
+        self.anew = anew
 
 
 class QuorumLost(RunFailed):
     """Too few parties answered a step. `missing` maps each silent or refusing party to its reason."""
 
-    def __init__(self, text: str, missing: dict[str, str]) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, missing: dict[str, str], *, anew: bool = False) -> None:
+        super().__init__(text, anew=anew)
         self.missing = missing
 
 

@@ -294,7 +294,7 @@ class Blind:
                 missing[party] = self._opened(party, bytes.fromhex(code), run, step).decode().strip()
             except (ValueError, KeysRefused):
                 missing[party] = code
-        return QuorumLost(lost(name, asked - len(missing), asked, asked, missing), missing)
+        return lost(name, asked - len(missing), asked, asked, missing)
 
 
 def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Room) -> Hidden:

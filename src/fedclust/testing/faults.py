@@ -9,6 +9,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -181,7 +182,8 @@ def ends_in_refusal(play: Play, process: Any, *words: str) -> str:
     said = play.said()
     if code not in (1, 2) or not all(word in said for word in words):
         raise Unexpected(f"exit code {code}: {said}")
-    return f"refused: {said.removeprefix('fedclust: ').partition(' (once mended')[0].partition(' (stopped')[0]}"
+    sentence, *_ = re.split(r" \((?:once mended|then: |stopped)", said.removeprefix("fedclust: "))
+    return f"refused: {sentence}"
 
 
 def killed_in_a_step(play: Play, expected: Any) -> str:
