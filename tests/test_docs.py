@@ -8,7 +8,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import duckdb
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 
 from fedclust.datasets import loading
@@ -83,6 +87,21 @@ def test_the_study_of_the_readme_runs(tmp_path):
         done = command(Path(sys.executable).with_name(program), *words, folder=tmp_path)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs" / study["name"]).is_dir()
+
+
+def test_the_first_study_of_its_page_runs(tmp_path):
+    text = blocks(ROOT / "docs" / "study.md", "toml")[0]
+    columns = tomllib.loads(text)["columns"]
+    rng = np.random.default_rng(0)
+    tables = [pa.table(dict(zip(columns, rng.normal(size=(4, 60)), strict=True))) for _ in range(3)]  # many rounds
+    pa.csv.write_csv(tables[0], tmp_path / "cleveland.csv")
+    pa.parquet.write_table(tables[1], tmp_path / "hungary.parquet")
+    with duckdb.connect(tmp_path / "zurich.duckdb") as database:
+        database.register("rows", tables[2])
+        database.sql("CREATE TABLE visits AS SELECT *, 1988 AS year FROM rows")
+    (tmp_path / "study.toml").write_text(text)
+    done = command(Path(sys.executable).with_name("fedclust"), "run", "study.toml", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_everything_that_may_leave_is_in_the_table():

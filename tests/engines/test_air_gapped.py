@@ -38,13 +38,14 @@ def carried_out(block):
 def settle_in():
     """What the page tells people to write after they told each other their public keys."""
     keys = {name: public_key(Path(name) / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
+    (profile,) = re.findall(r'^profile = "(\w+)"$', (PAGE.parent / "deployment.md").read_text(), flags=re.MULTILINE)
     roster = "[roster]\n" + "".join(f'{name} = "{keys[name]}"\n' for name in NAMES)
     Path("coordinator/own.toml").write_text(f'identity = "own.key"\n{roster}[engine]\nfolder = "mail"\n')
     for number, name in enumerate(NAMES):
         np.savetxt(f"{name}/rows.csv", rows(number), delimiter=",", header="age,bp", comments="")
         Path(f"{name}/site.toml").write_text(
             f'name = "{name}"\nsource = "rows.csv"\nstate = "state"\nidentity = "own.key"\n'
-            f'coordinator = "{keys["coordinator"]}"\n[policy]\nprofile = "standard"\n{roster}'
+            f'coordinator = "{keys["coordinator"]}"\n[policy]\nprofile = "{profile}"\n{roster}'
         )
 
 
