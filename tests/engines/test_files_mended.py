@@ -10,6 +10,7 @@ from fedclust import coordination, leading
 from fedclust.core.envelope import Refusal, Sealed
 from fedclust.core.errors import QuorumLost, RunFailed
 from fedclust.core.meeting import Welcome
+from fedclust.engines import observing
 from fedclust.engines.files import FilesLink
 from fedclust.engines.files_folder import Folder
 from fedclust.engines.files_letters import Chain
@@ -36,6 +37,13 @@ def spoiled(fed, name="south"):
     good = path.read_text()
     path.write_text(good + "7.0,seven\n")
     return lambda: path.write_text(good)
+
+
+def away(fed, name="south"):
+    """A site whose rows are not where its file says, and what mends it."""
+    path = fed.folder / name / "rows.csv"
+    path.rename(path.with_name("away.csv"))
+    return lambda: path.with_name("away.csv").rename(path)
 
 
 def too_strict(fed):
@@ -136,6 +144,39 @@ def test_a_site_that_was_mended_is_asked_anew_and_the_run_ends_in_the_same_bits(
     assert waited(go_on).parties == ("south",)
     fed.until_done(go_on)
     assert outcome(run.folder) == in_process(fed)
+
+
+def test_all_that_refuse_at_the_greeting_are_named_and_counted(tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    run, go_on = begun(fed)
+    waited(go_on)
+    mends = [away(fed, name) for name in ("north", "west")]
+    fed.around()
+    with pytest.raises(RunFailed, match=r"'north' takes no part: its data.*; site 'west' takes no part: its data"):
+        go_on()
+    sites = observing.read(run.status)["sites"]
+    assert {name: own["refusals"] for name, own in sites.items()} == {
+        "north": {"bad-data": 1},
+        "south": {},
+        "west": {"bad-data": 1},
+    }
+    for mend in mends:
+        mend()
+    fed.until_done(go_on)
+    assert outcome(run.folder) == in_process(fed)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_no_is_told_though_others_have_not_answered(wait, tmp_path):
+    fed = ByFiles.made(tmp_path / "f", k="2", more=FEW)
+    _, go_on = begun(fed)
+    waited(go_on)
+    away(fed)
+    fed.carry(back=False)
+    fed.answer("south")
+    fed.carry()
+    with pytest.raises(RunFailed, match="'south' takes no part"):
+        go_on(wait=wait)
 
 
 def refused_and_mended(fed, go_on, trips):

@@ -5,7 +5,7 @@ import shlex
 from types import SimpleNamespace
 
 import pytest
-from federation_by_files import ByFiles, begun, waited
+from federation_by_files import NAMES, ByFiles, begun, waited
 
 from fedclust.cli import answering
 from fedclust.cli.main import main
@@ -55,6 +55,37 @@ def test_a_site_that_stays_says_once_what_it_refused(fed, capsys, monkeypatch):
     assert next(looks, None) is None
     assert list((fed.folder / "south" / "outbox").glob("*.letter"))
     assert capsys.readouterr().err.count("This site refused") == 1
+
+
+def answered(fed, name, study):
+    boxes = [fed.folder / name / box for box in ("inbox", "outbox")]
+    words = ["site", "answer", *boxes, "--site", fed.folder / name / "site.toml", "--study", study]
+    return main([str(word) for word in words])
+
+
+def test_a_site_that_refuses_by_its_rules_is_told_so(tmp_path, capsys):
+    fed = ByFiles.made(tmp_path / "f", k="2", mode="secure", policy="nhs")
+    go_on = begun(fed)[1]
+    for _ in range(20):
+        waited(go_on)
+        fed.carry(back=False)
+        capsys.readouterr()
+        for name in NAMES:
+            assert answered(fed, name, fed.folder / "coordinator" / "study.toml") == 0
+        fed.carry()
+        told = capsys.readouterr().err
+        if "refused" in told:
+            break
+    assert told.count("This site refused: its policy lets no points leave; use start 'box', or centres\n") == 3
+
+
+def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
+    waited(begun(fed)[1])
+    fed.carry(back=False)
+    other = fed.folder / "other.toml"
+    other.write_text((fed.folder / "coordinator" / "study.toml").read_text() + "# another\n")
+    assert answered(fed, "south", other) == 0
+    assert "This site refused: it was told of another study" in capsys.readouterr().err
 
 
 def test_a_letter_that_was_damaged_where_it_lies_is_written_again(tmp_path):

@@ -55,8 +55,8 @@ def act_answer(chosen: argparse.Namespace) -> int:
             ended |= turn.ended
             if chosen.wait and not ended:
                 turn.over = False  # letters of a run that was over before may lie there; the next round's will come
-            trouble, door.trouble = door.trouble, None  # said once
-            _tell(turn, trouble, chosen, told)
+            refusals = [door.refusals.popleft() for _ in range(len(door.refusals))]  # said once
+            _tell(turn, refusals, chosen, told)
             for done in filter(None, map(lead.go_on, room.runs)):
                 _tell_done(done, chosen, told)
             if not chosen.wait or turn.over:
@@ -81,7 +81,7 @@ def _document(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _tell(turn: Turn, trouble: Exception | None, chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
+def _tell(turn: Turn, refusals: list[str], chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
     from fedclust.engines.files_letters import seen
 
     if chosen.json:
@@ -94,8 +94,8 @@ def _tell(turn: Turn, trouble: Exception | None, chosen: argparse.Namespace, tol
             print(f"{seen(name)}: {why}", file=sys.stderr)
     if turn.known and not chosen.wait:
         print(f"answered before: {', '.join(map(seen, turn.known))}", file=sys.stderr)
-    if trouble is not None:
-        print(f"This site refused: {trouble}", file=sys.stderr)  # for the site's own eyes
+    for why in refusals:
+        print(f"This site refused: {why}", file=sys.stderr)  # for the site's own eyes
     if turn.answered or not chosen.wait:
         count = len(turn.answered)
         what = "nothing new to answer" if not count else f"{count} letter{'s' * (count > 1)} answered"

@@ -6,18 +6,20 @@ Whoever adds a way of travelling writes a `Link`; versions, deadlines, suspensio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Protocol as Structural
 
 from fedclust.core import wire
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal
-from fedclust.core.errors import RunFailed, WireError
+from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, known
+from fedclust.core.errors import RunFailed, Waiting, WireError
 from fedclust.core.meeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.observing import told_of
 
 PAUSE = 0.5  # seconds before parties are asked again: a link may find out at once that nobody is there
+SHOWN = 5  # refusals that are told in full
 GREETINGS = 3  # a site that forgot a run is told of it anew, a few times
 
 
@@ -126,12 +128,22 @@ class Networked:
                 return
 
     def _greet(self, parties: list[PartyId], timeout: float) -> None:
-        """Meet those who are there; one that must not take part ends the run, by name."""
-        if not parties:
-            return
+        """Meet those who are there; those that must not take part end the run, by name."""
         greetings = {p: Greeting.to(p, run=self.run, study=self.study) for p in parties}
-        left = dict(greetings)
-        for party, data in self.link.carry({p: g.encode() for p, g in greetings.items()}, timeout=timeout):
+        left, noes = dict(greetings), list[str]()
+        no = self._refusing(greetings, left, timeout)
+        while no:
+            noes, no = [*noes, no], ""
+            with suppress(Waiting):  # whoever else has said no already is named, too
+                no = self._refusing(greetings, left, PAUSE)
+        if noes:
+            raise RunFailed("; ".join(noes[:SHOWN]) + (f"; and {len(noes) - SHOWN} more" if len(noes) > SHOWN else ""))
+
+    def _refusing(self, greetings: Mapping[PartyId, Greeting], left: dict[PartyId, Greeting], timeout: float) -> str:
+        """Meet those who are left, up to the first that takes no part: why it does not."""
+        if not left:
+            return ""
+        for party, data in self.link.carry({p: g.encode() for p, g in left.items()}, timeout=timeout):
             try:
                 welcome = Welcome.decode(data)
             except WireError:
@@ -140,19 +152,25 @@ class Networked:
             if party not in left or welcome.run not in (self.run, ""):
                 self.attendance.tell("dropped", site=party, kind="late" if party in greetings else "foreign")
                 continue
-            self._welcomed(left.pop(party), welcome)
+            if no := self._welcomed(left.pop(party), welcome):
+                return no
             if not left:
-                return
+                break
+        return ""
 
-    def _welcomed(self, greeting: Greeting, welcome: Welcome) -> None:
-        party = greeting.party
-        if versions_differ(greeting, welcome):
-            raise RunFailed(
+    def _welcomed(self, greeting: Greeting, welcome: Welcome) -> str:
+        """Why a party takes no part, or nothing: then it is met."""
+        party, differ = greeting.party, versions_differ(greeting, welcome)
+        if differ or welcome.code:
+            code = "another-version" if differ else known(welcome.code)
+            self.attendance.tell("refused", site=party, step=0, code=code)
+            if not differ:
+                return f"site '{party}' takes no part: {REMEDIES.get(code, REMEDIES['odd-answer'])}"
+            return (
                 f"site '{party}' runs fedclust {welcome.fedclust!a:.40} (wire format {welcome.wire}) and this "
                 f"coordinator {greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
             )
-        if welcome.code:
-            raise RunFailed(f"site '{party}' takes no part: {REMEDIES.get(welcome.code, REMEDIES['odd-answer'])}")
         self._met.add(party)
         self.attendance.answered(party, 0)
         self.attendance.tell("met", site=party)
+        return ""

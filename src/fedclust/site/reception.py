@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from fedclust.core import wire
-from fedclust.core.envelope import Answer, Call, Refusal, Sealed
+from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, Sealed
 from fedclust.core.errors import DataError, RunFailed, StudyError, WireError
 from fedclust.core.meeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
@@ -22,7 +23,9 @@ from fedclust.site.approval import digest_in, digest_of
 from fedclust.site.desk import Desk
 from fedclust.site.keeping import keep, noted, only_one
 
+KEPT = 64  # sentences about refusals that nobody has asked for
 UNASKED = 256  # runs that are remembered though nothing was answered in them
+UNDER_VEIL = "a rule of its policy; which one, a blind run tells its lead alone"
 Opening = Callable[[str], Desk]
 """A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
 
@@ -37,6 +40,7 @@ class Reception:
         self.party = party
         self.folder = folder
         self.trouble: Exception | None = None  # for the site's own eyes
+        self.refusals: deque[str] = deque(maxlen=KEPT)  # why it said no, for whoever shows that to the site
         self._opening = opening
         self._only = only
         self._run: str | None = None
@@ -75,12 +79,14 @@ class Reception:
         try:
             greeting = Greeting.decode(data)
         except WireError as error:
-            self._note("not-understood", error)
+            self._said_no(self._note("not-understood", error))
             return Welcome("", self.party, "", "not-understood").encode()
         try:
             code = self._against(greeting) or self._remembered(greeting)
         except Exception as error:  # noqa: BLE001 a full disk, or text that is none: it stays at the site
             code = self._note("failed", error)
+        if code:
+            self._said_no(code)
         return Welcome.of(greeting, self.party, code).encode()
 
     def _remembered(self, greeting: Greeting) -> str:
@@ -127,6 +133,8 @@ class Reception:
             reply = self._replied(Call.decode(data))
         except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
             reply = Refusal(self.party, self._note("not-understood", error))
+        if isinstance(reply, Refusal):
+            self._said_no(reply.code)
         return wire.encode(Answer.to(digest, reply))
 
     def _replied(self, call: Call) -> Sealed | Refusal:
@@ -141,6 +149,10 @@ class Reception:
         reply = self._desk.answer(call)
         self.trouble = self._desk.trouble
         return reply
+
+    def _said_no(self, code: str) -> None:
+        """Remember why: in the words of what went wrong here, else in those of the rule."""
+        self.refusals.append(str(self.trouble or REMEDIES.get(code, UNDER_VEIL)))
 
     def _note(self, code: str, error: Exception) -> str:
         self.trouble = error
