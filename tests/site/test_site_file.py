@@ -155,6 +155,27 @@ def test_keys_are_for_their_owner_and_never_overwritten(folder):
         new_key(folder / "north.key")
 
 
+def test_an_identity_that_the_roster_does_not_know_is_refused(folder):
+    written(folder)
+    path, other = folder / "site.toml", folder / "other.key"
+    new_key(other)
+    path.write_text(path.read_text().replace('"north.key"', '"other.key"'))
+    with pytest.raises(StudyError, match=r"identity is not the key that \[roster\] has for north; .*other\.key\.pub"):
+        read_site(path)
+    other.unlink()  # whoever looks at a study need not have the key
+    assert read_site(path).identity == other
+
+
+def test_a_public_half_is_no_identity(folder):
+    written(folder)
+    path = folder / "site.toml"
+    path.write_text(path.read_text().replace('"north.key"', '"north.key.pub"'))
+    with pytest.raises(StudyError, match=r"north\.key\.pub is a public half, which signs nothing; name .*north\.key$"):
+        read_site(path)
+    with pytest.raises(StudyError, match="is a public half"):
+        private_key(folder / "north.key.pub")
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
 def test_a_private_key_that_others_can_read_is_not_used(folder, mode):
     key = folder / "north.key"

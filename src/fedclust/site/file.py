@@ -222,7 +222,7 @@ def read_site(path: str | Path) -> SiteFile:
     noise = _checked(top.get("noise", {}), NOISE, f"[noise] of {path}")
     if noise and ("epsilon" not in noise or "state" not in top):
         raise StudyError(f"{path} has [noise] without epsilon or without state, where outcomes are kept; name both")
-    return SiteFile(
+    site = SiteFile(
         top["name"],
         _source(top["source"], folder),
         policy_from(top["policy"], f"[policy] of {path}"),
@@ -232,6 +232,25 @@ def read_site(path: str | Path) -> SiteFile:
         roster=read_roster(top.get("roster", {}), path),
         **places,
     )
+    _check_identity(site)
+    return site
+
+
+def _check_identity(site: SiteFile) -> None:
+    """Refuse an identity that the others do not know this site by: whatever it signs would be refused there.
+
+    Who only looks at a study need not have the key.
+    """
+    if site.identity is None or site.name not in site.roster:
+        return
+    check_no_public_half(site.identity)
+    if not os.access(site.identity, os.R_OK):
+        return
+    if Identity(read_key(_text(site.identity), str(site.identity))).public != site.roster[site.name]:
+        raise StudyError(
+            f"identity is not the key that [roster] has for {site.name}; put what is in {site.identity}.pub into the "
+            "[roster] of everyone, or name the key whose public half is there"
+        )
 
 
 def policy_from(table: Mapping[str, Any], place: str) -> Policy:
@@ -257,9 +276,16 @@ def new_key(path: Path) -> Path:
 
 
 def private_key(path: Path) -> Identity:
+    check_no_public_half(path)
     text = _text(path)
     check_owners_alone(path)
     return Identity(read_key(text, str(path)))
+
+
+def check_no_public_half(path: Path) -> None:
+    """Refuse a key by its name: both halves are as many digits."""
+    if path.suffix == ".pub":
+        raise StudyError(f"{path} is a public half, which signs nothing; name {path.with_suffix('')}")
 
 
 def check_owners_alone(path: Path) -> None:
