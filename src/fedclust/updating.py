@@ -36,16 +36,20 @@ def further(run: Run, folder: Path) -> tuple[Run, Opened | None]:
     if ready is not None and digests == run.origin["rows"]:
         raise DataError(f"the sites hold the very rows of {run.folder}; put new rows there first")
     write_whole(run.folder / NEXT, f"{folder.resolve()}\n")
-    made = Run.make(
-        folder,
-        study.text,
-        origin=origin,
-        digests=digests,
-        files={"before.json": document},
-        name=later(run.name),
-        served=run.served,
-        after=run.folder,
-    )
+    try:
+        made = Run.make(
+            folder,
+            study.text,
+            origin=origin,
+            digests=digests,
+            files={"before.json": document},
+            name=later(run.name),
+            served=run.served,
+            after=run.folder,
+        )
+    except BaseException:
+        (run.folder / NEXT).unlink(missing_ok=True)
+        raise
     return made, ready
 
 
@@ -59,6 +63,12 @@ def _checked(run: Run) -> str:
     if not hasattr(fedclust.load(run.model), "partial_fit"):
         raise StudyError(f"method '{study.cluster.method}' takes no further rows; begin the study anew with all rows")
     after = run.folder / NEXT
-    if after.is_file() and (there := Path(after.read_text().strip())).exists():
+    there = Path(after.read_text().strip()) if after.is_file() else None
+    if there is not None and there.exists():
         raise StudyError(f"{run.folder} was gone on from already; go on from {there}")
+    if there is not None and run.served is not None:  # in one process the sites' memory went with the folder
+        raise StudyError(
+            f"{run.folder} was gone on from in {there}, which is not there, and sites that took part in that round "
+            "take no letters of another in its place; put the folder back and go on from it, or begin the study anew"
+        )
     return run.model.read_text(encoding="utf-8")

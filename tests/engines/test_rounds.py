@@ -1,5 +1,6 @@
 """Rounds over sites that are elsewhere: what they remember is theirs, on their disks, whoever is killed."""
 
+import errno
 import os
 import shutil
 import signal
@@ -88,6 +89,39 @@ def test_served_sites_tell_each_row_once_though_every_letter_finds_a_new_process
     assert alike(model, expected(3))
     assert model.node_rows_.sum() == 3 * 3 * ROWS
     assert not any("began anew" in note for note in model.notes_)
+
+
+def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsys):
+    by_files = made(tmp_path)
+    run = first_round(by_files)
+    put(tmp_path, 1)
+    assert main(["update", str(run.folder), "--quiet"]) == 4
+    by_files.around()
+    there = updating.folder_after(run)
+    there.rename(tmp_path / "away")
+    capsys.readouterr()
+    for out in ([], ["--out", str(tmp_path / "elsewhere")]):
+        assert main(["update", str(run.folder), *out]) == 2
+        assert f"{there}, which is not there" in capsys.readouterr().err
+    assert not there.exists()
+    (tmp_path / "away").rename(there)
+    model, _ = by_files.until_done(lambda: coordination.go_on(Run.find(there), Manner()))
+    assert alike(model, expected(2))
+
+
+def test_a_round_that_found_no_room_can_be_begun_again(tmp_path, monkeypatch):
+    by_files = made(tmp_path)
+    run = first_round(by_files)
+    put(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "make", full_disk)
+        with pytest.raises(OSError, match="No space"):
+            updating.further(run, updating.folder_after(run))
+    assert alike(next_round(by_files, run)[1], expected(2))
+
+
+def full_disk(*_, **__):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_a_served_site_that_lost_its_memory_is_named(tmp_path):
