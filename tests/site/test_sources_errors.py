@@ -53,6 +53,16 @@ def sqlite_table(path, values):
     return {"sql": "SELECT * FROM t", "database": path}
 
 
+@pytest.mark.parametrize(("mark", "word"), [(";", "semicolons"), ("\t", "tabs")])
+def test_fields_that_are_not_separated_by_commas_are_told(tmp_path, mark, word):
+    path = write(tmp_path / "a.csv", f"age{mark}bp\n1{mark}{NUMBER}\n")
+    told = f"its fields are separated by {word}; separate them by commas"
+    assert opening(path, columns=["age"]) == f"site 'cleveland' has no column 'age'; {told}"
+    assert opening(path) == f"a.csv of site 'cleveland' cannot be read: {told}"
+    write(path, f"age{mark}bp\n1{mark}{NUMBER}\n2,5{mark}1\n")
+    assert opening(path) == f"a.csv of site 'cleveland' cannot be read: {told}"
+
+
 def test_missing_and_infinite_values_are_counted():
     X = np.array([[1, np.nan], [2, np.inf], [NUMBER, np.nan], [3, np.nan]])
     assert opening(X, columns=["dose", "age"]) == (

@@ -129,12 +129,18 @@ def choose(names: Sequence[str], *, columns: Sequence[str] | None, id: str | Non
     held = Counter(names)
     for name in [*wanted, *([] if id is None else [id])]:
         if name not in held:
-            raise DataError(f"site '{site}' has no column '{name}'; {_nearest(name, names)}")
+            raise DataError(f"site '{site}' has no column '{name}'; {separated(names) or _nearest(name, names)}")
         if held[name] > 1:
             raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all but one")
         if asked[name] > 1:
             raise DataError(f"column '{name}' is asked for {asked[name]} times at site '{site}'; name it once")
     return tuple(wanted)
+
+
+def separated(names: Sequence[str]) -> str:
+    """What to say of a header that is one column, where commas are not what separates its fields; else nothing."""
+    found = [word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if len(names) == 1 and mark in names[0]]
+    return f"its fields are separated by {found[0]}; separate them by commas" if found else ""
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:

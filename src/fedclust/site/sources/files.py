@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from fedclust.core.errors import DataError
 from fedclust.site.sources.arrow import MARKS, saying
-from fedclust.site.sources.base import BATCH_BYTES, rows_per_block
+from fedclust.site.sources.base import BATCH_BYTES, rows_per_block, separated
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -116,6 +116,8 @@ class CsvFeed:
     def _diagnosis(self, message: str, ragged: list[tuple[int, int]]) -> str:
         """Say what went wrong in our words: Arrow's message quotes the row."""
         file = f"{self._path.name} of site '{self._site}'"
+        if other := separated(self.names):
+            return f"{file} cannot be read: {other}"
         if ragged:
             expected, found = ragged[0]
             return f"a row of {file} has {found} fields where its header has {expected}; correct or quote that row"
