@@ -162,6 +162,25 @@ def test_assign_takes_columns_by_name_and_copies_ids(ran):
     assert labels["cluster"].to_pylist() == fc.load("runs/heart/model.json").predict(X).tolist()
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("age,bp\n1,2\n,3\n", "column 'age' of new.csv holds 1 missing value; fill them, or take those rows out"),
+        ("age,bp\n1,2\ninf,3\n", "column 'age' of new.csv holds 1 infinite value; fill them, or take those rows out"),
+        ("age,bp\n1,2\nx,3\n", "column 'age' of new.csv holds text in new.csv; give numbers there, as the model was"),
+        ("years,pressure\n1,2\n", "new.csv has no column 'age'; give a table with the model's columns, by their names"),
+        ("Age,bp\n1,2\n", "new.csv has no column 'age'; did you mean 'Age'?"),
+        ("age,bp\n", "new.csv has no rows; give it data or leave it out"),
+    ],
+)
+def test_assign_gives_advice_that_can_be_followed(ran, text, told):
+    ran.write("new.csv", text)
+    code, _, err = ran("site", "assign", "runs/heart/model.json", "--data", "new.csv", "--out", "labels.csv")
+    assert code == 2
+    assert told in err
+    assert "'here'" not in err
+
+
 def test_assign_leaves_nothing_when_the_rows_are_bad(ran):
     ran.write("new.csv", "age,bp\n1,2\n,3\n")
     ran.write("labels.csv", "as it was")

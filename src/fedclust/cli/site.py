@@ -9,7 +9,9 @@ from typing import Any
 
 from fedclust.cli import answering, plan, serving, utility
 from fedclust.cli.export import apart
-from fedclust.core.errors import StudyError
+from fedclust.core.errors import DataError, StudyError
+
+HERE = "here"  # the name of a site that is told of by its file
 
 
 def add(verbs: Any) -> None:
@@ -39,16 +41,31 @@ def act_assign(chosen: argparse.Namespace) -> int:
         raise StudyError("--out is the data file itself; write the labels to another")
     table = Table(chosen.out)
     model = load(chosen.model)
-    source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site="here", schema=model.schema)
-    found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
-    if found.left_out or (found.largest > LARGEST).any():  # of rows left out the survey does not tell
-        within_reach(source.columns, source.blocks())
-    with table:
-        for part in _labelled(model, source, chosen.id):
-            table.write(part)
+    try:
+        source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site=HERE, schema=model.schema)
+        found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
+        if found.left_out or (found.largest > LARGEST).any():  # of rows left out the survey does not tell
+            within_reach(source.columns, source.blocks())
+        with table:
+            for part in _labelled(model, source, chosen.id):
+                table.write(part)
+    except DataError as error:
+        raise DataError(_advised(str(error), chosen.data.name)) from None
     out = f", {found.left_out:,} of them -1: too many values are missing" if found.left_out else ""
     print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
     return 0
+
+
+def _advised(text: str, file: str) -> str:
+    """What is wrong with rows, told of the file, with advice that holds where a model is given and no study."""
+    what, _, advice = text.replace(f" of site '{HERE}'", f" of {file}").replace(f"site '{HERE}'", file).rpartition("; ")
+    if "leave the column out" in advice:
+        advice = "fill them, or take those rows out"
+    elif "leave it out of `columns`" in advice:
+        advice = "give numbers there, as the model was fitted to"
+    elif "names in `columns`" in advice:
+        advice = "give a table with the model's columns, by their names"
+    return f"{what}; {advice}" if what else advice
 
 
 def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
