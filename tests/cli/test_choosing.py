@@ -51,6 +51,8 @@ def test_report_writes_one_page_and_says_where(by_index):
     by_index("run", "study.toml", "--quiet")
     assert by_index("report", "runs/heart") == (0, "runs/heart/report.html\n", "")
     assert by_index("report", "runs/heart", "--out", "page.html") == (0, "page.html\n", "")
+    code, _, err = by_index("report", "runs/heart", "--out", "runs")
+    assert (code, err) == (2, "fedclust: runs is a folder; name the file to write, such as runs/report.html\n")
     pages = [(by_index.folder / name).read_bytes() for name in ("runs/heart/report.html", "page.html")]
     assert pages[0] == pages[1]
 

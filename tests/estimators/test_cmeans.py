@@ -39,6 +39,13 @@ def test_a_saved_model_is_the_model(kind, options, tmp_path):
     assert again.columns_ == model.columns_
 
 
+def test_a_model_is_not_saved_as_a_folder(tmp_path):
+    (tmp_path / "models").mkdir()
+    with pytest.raises(fc.StudyError, match=r"models is a folder; name the file to write, such as .*model\.json"):
+        fc.CMeans(3).fit(rows()).save(tmp_path / "models")
+    assert [path.name for path in tmp_path.iterdir()] == ["models"]
+
+
 def test_a_saved_model_with_an_explicit_start_and_names_comes_back(tmp_path):
     X = pd.DataFrame(rows(), columns=["a", "b", "c"])
     model = fc.FuzzyCMeans(3, start=rows()[[0, 40, 80]]).fit(X)

@@ -28,6 +28,8 @@ def written(run: Path, out: Path | None = None) -> Path:
 
     html = page(read_run(run))
     path = out or run / "report.html"
+    if path.is_dir():
+        raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'report.html'}")
     if not path.parent.is_dir():
         raise StudyError(f"there is no folder {path.parent} to write {path.name} to; make it first")
     write_whole(path, html)

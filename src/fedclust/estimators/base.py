@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.core.drive import Absence
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.errors import DataError
+from fedclust.core.errors import DataError, StudyError
 from fedclust.core.protocol import ALL, Protocol
 from fedclust.core.types import Array, Floats
 from fedclust.estimators.checking import complete, reachable, seed_of, unmasked
@@ -123,6 +123,8 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         """Write the fitted model as JSON."""
         document = self.document()
         path = Path(path)
+        if path.is_dir():
+            raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'model.json'}")
         draft = path.with_name(path.name + ".new")
         draft.write_text(json.dumps(document, indent=1) + "\n")
         draft.replace(path)
