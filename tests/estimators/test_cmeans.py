@@ -46,6 +46,14 @@ def test_a_model_is_not_saved_as_a_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["models"]
 
 
+def test_a_value_beyond_all_bounds_is_told_by_site_and_column():
+    X = rows()
+    X[4, 1] = 1e39
+    fed = fc.Federation.local({"one": rows(1), "two": X}, columns=["a", "b", "c"])
+    with pytest.raises(fc.FedclustError, match=r"^column 'b' of site 'two' holds a value beyond 2\^127; scale it$"):
+        fc.CMeans(3).fit(fed)
+
+
 def test_a_saved_model_with_an_explicit_start_and_names_comes_back(tmp_path):
     X = pd.DataFrame(rows(), columns=["a", "b", "c"])
     model = fc.FuzzyCMeans(3, start=rows()[[0, 40, 80]]).fit(X)

@@ -56,6 +56,9 @@ class Marks(Release):
 @handler(releases=Marks)
 def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
+    for name, value in zip(site.columns, site.largest, strict=True):
+        if not value <= np.ldexp(1.0, MOST):
+            raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MOST}; scale it")
     return Marks(Exact.counts(marked(site.largest)))
 
 
