@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from fedclust.core.envelope import REMEDIES
 from fedclust.core.meeting import Greeting, Welcome
 from fedclust.site.approval import digest_of
 from fedclust.site.reception import Reception
@@ -56,3 +57,13 @@ def test_where_there_is_no_room_for_a_note_either_the_reason_is_said_on_the_term
 def test_a_greeting_of_no_proper_text_is_refused_and_nothing_is_raised(door, words):
     assert greeted(door, **words).code == "failed"
     assert isinstance(door.trouble, UnicodeEncodeError)
+
+
+def test_each_refusal_is_told_in_its_own_words(door, tmp_path):
+    (tmp_path / "runs").write_text("a file where a folder should be")
+    assert greeted(door).code == "failed"
+    (tmp_path / "runs").unlink()
+    assert greeted(door, study="other").code == "another-study"
+    first, second = door.refusals
+    assert "File exists" in first
+    assert second == REMEDIES["another-study"]
