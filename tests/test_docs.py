@@ -1,5 +1,6 @@
 """What the documentation says is so: its examples run, its tables match the code, its links lead somewhere."""
 
+import itertools
 import os
 import re
 import runpy
@@ -139,6 +140,13 @@ def test_links_lead_to_files_that_exist(page):
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
     local = [link.partition("#")[0] for link in links if "://" not in link and not link.startswith("#")]
     assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=called)
+def test_no_text_is_swallowed_by_a_table(page):
+    lines = page.read_text(encoding="utf-8").split("\n")
+    ends = [(a, b) for a, b in itertools.pairwise(lines) if a.startswith("|") and not b.startswith(("|", "<!--"))]
+    assert not [text for _, text in ends if text]
 
 
 def test_the_documentation_builds_and_needs_no_other_host(tmp_path):
