@@ -63,6 +63,7 @@ def desk(site: SiteFile, text: str) -> Desk:
         sort=study.split == "columns" and study.align is None and (site.id or study.id) is not None,
         repeats=study.align is not None,
         split="labels" if study.cluster.options.get("opens") == "labels" else study.split,
+        method=study.cluster.method,
         aligned=study.align is not None,
     )
 

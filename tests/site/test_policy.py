@@ -135,6 +135,23 @@ def test_a_site_clusters_alone_once_in_a_study():
     assert ask(1, 2.0, run="another") is None
 
 
+def test_points_of_one_method_are_not_asked_for_in_a_study_by_another():
+    view = View(np.array([9, 9], np.int32))
+    alone = Call("r", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])
+    summed = Call("r", 2, "fcac_summaries.summaries", fcac_summaries.Batch(view, 5, True, True), "each", NAMES[:3])
+    rows = rows_asked(3, columns=2)
+
+    def said(method):
+        at = desk(Policy("own", min_rows=1), np.random.default_rng(0).normal(size=(60, 2)), method=method)
+        return [code(at.answer(call)) for call in (alone, summed, rows)]
+
+    no = "handler-not-allowed"
+    assert said("fuzzy-c-means") == [no, no, None]
+    assert said("k-fed") == [None, no, None]
+    assert said("fcac") == [no, None, None]
+    assert said(None) == [None, None, None]  # a study in one process may fit what it likes
+
+
 def test_a_row_is_not_found_by_the_sides_of_many_planes():
     def ask(at, step, place):
         centers = np.array([[place], [place + 1.0]])

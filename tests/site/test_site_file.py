@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust import serving
+from fedclust.algorithms import kfed
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError
+from fedclust.core.site import View
 from fedclust.engines.own import read_own
 from fedclust.preprocessing.bounds import Columns
 from fedclust.privacy.keys import Identity
@@ -76,6 +79,15 @@ def test_a_site_file_becomes_a_desk(folder):
     assert desk.answer(call()).release.rows.integers() == [30]
     assert desk.gate.vault("run").sign(b"x")
     assert (folder / "state" / "ledger.jsonl").exists()
+
+
+def test_a_desk_knows_the_method_of_the_study_it_serves(folder):
+    sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
+    study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}'
+    desk = serving.desk(written(folder), study)
+    view = View(np.array([9, 9], np.int32))
+    ask = Call("1f-s", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", ("north", "south", "west"))
+    assert (desk.gate.method, code(desk.answer(ask))) == ("c-means", "handler-not-allowed")
 
 
 def test_single_rules_are_put_over_a_profile(folder):

@@ -68,13 +68,13 @@ class Desk:
         vaults: Callable[[], Vaults] | None = None,
         approval: Approval | None = None,
         split: str | None = None,
+        method: str | None = None,
         aligned: bool = False,
     ) -> None:
         self.holding = holding
         till = Till(policy, folder, durable=durable)
-        self.gate = Gate(
-            holding.party, policy, Ledger(folder, durable=durable), vaults, approval, till=till, split=split
-        )
+        ledger = Ledger(folder, durable=durable)
+        self.gate = Gate(holding.party, policy, ledger, vaults, approval, till=till, split=split, method=method)
         self.seed = seed
         self.aligned = aligned  # a study of rows that the sites have in common: no others are read
         self.memory: dict[str, dict[str, Array]] = {}

@@ -133,6 +133,7 @@ class SiteFile:
         sort: bool = False,
         repeats: bool = False,
         split: str | None = None,
+        method: str | None = None,
         aligned: bool = False,
     ) -> Desk:
         """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
@@ -156,6 +157,7 @@ class SiteFile:
             vaults=self._vaults(),
             approval=self.approved(),
             split=split,
+            method=method,
             aligned=aligned,
         )
 

@@ -37,6 +37,7 @@ class Gate:
         *,
         till: Till | None = None,
         split: str | None = None,
+        method: str | None = None,
     ) -> None:
         self.party = party
         self.policy = policy
@@ -44,7 +45,7 @@ class Gate:
         self.vaults = vaults
         self.approval = approval
         self.till = till or Till(policy)
-        self.split = split
+        self.split, self.method = split, method
         self.rules = guards.ALWAYS if policy.lax else guards.ENTRY
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
@@ -76,7 +77,8 @@ class Gate:
 
     def _question(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.Question:
         everyone = None if self.policy.lax or self.vaults is None else frozenset(self.vaults().roster)
-        return guards.Question(call, handler, self.policy, rows, self.ledger.tally(call.run), everyone, self.split)
+        tally = self.ledger.tally(call.run)
+        return guards.Question(call, handler, self.policy, rows, tally, everyone, self.split, self.method)
 
     def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
         return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)

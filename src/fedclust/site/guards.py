@@ -21,7 +21,7 @@ from fedclust.privacy.recovery import consent
 from fedclust.privacy.roster import lasting, threshold
 from fedclust.site.holding import missing_in
 from fedclust.site.ledger import Tally
-from fedclust.site.policy import STRENGTH, Policy, mode
+from fedclust.site.policy import METHOD_OF, STRENGTH, Policy, mode
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
 ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that look at no row
@@ -45,6 +45,7 @@ class Question:
     tally: Tally
     everyone: frozenset[str] | None = None  # whom this site was enrolled with
     split: str | None = None  # how the study's table lies at the sites, where this site knows
+    method: str | None = None  # of the study, likewise
 
     @property
     def under_noise(self) -> bool:
@@ -75,6 +76,12 @@ def allowed(q: Question) -> str | None:
 def of_the_split(q: Question) -> str | None:
     """Sites of a column split are each sent a slice of their own: where all hold all columns, that singles one out."""
     return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("vertical") else None
+
+
+def of_the_method(q: Question) -> str | None:
+    """Points that only one method needs are not asked for in a study by another."""
+    own = METHOD_OF.get(q.handler.name.partition(".")[0], q.method)
+    return "handler-not-allowed" if q.method is not None and own != q.method else None
 
 
 def labels_only(q: Question) -> str | None:
@@ -346,6 +353,7 @@ ENTRY: tuple[Guard, ...] = (
     allowed,
     paid_for,
     of_the_split,
+    of_the_method,
     labels_only,
     enough_rows,
     sums_only,

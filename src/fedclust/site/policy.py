@@ -13,6 +13,7 @@ from fedclust.core.errors import StudyError
 
 Aggregation = Literal["plain", "secure", "blind"]
 STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
+METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "fcac": "fcac", "fcac_summaries": "fcac"}  # whose own questions these are
 WITHHELD = frozenset(
     {
         "vertical.reveal",  # slices of centres
