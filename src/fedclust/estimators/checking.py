@@ -88,7 +88,8 @@ def within_reach(columns: Sequence[str], blocks: Iterable[Array], site: str | No
     """
     counts = np.zeros(len(columns), np.int64)
     for block in blocks:
-        counts += (np.abs(block) > LARGEST).sum(axis=1)
+        if block.size and not (block.min() >= -LARGEST and block.max() <= LARGEST):  # NaN is neither
+            counts += (np.abs(block) > LARGEST).sum(axis=1)
     if counts.any():
         raise DataError(f"{_first(columns, counts, '{values} beyond 2^127', site)}; correct or leave out such rows")
 
