@@ -240,6 +240,7 @@ def test_the_model_and_the_federation_are_left_as_they_were():
         ({"site": "b", "rows": ["1"]}, "rows are whole numbers"),
         ({"site": "b", "rows": [[1], [2, 3]]}, "rows are whole numbers"),
         ({"site": "b", "rows": [True, False]}, "a mask of 2, and b has 60 rows"),
+        ({"site": "b", "rows": [True, 3]}, "rows are whole numbers"),
         ({"site": "b", "rows": True}, "a mask of 1, and b has 60 rows"),
     ],
 )
@@ -265,7 +266,7 @@ def test_a_mask_names_the_rows_where_it_is_true():
         fc.unlearn(fitted, fed, site="b", rows=np.zeros_like(mask))
 
 
-@pytest.mark.parametrize("given", [4, [4, 4], np.array([[4]], np.uint8).ravel()])
+@pytest.mark.parametrize("given", [4, [4, 4], np.array([[4]], np.uint8), np.where(np.arange(60) == 4)])
 def test_the_certificate_counts_rows_that_were_forgotten_each_once(given):
     fitted = fc.CMeans(3).fit(fed := fc.Federation.local(parts()))
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=given)

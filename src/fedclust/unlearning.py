@@ -205,9 +205,10 @@ def _asked(rows: Any) -> Array:
         asked = np.atleast_1d(np.asarray(rows))
     except ValueError:  # lists of unequal lengths
         asked = np.empty(1, object)
-    if (asked.size and asked.dtype.kind not in "iub") or asked.ndim > 1 or np.ma.is_masked(rows):
+    mixed = asked.dtype.kind != "b" and isinstance(rows, list | tuple) and any(isinstance(row, bool) for row in rows)
+    if (asked.size and asked.dtype.kind not in "iub") or mixed or np.ma.is_masked(rows):
         raise StudyError("rows are whole numbers that count a site's rows from 0, or a mask with one for each of them")
-    return asked
+    return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
 def _made(model: Any, left: Federation, how: str) -> Any:

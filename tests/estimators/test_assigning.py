@@ -132,6 +132,14 @@ def test_values_of_which_no_distance_can_be_taken_are_refused_as_by_a_fit(model,
     assert np.isfinite(getattr(model, ask)(far)).all()
 
 
+def test_rows_that_are_left_out_may_hold_anything():
+    gappy = X.copy()
+    gappy[0] = np.nan
+    gappy[0, 1] = 1e200
+    model = fc.CMeans(3, missing="drop").fit(gappy)
+    assert model.predict(gappy)[0] == model.labels_[0] == model.labels_of(gappy[:1].T)[0] == -1
+
+
 def test_values_of_which_no_distance_can_be_taken_are_refused_by_name_and_in_blocks():
     model = fc.FuzzyCMeans(3).fit(by_rows(NAMES))
     far = X.copy()

@@ -155,3 +155,11 @@ def test_centres_of_clusters_that_are_merely_near_do_not_coincide(far):
         model = fc.FuzzyCMeans(3, start=start, scale=scale, tol=None, max_rounds=50).fit(near)
         assert model.notes_ == []
         assert 0.9 < np.ptp(model.cluster_centers_[:2, 0]) < 1.1
+
+
+def test_nor_do_those_of_narrow_clusters_beside_a_wide_one():
+    rng = np.random.default_rng(1)
+    rows = np.r_[rng.normal(0, 0.01, 500), rng.normal(0.1, 0.01, 500), rng.normal(1e5, 500, 100)][:, None]
+    model = fc.FuzzyCMeans(3, start=[[0.0], [0.1], [1e5]]).fit(rows)
+    assert np.bincount(model.labels_).tolist() == [500, 500, 100]
+    assert "coincide" not in " ".join(model.notes_)

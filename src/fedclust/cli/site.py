@@ -44,7 +44,7 @@ def act_assign(chosen: argparse.Namespace) -> int:
     try:
         source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site=HERE, schema=model.schema)
         found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
-        if found.left_out or (found.largest > LARGEST).any():  # of rows left out the survey does not tell
+        if (found.largest > LARGEST).any():
             within_reach(source.columns, source.blocks())
         with table:
             for part in _labelled(model, source, chosen.id):

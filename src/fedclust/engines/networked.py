@@ -131,18 +131,24 @@ class Networked:
         """Meet those who are there; those that must not take part end the run, by name."""
         greetings = {p: Greeting.to(p, run=self.run, study=self.study) for p in parties}
         left, noes = dict(greetings), list[str]()
-        no = self._refusing(greetings, left, timeout)
-        while no:
-            noes, no = [*noes, no], ""
-            with suppress(Waiting):  # whoever else has said no already is named, too
-                no = self._refusing(greetings, left, PAUSE)
+        self._meet(greetings, left, noes, timeout, up_to=1)
         if noes:
+            with suppress(Waiting):  # whoever else has said no already is named, too
+                self._meet(greetings, left, noes, PAUSE, up_to=len(parties))
             raise RunFailed("; ".join(noes[:SHOWN]) + (f"; and {len(noes) - SHOWN} more" if len(noes) > SHOWN else ""))
 
-    def _refusing(self, greetings: Mapping[PartyId, Greeting], left: dict[PartyId, Greeting], timeout: float) -> str:
-        """Meet those who are left, up to the first that takes no part: why it does not."""
+    def _meet(
+        self,
+        greetings: Mapping[PartyId, Greeting],
+        left: dict[PartyId, Greeting],
+        noes: list[str],
+        timeout: float,
+        *,
+        up_to: int,
+    ) -> None:
+        """Meet those who are left, until so many take no part; `noes` tell why they do not."""
         if not left:
-            return ""
+            return
         for party, data in self.link.carry({p: g.encode() for p, g in left.items()}, timeout=timeout):
             try:
                 welcome = Welcome.decode(data)
@@ -153,10 +159,9 @@ class Networked:
                 self.attendance.tell("dropped", site=party, kind="late" if party in greetings else "foreign")
                 continue
             if no := self._welcomed(left.pop(party), welcome):
-                return no
-            if not left:
-                break
-        return ""
+                noes.append(no)
+            if not left or len(noes) >= up_to:
+                return
 
     def _welcomed(self, greeting: Greeting, welcome: Welcome) -> str:
         """Why a party takes no part, or nothing: then it is met."""

@@ -111,8 +111,12 @@ class Assigning(FederatedEstimator):
     def _of(self, block: Array) -> Array:
         """Such a block as the model looks at it."""
         check_is_fitted(self)
-        within_reach(self.columns_, [block])
+        within_reach(self.columns_, [self._taken(block)])
         return self._view().of(block)
+
+    def _taken(self, block: Array) -> Array:
+        """The rows of a block that are not left out for a gap."""
+        return block[:, ~np.isnan(block).any(axis=0)] if self._missing == "drop" else block
 
     def _labels(self, block: Array) -> NDArray[np.int32]:
         """-1 for a row that the model's way with gaps leaves out."""
@@ -133,7 +137,7 @@ class Assigning(FederatedEstimator):
             survey(source, self._missing)
             return self._of(np.concatenate(list(source.blocks()), axis=1))
         rows = self._rows(X)
-        within_reach(self.columns_, [rows.T])
+        within_reach(self.columns_, [self._taken(rows.T)])
         return columns_of(self._view().points(rows))
 
     def _view(self) -> View:

@@ -14,7 +14,7 @@ from fedclust.federation import Federation
 from fedclust.preprocessing.bounds import LEAST
 
 COARSE = 1e-3  # of what there is to tell apart, a tol beyond which says little
-ONE_PLACE = 1e-3  # of how far rows lie from their centres: two centres that are no further apart are one
+ONE_PLACE = 1e-4  # of how far rows lie from their centres: two centres that are no further apart are one
 ALIKE = 0.05  # by how much the weights of such centres may differ
 NAMED = 6  # centres in one sentence
 
@@ -56,8 +56,8 @@ def _coarse(tol: float, what: str) -> str:
 def coincident(m: float, result: tuple[Fitted, View] | vertical.Settled) -> list[str]:
     """Fuzzy centres that ended in one place, as happens where m is too high for so many columns.
 
-    Rows belong to such centres alike, which gives these the same weight. That tells them from small clusters that are
-    near to each other beside one that is far wider.
+    Rows belong to such centres alike, which gives these the same weight. That tells most of them from small clusters
+    that are near to each other beside one that is ten thousand times wider.
     """
     if m <= 1:
         return []
