@@ -293,6 +293,9 @@ def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
 def test_ties_flat_curves_and_coinciding_centres_are_said():
     notes = select_notes.of_index({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
     assert notes == ["Nearly level with 2: 3."]
+    assert select_notes.of_index({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
+    assert select_notes.of_index({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
+    assert select_notes.of_index({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes
     assert "The curve is flat" in select_notes.of_index({2: 0.50, 3: 0.51, 4: 0.52}, 2, given=False, elbow=True)[0]
     (told,) = select_notes.of_index({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
     assert told == "The index is infinite at K = 3: centres coincide."

@@ -11,8 +11,8 @@ from fedclust.core.errors import DataError
 from fedclust.validation.select_two_step import STABLE, Choice, Score
 
 CLOSE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
-LEVEL = 0.01  # of an index: less is level
-FLAT = 0.05
+LEVEL = 0.01  # of the chosen index: less is level
+FLAT = 0.05  # of the largest
 
 
 def no_more_than(ks: Sequence[int], rows: int) -> tuple[list[int], list[str]]:
@@ -87,7 +87,7 @@ def of_index(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -
     size = max((abs(v) for v in finite.values()), default=0.0)
     if len(finite) > 1 and max(finite.values()) - min(finite.values()) < FLAT * size:
         notes.append("The curve is flat: the index hardly depends on K, so the choice means little.")
-    near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= LEVEL * size)
+    near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= LEVEL * abs(values[k]))
     if near and not elbow:
         notes.append(f"Nearly level with {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
