@@ -46,7 +46,7 @@ def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
     model = METHODS[method](len(known.classes), seed).fit(fed)
     first = next(iter(parts))
     count = len(parts[first])
-    amounts = {"a row": [0], "1% of a site": range(max(2, count // 100)), "a site": None}
+    amounts = {"a row": np.arange(1), "1% of a site": np.arange(max(2, count // 100)), "a site": None}
     lines = []
     for amount, rows in amounts.items():
         left = unlearning.without(fed, (first,), rows)
