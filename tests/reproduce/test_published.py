@@ -8,6 +8,7 @@ import pytest
 from fedclust.reproduce import catalogue
 from fedclust.reproduce.assembling import UNEXPLAINED
 from fedclust.reproduce.published import papers
+from fedclust.reproduce.store import present
 
 SHOWN = Path(__file__).parents[2] / "docs" / "reproduction" / "results.json"
 shown = pytest.mark.skipif(not SHOWN.exists(), reason="no page of results is part of the documentation yet")
@@ -63,3 +64,16 @@ def test_the_page_that_is_shown_quotes_the_papers_as_they_are_printed():
     for own in whole["experiments"]:
         printed = {at: cell.text for at, cell in TABLES[own["name"]].cells.items()}
         assert {cell["at"]: cell["printed"] for cell in own["cells"]} == printed
+
+
+@shown
+@pytest.mark.slow
+def test_the_page_shows_what_the_present_code_computes():
+    times = json.loads(SHOWN.with_name("times.json").read_text("utf-8"))
+    old = {
+        experiment
+        for experiment, time in times.items()
+        for name, digest in time["rests on"].items()
+        if ":" in name and present(name) != digest
+    }
+    assert not old, "code has changed since; compute these again with fedclust reproduce, and --renew the page"

@@ -13,6 +13,7 @@ from fedclust.datasets import loading
 from fedclust.reproduce.store import part
 
 CODE = ("algorithms/horizontal.py", "algorithms/fcm_*.py", "algorithms/start.py", "validation/indices.py")
+CHOICE = ("algorithms/mixture.py", "validation/select_[!n]*.py", "validation/strength.py")  # notes change no K
 TOL, ROUNDS, RESTARTS = 1e-3, 60, 4
 DRAWS = 10_000_000  # apart are the seeds of a set's draws
 G2_KS = range(2, 7)
@@ -50,7 +51,7 @@ def motivational_draw(seed: int, k: int) -> dict[str, Any]:
     return found
 
 
-@part("algorithms/mixture.py", "validation/select_*.py")
+@part(*CHOICE)
 def motivational_choice(seed: int) -> int:
     """K by our default, over the three clients."""
     fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
@@ -75,7 +76,7 @@ def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str
     return {"index": values, "gap": gap}
 
 
-@part("algorithms/horizontal.py", "algorithms/start.py", "algorithms/mixture.py", "validation/select_*.py")
+@part("algorithms/horizontal.py", "algorithms/start.py", *CHOICE)
 def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     """Ours on the same set over ten clients: hard c-means at K = 2, and K by our default."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
