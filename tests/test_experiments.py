@@ -1,8 +1,9 @@
-"""The scripts that print the documented figures run, on a small drawn set under the name of a real one."""
+"""Scripts that print documented figures run, on a small drawn set under the name of a real one."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,15 +25,18 @@ def data(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
+    ("command", "lines"),
     [
-        ("unlearning.py --sets s_set1 --seeds 1", "| s_set1 | FuzzyCMeans | a row | "),
-        ("fcac.py table --sets s_set1 --seeds 1 --parts parts", "pooled k-means, unscaled mean ari 1.0000"),
-        ("fcac_rounds.py --seeds 1 --out rounds", "at least 99% of round 1 known, no node gone: yes"),
-        ("local_noise.py curve --sets s_set1 --seeds 1 --out noise", "epsilon   75"),
+        ("unlearning.py --sets s_set1 --seeds 1", [r"\| s_set1 \| FuzzyCMeans \| a row \| .* \| 1 of 1 \| 1.0000 \|"]),
+        (
+            "fcac.py table --sets s_set1 --seeds 1 --parts parts",
+            [r"FCAC default +mean ari 1.0000", r"k-FED +mean ari 1.0000", r"pooled k-means, unscaled mean ari 1.0000"],
+        ),
+        ("fcac_rounds.py --seeds 1 --out rounds", ["at least 99% of round 1 known, no node gone: yes"]),
+        ("local_noise.py curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +FCAC 1.000"]),
     ],
 )
-def test_a_script_prints_its_figures(command: str, told: str, data: Path, tmp_path: Path):
+def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):
     script, *options = command.split()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(ROOT / "experiments" / script), *options],
@@ -41,6 +45,9 @@ def test_a_script_prints_its_figures(command: str, told: str, data: Path, tmp_pa
         capture_output=True,
         text=True,
         check=False,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert told in done.stdout
+    assert "did not run" not in done.stdout
+    for line in lines:
+        assert re.search(line, done.stdout), done.stdout

@@ -299,6 +299,8 @@ def test_ties_flat_curves_and_coinciding_centres_are_said():
     assert "The curve is flat" in select_notes.of_index({2: 0.50, 3: 0.51, 4: 0.52}, 2, given=False, elbow=True)[0]
     (told,) = select_notes.of_index({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
     assert told == "The index is infinite at K = 3: centres coincide."
+    (told,) = select_notes.of_index({2: -321.0, 3: -math.inf, 4: -math.inf}, 3, given=False, elbow=False)
+    assert told == "The index is infinite at K = 3, 4: no row is apart from its centre."
     (told,) = select_notes.of_index({2: 0.9, 3: 0.5}, 3, given=True, elbow=False)
     assert told.startswith("The choice is the largest K asked for")
     assert select_notes.of_index({2: 0.9, 3: 0.5, 4: 0.7}, 3, given=True, elbow=False) == []

@@ -70,6 +70,7 @@ def test_the_page_that_is_shown_quotes_the_papers_as_they_are_printed():
 @pytest.mark.slow
 def test_the_page_shows_what_the_present_code_computes():
     times = json.loads(SHOWN.with_name("times.json").read_text("utf-8"))
+    assert "failed" not in times
     old = {
         experiment
         for experiment, time in times.items()

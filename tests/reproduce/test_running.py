@@ -8,7 +8,7 @@ import pytest
 
 from fedclust.cli.main import main
 from fedclust.core.errors import RunFailed, StudyError
-from fedclust.reproduce import catalogue, paper2, paper3, published, running, runs_art, store
+from fedclust.reproduce import catalogue, paper2, paper3, published, running, runs_art, runs_choice, store
 from fedclust.reproduce.assembling import summary
 from fedclust.reproduce.bench import Bench
 from fedclust.reproduce.store import NotKept, Store, digest, key_of, part
@@ -234,6 +234,13 @@ def test_an_experiment_rests_on_what_its_module_imports():
     assert set(store.imported("fedclust.reproduce.paper1")) == {"reproduce/paper0.py", "reproduce/runs_fuzzy.py"}
     assert "statistics.py" in paper3.table_3.rests_on
     assert "validation/select_range.py" in paper2.figure_1.rests_on
+
+
+def test_of_how_clusters_are_judged_all_that_makes_figures_is_rested_on():
+    rules = (*store.SHARED, *runs_choice.CHOICE)
+    named = {path.name for rule in rules for path in store.PACKAGE.glob(rule) if path.parent.name == "validation"}
+    every = {path.name for path in (store.PACKAGE / "validation").glob("*.py")}
+    assert every - named == {"__init__.py", "composition.py", "partitions.py", "pca.py", "select_notes.py"}
 
 
 def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):

@@ -13,7 +13,13 @@ from fedclust.datasets import loading
 from fedclust.reproduce.store import part
 
 CODE = ("algorithms/horizontal.py", "algorithms/fcm_*.py", "algorithms/start.py", "validation/indices.py")
-CHOICE = ("algorithms/mixture.py", "validation/select_[!n]*.py", "validation/strength.py")  # notes change no K
+CHOICE = (  # but for notes, which are words here: they can change K only where candidates are given
+    "algorithms/horizontal.py",
+    "algorithms/mixture.py",
+    "selection.py",
+    "validation/select_[!n]*.py",
+    "validation/strength.py",
+)
 TOL, ROUNDS, RESTARTS = 1e-3, 60, 4
 DRAWS = 10_000_000  # apart are the seeds of a set's draws
 G2_KS = range(2, 7)
@@ -76,7 +82,7 @@ def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str
     return {"index": values, "gap": gap}
 
 
-@part("algorithms/horizontal.py", "algorithms/start.py", *CHOICE)
+@part("algorithms/start.py", *CHOICE)
 def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     """Ours on the same set over ten clients: hard c-means at K = 2, and K by our default."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)

@@ -81,13 +81,18 @@ def of_index(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -
     """What to say of a choice by an index; of `values` the smaller is the better."""
     finite = {n: v for n, v in values.items() if np.isfinite(v)}
     notes = [
-        f"The index is infinite at K = {', '.join(map(str, sorted(set(values) - set(finite))))}: centres coincide."
+        f"The index is infinite at K = {', '.join(map(str, some))}: {why}."
+        for why, some in (
+            ("centres coincide", sorted(n for n, v in values.items() if v == np.inf)),
+            ("no row is apart from its centre", sorted(n for n, v in values.items() if v == -np.inf)),
+        )
+        if some
     ]
-    notes = notes if len(finite) < len(values) else []
     size = max((abs(v) for v in finite.values()), default=0.0)
     if len(finite) > 1 and max(finite.values()) - min(finite.values()) < FLAT * size:
         notes.append("The curve is flat: the index hardly depends on K, so the choice means little.")
-    near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= LEVEL * abs(values[k]))
+    level = LEVEL * abs(values[k]) if k in finite else 0.0
+    near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= level)
     if near and not elbow:
         notes.append(f"Nearly level with {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
