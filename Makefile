@@ -51,7 +51,7 @@ bench-engines: .venv-engines/.done .venv-flower/.done ## time per step on every 
 
 attacks: $(VENV)/.base ## rows that the known attacks recover from 1,000 runs, plain, secure and blind; 10 to 20 minutes
 	@mkdir -p build
-	@OMP_NUM_THREADS=1 $(BIN)/python -m fedclust.benchmarks.attacks --out build/attacks
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.attack_suite --out build/attacks
 	@echo "written to build/attacks.json and build/attacks.md"
 
 docs: $(VENV)/.dev ## renew its tables from the code, then build the documentation into site-docs/
@@ -70,7 +70,7 @@ test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate 
 	@.venv-flower/bin/python -m pytest -m "engines or not engines" -k flower --durations 5 tests/engines tests/conformance
 
 faults: .venv-engines/.done .venv-flower/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
-	@.venv-engines/bin/python -m fedclust.testing.faults
+	@.venv-engines/bin/python -m fault_rig.faults
 	@.venv-flower/bin/python -m pytest -q -m engines -k killed tests/engines/test_flower.py
 
 constraints: ## resolve all dependencies anew and pin them in constraints.txt

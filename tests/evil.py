@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import question
+from fedclust.algorithms.cmeans.row_split import question
 from fedclust.core.envelope import Call
-from fedclust.core.site import View
-from fedclust.privacy.recovery import Live
+from fedclust.core.site_interface import View
+from fedclust.privacy.dropout_recovery import Live
 from fedclust.privacy.roster import Offers, Wanted
 from fedclust.site.policy import PROFILES
 
@@ -33,7 +33,7 @@ class Evil:
         return self.fed.engine.desks[party].answer_bytes(call.packed)
 
     def moments(self, party, *, cohort=None, masks="lasting-1", ask=ASK):
-        return self.ask(party, "horizontal.moments", ask, "total", cohort, masks)
+        return self.ask(party, "row_split.moments", ask, "total", cohort, masks)
 
     def offers(self, name):
         return {p: self.ask(p, "roster.offer", Wanted(name)).release for p in self.names}
@@ -46,10 +46,10 @@ class Evil:
         """Everyone's answer to one question, under keys for one sum."""
         known = Offers(name, {p: self.ask(p, "roster.offer", Wanted(name)).release for p in cohort})
         for party in cohort:
-            self.ask(party, "recovery.share", known)
+            self.ask(party, "dropout_recovery.share", known)
         step = self.step = self.step + 1
-        return {p: self.ask(p, "horizontal.moments", ASK, "total", cohort, name, step) for p in cohort}
+        return {p: self.ask(p, "row_split.moments", ASK, "total", cohort, name, step) for p in cohort}
 
     def consents(self, name, live):
         """What parties say to a list of who answered."""
-        return {p: self.ask(p, "recovery.consent", Live(name, tuple(live))) for p in live}
+        return {p: self.ask(p, "dropout_recovery.consent", Live(name, tuple(live))) for p in live}

@@ -5,10 +5,10 @@ import os
 from fedclust.core import journal as journals
 from fedclust.core import wire
 from fedclust.core.journal import Journal
-from fedclust.engines.local import LocalEngine
+from fedclust.engines.local_engine import LocalEngine
 from fedclust.privacy import keys, masks
-from fedclust.site.desk import Desk
 from fedclust.site.ledger import Ledger
+from fedclust.site.server import Desk
 from fedclust.site.vault import RunVault
 
 

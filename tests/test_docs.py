@@ -16,9 +16,9 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
+from fedclust.app.study import parse_study, study_keys
 from fedclust.datasets import loading
-from fedclust.estimators import METHODS
-from fedclust.study import keys, parse_study
+from fedclust.models import METHODS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -115,7 +115,7 @@ def test_everything_that_may_leave_is_in_the_table():
 
 def test_every_key_of_a_study_is_documented():
     page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    for table in (keys.TOP, keys.CLUSTER, keys.PRIVACY, keys.SITE, keys.COLUMN):
+    for table in (study_keys.TOP, study_keys.CLUSTER, study_keys.PRIVACY, study_keys.SITE, study_keys.COLUMN):
         assert [name for name in table if f"\n| `{name}` |" not in page] == []
 
 

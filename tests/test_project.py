@@ -22,13 +22,13 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LONGEST = {".py": 400, ".c": 600, ".h": 600}
 HOMES = {  # a dependency that few need, and the only places that may import it
-    "torch": ("algorithms/autoencoder.py", "algorithms/dec.py"),
+    "torch": ("algorithms/autoencoders/autoencoder.py", "algorithms/dec.py"),
     "nvflare": ("engines/nvflare",),
-    "flwr": ("engines/flower", "testing/loops_flower.py"),
-    "dask": ("engines/dask.py",),
-    "distributed": ("engines/dask.py",),
+    "flwr": ("engines/flower", "tests/fault_rig/loops_flower.py"),
+    "dask": ("engines/dask_cluster.py",),
+    "distributed": ("engines/dask_cluster.py",),
     "duckdb": ("site/sources/",),
-    "pyarrow": ("site/sources/", "study/writing.py", "benchmarks/"),  # elsewhere it only writes
+    "pyarrow": ("site/sources/", "app/output_files.py", "benchmarks/"),  # elsewhere it only writes
     "opendp": ("privacy/",),
     "dp_accounting": ("privacy/",),
     "adbc_driver_postgresql": ("site/sources/",),

@@ -6,9 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedclust import agreement, datasets, indices
+    from fedclust import datasets
+    from fedclust.app import agreement, indices
+    from fedclust.app.choose_k import Selection, select_k
+    from fedclust.app.features import Features, select_features
+    from fedclust.app.unlearning import Certificate, unlearn
     from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError
-    from fedclust.estimators import (
+    from fedclust.federation.federation import Federation
+    from fedclust.models import (
         DEC,
         FCAC,
         MUFC,
@@ -23,12 +28,8 @@ if TYPE_CHECKING:
         PrivateFuzzyCMeans,
         load,
     )
-    from fedclust.features import Features, select_features
-    from fedclust.federation import Federation
-    from fedclust.preprocessing.schema import Column
-    from fedclust.selection import Selection, select_k
-    from fedclust.site.sources.noised import LocalNoise
-    from fedclust.unlearning import Certificate, unlearn
+    from fedclust.questions.schema import Column
+    from fedclust.site.sources.noised_rows import LocalNoise
 
 __version__ = "0.1.0"
 __all__ = [
@@ -66,28 +67,28 @@ __all__ = [
 ]
 
 _HOMES = {
-    "DEC": "fedclust.estimators",
-    "FedCRef": "fedclust.estimators",
-    "FCAC": "fedclust.estimators",
-    "AveragedFuzzyCMeans": "fedclust.estimators",
-    "CMeans": "fedclust.estimators",
-    "FuzzyCMeans": "fedclust.estimators",
-    "GaussianMixture": "fedclust.estimators",
-    "GradientFuzzyCMeans": "fedclust.estimators",
-    "KFed": "fedclust.estimators",
-    "MUFC": "fedclust.estimators",
-    "PrivateCMeans": "fedclust.estimators",
-    "PrivateFuzzyCMeans": "fedclust.estimators",
-    "load": "fedclust.estimators",
-    "Column": "fedclust.preprocessing.schema",
-    "Features": "fedclust.features",
-    "select_features": "fedclust.features",
-    "Federation": "fedclust.federation",
-    "LocalNoise": "fedclust.site.sources.noised",
-    "Certificate": "fedclust.unlearning",
-    "unlearn": "fedclust.unlearning",
-    "Selection": "fedclust.selection",
-    "select_k": "fedclust.selection",
+    "DEC": "fedclust.models",
+    "FedCRef": "fedclust.models",
+    "FCAC": "fedclust.models",
+    "AveragedFuzzyCMeans": "fedclust.models",
+    "CMeans": "fedclust.models",
+    "FuzzyCMeans": "fedclust.models",
+    "GaussianMixture": "fedclust.models",
+    "GradientFuzzyCMeans": "fedclust.models",
+    "KFed": "fedclust.models",
+    "MUFC": "fedclust.models",
+    "PrivateCMeans": "fedclust.models",
+    "PrivateFuzzyCMeans": "fedclust.models",
+    "load": "fedclust.models",
+    "Column": "fedclust.questions.schema",
+    "Features": "fedclust.app.features",
+    "select_features": "fedclust.app.features",
+    "Federation": "fedclust.federation.federation",
+    "LocalNoise": "fedclust.site.sources.noised_rows",
+    "Certificate": "fedclust.app.unlearning",
+    "unlearn": "fedclust.app.unlearning",
+    "Selection": "fedclust.app.choose_k",
+    "select_k": "fedclust.app.choose_k",
     **dict.fromkeys(("DataError", "FedclustError", "QuorumLost", "RunFailed", "StudyError"), "fedclust.core.errors"),
 }
 

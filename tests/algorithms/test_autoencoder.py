@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedclust import kernels
-from fedclust.algorithms import autoencoder
-from fedclust.algorithms.autoencoder import Farm, Schedule
+from fedclust.algorithms.autoencoders import autoencoder
+from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule
 from fedclust.core.errors import StudyError
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import clearness, fcac_graph
-from fedclust.algorithms.clearness import Cloud
-from fedclust.algorithms.fcac_fences import Fences
+from fedclust.algorithms.summary_clustering import clearness, neighbor_graph
+from fedclust.algorithms.summary_clustering.clearness import Cloud
+from fedclust.algorithms.summary_clustering.outlier_fences import Fences
 
 NOTE = "hardly clearer"
 
@@ -31,7 +31,7 @@ def apart(count, columns, far, seed=0):
 
 
 def best(places, rows):
-    return max(level.score for level in fcac_graph.clusters(places, rows, 0).levels)
+    return max(level.score for level in neighbor_graph.clusters(places, rows, 0).levels)
 
 
 @pytest.mark.parametrize("columns", [2, 5, 20])
@@ -58,7 +58,7 @@ def test_the_best_score_over_the_mean_of_three_clouds():
     cloud = Cloud.like(points, rows, sites=4, floor=5)
     rng = np.random.default_rng((0, 5))
     usual = np.mean([best(*cloud.summed_up(rng)) for _ in range(3)])
-    levels = fcac_graph.clusters(points, rows, 0).levels
+    levels = neighbor_graph.clusters(points, rows, 0).levels
     assert clearness.measured(points, rows, levels, cloud, 0) == pytest.approx(best(points, rows) / usual, abs=1e-3)
 
 
@@ -71,7 +71,7 @@ def test_of_many_summaries_a_sample_is_judged():
     some = np.sort(rng.choice(len(points), clearness.MOST, replace=False))
     sample = best(np.ascontiguousarray(points[some]), rows[some])
     usual = np.mean([best(*cloud.summed_up(rng)) for _ in range(3)])
-    levels = fcac_graph.clusters(points, rows, 0).levels
+    levels = neighbor_graph.clusters(points, rows, 0).levels
     assert clearness.measured(points, rows, levels, cloud, 0) == pytest.approx(sample / usual, abs=1e-3)
 
 
@@ -117,7 +117,7 @@ def test_what_is_judged_is_what_the_coordinator_saw():
     rows[::100, 1] = 1e6  # far out: undamped, they would be all there is to see
     model = fc.FCAC().fit(federation(rows))
     seen = Fences(*model.fences_).seen(model.scaled_nodes_)
-    found = fcac_graph.clusters(seen, model.node_rows_, 0)
+    found = neighbor_graph.clusters(seen, model.node_rows_, 0)
     cloud = Cloud.like(seen, model.node_rows_, sites=4, floor=5)
     assert model.clearness_ == clearness.measured(seen, model.node_rows_, found.levels, cloud, 0)
     undamped = Cloud.like(model.scaled_nodes_, model.node_rows_, sites=4, floor=5)

@@ -6,9 +6,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedclust as fc
 from fedclust.algorithms.fcac import Nodes, quartile, server_stream
-from fedclust.analysis import describe
-from fedclust.kernels.art import Net
-from fedclust.study import parse_study
+from fedclust.app.analysis import describe
+from fedclust.app.study import parse_study
+from fedclust.kernels.resonance import Net
 
 KINDS = [fc.FCAC(), fc.FCAC("published"), fc.FCAC(scale="standardise")]
 

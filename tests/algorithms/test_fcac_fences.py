@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms.fcac_fences import FAR, TAIL, Fences
+from fedclust.algorithms.summary_clustering.outlier_fences import FAR, TAIL, Fences
 from fedclust.kernels import _backend
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))

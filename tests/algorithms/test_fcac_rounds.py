@@ -5,7 +5,7 @@ import pytest
 from scipy.spatial import cKDTree
 
 import fedclust as fc
-from fedclust.reproduce.runs_art import GROUPS, ROUNDS, SUBSETS
+from papers.reproduction.runs_art import GROUPS, ROUNDS, SUBSETS
 
 SPREAD = (
     0.045  # of every group, and how near a node must be to a row that counts as known: fixed before any row is drawn

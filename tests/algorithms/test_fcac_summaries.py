@@ -8,16 +8,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms.fcac_summaries import MOST_SENT, Batch, Held, summaries
-from fedclust.algorithms.fcac_told import Told
-from fedclust.algorithms.likeness import near_rows
+from fedclust.algorithms.shared.row_likeness import near_rows
+from fedclust.algorithms.summary_clustering.sent_summaries import Told
+from fedclust.algorithms.summary_clustering.summaries import MOST_SENT, Batch, Held, summaries
 from fedclust.core.envelope import Call
-from fedclust.core.site import View
-from fedclust.kernels.groups import ward
-from fedclust.preprocessing import ranges
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding
+from fedclust.core.site_interface import View
+from fedclust.kernels.grouping import ward
+from fedclust.questions import ranges
 from fedclust.site.policy import PROFILES
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
 
 
@@ -290,7 +290,7 @@ def test_ranges_are_within_a_step_of_the_ladder_for_every_split():
 
 
 def _range(columns):
-    from fedclust.preprocessing import bounds
+    from fedclust.questions import bounds
 
     view = yield from bounds.agree(columns)
     return (yield from ranges.ranged(view))

@@ -5,11 +5,11 @@ import pytest
 from sklearn.datasets import load_digits
 
 import fedclust as fc
-from fedclust.algorithms import fedcref, fedcref_site
-from fedclust.core.protocol import HANDLERS
-from fedclust.core.site import View
+from fedclust.algorithms.fedcref import fedcref_site, refinement_loop
+from fedclust.core.effects import HANDLERS
+from fedclust.core.site_interface import View
 from fedclust.datasets.deep import Population, spoilt
-from fedclust.testing.engines import Faulty
+from fedclust.testing.faulty_engines import Faulty
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")
 torch.set_num_threads(1)
@@ -129,12 +129,12 @@ def test_a_class_of_one_site_stays_local_and_says_so():
 def test_hidden_sums_give_the_bits_of_plain_ones(mode):
     data, found = sites(dirt=0.0)
     plan = fedcref_site.Plan(View(np.zeros(64, np.int32), np.zeros(64), np.full(64, 16.0)), 64, 0, rate=3e-3)
-    course = fedcref.Course(rounds=2, iterations=2, epochs=20, closing=1, closing_epochs=2, fewest=3)
+    course = refinement_loop.Course(rounds=2, iterations=2, epochs=20, closing=1, closing_epochs=2, fewest=3)
     begin = {p: fedcref_site.Begin(plan, 0, "kmeans", found.start[p]) for p in data}
     results = []
     for how in ("plain", mode):
         fed = fc.Federation.local(data, aggregation=how)
-        results.append(fed.run(fedcref.fit(plan, begin, course))[0])
+        results.append(fed.run(refinement_loop.fit(plan, begin, course))[0])
     plain, hidden = results
     assert len(plain.models)
     assert plain.models.tobytes() == hidden.models.tobytes()

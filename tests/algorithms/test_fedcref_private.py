@@ -9,24 +9,25 @@ import pytest
 from sklearn.datasets import load_digits
 
 import fedclust as fc
-from fedclust.algorithms import autoencoder_private, fedcref_private, fedcref_private_site, fedcref_site
-from fedclust.algorithms.autoencoder import drawn, layers
-from fedclust.algorithms.fedcref_private_site import Look, Parting
-from fedclust.algorithms.private_asks import Box, Places
-from fedclust.audit.membership import bound, empirical_epsilon
+from fedclust.algorithms.autoencoders import private_gradients
+from fedclust.algorithms.autoencoders.autoencoder import drawn, layers
+from fedclust.algorithms.fedcref import fedcref_site, private_loop, private_site
+from fedclust.algorithms.fedcref.private_site import Look, Parting
+from fedclust.algorithms.private_kmeans.private_questions import Box, Places
+from fedclust.app.audit.membership_attack import bound, empirical_epsilon
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
 from fedclust.core.errors import QuorumLost, StudyError, WireError
-from fedclust.core.private import ONE, Noisy, Price
-from fedclust.core.protocol import HANDLERS
-from fedclust.core.site import View
+from fedclust.core.noise_price import ONE, Noisy, Price
+from fedclust.core.site_interface import View
 from fedclust.datasets.deep import affordable, images, populate, spoilt
-from fedclust.estimators import deep_private
+from fedclust.models import private_deep
 from fedclust.privacy.accountant import epsilon_of, rho_of
-from fedclust.site import paying
-from fedclust.site.budget import Budget
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding, Turn
+from fedclust.site import noise_budget
 from fedclust.site.policy import Policy, profile
+from fedclust.site.privacy_spending import Budget
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 from reaping import Killed, around, nothing_hidden_twice, reaped
 
@@ -37,7 +38,7 @@ RNG = np.random.default_rng(0)
 WIDTH = 6
 SIZES = layers(WIDTH, (3,))
 BOX = Box(np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH))
-MODELS = autoencoder_private.tamed(np.stack([drawn(SIZES, np.random.default_rng(i)) * 3 for i in range(4)]))
+MODELS = private_gradients.tamed(np.stack([drawn(SIZES, np.random.default_rng(i)) * 3 for i in range(4)]))
 LIMITS = np.where(RNG.random(MODELS.shape) < 0.5, -8, 8).astype(np.float32)  # as large as a question may have them
 SHARP = np.zeros((2, MODELS.shape[1]), np.float32)
 SHARP[:, 3 * WIDTH : 3 * WIDTH + 3] = 7.5  # three hidden values that make every slope longer than one
@@ -66,7 +67,7 @@ def look(models=MODELS, how="models", price=1.0):
 def asks(**kind):
     """Every question that tells of rows."""
     places = Places(Price(1.0), BOX, np.eye(WIDTH)[:, :2], np.zeros((2, 2)), np.zeros((2, 2)), 2, 0.5)
-    site = fedcref_private_site
+    site = private_site
     others = (site.own_slopes, site.slopes, site.contest, site.ballot, site.usual)
     return [(site.own_sums, places), *((other, look(**kind)) for other in others)]
 
@@ -102,15 +103,15 @@ def test_without_a_row_each_sum_lacks_that_rows_own_term_which_has_norm_one_at_m
 
 def test_the_slopes_of_many_wide_rows_are_the_sum_of_what_each_adds_alone():
     rng, sizes = np.random.default_rng(3), layers(200, (16, 5))
-    X, models = autoencoder_private.stepped(rng.uniform(size=(90, 200))), rng.uniform(-8, 8, (2, 6797))
-    models, of = autoencoder_private.tamed(models), rng.integers(-1, 2, 90)
+    X, models = private_gradients.stepped(rng.uniform(size=(90, 200))), rng.uniform(-8, 8, (2, 6797))
+    models, of = private_gradients.tamed(models), rng.integers(-1, 2, 90)
     assert models.shape[1] == sum((a + 1) * b for a, b in pairwise(sizes))
-    whole = autoencoder_private.slopes(models, X, of, sizes)
-    alone = [autoencoder_private.slopes(models, X[[i]], of[[i]], sizes) for i in range(90)]
+    whole = private_gradients.slopes(models, X, of, sizes)
+    alone = [private_gradients.slopes(models, X[[i]], of[[i]], sizes) for i in range(90)]
     assert np.array_equal(whole, np.sum(alone, axis=0))
     assert max(np.linalg.norm(one.astype(float)) for one in alone) <= ONE
-    errors = autoencoder_private.errors(models, X, sizes)
-    assert np.array_equal(errors[:, 7:8], autoencoder_private.errors(models, X[7:8], sizes))
+    errors = private_gradients.errors(models, X, sizes)
+    assert np.array_equal(errors[:, 7:8], private_gradients.errors(models, X[7:8], sizes))
 
 
 GIVEN = Parting("told", np.zeros((0, 0)), np.zeros((0, 0)), OWN)
@@ -119,7 +120,7 @@ GIVEN = Parting("told", np.zeros((0, 0)), np.zeros((0, 0)), OWN)
 def by_label(handler, X, labels):
     """The sums before noise where rows came with labels."""
     source = open_source(np.asarray(X), site="here")
-    kept = {"given": deep_private.beside(labels, source)}
+    kept = {"given": private_deep.beside(labels, source)}
     answer = handler.answer(turn(X, memory=kept), dataclasses.replace(look(), parting=GIVEN))
     return np.array(answer.sums.integers(), object).ravel()
 
@@ -151,16 +152,16 @@ def test_another_row_or_another_label_in_a_rows_place_moves_a_sum_by_two_terms_a
 
 
 def test_labels_are_kept_beside_what_else_a_run_remembers():
-    kept = fedcref_private_site.told.answer(turn(TABLES["usual"], memory={"weights": np.ones(2)}), LABELS)
+    kept = private_site.told.answer(turn(TABLES["usual"], memory={"weights": np.ones(2)}), LABELS)
     assert kept.memory.keys() == {"weights", "given"}
 
 
-LABELS = fedcref_private_site.Labels(np.zeros(9, np.int64))
+LABELS = private_site.Labels(np.zeros(9, np.int64))
 
 
 def told_code(policy, rows=TABLES["usual"]):
     desk = Desk(Holding("here", open_source(rows, site="here")), policy)
-    return getattr(desk.answer(Call("run", 1, "fedcref_private_site.told", LABELS, "each", ("here",))), "code", None)
+    return getattr(desk.answer(Call("run", 1, "private_site.told", LABELS, "each", ("here",))), "code", None)
 
 
 def test_a_site_with_a_budget_takes_labels_from_nobody_and_no_site_tells_by_them_how_many_rows_it_has():
@@ -212,13 +213,13 @@ def test_however_many_layers_a_model_has_no_row_adds_more_than_norm_one(depth, w
         *np.repeat([8, -8, 8, -7.99], 4),
         *[0] * 4,
     ]  # what goes in cancels, what comes back grows 32-fold
-    X = autoencoder_private.stepped(np.vstack([np.random.default_rng(1).uniform(size=(5, 4)), np.zeros(4), np.ones(4)]))
+    X = private_gradients.stepped(np.vstack([np.random.default_rng(1).uniform(size=(5, 4)), np.zeros(4), np.ones(4)]))
     for of in (np.zeros(7, np.int64), np.ones(7, np.int64)):
-        whole = autoencoder_private.slopes(models, X, of, sizes)
+        whole = private_gradients.slopes(models, X, of, sizes)
         for i in range(7):
-            moved = whole - autoencoder_private.slopes(models, np.delete(X, i, axis=0), of[1:], sizes)
+            moved = whole - private_gradients.slopes(models, np.delete(X, i, axis=0), of[1:], sizes)
             assert sum(int(one) ** 2 for one in moved.ravel()) <= ONE**2
-            assert np.array_equal(moved, autoencoder_private.slopes(models, X[[i]], of[[i]], sizes))
+            assert np.array_equal(moved, private_gradients.slopes(models, X[[i]], of[[i]], sizes))
 
 
 def test_a_desk_answers_no_question_about_models_of_many_layers():
@@ -227,19 +228,19 @@ def test_a_desk_answers_no_question_about_models_of_many_layers():
     own = {"here": (0, 1)}
     ask = Look(Price(2.0**-44), BOX, sizes, Parting("models", np.zeros((0, 0)), deep.astype(float), own), deep, own)
     desk = Desk(Holding("here", open_source(TABLES["usual"], site="here")), Policy("free"))
-    reply = desk.answer(Call("run", 1, "fedcref_private_site.own_slopes", ask, "each", ("here",)))
+    reply = desk.answer(Call("run", 1, "private_site.own_slopes", ask, "each", ("here",)))
     assert reply.code == "not-understood"
     assert not desk.gate.till.budget.purchases
 
 
 def test_a_slope_by_hand():
     # x = 1, w1 = 1: h = 1; w2 = 0: out = 1/2; what comes back is (1/2 - 1) 1/2 1/2 = -1/8, to the second layer only.
-    found = autoencoder_private.slopes(np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1))
+    found = private_gradients.slopes(np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1))
     assert (found[0] / ONE).round(6).tolist() == [0, 0, -0.125, -0.125]
     # Cut to norm one where it is longer: 784 columns all wrong by nearly one, through a hidden value of 60.
     long = np.zeros((1, 784 * 2 + 785))
     long[0, 784] = 60.0 / 8  # a bias that the ReLU lets pass
-    cut = autoencoder_private.slopes(long, np.ones((1, 784)), np.array([0]), (784, 1, 784))
+    cut = private_gradients.slopes(long, np.ones((1, 784)), np.array([0]), (784, 1, 784))
     assert 1 - 1e-5 < np.linalg.norm(cut[0] / ONE) <= 1
 
 
@@ -247,9 +248,9 @@ def test_slopes_are_those_of_torch():
     import torch
 
     sizes = layers(20, (6, 4))
-    weights = autoencoder_private.tamed(drawn(sizes, np.random.default_rng(0)))
-    X = autoencoder_private.stepped(np.random.default_rng(1).uniform(size=(5, 20)))
-    found = autoencoder_private.slopes(weights[None], X, np.zeros(5, np.int64), sizes)[0] / ONE
+    weights = private_gradients.tamed(drawn(sizes, np.random.default_rng(0)))
+    X = private_gradients.stepped(np.random.default_rng(1).uniform(size=(5, 20)))
+    found = private_gradients.slopes(weights[None], X, np.zeros(5, np.int64), sizes)[0] / ONE
     total = np.zeros(len(weights))
     for x in torch.tensor(X):
         held = torch.tensor(weights.astype(float), requires_grad=True)
@@ -264,11 +265,11 @@ def test_slopes_are_those_of_torch():
 
 
 def test_wins_are_those_of_the_association_without_noise():
-    from fedclust.algorithms import fedcref_association as association
+    from fedclust.algorithms.fedcref import association as association
 
     X = TABLES["usual"]
-    sums = np.array(summed(fedcref_private_site.contest, look(), X), float).reshape(4, 5) / ONE * np.sqrt(5)
-    errors = autoencoder_private.errors(MODELS, autoencoder_private.stepped(X), SIZES)
+    sums = np.array(summed(private_site.contest, look(), X), float).reshape(4, 5) / ONE * np.sqrt(5)
+    errors = private_gradients.errors(MODELS, private_gradients.stepped(X), SIZES)
     labels = errors[:2].argmin(axis=0)
     shares = association.wins({"here": errors[:2], "there": errors[2:]}, labels, "here")
     expected = np.concatenate([shares["here"], shares["there"]]).T * np.bincount(labels, minlength=2)[:, None]
@@ -306,7 +307,7 @@ def strongest(name, claimed, runs, louder=1.0):
     own = {"here": (0, 1)}
     ask = dataclasses.replace(look(price=rho_of(claimed, DELTA) * louder), models=SHARP, own=own)
     ask = dataclasses.replace(ask, parting=Parting("models", np.zeros((0, 0)), SHARP.astype(float), own))
-    till, handler = paying.Till(Policy("free")), HANDLERS[name]
+    till, handler = noise_budget.Till(Policy("free")), HANDLERS[name]
     exact = {len(t): handler.answer(turn(t), ask) for t in (WITH, TABLES["usual"])}  # the same each time
     there, gone = (one.sums.floats().ravel() for one in exact.values())
     assert np.linalg.norm(there - gone) > 0.99  # a row that adds as much as one can
@@ -319,7 +320,7 @@ def strongest(name, claimed, runs, louder=1.0):
     return empirical_epsilon(once, WITH, TABLES["usual"], runs=runs, delta=DELTA, **scored)
 
 
-@pytest.mark.parametrize("name", ["fedcref_private_site.own_slopes", "fedcref_private_site.ballot"])
+@pytest.mark.parametrize("name", ["private_site.own_slopes", "private_site.ballot"])
 def test_no_membership_test_finds_more_than_the_claimed_epsilon(name):
     claimed, runs = 1.0, 120
     assert bound(runs // 2, 0, runs // 2, delta=DELTA) > claimed + 1  # so many runs could show it
@@ -327,7 +328,7 @@ def test_no_membership_test_finds_more_than_the_claimed_epsilon(name):
 
 
 def test_the_same_test_refutes_a_claim_where_noise_is_ten_times_too_small():
-    assert strongest("fedcref_private_site.ballot", 1.0, 600, louder=100.0).epsilon > 1.0
+    assert strongest("private_site.ballot", 1.0, 600, louder=100.0).epsilon > 1.0
 
 
 def watched(monkeypatch):
@@ -340,11 +341,11 @@ def watched(monkeypatch):
 @pytest.mark.parametrize("start", ["kmeans", "given"])
 def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_epsilon(start, monkeypatch):
     seen = watched(monkeypatch)
-    monkeypatch.setattr(fedcref_private, "STEPS", 3)
+    monkeypatch.setattr(private_loop, "STEPS", 3)
     fed, given = federation("plain")
     model = fc.FedCRef(2, start=given if start == "given" else start, epsilon=8.0, bounds=(0, 16)).fit(fed)
     rowless = {name for name in seen if not issubclass(HANDLERS[name].release, Noisy)}
-    assert rowless <= {"fedcref_private_site.told"}
+    assert rowless <= {"private_site.told"}
     assert model.epsilon_ == pytest.approx(8.0, rel=1e-6)
     assert model.reported_epsilon_ < model.epsilon_
     for desk in fed.engine.desks.values():
@@ -397,7 +398,7 @@ def test_a_column_whose_bounds_are_one_value_does_not_make_every_row_novel():
 
 
 def test_where_rows_are_too_few_for_the_noise_the_result_says_so(monkeypatch):
-    monkeypatch.setattr(fedcref_private, "STEPS", 3)
+    monkeypatch.setattr(private_loop, "STEPS", 3)
     fed, _ = federation(per_class=5)
     model = fc.FedCRef(2, epsilon=0.5, bounds=(0, 16)).fit(fed)
     assert any(note.startswith("Too few rows for this epsilon") for note in model.notes_)
@@ -423,7 +424,7 @@ def test_what_would_be_taken_from_rows_without_noise_is_refused(name):
 
 
 def test_a_strict_site_with_a_budget_takes_part_until_it_is_spent(monkeypatch):
-    monkeypatch.setattr(fedcref_private, "STEPS", 2)
+    monkeypatch.setattr(private_loop, "STEPS", 2)
     strict = dataclasses.replace(profile("nhs"), epsilon=8.0, delta=DELTA)
     fed, _ = federation("secure", policy=strict)
     model = fc.FedCRef(2, epsilon=6.0, bounds=(0, 16)).fit(fed)
@@ -463,8 +464,8 @@ def test_a_site_that_asks_for_noise_refuses_weights_of_models_that_had_none_what
 @pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.long)])
 def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice(every, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(fedcref_private, "STEPS", 1)
-    monkeypatch.setattr(fedcref_private, "ROUNDS", 1)
+    monkeypatch.setattr(private_loop, "STEPS", 1)
+    monkeypatch.setattr(private_loop, "ROUNDS", 1)
     nothing_hidden_twice(monkeypatch)
 
     def fit(folder):
@@ -475,7 +476,7 @@ def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice
     def dying(patch, at):
         reaper = reaped(patch, at)
         around(patch, Budget, "spend", reaper)
-        around(patch, paying.Till, "_keep", reaper)
+        around(patch, noise_budget.Till, "_keep", reaper)
         return reaper
 
     with monkeypatch.context() as patch:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import fedcref_refining as refining
-from fedclust.algorithms import fedcref_remembering as remembering
-from fedclust.algorithms import fedcref_site
+from fedclust.algorithms.fedcref import cluster_memory as remembering
+from fedclust.algorithms.fedcref import fedcref_site
+from fedclust.algorithms.fedcref import refining as refining
 
 
 def two_blobs(rng, rows=300, apart=3.0):

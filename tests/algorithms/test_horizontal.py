@@ -7,13 +7,13 @@ import pytest
 from sklearn.base import clone
 
 import fedclust as fc
-from fedclust.algorithms.horizontal import moments, nearer, question
-from fedclust.algorithms.model import Moved, Notes
-from fedclust.algorithms.reseeding import TRIES, NewPlaces
-from fedclust.core.protocol import alone
-from fedclust.core.site import View
-from fedclust.preprocessing import standardise
-from fedclust.site.holding import Holding, Turn
+from fedclust.algorithms.cmeans.fit_result import Moved, Notes
+from fedclust.algorithms.cmeans.row_split import moments, nearer, question
+from fedclust.algorithms.shared.reseeding import TRIES, NewPlaces
+from fedclust.core.effects import alone
+from fedclust.core.site_interface import View
+from fedclust.questions import standardisation
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 from fedclust.testing import Faulty
 
@@ -56,7 +56,7 @@ def test_one_round_by_hand():
 
 def test_standardisation_by_hand():
     site = turn([[1.0, 5.0], [3.0, 5.0]])
-    view = alone(standardise.standardise(View(np.array([2, 3], np.int32))), site)
+    view = alone(standardisation.standardise(View(np.array([2, 3], np.int32))), site)
     assert view.origin.tolist() == [2, 5]
     assert view.spread.tolist() == [1, 1]  # sd 1, and a constant column keeps 1
     (block,) = site.blocks(view)
@@ -65,7 +65,7 @@ def test_standardisation_by_hand():
 
 def test_a_large_offset_does_not_spoil_the_variance():
     site = turn([[1e6 - 1], [1e6 + 1]])
-    assert alone(standardise.columns(View(np.array([20], np.int32))), site).sd.tolist() == [1.0]
+    assert alone(standardisation.columns(View(np.array([20], np.int32))), site).sd.tolist() == [1.0]
 
 
 def test_an_empty_cluster_is_seeded_anew_and_said():

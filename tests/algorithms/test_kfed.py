@@ -5,8 +5,8 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms import kfed
-from fedclust.core.site import View
-from fedclust.site.holding import Holding, Turn
+from fedclust.core.site_interface import View
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 
 

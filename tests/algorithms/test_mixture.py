@@ -12,10 +12,10 @@ from sklearn.mixture import GaussianMixture as Peer
 
 import fedclust as fc
 from fedclust import kernels
-from fedclust.algorithms import gaussians, mixture
-from fedclust.algorithms.mixture import FAMILIES, Evaluated, Mixture
+from fedclust.algorithms.gaussian_mixture import densities, mixture
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, Evaluated, Mixture
 from fedclust.core.errors import OutOfBounds
-from fedclust.preprocessing import bounds
+from fedclust.questions import bounds
 
 PEERS = {"VII": "spherical", "VVI": "diag", "EEE": "tied"}
 
@@ -260,10 +260,10 @@ def test_a_component_without_rows_stays_and_the_others_go_on():
 
 def test_what_exceeds_an_agreed_bound_is_refused_not_wrapped():
     with pytest.raises(OutOfBounds, match="beyond the bound"):
-        gaussians.within(np.array([[0.0, 4.1]]), np.array([2], np.int32))
+        densities.within(np.array([[0.0, 4.1]]), np.array([2], np.int32))
     with pytest.raises(OutOfBounds, match="log density"):
-        gaussians._coarse_and_fine(np.array([-3.0]), -51)
-    assert gaussians._coarse_and_fine(np.array([-0.75]), -51)[0, 1] == np.uint64(2**64 - 1)  # negative, inside
+        densities._coarse_and_fine(np.array([-3.0]), -51)
+    assert densities._coarse_and_fine(np.array([-0.75]), -51)[0, 1] == np.uint64(2**64 - 1)  # negative, inside
 
 
 def test_whitening_does_not_depend_on_the_shape_of_a_block():
@@ -271,22 +271,22 @@ def test_whitening_does_not_depend_on_the_shape_of_a_block():
     A = rng.normal(size=(6, 6))
     root = np.linalg.cholesky(A @ A.T + np.eye(6))
     x = rng.normal(size=(6, 2500))
-    white = gaussians.whiten(x, root)
-    assert np.array_equal(white[:, 700:1301], gaussians.whiten(x[:, 700:1301], root))
+    white = densities.whiten(x, root)
+    assert np.array_equal(white[:, 700:1301], densities.whiten(x[:, 700:1301], root))
     assert white == pytest.approx(np.linalg.solve(root, x), rel=1e-9)
 
 
 def test_halves_are_decided_by_the_rows_themselves():
     x = rows(8).T.copy()
-    one, other = gaussians.half(x, 1, 5), gaussians.half(x, 2, 5)
+    one, other = densities.half(x, 1, 5), densities.half(x, 2, 5)
     assert sorted(map(tuple, np.concatenate([one, other], axis=1).T)) == sorted(map(tuple, x.T))
     assert 0.35 < one.shape[1] / x.shape[1] < 0.65
     # Shuffled, split in another way: the same rows in the same half. Another seed or halving: other halves.
     order = np.random.default_rng(0).permutation(x.shape[1])
-    parts = [gaussians.half(np.ascontiguousarray(x[:, some]), 1, 5) for some in np.array_split(order, 7)]
+    parts = [densities.half(np.ascontiguousarray(x[:, some]), 1, 5) for some in np.array_split(order, 7)]
     assert sorted(map(tuple, np.concatenate(parts, axis=1).T)) == sorted(map(tuple, one.T))
-    assert gaussians.half(x, 1, 6).shape != one.shape or not np.array_equal(gaussians.half(x, 1, 6), one)
-    assert not np.array_equal(gaussians.half(x, 3, 5)[:, :20], one[:, :20])
+    assert densities.half(x, 1, 6).shape != one.shape or not np.array_equal(densities.half(x, 1, 6), one)
+    assert not np.array_equal(densities.half(x, 3, 5)[:, :20], one[:, :20])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -303,7 +303,7 @@ def test_a_half_alone_has_scipys_likelihood_and_no_round_lowers_it(family):
         return frame, end
 
     frame, end = fed.run(script())[0]
-    half = gaussians.half(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
+    half = densities.half(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
     assert 80 < half.shape[1] < 130
     assert end.log == pytest.approx(logsumexp(_scores(end.mixture, half.T), axis=1).sum(), rel=1e-12)
     levels = [-step.objective for step in end.history] + [end.log]

@@ -8,20 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms import mufc, weighted
+from fedclust.algorithms import mufc
 from fedclust.algorithms.mufc import Count, Grid
+from fedclust.algorithms.shared import weighted_kmeans
+from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.errors import RunFailed
-from fedclust.core.protocol import HANDLERS, Keep
 from fedclust.core.ring import Exact
-from fedclust.core.site import View
-from fedclust.privacy import sparse
-from fedclust.site.holding import Holding, Turn
+from fedclust.core.site_interface import View
+from fedclust.privacy import sparse_sums
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 
 
 def grid(width, levels, low=0.0, high=1.0, seed=0):
     parts = -(-width // mufc.per_number(levels))
-    mix = np.random.default_rng(seed).integers(1, sparse.PRIME, parts)
+    mix = np.random.default_rng(seed).integers(1, sparse_sums.PRIME, parts)
     return Grid(np.full(width, low), np.full(width, high), levels, mix)
 
 
@@ -49,7 +50,7 @@ def test_a_cell_comes_back_from_its_numbers(width, levels, data):
     cell = data.draw(st.lists(st.integers(0, levels - 1), min_size=width, max_size=width))
     numbers = of.numbers(np.array(cell))
     assert of.cell(numbers) == cell
-    assert max(numbers) < sparse.PRIME
+    assert max(numbers) < sparse_sums.PRIME
 
 
 def test_a_number_outside_the_grid_is_refused():
@@ -145,19 +146,19 @@ def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
     ask = Count(View(np.zeros(2, np.int32)), grid(2, 10), 3, 2, 3, 0, again=False)
     first, second = (HANDLERS["mufc.powers"].answer(turn(groups(), name), ask).release for name in ("a", "b"))
     # The same rows at two sites with different streams: equal counts may differ in picks, but no veil is alike.
-    veils = [[n // sparse.PRIME for n in one.counts.integers()] for one in (first, second)]
+    veils = [[n // sparse_sums.PRIME for n in one.counts.integers()] for one in (first, second)]
     assert veils[0] != veils[1]
-    assert all(0 <= n < 1 << sparse.VEIL for own in veils for n in own)
+    assert all(0 <= n < 1 << sparse_sums.VEIL for own in veils for n in own)
     again = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), ask).release
     assert again.counts == first.counts  # a handler is pure
     finer = Count(ask.view, grid(2, 11), 3, 2, 3, 0, again=False)
     other = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), finer).release
-    assert [n // sparse.PRIME for n in other.counts.integers()] != veils[0]  # another question, another veil
+    assert [n // sparse_sums.PRIME for n in other.counts.integers()] != veils[0]  # another question, another veil
 
 
 def test_weighted_kmeans_by_hand():
     points = np.array([[0.0], [1.0], [4.0], [10.0]])
-    cost, centers = weighted.kmeans(points, np.array([3, 1, 1, 2]), np.array([[0.0], [10.0]]))
+    cost, centers = weighted_kmeans.kmeans(points, np.array([3, 1, 1, 2]), np.array([[0.0], [10.0]]))
     assert centers.ravel().tolist() == [1, 10]  # (0 * 3 + 1 + 4) / 5
     assert cost == 3 * 1 + 0 + 9
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import partial
-from fedclust.core.site import View
-from fedclust.site.holding import Holding, Turn
+from fedclust.algorithms.cmeans import rows_with_gaps
+from fedclust.core.site_interface import View
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 
 NAN = np.nan
@@ -49,8 +49,8 @@ def reference(X, V, m, rounds):
 def test_sums_by_hand():
     # One column of two each: rows (1, -) and (-, 4) lie at 2*1 and 2*4 of the only centre (0, 2).
     view = View(np.array([3, 3], np.int32), missing="partial")
-    ask = partial.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 8)
-    found = partial.moments.answer(turn([[1, NAN], [NAN, 4], [NAN, NAN]]), ask)
+    ask = rows_with_gaps.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 8)
+    found = rows_with_gaps.moments.answer(turn([[1, NAN], [NAN, 4], [NAN, NAN]]), ask)
     assert found.mass.floats().tolist() == [2]
     assert found.share.floats().tolist() == [[1, 1]]
     assert found.pull.floats().tolist() == [[1, 4]]
@@ -59,9 +59,9 @@ def test_sums_by_hand():
 
 def test_a_share_beyond_the_bound_it_is_asked_under_is_refused():
     view = View(np.array([3, 3], np.int32), missing="partial")
-    ask = partial.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 2)
+    ask = rows_with_gaps.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 2)
     with pytest.raises(fc.FedclustError, match="exceeds its bound"):
-        partial.moments.answer(turn([[1, NAN], [NAN, 4]]), ask)
+        rows_with_gaps.moments.answer(turn([[1, NAN], [NAN, 4]]), ask)
 
 
 def test_a_hard_round_by_hand():
@@ -138,15 +138,15 @@ def test_seeding_never_shows_a_value_that_one_row_alone_has():
     rng = np.random.default_rng(0)
     X = np.c_[rng.normal(size=40), np.full(40, NAN)]
     X[7, 1] = SECRET
-    ask = partial.Filled(View(np.array([3, 17], np.int32), missing="partial"), 5, 0, np.array([0.0, 10.0]))
-    points = partial.seeds.answer(turn(X), ask).points
+    ask = rows_with_gaps.Filled(View(np.array([3, 17], np.int32), missing="partial"), 5, 0, np.array([0.0, 10.0]))
+    points = rows_with_gaps.seeds.answer(turn(X), ask).points
     assert points.shape == (5, 2)
     assert (points[:, 1] == 10.0).all()
 
 
 def test_a_party_with_few_rows_sends_no_candidates():
-    ask = partial.Filled(View(np.array([3], np.int32), missing="partial"), 3, 0, np.zeros(1))
-    assert partial.seeds.answer(turn([[1.0], [2.0], [NAN], [NAN], [3.0]]), ask).points.shape == (0, 1)
+    ask = rows_with_gaps.Filled(View(np.array([3], np.int32), missing="partial"), 3, 0, np.zeros(1))
+    assert rows_with_gaps.seeds.answer(turn([[1.0], [2.0], [NAN], [NAN], [3.0]]), ask).points.shape == (0, 1)
 
 
 @pytest.mark.parametrize(

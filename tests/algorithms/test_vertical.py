@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import vertical
+from fedclust.algorithms.cmeans import column_split
 from fedclust.site.policy import Policy
 from fedclust.testing import Faulty
 
@@ -61,7 +61,7 @@ def test_standardised_columns_give_the_standardised_result():
 def test_chunks_do_not_change_the_bits(monkeypatch):
     X = table()
     whole = fc.FuzzyCMeans(3, start="box").fit(columns(X, [0, 1], [2, 3]))
-    monkeypatch.setattr(vertical, "CHUNK", 50)
+    monkeypatch.setattr(column_split, "CHUNK", 50)
     parts = fc.FuzzyCMeans(3, start="box").fit(columns(X, [0, 1], [2, 3]))
     assert np.array_equal(whole.cluster_centers_, parts.cluster_centers_)
     assert whole.history_ == parts.history_

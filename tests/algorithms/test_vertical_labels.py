@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import vertical, vertical_labels
-from fedclust.algorithms.model import Notes
-from fedclust.audit.recording import record
-from fedclust.benchmarks import labels as bench
+from benchmarks import labels_mode as bench
+from fedclust.algorithms.cmeans import column_labels, column_split
+from fedclust.algorithms.cmeans.fit_result import Notes
+from fedclust.app.audit.observer_record import record
+from fedclust.app.serve import desk
 from fedclust.cli.main import main
 from fedclust.core import wire
+from fedclust.core.effects import Ask, Mail, by_recipient, each, passed, written
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import QuorumLost, StudyError
-from fedclust.core.protocol import Ask, Mail, by_recipient, each, passed, written
-from fedclust.privacy import attacks, sharing
-from fedclust.serving import desk
-from fedclust.site.file import read_site
+from fedclust.privacy import attacks, secret_argmin
 from fedclust.site.policy import PROFILES
-from fedclust.testing.engines import Faulty
+from fedclust.site.site_file import read_site
+from fedclust.testing.faulty_engines import Faulty
 
 
 def table(rows=90, clusters=3, sites=3, seed=0):
@@ -91,7 +91,7 @@ def test_a_cluster_without_rows_gets_half_of_the_largest():
     assert (model.cluster_sizes_ > 0).all()
     assert any("got a new centre" in note for note in model.notes_)
     same(model, fitted(parts, start))
-    classes = vertical_labels._refilled(np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), Notes(), 1)
+    classes = column_labels._refilled(np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), Notes(), 1)
     assert np.bincount(classes).tolist() == [5, 10, 10, 5]
 
 
@@ -124,15 +124,15 @@ def test_nothing_but_labels_is_opened(mode):
     fc.CMeans(3, start=X[:3], opens="labels", max_rounds=3).fit(fed)
     asked = {ask.who.name for _, ask in recording.asked}
     assert asked == {
-        "vertical.roll",
-        "vertical.prepare",
-        "vertical.reach",
-        "vertical_labels.sit_down",
-        "vertical_labels.get_to_know",
-        "vertical_labels.enter",
-        "vertical_labels.go_on",
-        "vertical_labels.finish",
-        "vertical_labels.move",
+        "column_split.roll",
+        "column_split.prepare",
+        "column_split.reach",
+        "column_labels.sit_down",
+        "column_labels.get_to_know",
+        "column_labels.enter",
+        "column_labels.go_on",
+        "column_labels.finish",
+        "column_labels.move",
     }
     assert attacks.unfolding(recording.coordinator() + recording.lead()) == ()
 
@@ -187,7 +187,7 @@ def test_a_seat_that_was_not_enrolled_is_refused():
     fed = fc.Federation.local(parts, split="columns")
 
     def ask():
-        yield from vertical_labels.seated(("s0", "s1", "s0"), 3)
+        yield from column_labels.seated(("s0", "s1", "s0"), 3)
 
     with pytest.raises(QuorumLost):
         fed.run(ask())
@@ -195,15 +195,15 @@ def test_a_seat_that_was_not_enrolled_is_refused():
 
 def begun(fed, X, clusters=3):
     """Centres in place, and seats taken."""
-    how = {p: vertical.Prepare(centers=part) for p, part in vertical.slices(fed.places, X[:clusters]).items()}
-    table = yield from vertical.agree(fed.places, how)
-    return table, (yield from vertical_labels.seated(fed.parties, clusters))
+    how = {p: column_split.Prepare(centers=part) for p, part in column_split.slices(fed.places, X[:clusters]).items()}
+    table = yield from column_split.agree(fed.places, how)
+    return table, (yield from column_labels.seated(fed.parties, clusters))
 
 
 def entered(fed, table, seats):
     """All seats enter their numbers; the masks that the first one's are under."""
-    ask = wire.encode(vertical_labels.Compare(seats, vertical.Span(0, table.rows, table.unit)))
-    yield from passed(vertical_labels.enter, {party: {} for party in seats.parties}, ask)
+    ask = wire.encode(column_labels.Compare(seats, column_split.Span(0, table.rows, table.unit)))
+    yield from passed(column_labels.enter, {party: {} for party in seats.parties}, ask)
     return fed.engine.desks[seats.parties[0]].memory[fed.run_id]["bits.own"][0].copy()
 
 
@@ -216,8 +216,8 @@ def test_a_seat_counts_its_masks_from_the_start_once_only():
     def trick():
         made, seats = yield from begun(fed, X)
         yield from entered(fed, made, seats)
-        seeds = yield from written(vertical_labels.sit_down, seats, among=("s1",))
-        yield vertical_labels._once(vertical_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+        seeds = yield from written(column_labels.sit_down, seats, among=("s1",))
+        yield column_labels._once(column_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
 
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
@@ -231,7 +231,7 @@ def test_seats_that_are_taken_anew_draw_other_masks():
     def script():
         made, seats = yield from begun(fed, X)
         first = yield from entered(fed, made, seats)
-        again = yield from vertical_labels.seated(fed.parties, 3)
+        again = yield from column_labels.seated(fed.parties, 3)
         return first, (yield from entered(fed, made, again))
 
     first, second = fed.run(script())[0]
@@ -245,7 +245,7 @@ def test_other_seats_than_those_that_were_taken_are_refused(order):
 
     def trick():
         made, _ = yield from begun(fed, X)
-        yield from entered(fed, made, vertical_labels.Seats(order))
+        yield from entered(fed, made, column_labels.Seats(order))
 
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
@@ -257,11 +257,11 @@ def test_a_seed_of_another_than_the_seat_after_is_refused():
     fed = fc.Federation.local(parts, split="columns")
 
     def trick():
-        seats = vertical_labels.Seats(("s0", "s1", "s2"))
-        yield from written(vertical_labels.sit_down, seats, among=("s0",))
-        turned = vertical_labels.Seats(("s0", "s2", "s1"))
-        seeds = yield from written(vertical_labels.sit_down, turned, among=("s2",))
-        yield vertical_labels._once(vertical_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+        seats = column_labels.Seats(("s0", "s1", "s2"))
+        yield from written(column_labels.sit_down, seats, among=("s0",))
+        turned = column_labels.Seats(("s0", "s2", "s1"))
+        seeds = yield from written(column_labels.sit_down, turned, among=("s2",))
+        yield column_labels._once(column_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
 
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
@@ -286,20 +286,20 @@ def refused(trick, policy="none", sites=3, clusters=3, **options):
 
 
 def put_on_rows(fed, made, seats):
-    yield from each(vertical.place, vertical.Place(rows=np.array([3, 7])))
-    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+    yield from each(column_split.place, column_split.Place(rows=np.array([3, 7])))
+    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
 
 
 def weighed_by_one_row(fed, made, seats):
     weights = np.eye(3, made.rows)
-    yield from each(vertical.weigh, vertical.Weights(0, weights, True, True, np.full(3, -1)))
-    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+    yield from each(column_split.weigh, column_split.Weights(0, weights, True, True, np.full(3, -1)))
+    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
 
 
 def put_on_rows_and_left_there(fed, made, seats):
-    yield from each(vertical.place, vertical.Place(rows=np.array([3, 7])))
-    yield from each(vertical_labels.move, vertical_labels.Assigned(np.full(made.rows, 9, np.uint8), 2))
-    yield from entered(fed, made, (yield from vertical_labels.seated(fed.parties, 2)))
+    yield from each(column_split.place, column_split.Place(rows=np.array([3, 7])))
+    yield from each(column_labels.move, column_labels.Assigned(np.full(made.rows, 9, np.uint8), 2))
+    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
 
 
 @pytest.mark.parametrize("trick", [put_on_rows, put_on_rows_and_left_there, weighed_by_one_row])
@@ -312,7 +312,7 @@ def test_a_site_with_rules_moves_no_centre_to_a_few_rows():
     def trick(alone):
         labels = np.zeros(90, np.uint8)
         labels[:alone] = 1
-        return lambda *_: each(vertical_labels.move, vertical_labels.Assigned(labels, 3))
+        return lambda *_: each(column_labels.move, column_labels.Assigned(labels, 3))
 
     masked = {"policy": "standard", "aggregation": "secure"}
     assert refused(trick(1), **masked) == "class-too-small"
@@ -323,10 +323,10 @@ def test_a_site_with_rules_moves_no_centre_to_a_few_rows():
 
 def test_seats_that_were_asked_about_different_rows_do_not_compare_them():
     def trick(fed, made, seats):
-        spans = {p: vertical.Span(at, at + 64, made.unit) for p, at in zip(seats.parties, (0, 0, 1), strict=True)}
-        mail = {p: Mail({}, wire.encode(vertical_labels.Compare(seats, span))) for p, span in spans.items()}
-        sent = by_recipient((yield Ask(vertical_labels.enter, "relay", messages=mail, once=True)))
-        yield from passed(vertical_labels.go_on, sent, wire.encode(seats))
+        spans = {p: column_split.Span(at, at + 64, made.unit) for p, at in zip(seats.parties, (0, 0, 1), strict=True)}
+        mail = {p: Mail({}, wire.encode(column_labels.Compare(seats, span))) for p, span in spans.items()}
+        sent = by_recipient((yield Ask(column_labels.enter, "relay", messages=mail, once=True)))
+        yield from passed(column_labels.go_on, sent, wire.encode(seats))
 
     assert refused(trick) == "keys-refused"
 
@@ -339,12 +339,12 @@ def test_a_site_without_a_seat_is_not_left_out_of_the_sums():
 def test_a_comparison_is_not_opened_before_its_end(early):
     # With six clusters, one exchange too few would tell which clusters beat some of the others.
     def trick(fed, made, seats):
-        ask = wire.encode(vertical_labels.Compare(seats, vertical.Span(0, made.rows, made.unit)))
-        heard = yield from passed(vertical_labels.enter, {party: {} for party in seats.parties}, ask)
-        for _ in range(sharing.rounds(6) - early):
-            heard = yield from passed(vertical_labels.go_on, heard, wire.encode(seats))
+        ask = wire.encode(column_labels.Compare(seats, column_split.Span(0, made.rows, made.unit)))
+        heard = yield from passed(column_labels.enter, {party: {} for party in seats.parties}, ask)
+        for _ in range(secret_argmin.rounds(6) - early):
+            heard = yield from passed(column_labels.go_on, heard, wire.encode(seats))
         mail = {party: Mail(own, wire.encode(seats)) for party, own in heard.items()}
-        yield vertical_labels._once(vertical_labels.finish, mail)
+        yield column_labels._once(column_labels.finish, mail)
 
     assert refused(trick, clusters=6) == "keys-refused"
 
@@ -360,10 +360,12 @@ def test_a_served_site_of_a_study_that_opens_labels_tells_no_distances(opens, tm
         f'[sites.{name}]\ncolumns = ["{name}"]\n' for name in ("east", "west")
     )
     own, cohort = desk(read_site(tmp_path / "site.toml"), text), ("north", "east", "west")
-    assert isinstance(own.answer(Call("1-s", 1, "vertical.prepare", vertical.Prepare(), "each", cohort)), Sealed)
-    place = vertical.Place(uniforms=np.full((2, 2), 0.5))
-    assert isinstance(own.answer(Call("1-s", 2, "vertical.place", place, "each", cohort)), Sealed)
-    reply = own.answer(Call("1-s", 3, "vertical.measure", vertical.Span(0, 40, -90), "total", cohort))
+    assert isinstance(
+        own.answer(Call("1-s", 1, "column_split.prepare", column_split.Prepare(), "each", cohort)), Sealed
+    )
+    place = column_split.Place(uniforms=np.full((2, 2), 0.5))
+    assert isinstance(own.answer(Call("1-s", 2, "column_split.place", place, "each", cohort)), Sealed)
+    reply = own.answer(Call("1-s", 3, "column_split.measure", column_split.Span(0, 40, -90), "total", cohort))
     assert isinstance(reply, Sealed) if opens == "distances" else reply.code == "handler-not-allowed"
 
 

@@ -6,7 +6,7 @@ import pytest
 from fedclust.core.ring import Exact
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Found, Seen
-from fedclust.privacy.attacks.fuzzy import Sums, equations, solvable
+from fedclust.privacy.attacks.fuzzy_sums import Sums, equations, solvable
 from fedclust.privacy.attacks.transcript import minus
 
 ROWS = np.array([[0.0, 0.0, 1.0], [1.0, 0.5, 0.0], [4.0, 5.0, 4.5], [5.0, 4.0, 5.5], [2.25, 2.5, 3.125]])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.audit.recording import record
-from fedclust.benchmarks import attacks as table
+from benchmarks import attack_suite as table
+from fedclust.app.audit.observer_record import record
 from fedclust.privacy import attacks
 
 MASKED = ("secure", "blind")

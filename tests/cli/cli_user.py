@@ -28,7 +28,7 @@ source = "hungary.csv"
 # A real process, slowed down so that a signal finds it at work.
 SLOWLY = textwrap.dedent("""
     import sys, time
-    from fedclust.engines.local import LocalEngine
+    from fedclust.engines.local_engine import LocalEngine
     plain = LocalEngine.exchange
     def exchange(self, *args, **kwargs):
         time.sleep(0.03)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import fedclust as fc
-from fedclust.cli import telling
+from fedclust.cli import result_summary
 from fedclust.cli.progress import Progress
 
 
@@ -71,7 +71,9 @@ def test_report_of_what_is_no_finished_run_is_refused(user, argument, told):
 
 def test_a_flat_or_infinite_curve_is_still_told():
     curve = [{"k": 2, "value": "inf"}, {"k": 3, "value": 1.0}, {"k": 4, "value": 1.0}]
-    told = telling.choice({"k": 3, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None})
+    told = result_summary.choice(
+        {"k": 3, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None}
+    )
     assert "K = 2" in told
     assert "inf" in told
 
@@ -86,6 +88,8 @@ def test_while_choosing_there_is_no_guess(capsys):
 
 def test_each_value_of_a_curve_is_told_with_its_own_digits():
     curve = [{"k": 2, "value": 0.606}, {"k": 3, "value": 2871.4}, {"k": 4, "value": float("inf")}]
-    told = telling.choice({"k": 2, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None})
+    told = result_summary.choice(
+        {"k": 2, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None}
+    )
     shown = {line.split()[2]: line.split()[3] for line in told.splitlines() if line.startswith("  K = ")}
     assert shown == {"2": "0.606", "3": "2,871", "4": "inf"}

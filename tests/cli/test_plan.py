@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from cli_user import csv, rows
 
+from fedclust.app.run_folder import Run
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.protocol import HANDLERS
-from fedclust.runs import Run
-from fedclust.site.file import read_site
+from fedclust.site.site_file import read_site
 
 SITES = ("cleveland", "hungary", "basel")
 STUDY = """\
@@ -99,7 +99,7 @@ def test_the_first_round_is_known_where_start_and_bounds_are_declared(steward):
     steward.study(text=text)
     _, found = document(steward, "--site", "site.toml")
     known = {(question["name"], question["known"]) for question in found["questions"]}
-    assert {("horizontal.moments", True), ("horizontal.moments", False)} <= known
+    assert {("row_split.moments", True), ("row_split.moments", False)} <= known
 
 
 def test_a_refusal_names_rule_and_remedy(steward):
@@ -115,7 +115,9 @@ def test_points_are_refused_where_the_floor_is_above_five(steward):
     steward.study(('start = "box"', 'start = "careful"'), text=STUDY)
     code, found = document(steward, "--data", "hungary.csv", "--policy", "nhs")
     assert code == 3
-    assert {q["name"]: q["code"] for q in found["questions"] if q["code"]} == {"start.seeds": "points-not-allowed"}
+    assert {q["name"]: q["code"] for q in found["questions"] if q["code"]} == {
+        "initial_centers.seeds": "points-not-allowed"
+    }
     assert document(steward, "--data", "hungary.csv", "--policy", "standard")[0] == 0
 
 
@@ -132,9 +134,9 @@ def run(user):
 
 def federated(user, mode):
     import fedclust as fc
-    from fedclust.aggregation import Aggregation, Enrolled
-    from fedclust.engines.local import LocalEngine
-    from fedclust.study import read_study
+    from fedclust.app.study import read_study
+    from fedclust.engines.local_engine import LocalEngine
+    from fedclust.federation.aggregation import Aggregation, Enrolled
 
     made = Run.make(user.folder / "made", (user.folder / "study.toml").read_text(), origin=user.folder)
     study = read_study(user.folder / "study.toml")
@@ -160,7 +162,7 @@ def test_an_approved_study_runs_and_one_letter_ends_that(steward):
 
 def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(steward):
     import fedclust as fc
-    from fedclust.analysis import describe
+    from fedclust.app.analysis import describe
 
     rng = np.random.default_rng(0)
     for at, name in enumerate(SITES):

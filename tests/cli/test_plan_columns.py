@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from fedclust.app.site_plan import plan
+from fedclust.app.study import parse_study
 from fedclust.site.policy import PROFILES
-from fedclust.study import parse_study
-from fedclust.study.planning import plan
 
 STUDY = """
 name = "joint"
@@ -44,15 +44,15 @@ def counted(source, align="", opens=""):
 
 def test_letters_of_an_alignment_are_counted(source):
     found = counted(source, align="[align]")
-    assert found["align.set_out"] == 1
-    assert found["align.pass_on"] == 2  # one for each other site
+    assert found["alignment.set_out"] == 1
+    assert found["alignment.pass_on"] == 2  # one for each other site
     assert "roster.offer" in found
 
 
 def test_letters_of_a_run_that_opens_labels_are_counted_in_place_of_distances(source):
     found = counted(source, opens='opens = "labels"')
-    assert "vertical.measure" not in found
-    assert "vertical.measure" in counted(source)
-    assert found["vertical_labels.move"] == 5
-    assert found["vertical_labels.enter"] == 6
-    assert found["vertical_labels.go_on"] == 6 * 10  # two, seven levels of a tree, one for three clusters
+    assert "column_split.measure" not in found
+    assert "column_split.measure" in counted(source)
+    assert found["column_labels.move"] == 5
+    assert found["column_labels.enter"] == 6
+    assert found["column_labels.go_on"] == 6 * 10  # two, seven levels of a tree, one for three clusters

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust.app.run_folder import Run
 from fedclust.cli.main import main
 from fedclust.core.envelope import Call, Refusal
-from fedclust.core.rounds import later, series
-from fedclust.runs import Run
-from fedclust.site.desk import Desk, State
+from fedclust.core.run_series import later, series
+from fedclust.site.server import Desk, State
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -102,7 +102,7 @@ def test_a_table_that_grew_is_told_once_and_no_sums_are_asked_that_would_show_wh
     model = fc.load(tmp_path / "r-2" / "model.json")
     assert model.node_rows_.sum() == 2 * 3 * ROWS
     asked = {line.split('"handler": "')[1].split('"')[0] for line in ledger(tmp_path / "r-2" / "sites" / "north")}
-    assert asked == {"bounds.rows", "fcac_summaries.summaries"}
+    assert asked == {"bounds.rows", "summaries.summaries"}
     analysis = Run.find(tmp_path / "r-2").analysis
     assert "absent" in analysis["indices"]
     assert sum(analysis["sizes"]["rows"]) == 2 * 3 * ROWS
@@ -159,19 +159,19 @@ def test_a_round_that_could_not_begin_can_be_begun_again(tmp_path, capsys):
 
 
 def desk(folder, X):
-    from fedclust.site.holding import Holding
     from fedclust.site.policy import profile
+    from fedclust.site.site_data import Holding
     from fedclust.site.sources import open_source
 
     return Desk(Holding("north", open_source(X, site="north")), profile("none"), folder=folder)
 
 
 def question(run, step=1, *, fresh=False):
-    from fedclust.algorithms.fcac_summaries import Batch
-    from fedclust.core.site import View
+    from fedclust.algorithms.summary_clustering.summaries import Batch
+    from fedclust.core.site_interface import View
 
     ask = Batch(View(np.full(2, 10, np.int32)), 5, fresh, damped=True)
-    return Call(run, step, "fcac_summaries.summaries", ask, "each", ("north",))
+    return Call(run, step, "summaries.summaries", ask, "each", ("north",))
 
 
 def test_a_desk_remembers_a_series_through_other_studies_and_restarts(tmp_path):

@@ -15,10 +15,10 @@ import pytest
 from cli_user import csv, rows
 
 import fedclust as fc
-from fedclust import runs
+from fedclust.app import run_folder
+from fedclust.app.study import opened, read_study
 from fedclust.cli import demo
 from fedclust.cli.main import main
-from fedclust.study import opened, read_study
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert "The report: runs/demo/report.html" in out
     assert (user.folder / "runs/demo/report.html").read_text().startswith("<!DOCTYPE html>")
     again = Path("runs/demo/study.toml")
-    assert opened(read_study(again, folder=runs.origin_of(again))).fed.parties == demo.COMPANIES
+    assert opened(read_study(again, folder=run_folder.origin_of(again))).fed.parties == demo.COMPANIES
 
 
 def test_demo_never_overwrites_an_edited_study(user):
@@ -252,10 +252,10 @@ def test_an_unexpected_error_is_a_sentence_without_its_text(user, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("patient 4711")
 
-    monkeypatch.setattr("fedclust.runs.begin", broken)
+    monkeypatch.setattr("fedclust.app.run_folder.begin", broken)
     code, out, err = user("run", "study.toml")
     assert (code, out) == (1, "")
-    assert err.startswith("fedclust: this is a bug in fedclust: ZeroDivisionError at cli/running.py:")
+    assert err.startswith("fedclust: this is a bug in fedclust: ZeroDivisionError at cli/run_verb.py:")
     assert err.count("\n") == 1
     assert "4711" not in err
     monkeypatch.setenv("FEDCLUST_DEBUG", "1")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedclust import Federation
-from fedclust.estimators import METHODS
+from fedclust.models import METHODS
 from fedclust.testing import CHECKS
 
 ENGINES = {"local": {}, "local-wire": {"wire": True}}

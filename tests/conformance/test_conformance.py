@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from fault_rig.loops import LOOPS, by
 from fedclust import Federation
-from fedclust.estimators import METHODS
+from fedclust.models import METHODS
 from fedclust.testing import CHECKS
-from fedclust.testing.loops import LOOPS, by
 
 ENGINES = {
     "local": {},

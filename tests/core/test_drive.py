@@ -7,16 +7,17 @@ import pytest
 
 import fedclust as fc
 from fedclust import Federation
-from fedclust.algorithms import fcac_summaries, kfed
+from fedclust.algorithms import kfed
+from fedclust.algorithms.summary_clustering import summaries as fcac_summaries
 from fedclust.core.drive import Coordinator, lost
+from fedclust.core.effects import Keep, each, report, total
 from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import Journal
-from fedclust.core.protocol import Keep, each, report, total
-from fedclust.core.site import View
-from fedclust.preprocessing.bounds import Columns, count, magnitudes, rows
+from fedclust.core.site_interface import View
+from fedclust.questions.bounds import Columns, count, magnitudes, rows
+from fedclust.questions.composition import Composition, Nearest
 from fedclust.testing import Faulty
-from fedclust.validation.composition import Composition, Nearest
 
 
 def engine(parties=4):
@@ -74,7 +75,7 @@ EITHERS = ("handler-not-allowed",)
     ],
 )
 def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, resume, anew):
-    error = lost("start.seeds", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)})
+    error = lost("initial_centers.seeds", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)})
     assert ("resume" in str(error), "run it anew in another folder" in str(error)) == (resume, anew)
     assert error.anew is not resume
 

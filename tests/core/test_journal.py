@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from fedclust.core.errors import JournalError
+from fedclust.core.file_locks import GLANCE
 from fedclust.core.journal import ANSWERED, ASKED, HEAD, Journal
-from fedclust.core.locking import GLANCE
 
 
 def written(path, steps=3):

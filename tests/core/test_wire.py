@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import fedclust.estimators  # noqa: F401 registers every handler
+import fedclust.models  # noqa: F401 registers every handler
 from fedclust.core import wire
+from fedclust.core.effects import HANDLERS
 from fedclust.core.errors import WireError
-from fedclust.core.protocol import HANDLERS
 from fedclust.core.ring import Exact
 from fedclust.core.types import Array, Floats, Ints
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust import coordination, runs
+from fedclust.app import coordinate, run_folder
+from fedclust.app.blind_lead import Lead
+from fedclust.app.serve import reception
+from fedclust.app.study import read_study
 from fedclust.core.errors import Waiting
-from fedclust.engines.files_site import Mailroom
-from fedclust.leading import Lead
-from fedclust.serving import reception
-from fedclust.site.file import new_key, public_key, read_site
-from fedclust.study import read_study
+from fedclust.engines.files.files_site import Mailroom
+from fedclust.site.site_file import new_key, public_key, read_site
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -131,8 +131,8 @@ class ByFiles:
 def begun(fed):
     """A run by files, and how to go on with it."""
     study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
-    run = coordination.begin(study, fed.folder / "run", engine="files", own=fed.own)
-    return run, lambda **manner: coordination.go_on(run, coordination.Manner(**manner))
+    run = coordinate.begin(study, fed.folder / "run", engine="files", own=fed.own)
+    return run, lambda **manner: coordinate.go_on(run, coordinate.Manner(**manner))
 
 
 def outcome(folder):
@@ -146,8 +146,8 @@ def in_process(fed):
     """What the same study comes to in one process."""
     path = fed.folder / "pooled.toml"
     path.write_text(fed.pooled_study())
-    run, ready = runs.begin(read_study(path), fed.folder / "local", origin=fed.folder)
-    runs.see_through(run, ready)
+    run, ready = run_folder.begin(read_study(path), fed.folder / "local", origin=fed.folder)
+    run_folder.see_through(run, ready)
     return outcome(run.folder)
 
 

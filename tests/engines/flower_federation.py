@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from served_federation import NAMES, STUDY, free_port, rows
 
+from fedclust.app.flower_app import write_template
 from fedclust.cli.main import main
-from fedclust.flower import write_template
 
 BIN = Path(sys.executable).parent
 STEP = 420  # seconds that a step may take, with a node that comes back in it

@@ -11,7 +11,7 @@ from federation_by_files import NAMES, rows
 
 from fedclust import load
 from fedclust.cli.main import main
-from fedclust.site.file import public_key
+from fedclust.site.site_file import public_key
 
 PAGE = Path(__file__).parents[2] / "docs" / "air-gapped.md"
 

@@ -7,10 +7,10 @@ import os
 import pytest
 from federation_by_files import ByFiles, begun, in_process, outcome, waited
 
-from fedclust import coordination, leading
+from fedclust.app import blind_lead, coordinate
 from fedclust.core.errors import RunFailed, StudyError
-from fedclust.engines import files_folder
-from fedclust.engines.files_letters import SUFFIX
+from fedclust.engines.files import message_folder
+from fedclust.engines.files.message_file import SUFFIX
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def blind(folder, rounds=1):
     path = fed.folder / "coordinator" / "study.toml"
     path.write_text(path.read_text().replace('"blind"', '"blind"\nlead = "south"'))
     run, _ = begun(fed)
-    return fed, run, lambda: leading.relay(run, coordination.Manner())
+    return fed, run, lambda: blind_lead.relay(run, coordinate.Manner())
 
 
 def state_of(run):
@@ -45,7 +45,7 @@ def test_a_blind_run_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_th
 def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_started_again(tmp_path, monkeypatch):
     fed, run, go_on = blind(tmp_path / "f")
     fed.share()
-    full, real = [], files_folder.keep
+    full, real = [], message_folder.keep
 
     def keep(path, data, **how):
         if (
@@ -57,7 +57,7 @@ def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_s
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(path, data, **how)
 
-    monkeypatch.setattr(files_folder, "keep", keep)
+    monkeypatch.setattr(message_folder, "keep", keep)
     with pytest.raises(RunFailed, match="no room for a letter"):
         fed.until_done(go_on, most=200)
     fed.until_done(go_on, most=3)
@@ -81,7 +81,7 @@ def test_a_blind_coordinator_that_waits_for_the_first_letters_says_so(tmp_path):
 def test_a_blind_run_does_not_go_on_without_its_lead(tmp_path):
     _, run, _ = blind(tmp_path / "f")
     with pytest.raises(StudyError, match="cannot go on without its lead"):
-        leading.relay(run, coordination.Manner(wait=True, without=frozenset({"south"})))
+        blind_lead.relay(run, coordinate.Manner(wait=True, without=frozenset({"south"})))
 
 
 def test_a_blind_coordinator_that_fails_says_so(tmp_path):

@@ -5,10 +5,10 @@ import os
 import pytest
 from federation_by_files import NAMES, ByFiles, begun
 
+from fedclust.app.flower_app import drive
+from fedclust.app.run_folder import Run
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
-from fedclust.flower import drive
-from fedclust.runs import Run
 
 
 @pytest.fixture(autouse=True)

@@ -14,11 +14,11 @@ from test_rounds import grown
 from fedclust import FCAC, CMeans, Federation, FuzzyCMeans, select_k
 from fedclust.core.errors import QuorumLost
 from fedclust.engines.attendance import nobody
-from fedclust.engines.dask import DaskEngine, SpreadDesk
-from fedclust.engines.local import LocalEngine
-from fedclust.engines.observing import Observed
-from fedclust.site.holding import Holding
+from fedclust.engines.dask_cluster import DaskEngine, SpreadDesk
+from fedclust.engines.local_engine import LocalEngine
+from fedclust.engines.run_status import Observed
 from fedclust.site.policy import profile
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
 from fedclust.testing.conformance import sites
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedclust.testing import faults
-from fedclust.testing.stages import STAGES
+from fault_rig import faults
+from fault_rig.stages import STAGES
 
 ALWAYS = {("files", "kill -9 a site in a step, start it again"), ("files", "a site answers 1e12")}
 

@@ -9,7 +9,7 @@ from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, wait
 
 from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, Waiting
-from fedclust.engines.files import FilesLink
+from fedclust.engines.files.files_link import FilesLink
 
 FEW = "max_rounds = 2"
 
@@ -228,8 +228,8 @@ def test_a_letter_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):
 
 
 def test_two_processes_do_not_answer_for_one_site(tmp_path):
-    from fedclust.serving import reception
-    from fedclust.site.file import read_site
+    from fedclust.app.serve import reception
+    from fedclust.site.site_file import read_site
 
     fed = ByFiles.made(tmp_path / "f", k="2")
     with (

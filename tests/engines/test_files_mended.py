@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
 
-from fedclust import coordination, leading
+from fault_rig.misdeeds import changed, cut_short, far_out, not_numbers
+from fedclust.app import blind_lead, coordinate
+from fedclust.app.serve import reception
 from fedclust.core.envelope import Refusal, Sealed
 from fedclust.core.errors import QuorumLost, RunFailed
-from fedclust.core.meeting import Welcome
-from fedclust.engines import observing
-from fedclust.engines.files import FilesLink
-from fedclust.engines.files_folder import Folder
-from fedclust.engines.files_letters import Chain
-from fedclust.engines.files_site import Mailroom
+from fedclust.core.greeting import Welcome
+from fedclust.engines import run_status
+from fedclust.engines.files.files_link import FilesLink
+from fedclust.engines.files.files_site import Mailroom
+from fedclust.engines.files.message_file import Chain
+from fedclust.engines.files.message_folder import Folder
 from fedclust.privacy import keys
-from fedclust.serving import reception
-from fedclust.site.desk import Desk
-from fedclust.site.file import read_site
-from fedclust.site.reception import Reception
-from fedclust.testing.misdeeds import changed, cut_short, far_out, not_numbers
+from fedclust.site.server import Desk
+from fedclust.site.session import Reception
+from fedclust.site.site_file import read_site
 
 FEW = "max_rounds = 1"
 REFUSED = "its data cannot be used"
@@ -83,15 +83,15 @@ def told_falsely(how, about):
 
 
 def lying(fed):
-    return told_falsely(not_numbers, "start.seeds")
+    return told_falsely(not_numbers, "initial_centers.seeds")
 
 
 def beyond_bounds(fed):
-    return told_falsely(changed("mass", far_out), "horizontal.moments")
+    return told_falsely(changed("mass", far_out), "row_split.moments")
 
 
 def misshapen(fed):
-    return told_falsely(changed("mass", cut_short), "horizontal.moments")
+    return told_falsely(changed("mass", cut_short), "row_split.moments")
 
 
 def older(fed):
@@ -154,7 +154,7 @@ def test_all_that_refuse_at_the_greeting_are_named_and_counted(tmp_path):
     fed.around()
     with pytest.raises(RunFailed, match=r"'north' takes no part: its data.*; site 'west' takes no part: its data"):
         go_on()
-    sites = observing.read(run.status)["sites"]
+    sites = run_status.read(run.status)["sites"]
     assert {name: own["refusals"] for name, own in sites.items()} == {
         "north": {"bad-data": 1},
         "south": {},
@@ -259,7 +259,7 @@ def test_a_blind_run_goes_on_once_the_site_is_mended(tmp_path):
     run, _ = begun(fed)
 
     def go_on():
-        return leading.relay(run, coordination.Manner())
+        return blind_lead.relay(run, coordinate.Manner())
 
     for _ in range(9):
         waited(go_on)

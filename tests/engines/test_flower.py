@@ -14,7 +14,7 @@ from served_federation import children, command_of
 from test_rounds import alike, expected, grown
 
 import fedclust as fc
-from fedclust.flower import client_app
+from fedclust.app.flower_app import client_app
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -68,8 +68,8 @@ def test_one_more_round_over_supernodes_finds_what_one_process_does(tmp_path):
 
 
 def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path):
-    from fedclust.core.meeting import Greeting, Welcome
-    from fedclust.testing.loops_flower import Nodes
+    from fault_rig.loops_flower import Nodes
+    from fedclust.core.greeting import Greeting, Welcome
 
     own = 'name = "south"\nsource = "none.csv"\nstate = "state"\nidentity = "own.key"\n'
     (tmp_path / "site.toml").write_text(own + '[policy]\nprofile = "standard"\n')
@@ -82,7 +82,7 @@ def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path
 
 
 def test_a_site_whose_file_is_wrong_is_silent_and_says_so_to_its_own_people(tmp_path, capsys):
-    from fedclust.testing.loops_flower import Nodes
+    from fault_rig.loops_flower import Nodes
 
     (tmp_path / "site.toml").write_text('name = "south"\n')
     grid = Nodes(client_app(), [str(tmp_path / "site.toml")])

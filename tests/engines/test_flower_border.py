@@ -23,15 +23,15 @@ MARKER = 7431.523478912345  # a value that nothing but the planted row holds
 # An app whose code fails at one site, and quotes its rows while doing so.
 FAILING = """
 from dataclasses import replace
-from fedclust.core.protocol import HANDLERS
-from fedclust.serving import know_questions
+from fedclust.core.effects import HANDLERS
+from fedclust.app.serve import know_questions
 know_questions()
-plain = HANDLERS["standardise.spread"]
+plain = HANDLERS["standardisation.spread"]
 def answer(site, ask):
     if site.party == "south":
         raise ValueError(str([block.tolist() for block in site.blocks(ask.view)]))
     return plain.answer(site, ask)
-HANDLERS["standardise.spread"] = replace(plain, answer=answer)
+HANDLERS["standardisation.spread"] = replace(plain, answer=answer)
 """
 
 

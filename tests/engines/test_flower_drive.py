@@ -11,11 +11,11 @@ from federation_by_files import NAMES, ByFiles
 from test_rounds import alike, expected, made, put
 
 import fedclust as fc
+from fault_rig.loops_flower import Nodes
+from fedclust.app.flower_app import client_app, drive
+from fedclust.app.run_folder import Run
 from fedclust.core.errors import QuorumLost, StudyError
-from fedclust.engines.flower import reached_by
-from fedclust.flower import client_app, drive
-from fedclust.runs import Run
-from fedclust.testing.loops_flower import Nodes
+from fedclust.engines.flower_link import reached_by
 
 
 def configured(fed, out):

@@ -9,11 +9,11 @@ pytest.importorskip("flwr", reason="an extra; make test-engines installs it in a
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from fault_rig.loops_flower import Nodes
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.flower import FlowerLink, client_app
-from fedclust.engines.networked import Networked
+from fedclust.engines.flower_link import FlowerLink, client_app
+from fedclust.engines.networked_engine import Networked
 from fedclust.privacy.keys import Identity
-from fedclust.testing.loops_flower import Nodes
 
 NAMES = ("north", "south", "west")
 KEYS = {name: Identity.new() for name in NAMES}

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 import pytest
 
 from fedclust.core.errors import StudyError
-from fedclust.engines import forwarding
-from fedclust.engines.forwarding import Forwarder
+from fedclust.engines import port_forwarding
+from fedclust.engines.port_forwarding import Forwarder
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_machine_without_room_for_one_more_connection_does_not_close_the_door(
 
 
 def test_no_more_lines_are_held_than_there_are_places(echo, monkeypatch):
-    monkeypatch.setattr(forwarding, "MOST", 2)
+    monkeypatch.setattr(port_forwarding, "MOST", 2)
     echo.listen(8)
     with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, ExitStack() as held:
         first = [held.enter_context(socket.create_connection(door.address, 5)) for _ in range(2)]
@@ -118,7 +118,7 @@ def test_no_more_lines_are_held_than_there_are_places(echo, monkeypatch):
 
 
 def test_who_says_nothing_is_put_out(echo, monkeypatch):
-    monkeypatch.setattr(forwarding, "SILENT", 0.2)
+    monkeypatch.setattr(port_forwarding, "SILENT", 0.2)
     with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, socket.create_connection(door.address, 5) as line:
         far, _ = echo.accept()
         assert line.recv(16) == b""

@@ -9,13 +9,13 @@ from federation_by_files import ByFiles, begun, waited
 
 from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed
-from fedclust.core.meeting import Greeting
-from fedclust.engines import files_folder
-from fedclust.engines.files_folder import Folder
-from fedclust.engines.files_letters import COORDINATOR, Chain
+from fedclust.core.greeting import Greeting
+from fedclust.engines.files import message_folder
+from fedclust.engines.files.message_file import COORDINATOR, Chain
+from fedclust.engines.files.message_folder import Folder
 from fedclust.privacy.keys import Identity
 from fedclust.site.approval import digest_of
-from fedclust.site.file import private_key
+from fedclust.site.site_file import private_key
 
 BELL = "\x1b]0;planted\x07"
 
@@ -78,14 +78,14 @@ def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monke
     runs = [f"{token * 8}-{digest_of(study)}" for token in "abc"]
     for run in runs:
         (fed.folder / "south" / "inbox" / f"{run[:8]}.letter").write_bytes(greeting(fed, run))
-    real = files_folder.keep
+    real = message_folder.keep
 
     def keep(path, data, **how):
         if path.name.startswith("a"):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         real(path, data, **how)
 
-    monkeypatch.setattr(files_folder, "keep", keep)
+    monkeypatch.setattr(message_folder, "keep", keep)
     with pytest.raises(RunFailed, match=r"no letter can be written in .* \(permission denied\)"):
         fed.answer("south")
     assert sorted(path.name[:8] for path in (fed.folder / "south" / "outbox").iterdir()) == ["b" * 8, "c" * 8]
@@ -96,7 +96,7 @@ def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(files_folder, "keep", full)
+    monkeypatch.setattr(message_folder, "keep", full)
     with pytest.raises(RunFailed, match="there is no room for a letter"):
         Folder(tmp_path, lambda *_: None).put({"a.letter": b"x"})
 

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from federation_by_files import NAMES, ByFiles, begun, waited
 
-from fedclust.cli import answering
+from fedclust.cli import site_answer
 from fedclust.cli.main import main
-from fedclust.engines.files_folder import Folder
+from fedclust.engines.files.message_folder import Folder
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_a_site_that_stays_says_once_what_it_refused(fed, capsys, monkeypatch):
         if next(looks, None) is None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(answering, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(site_answer, "time", SimpleNamespace(sleep=sleep))
     main(words)
     assert next(looks, None) is None
     assert list((fed.folder / "south" / "outbox").glob("*.letter"))

@@ -7,8 +7,8 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from fedclust.engines import nvflare_process
-from fedclust.engines.nvflare_process import ADDRESS, KEY, Home, call_home, hang_up
+from fedclust.engines.nvflare import child_processes
+from fedclust.engines.nvflare.child_processes import ADDRESS, KEY, Home, call_home, hang_up
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_line_that_is_over_can_be_hung_up_again(line):
 
 
 def test_who_calls_and_shows_no_key_does_not_keep_others_waiting_for_long(monkeypatch):
-    monkeypatch.setattr(nvflare_process, "SILENT", 0.3)
+    monkeypatch.setattr(child_processes, "SILENT", 0.3)
     home = Home()
     for name in (ADDRESS, KEY):
         monkeypatch.setenv(name, home.environment[name])
@@ -83,7 +83,7 @@ def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch,
             raise OSError(errno.EMFILE, "Too many open files")
         return plain()
 
-    monkeypatch.setattr(nvflare_process, "PAUSE", 0.01)
+    monkeypatch.setattr(child_processes, "PAUSE", 0.01)
     monkeypatch.setattr(home.listener, "accept", full_at_first)
     with ThreadPoolExecutor(1) as pool:
         far = pool.submit(call_home)

@@ -8,7 +8,7 @@ import pytest
 
 import fedclust as fc
 from fedclust import kernels
-from fedclust.aggregation import Enrolled
+from fedclust.federation.aggregation import Enrolled
 from fedclust.kernels import _threads
 from fedclust.privacy.keys import Identity
 

@@ -5,21 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedclust.core import meeting, wire
+from fedclust.core import greeting as meeting
+from fedclust.core import wire
 from fedclust.core.drive import Coordinator
+from fedclust.core.effects import total
 from fedclust.core.envelope import Answer
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, WireError
-from fedclust.core.protocol import total
 from fedclust.engines import registry
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.networked import Networked
-from fedclust.engines.observing import Status
-from fedclust.preprocessing.bounds import Columns, count, rows
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.run_status import Status
+from fedclust.questions.bounds import Columns, count, rows
 from fedclust.site.approval import digest_of
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES
-from fedclust.site.reception import Reception
+from fedclust.site.server import Desk
+from fedclust.site.session import Reception
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
 
 STUDY = 'name = "heart"\n'

@@ -24,8 +24,8 @@ from served_federation import Federation3, wait_until
 
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
-from fedclust.engines.nvflare import NvflareLink
-from fedclust.engines.nvflare_kit import Kit
+from fedclust.engines.nvflare.nvflare_link import NvflareLink
+from fedclust.engines.nvflare.startup_kit import Kit
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -34,10 +34,10 @@ MARKER = 7431.523478912345  # a value that nothing but the planted row holds
 FAILING = textwrap.dedent("""
     import sys
     from dataclasses import replace
-    from fedclust.core.protocol import HANDLERS
-    from fedclust.serving import know_questions
+    from fedclust.core.effects import HANDLERS
+    from fedclust.app.serve import know_questions
     know_questions()
-    name = "horizontal.moments"
+    name = "row_split.moments"
     def answer(site, ask):
         raise ValueError(str([block.tolist() for block in site.blocks(ask.view)]) + " planted 7431.523478912345")
     HANDLERS[name] = replace(HANDLERS[name], answer=answer)
@@ -212,7 +212,7 @@ def test_a_kit_whose_keys_others_can_read_is_not_used(server, key):
 def test_nothing_of_a_row_reaches_the_coordinator_even_when_a_site_fails_and_quotes_it(tmp_path):
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    from fedclust.engines.nvflare_kit import ADMIN
+    from fedclust.engines.nvflare.startup_kit import ADMIN
 
     own = Federation3.made(tmp_path, mode="plain")
     rows = np.loadtxt(tmp_path / "south.csv", delimiter=",", skiprows=1)

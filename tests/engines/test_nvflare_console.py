@@ -9,8 +9,8 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 from nvflare.fuel.flare_api.api_spec import NoConnection, SessionExpired
 
 from fedclust.core.errors import RunFailed
-from fedclust.engines import nvflare_console
-from fedclust.engines.nvflare_console import Console
+from fedclust.engines.nvflare import admin_console
+from fedclust.engines.nvflare.admin_console import Console
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -34,14 +34,14 @@ class Session:
 def console(monkeypatch, sessions):
     made = object.__new__(Console)
     made._kit, made._session = "", sessions.pop(0)
-    monkeypatch.setattr(nvflare_console, "PAUSE", 0.0)
+    monkeypatch.setattr(admin_console, "PAUSE", 0.0)
 
     def another(*_, **__):
         if not sessions:
             raise NoConnection("nobody there")
         return sessions.pop(0)
 
-    monkeypatch.setattr(nvflare_console, "new_secure_session", another)
+    monkeypatch.setattr(admin_console, "new_secure_session", another)
     return made
 
 

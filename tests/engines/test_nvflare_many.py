@@ -7,8 +7,8 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 import psutil
 
+from fault_rig.loops import by
 from fedclust import Federation, FuzzyCMeans
-from fedclust.testing.loops import by
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 

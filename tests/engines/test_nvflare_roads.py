@@ -18,20 +18,20 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fedclust.core.drive import Coordinator
+from fedclust.core.effects import total
 from fedclust.core.errors import RunFailed
-from fedclust.core.protocol import total
-from fedclust.engines import nvflare
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.networked import Networked
-from fedclust.engines.nvflare_bridge import Bridge
-from fedclust.engines.nvflare_kit import Kit
-from fedclust.engines.nvflare_process import ADDRESS, BYTES, HERE, KEY
-from fedclust.preprocessing.bounds import Columns, rows
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.nvflare import nvflare_link
+from fedclust.engines.nvflare.child_processes import ADDRESS, BYTES, HERE, KEY
+from fedclust.engines.nvflare.server_bridge import Bridge
+from fedclust.engines.nvflare.startup_kit import Kit
+from fedclust.questions.bounds import Columns, rows
 from fedclust.site.approval import digest_of
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES
-from fedclust.site.reception import Reception
+from fedclust.site.server import Desk
+from fedclust.site.session import Reception
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
@@ -127,12 +127,14 @@ def laid(tmp_path, monkeypatch):
     def make(says):
         flare, told = Flare(says), []
         kit = Kit("coordinator", "coordinator", "roads", "", "localhost", 1, {name: name for name in NAMES})
-        monkeypatch.setattr(nvflare, "Console", flare.console)
-        monkeypatch.setattr(nvflare, "server_workspace", lambda *_: None)
-        monkeypatch.setattr(nvflare, "start", lambda *_, **__: SimpleNamespace(poll=lambda: None))
-        monkeypatch.setattr(nvflare, "stop", lambda *_: None)
-        monkeypatch.setattr(nvflare, "JOB", 2.0)
-        link = nvflare.NvflareLink(tmp_path, kit, tmp_path, tell=lambda event, **facts: told.append((event, facts)))
+        monkeypatch.setattr(nvflare_link, "Console", flare.console)
+        monkeypatch.setattr(nvflare_link, "server_workspace", lambda *_: None)
+        monkeypatch.setattr(nvflare_link, "start", lambda *_, **__: SimpleNamespace(poll=lambda: None))
+        monkeypatch.setattr(nvflare_link, "stop", lambda *_: None)
+        monkeypatch.setattr(nvflare_link, "JOB", 2.0)
+        link = nvflare_link.NvflareLink(
+            tmp_path, kit, tmp_path, tell=lambda event, **facts: told.append((event, facts))
+        )
         for name in (ADDRESS, KEY):
             monkeypatch.setenv(name, link._home.environment[name])
         made.append((link, flare))

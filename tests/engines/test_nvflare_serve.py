@@ -11,9 +11,9 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3
 
-from fedclust.engines.nvflare_kit import Kit
-from fedclust.engines.nvflare_process import ADDRESS, KEY, call_home
-from fedclust.engines.nvflare_serve import Served
+from fedclust.engines.nvflare.child_processes import ADDRESS, KEY, call_home
+from fedclust.engines.nvflare.nvflare_serve import Served
+from fedclust.engines.nvflare.startup_kit import Kit
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 

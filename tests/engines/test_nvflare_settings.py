@@ -8,13 +8,13 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3
 
-from fedclust import coordination
+from fedclust.app import coordinate as coordination
+from fedclust.app.study import read_study
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
-from fedclust.engines import nvflare
+from fedclust.engines.engine_settings import attendance_of
+from fedclust.engines.nvflare import nvflare_link
 from fedclust.engines.registry import Posting
-from fedclust.engines.settings import attendance_of
-from fedclust.study import read_study
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -61,9 +61,9 @@ def test_an_address_that_must_not_or_cannot_be_bound_to_is_refused(address, wher
 
 def test_a_name_of_loopback_needs_no_door_of_its_own(folder):
     for said in ("127.0.0.1", "localhost", "127.1", "0x7f000001"):
-        assert nvflare.bind_of({"bind": said}) is None
-    assert nvflare.bind_of({}) is None
-    assert nvflare.bind_of({"bind": "127.0.0.2"}) == "127.0.0.2"
+        assert nvflare_link.bind_of({"bind": said}) is None
+    assert nvflare_link.bind_of({}) is None
+    assert nvflare_link.bind_of({"bind": "127.0.0.2"}) == "127.0.0.2"
 
 
 @pytest.mark.parametrize("where", ["--set", "file"])
@@ -109,4 +109,4 @@ def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, cap
     assert coordinate(folder) == 2
     assert "has no key 'poll'; engine 'nvflare' has bind, kit, patience" in capsys.readouterr().err
     with pytest.raises(StudyError, match="has no key 'poll'"):
-        nvflare.check(posting(folder))
+        nvflare_link.check(posting(folder))

@@ -9,9 +9,9 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3, children, command_of, wait_until
 
-from fedclust.engines.nvflare import NvflareLink
-from fedclust.engines.nvflare_kit import Kit
-from fedclust.engines.nvflare_serve import Served
+from fedclust.engines.nvflare.nvflare_link import NvflareLink
+from fedclust.engines.nvflare.nvflare_serve import Served
+from fedclust.engines.nvflare.startup_kit import Kit
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 

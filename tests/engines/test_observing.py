@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from fedclust import CMeans, Federation
-from fedclust.cli.coordinating import told
+from fedclust.app.run_folder import Run
+from fedclust.cli.coordinate_verbs import told
 from fedclust.cli.main import main
-from fedclust.engines.metrics import Exposed, exposition
-from fedclust.engines.observing import Log, Observed, Status, read, together
-from fedclust.runs import Run
+from fedclust.engines.metrics_endpoint import Exposed, exposition
+from fedclust.engines.run_status import Log, Observed, Status, read, together
 from fedclust.testing import Faulty
 
 ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name in enumerate(("north", "south", "west"))}

@@ -14,11 +14,11 @@ import pytest
 from federation_by_files import NAMES, ByFiles
 
 import fedclust as fc
-from fedclust import coordination, updating
+from fedclust.app import coordinate, update
+from fedclust.app.coordinate import Manner
+from fedclust.app.run_folder import Run
+from fedclust.app.study import read_study
 from fedclust.cli.main import main
-from fedclust.coordination import Manner
-from fedclust.runs import Run
-from fedclust.study import read_study
 
 ROWS = 300  # few numbers leave for so many values: a site with rules takes part to the end
 CENTRES = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0], [30.0, 30.0]])
@@ -63,15 +63,15 @@ def alike(a, b):
 
 def first_round(by_files):
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = coordination.begin(study, by_files.folder / "runs" / "r", engine="files", own=by_files.own)
-    by_files.until_done(lambda: coordination.go_on(run, Manner()))
+    run = coordinate.begin(study, by_files.folder / "runs" / "r", engine="files", own=by_files.own)
+    by_files.until_done(lambda: coordinate.go_on(run, Manner()))
     return run
 
 
 def next_round(by_files, run):
-    run, ready = updating.further(run, updating.folder_after(run))
+    run, ready = update.further(run, update.folder_after(run))
     assert ready is None  # the rows are elsewhere
-    return run, by_files.until_done(lambda: coordination.go_on(run, Manner()))[0]
+    return run, by_files.until_done(lambda: coordinate.go_on(run, Manner()))[0]
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,7 @@ def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsy
     put(tmp_path, 1)
     assert main(["update", str(run.folder), "--quiet"]) == 4
     by_files.around()
-    there = updating.folder_after(run)
+    there = update.folder_after(run)
     there.rename(tmp_path / "away")
     capsys.readouterr()
     for out in ([], ["--out", str(tmp_path / "elsewhere")]):
@@ -105,7 +105,7 @@ def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsy
         assert f"{there}, which is not there" in capsys.readouterr().err
     assert not there.exists()
     (tmp_path / "away").rename(there)
-    model, _ = by_files.until_done(lambda: coordination.go_on(Run.find(there), Manner()))
+    model, _ = by_files.until_done(lambda: coordinate.go_on(Run.find(there), Manner()))
     assert alike(model, expected(2))
 
 
@@ -116,7 +116,7 @@ def test_a_round_that_found_no_room_can_be_begun_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Run, "make", full_disk)
         with pytest.raises(OSError, match="No space"):
-            updating.further(run, updating.folder_after(run))
+            update.further(run, update.folder_after(run))
     assert alike(next_round(by_files, run)[1], expected(2))
 
 
@@ -151,10 +151,10 @@ def test_lossless_models_take_batches_from_served_sites(tmp_path):
 def test_a_blind_run_is_not_gone_on_from(tmp_path):
     by_files = ByFiles.made(tmp_path, k="3", mode="blind")
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = coordination.begin(study, tmp_path / "r", engine="files", own=by_files.own)
+    run = coordinate.begin(study, tmp_path / "r", engine="files", own=by_files.own)
     (run.folder / "metrics.json").write_text("{}")
     with pytest.raises(fc.StudyError, match="blind"):
-        updating.further(run, tmp_path / "r-2")
+        update.further(run, tmp_path / "r-2")
 
 
 DEADLY = """\

@@ -8,8 +8,8 @@ import pytest
 from federation_by_files import ByFiles, begun
 
 from fedclust.core.errors import Waiting
-from fedclust.engines.files_folder import Folder
-from fedclust.engines.files_letters import Chain
+from fedclust.engines.files.message_file import Chain
+from fedclust.engines.files.message_folder import Folder
 from fedclust.privacy.keys import Identity
 
 GROUP = 61234

@@ -7,8 +7,8 @@ import pytest
 from kernels_building import built, chosen
 
 from fedclust import kernels
-from fedclust.kernels import _art_twin, _backend, art
-from fedclust.kernels.art import Net
+from fedclust.kernels import _art_twin, _backend, resonance
+from fedclust.kernels.resonance import Net
 
 
 def groups(rows, width, seed=0, count=6):
@@ -220,7 +220,7 @@ def test_many_rows_are_labelled_alike_by_one_thread_and_by_two(threads):
     found = []
     for count in (1, 2):
         threads(count)
-        found.append([a.tobytes() for a in art.nearest(rows, places, 0.7)])
+        found.append([a.tobytes() for a in resonance.nearest(rows, places, 0.7)])
     assert found[0] == found[1]
 
 
@@ -230,6 +230,6 @@ def test_every_build_gives_the_same_nodes(tmp_path, monkeypatch, environment):
     module = built("_art", tmp_path, **environment)
     X = groups(300, 5)
     expected = bits(Net.empty(5).learn(X)), bits(Net.empty(5).learn(X, server=True))
-    monkeypatch.setattr(art, "_compiled", module)
+    monkeypatch.setattr(resonance, "_compiled", module)
     for _ in chosen(module):
         assert (bits(Net.empty(5).learn(X)), bits(Net.empty(5).learn(X, server=True))) == expected

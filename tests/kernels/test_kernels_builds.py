@@ -5,7 +5,7 @@ import pytest
 from kernels_building import built, chosen
 
 from fedclust import kernels
-from fedclust.kernels import Sums, _backend, cmeans, distances, elementary, fcm, sums
+from fedclust.kernels import Sums, _backend, distances, elementary, exact_sums, fuzzy_sweep, hard_sweep
 
 
 def answers():
@@ -24,12 +24,17 @@ def answers():
         centers[0] = block[:, 0]
         for x in (block, block.astype(np.float32)):
             d2 = distances.squared(x, centers)
-            found += [d2, fcm.memberships(x, centers, m), fcm.weights(d2, m), *distances.labels(x, centers)]
-            found += [distances.exact(x, centers, -60), sums.exact(x, -30)]
+            found += [
+                d2,
+                fuzzy_sweep.memberships(x, centers, m),
+                fuzzy_sweep.weights(d2, m),
+                *distances.labels(x, centers),
+            ]
+            found += [distances.exact(x, centers, -60), exact_sums.exact(x, -30)]
             for unit in (np.full((C, F), -30), np.arange(C)[:, None] % 2 - np.full((C, F), 30)):
                 hard, fuzzy = (Sums.zeros(np.full(C, -51), unit, -20) for _ in range(2))
-                cmeans.accumulate(hard, x, centers)
-                fcm.accumulate(fuzzy, x, centers, m)
+                hard_sweep.accumulate(hard, x, centers)
+                fuzzy_sweep.accumulate(fuzzy, x, centers, m)
                 found += [hard.mass, hard.pull, hard.objective, fuzzy.mass, fuzzy.pull, fuzzy.objective]
     x = 10.0 ** rng.uniform(-320, 300, 999)
     found += [elementary.power(x, p) for p in (0.3, 10.0, -1.7)]

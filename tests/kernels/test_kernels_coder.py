@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from kernels_building import built, chosen
 
 from fedclust import kernels
-from fedclust.kernels import _coder_twin, coder
-from fedclust.kernels.coder import Coder
+from fedclust.kernels import _coder_twin, autoencoder_kernel
+from fedclust.kernels.autoencoder_kernel import Coder
 
-needs_c = pytest.mark.skipif(coder._compiled is _coder_twin, reason="no compiled kernels here")
+needs_c = pytest.mark.skipif(autoencoder_kernel._compiled is _coder_twin, reason="no compiled kernels here")
 
 
 def model(sizes, seed=0):
@@ -156,10 +156,10 @@ def test_a_batch_larger_than_all_rows_is_all_rows(backend):
 def test_what_would_reach_beyond_an_array_is_refused(which, wrong, says):
     state = np.zeros((3, 6 * 16 + 4 * 16), np.float32)
     given = [2, 0.1, 0, np.zeros((4, 5), np.float32), np.array([0, 3]), np.array([5, 3, 5]), *state]
-    assert coder._compiled.epoch(*given) > 0
+    assert autoencoder_kernel._compiled.epoch(*given) > 0
     given[which] = wrong
     with pytest.raises(ValueError, match=says):
-        coder._compiled.epoch(*given)
+        autoencoder_kernel._compiled.epoch(*given)
 
 
 def test_lines_are_padded_and_pads_stay_zero(backend):
@@ -188,7 +188,7 @@ def test_every_build_ends_at_the_same_place(tmp_path, monkeypatch, environment, 
     module = built("_coder", tmp_path, **environment)
     sizes = (70, 21, 9, 21, 70)
     expected = trained("c", sizes, 90, 32)
-    monkeypatch.setattr(coder, "_compiled", module)
+    monkeypatch.setattr(autoencoder_kernel, "_compiled", module)
     bits = set()
     for name in chosen(module):
         weights, losses = trained("c", sizes, 90, 32)

@@ -7,7 +7,7 @@ import pytest
 from kernels_reference import quantised, signed
 
 from fedclust.kernels import distances
-from fedclust.kernels.sums import add
+from fedclust.kernels.exact_sums import add
 
 
 def test_three_four_five(backend):

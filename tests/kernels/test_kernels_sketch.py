@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust import kernels
-from fedclust.kernels import Sums, _backend, cmeans, distances
+from fedclust.kernels import Sums, _backend, distances, hard_sweep
 
 pytestmark = pytest.mark.skipif("c" not in _backend.available, reason="no compiled kernels here")
 
@@ -24,7 +24,7 @@ def same(found, expected):
 def swept(block, centers):
     units = units_of(block, centers)
     s = Sums.zeros(*units)
-    cmeans.accumulate(s, block, centers)
+    hard_sweep.accumulate(s, block, centers)
     return s.mass, s.pull, s.objective
 
 
@@ -35,7 +35,7 @@ def swept_one_by_one(block, centers):
     whole = Sums.zeros(mass, pull, objective)
     for c in range(len(centers)):
         own = Sums.zeros(mass[c : c + 1], pull[c : c + 1], objective)
-        cmeans.accumulate(own, np.ascontiguousarray(block[:, labels == c]), centers[c : c + 1])
+        hard_sweep.accumulate(own, np.ascontiguousarray(block[:, labels == c]), centers[c : c + 1])
         part = whole.like()
         part.mass[c], part.pull[c], part.objective[:] = own.mass[0], own.pull[0], own.objective
         whole.add(part)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kernels_reference import quantised, signed
 
 from fedclust import kernels
-from fedclust.kernels import Sums, cmeans, fcm, pack, plain, sums
+from fedclust.kernels import Sums, exact_sums, fuzzy_sweep, hard_sweep, pack, plain_sweep
 
 
 def zeros(C, F):
@@ -20,31 +20,31 @@ def same(a, b):
 
 def swept(blocks, centers, m):
     hard, fuzzy = zeros(*centers.shape), zeros(*centers.shape)
-    cmeans.accumulate(hard, blocks, centers)
-    fcm.accumulate(fuzzy, blocks, centers, m)
+    hard_sweep.accumulate(hard, blocks, centers)
+    fuzzy_sweep.accumulate(fuzzy, blocks, centers, m)
     return hard, fuzzy
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 33, 2047, 2048, 2049, 5000])
 def test_exact_sum_is_the_sum_of_rounded_terms(backend, n):
     values = np.random.default_rng(n).normal(size=(2, n)) * 1e3
-    assert signed(sums.exact(values, -38)) == [sum(quantised(v, -38) for v in row) for row in values]
+    assert signed(exact_sums.exact(values, -38)) == [sum(quantised(v, -38) for v in row) for row in values]
 
 
 def test_exact_sums_take_a_unit_for_each_row(backend):
     values = np.array([[0.75, 0.5], [0.75, 0.5]])
-    assert signed(sums.exact(values, np.array([-2, 0]))) == [5, 1]
+    assert signed(exact_sums.exact(values, np.array([-2, 0]))) == [5, 1]
 
 
 def test_terms_at_the_bound_neither_wrap_nor_round(backend):
     values = np.concatenate([np.full((1, 2048), 2.0**51), np.full((1, 2048), -(2.0**51))])
-    assert signed(sums.exact(values, 0)) == [2048 << 51, -(2048 << 51)]
+    assert signed(exact_sums.exact(values, 0)) == [2048 << 51, -(2048 << 51)]
 
 
 def test_weighted_sums_of_given_weights(backend):
     s = Sums.zeros(np.full(2, -1), np.full((2, 1), -1), 0)
     s.objective[:] = 7
-    sums.weighted(s, np.array([[1.0, 2.0, 4.0]]), np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 2.0]]))
+    exact_sums.weighted(s, np.array([[1.0, 2.0, 4.0]]), np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 2.0]]))
     assert signed(s.mass) == [3, 5]
     assert signed(s.pull) == [[4], [18]]
     assert s.objective.tolist() == [7, 7]
@@ -54,8 +54,8 @@ def test_weighted_sums_with_the_sweeps_weights_are_the_sweep(backend):
     rng = np.random.default_rng(0)
     block, centers = rng.normal(size=(5, 3000)), rng.normal(size=(3, 5))
     a, b = zeros(3, 5), zeros(3, 5)
-    fcm.accumulate(a, block, centers, 1.7)
-    sums.weighted(b, block, fcm.weights(kernels.distances.squared(block, centers), 1.7))
+    fuzzy_sweep.accumulate(a, block, centers, 1.7)
+    exact_sums.weighted(b, block, fuzzy_sweep.weights(kernels.distances.squared(block, centers), 1.7))
     assert np.array_equal(a.mass, b.mass)
     assert np.array_equal(a.pull, b.pull)
 
@@ -74,7 +74,7 @@ def test_no_order_and_no_division_of_rows_changes_a_bit(seed, F, n, C, m):
     one_by_one = zeros(C, F)
     for part in parts:
         own = zeros(C, F)
-        fcm.accumulate(own, part, centers, m)
+        fuzzy_sweep.accumulate(own, part, centers, m)
         one_by_one.add(own)
     assert same(whole[1], one_by_one)
 
@@ -89,7 +89,7 @@ def test_the_number_of_threads_changes_no_bit(shape, threads):
     for count in (1, 2, 3):
         threads(count)
         s = zeros(C, F)
-        sums.weighted(s, np.ascontiguousarray(X.T), w)
+        exact_sums.weighted(s, np.ascontiguousarray(X.T), w)
         found.append((*swept(np.ascontiguousarray(X.T), centers, 2.0), *swept(pack(X), centers, 1.7), s))
     assert same(found[0][0], found[0][2])
     for other in found[1:]:
@@ -116,9 +116,9 @@ def test_packed_rows_are_all_there_in_order(dtype):
 @pytest.mark.skipif(kernels.backend() == "numpy", reason="NumPy takes any layout")
 def test_rows_that_are_not_columns_are_refused():
     with pytest.raises(ValueError, match="each column contiguous"):
-        fcm.accumulate(zeros(2, 3), np.zeros((50, 3)).T, np.zeros((2, 3)), 2.0)
+        fuzzy_sweep.accumulate(zeros(2, 3), np.zeros((50, 3)).T, np.zeros((2, 3)), 2.0)
     with pytest.raises(ValueError, match="4 columns"):
-        cmeans.accumulate(zeros(2, 3), np.zeros((4, 50)), np.zeros((2, 3)))
+        hard_sweep.accumulate(zeros(2, 3), np.zeros((4, 50)), np.zeros((2, 3)))
 
 
 def test_plain_sums_agree_to_rounding(backend):
@@ -126,8 +126,8 @@ def test_plain_sums_agree_to_rounding(backend):
     X, centers = rng.normal(size=(20_000, 4)), rng.normal(size=(3, 4))
     hard, fuzzy = swept(pack(X), centers, 1.7)
     for exact, (mass, pull, objective) in (
-        (hard, plain.cmeans(pack(X), centers)),
-        (fuzzy, plain.fcm(pack(X), centers, 1.7)),
+        (hard, plain_sweep.cmeans(pack(X), centers)),
+        (fuzzy, plain_sweep.fcm(pack(X), centers, 1.7)),
     ):
         np.testing.assert_allclose(mass, np.array(signed(exact.mass), float) * 2.0**-51, rtol=1e-12)
         np.testing.assert_allclose(pull, np.array(signed(exact.pull), float) * 2.0**-44, rtol=1e-9, atol=1e-9)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust import kernels
-from fedclust.kernels import Sums, _backend, cmeans, distances, elementary, fcm, sums
+from fedclust.kernels import Sums, _backend, distances, elementary, exact_sums, fuzzy_sweep, hard_sweep
 
 pytestmark = pytest.mark.skipif("c" not in _backend.available, reason="no compiled kernels here")
 
@@ -78,9 +78,9 @@ def test_sweeps_agree(t):
             own = np.arange(t["C"]) % 3 * t["own_units"]
             s = Sums.zeros(own - 51, np.full(centers.shape, unit) + own[:, None], objective_unit)
             if rule == "hard":
-                cmeans.accumulate(s, block, centers)
+                hard_sweep.accumulate(s, block, centers)
             else:
-                fcm.accumulate(s, block, centers, t["m"])
+                fuzzy_sweep.accumulate(s, block, centers, t["m"])
             found += [s.mass, s.pull, s.objective]
         return found
 
@@ -94,19 +94,19 @@ def test_answers_for_rows_agree(t):
 
     def compute():
         d2 = distances.squared(block, centers)
-        um = fcm.weights(d2, t["m"])
+        um = fuzzy_sweep.weights(d2, t["m"])
         s = Sums.zeros(np.full(t["C"], -51), np.full(centers.shape, 0), 0)
-        sums.weighted(s, block, um)
+        exact_sums.weighted(s, block, um)
         return [
             d2,
             um,
             s.mass,
             s.pull,
             *distances.labels(block, centers),
-            cmeans.labels_from(d2),
-            fcm.memberships(block, centers, t["m"]),
-            fcm.memberships_from(d2, t["m"]),
-            sums.exact(block, 0),
+            hard_sweep.labels_from(d2),
+            fuzzy_sweep.memberships(block, centers, t["m"]),
+            fuzzy_sweep.memberships_from(d2, t["m"]),
+            exact_sums.exact(block, 0),
         ]
 
     assert same_bits(*both(compute))
@@ -162,7 +162,7 @@ def test_the_nearest_of_many_centres_is_the_same_however_close_the_next(seed, F,
 
     def compute():
         s = Sums.zeros(np.full(C, -51), np.full((C, F), unit), 0 if scale <= 1.0 else 900)
-        cmeans.accumulate(s, block, centers)
+        hard_sweep.accumulate(s, block, centers)
         return [*distances.labels(block, centers), s.mass, s.pull]
 
     assert same_bits(*both(compute))

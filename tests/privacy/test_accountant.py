@@ -6,9 +6,9 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from fedclust.core.private import ONE, Price, honest
+from fedclust.core.noise_price import ONE, Price, honest
 from fedclust.privacy import accountant
-from fedclust.privacy.noise import below, drawn, gaussian, opendp
+from fedclust.privacy.discrete_noise import below, drawn, gaussian, opendp
 
 pytest.importorskip("opendp")
 

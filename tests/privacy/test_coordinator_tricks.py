@@ -7,36 +7,36 @@ import pytest
 
 import fedclust as fc
 from evil import ASK, Evil
-from fedclust.algorithms.vertical import Prepare
+from fedclust.algorithms.cmeans.column_split import Prepare
+from fedclust.app.serve import reception
 from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import KeysRefused, StudyError
-from fedclust.core.site import Order, View
-from fedclust.preprocessing.bounds import Columns
-from fedclust.privacy import blind, keys, roster
-from fedclust.privacy.filling import Room, filled
+from fedclust.core.site_interface import Order, View
+from fedclust.privacy import blind_aggregation, keys, roster
+from fedclust.privacy.padding import Room, filled
 from fedclust.privacy.roster import Offer, Offers, Wanted
-from fedclust.serving import reception
-from fedclust.site.desk import Desk
-from fedclust.site.file import read_site
-from fedclust.site.holding import Holding
+from fedclust.questions.bounds import Columns
+from fedclust.questions.choice_of_k.k_range import Look
+from fedclust.questions.label_agreement import Truth
 from fedclust.site.policy import PROFILES
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
+from fedclust.site.site_file import read_site
 from fedclust.site.sources import open_source
-from fedclust.validation.agreement import Truth
-from fedclust.validation.select_range import Look
 
 
 def test_a_slice_of_its_own_for_one_site_is_refused_where_all_hold_all_columns():
     # Masked distances to centres that are moved at one site only would differ by that site's rows.
     tricky = Evil(5)
-    assert tricky.ask("p03", "vertical.prepare", Prepare(centers=np.zeros((1, 2)))).code == "handler-not-allowed"
+    assert tricky.ask("p03", "column_split.prepare", Prepare(centers=np.zeros((1, 2)))).code == "handler-not-allowed"
 
 
 def test_classes_from_the_coordinator_are_refused_by_every_profile():
     # One row in a class of its own, and masked contingency tables over a grid of centres, would find that row.
     for name, policy in PROFILES.items():
         reply = Evil(3, policy=policy, aggregation="plain").ask(
-            "p01", "agreement.remember", Truth(np.zeros(40, np.int64), "refuse")
+            "p01", "label_agreement.remember", Truth(np.zeros(40, np.int64), "refuse")
         )
         assert isinstance(reply, Sealed) if name == "none" else reply.code == "handler-not-allowed"
 
@@ -91,19 +91,21 @@ def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=2).fit(tricky.fed)
     friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
-    inner = filled(wire.encode(blind.Inner("horizontal.moments", "total", name, Room(), wire.encode(ASK))), 0)
-    place = blind._asked(tricky.run, 900, "blind.add", tricky.names, "")
+    inner = filled(
+        wire.encode(blind_aggregation.Inner("row_split.moments", "total", name, Room(), wire.encode(ASK))), 0
+    )
+    place = blind_aggregation._asked(tricky.run, 900, "blind_aggregation.add", tricky.names, "")
     salt = b"s" * 16
     text = keys.locked(keys.derived(common, "question", tricky.run, 900, salt), inner, place)
-    forged = blind.Veiled(False, salt, text, friend.sign(place + text))
-    reply = tricky.ask("p00", "blind.add", forged, "total", step=900)
+    forged = blind_aggregation.Veiled(False, salt, text, friend.sign(place + text))
+    reply = tricky.ask("p00", "blind_aggregation.add", forged, "total", step=900)
     assert isinstance(reply, Refusal)
     assert tricky.fed.engine.desks["p00"].trouble.args[0].startswith("a veiled question that the lead did not sign")
 
 
 def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():
     tricky = Evil(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
-    reply = tricky.ask("p00", "select_range.own_k", Look(View(np.full(2, 5, np.int32))))
+    reply = tricky.ask("p00", "k_range.own_k", Look(View(np.full(2, 5, np.int32))))
     assert reply.code == "aggregation-too-weak"
 
 
@@ -137,7 +139,7 @@ def test_a_sum_with_and_without_the_rows_that_have_gaps_is_given_once(tmp_path):
 def test_rows_that_not_all_sites_have_are_not_read_in_a_study_of_common_rows(tmp_path):
     rows = np.random.default_rng(0).normal(size=(40, 2))
     desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path, aligned=True)
-    assert desk.answer(Call("1-s", 1, "horizontal.moments", ASK, "total", ("here", "b", "c"))).code == "not-aligned"
+    assert desk.answer(Call("1-s", 1, "row_split.moments", ASK, "total", ("here", "b", "c"))).code == "not-aligned"
 
 
 def test_another_alignment_in_the_same_study_is_refused(tmp_path):

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.analysis import describe
+from fedclust.app.analysis import describe
 from fedclust.cli.main import main
 from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.journal import Journal
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
-from fedclust.privacy import filling
-from fedclust.testing.engines import Recorder
+from fedclust.privacy import padding
+from fedclust.testing.faulty_engines import Recorder
 
 
 def table(seed, groups, rows, apart=9.0, columns=2):
@@ -124,7 +124,9 @@ def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
 
 def test_what_a_search_for_k_shows_a_blind_coordinator_looks_random_filling_included():
     seen = seen_by_a_coordinator(TABLES["three groups"], narrow)
-    veiled = [(calls, replies) for calls, replies in seen if {c.handler for c in calls.values()} == {"blind.add"}]
+    veiled = [
+        (calls, replies) for calls, replies in seen if {c.handler for c in calls.values()} == {"blind_aggregation.add"}
+    ]
     texts = {call.message.text for calls, _ in veiled for call in calls.values()}
     sums = [reply.release.numbers.limbs.tobytes() for _, replies in veiled for reply in replies.values()]
     for data in (b"".join(texts), b"".join(sums), b"".join(own[-320:] for own in sums)):
@@ -192,17 +194,17 @@ def test_the_choice_is_the_one_of_a_plain_run():
 
 def test_a_text_that_was_filled_up_comes_back_and_another_is_refused():
     for text in (b"a", b"abc", bytes(7)):
-        assert filling.emptied(filling.filled(text, 100)) == text
-        assert len(filling.filled(text, 100)) == 104
+        assert padding.emptied(padding.filled(text, 100)) == text
+        assert len(padding.filled(text, 100)) == 104
     for wrong in (b"", b"\x01", b"\x05\0\0\0abc", b"\x01\0\0\0abc"):
         with pytest.raises(WireError):
-            filling.emptied(wrong)
+            padding.emptied(wrong)
 
 
 def test_room_only_grows():
-    room = filling.Room(10, 2, 5).wider(filling.Room(3, 7, 5))
-    assert room == filling.Room(10, 7, 5)
-    assert wire.decode(filling.Room, wire.encode(room)) == room
+    room = padding.Room(10, 2, 5).wider(padding.Room(3, 7, 5))
+    assert room == padding.Room(10, 7, 5)
+    assert wire.decode(padding.Room, wire.encode(room)) == room
 
 
 @pytest.mark.slow
@@ -238,10 +240,10 @@ def test_a_whole_run_with_its_report_shows_a_blind_coordinator_the_same(tmp_path
     ],
 )
 def test_a_shape_that_is_not_that_of_its_numbers_is_refused_before_memory_is_taken(sizes, units):
-    wrong = filling.Shapes(
+    wrong = padding.Shapes(
         {name: np.array(size, np.int64) for name, size in sizes.items()}, {n: np.zeros((), np.int32) for n in units}
     )
     with pytest.raises(WireError, match="not that of its numbers"):
-        filling.empty_release(Only, wrong, most=100)
-    right = filling.Shapes({"mass": np.array([2, 3])}, {"mass": np.zeros((), np.int32)})
-    assert filling.empty_release(Only, right, most=6).mass.shape == (2, 3)
+        padding.empty_release(Only, wrong, most=100)
+    right = padding.Shapes({"mass": np.array([2, 3])}, {"mass": np.zeros((), np.int32)})
+    assert padding.empty_release(Only, right, most=6).mass.shape == (2, 3)

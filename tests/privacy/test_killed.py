@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.testing.engines import Faulty
+from fedclust.testing.faulty_engines import Faulty
 from reaping import Killed, nothing_hidden_twice, reaped
 
 RNG = np.random.default_rng(3)

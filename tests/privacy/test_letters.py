@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import fedclust as fc
+from fedclust.core.effects import HANDLERS, Mail, handler, relay
 from fedclust.core.envelope import Refusal, Sealed
-from fedclust.core.protocol import HANDLERS, Mail, handler, relay
 from fedclust.core.release import Release, letters, shown
-from fedclust.core.site import Site
+from fedclust.core.site_interface import Site
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ import pytest
 
 import fedclust as fc
 from evil import ASK, SECURE, Evil
-from fedclust.algorithms.horizontal import question
+from fedclust.algorithms.cmeans.row_split import question
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import WireError
-from fedclust.core.site import View
+from fedclust.core.site_interface import View
 from fedclust.privacy import keys, roster
 from fedclust.privacy.roster import Offer, Offers
 from fedclust.site.policy import PROFILES
-from fedclust.testing.engines import Faulty
+from fedclust.testing.faulty_engines import Faulty
 
 
 def test_what_evil_asks_is_answered_where_it_is_honest():
@@ -34,7 +34,7 @@ def test_a_copied_key_is_refused():
 
 
 def test_the_same_shared_secret_gives_other_masks_to_other_pairs():
-    from fedclust.privacy.recovery import between
+    from fedclust.privacy.dropout_recovery import between
 
     assert keys.expanded(bytes(32), between("a", "b")) != keys.expanded(bytes(32), between("a", "c"))
     assert between("a", "b") == between("b", "a")
@@ -47,7 +47,7 @@ def test_keys_of_fewer_parties_than_are_enrolled_are_refused():
     assert evil.ask("p00", "roster.accept", Offers("lasting-1", few)) == Refusal("p00", "keys-refused")
     once = evil.offers("once-9")
     few = {p: once[p] for p in ("p00", "p01", "p02")}
-    assert evil.ask("p00", "recovery.share", Offers("once-9", few)) == Refusal("p00", "keys-refused")
+    assert evil.ask("p00", "dropout_recovery.share", Offers("once-9", few)) == Refusal("p00", "keys-refused")
 
 
 def test_a_masked_sum_over_some_sites_is_refused():
@@ -60,7 +60,7 @@ def test_a_cohort_that_names_a_party_twice_is_refused():
     evil = Evil(4)
     evil.agree()
     assert evil.moments("p00", cohort=(*evil.names, "p00", "p00")) == Refusal("p00", "not-understood")
-    call = Call(evil.run, 99, "horizontal.moments", ASK, "total", (*evil.names, "p00"), "lasting-1")
+    call = Call(evil.run, 99, "row_split.moments", ASK, "total", (*evil.names, "p00"), "lasting-1")
     with pytest.raises(WireError, match="twice"):
         Call.decode(call.packed)
 
@@ -70,7 +70,7 @@ def test_a_victim_that_was_told_another_cohort_is_not_opened(parties):
     """The others sign what they were told; the victim signed something else, so nobody gives shares of its mask."""
     evil = Evil(parties, policy=replace(SECURE, cohort_gap=0))
     known = Offers("once-1", evil.offers("once-1"))
-    letters = {p: evil.ask(p, "recovery.share", known).release.letters for p in evil.names}
+    letters = {p: evil.ask(p, "dropout_recovery.share", known).release.letters for p in evil.names}
     victim, few = "p00", evil.names[: roster.threshold(parties)]
     told = evil.moments(victim, cohort=few, masks="once-1")
     if parties == 4:  # three of four is as few as may be told
@@ -78,20 +78,22 @@ def test_a_victim_that_was_told_another_cohort_is_not_opened(parties):
     for party in evil.names[1:]:
         assert isinstance(evil.moments(party, masks="once-1"), Sealed)
     live = evil.names
-    from fedclust.privacy.recovery import Live, Unmask
+    from fedclust.privacy.dropout_recovery import Live, Unmask
 
-    signed = {p: evil.ask(p, "recovery.consent", Live("once-1", live)) for p in evil.names}
+    signed = {p: evil.ask(p, "dropout_recovery.consent", Live("once-1", live)) for p in evil.names}
     proof = {p: reply.release.signature for p, reply in signed.items() if isinstance(reply, Sealed)}
     for party in evil.names[1:]:
         mail = {sender: own[party] for sender, own in letters.items()}
-        assert evil.ask(party, "recovery.unmask", Unmask("once-1", proof, mail)) == Refusal(party, "keys-refused")
+        assert evil.ask(party, "dropout_recovery.unmask", Unmask("once-1", proof, mail)) == Refusal(
+            party, "keys-refused"
+        )
 
 
 def test_a_victim_told_too_small_a_cohort_does_not_answer():
     evil = Evil(10)
     known = Offers("once-1", evil.offers("once-1"))
     for party in evil.names:
-        evil.ask(party, "recovery.share", known)
+        evil.ask(party, "dropout_recovery.share", known)
     assert evil.moments("p00", cohort=("p00", "p01", "p02"), masks="once-1") == Refusal("p00", "keys-refused")
 
 
@@ -115,21 +117,21 @@ def test_rules_count_over_all_runs_of_a_study():
 
 
 def _columns():
-    from fedclust.preprocessing.bounds import Columns
+    from fedclust.questions.bounds import Columns
 
     return Columns(2, "refuse")
 
 
 def test_a_second_lead_is_refused():
-    from fedclust.privacy import blind
+    from fedclust.privacy import blind_aggregation
 
     evil = Evil(4, policy=PROFILES["none"], aggregation="blind")
     fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=1).fit(evil.fed)
     evil.step = 1000
     vault = evil.fed.engine.desks["p02"].gate.vault(evil.run)
-    key, about = blind._between(vault, "lasting-1", "p01", way=("p02", "p01"))
-    own = blind.Group("p02", "lasting-1", keys.locked(key, bytes(32), about))
-    assert evil.ask("p01", "blind.group", own) == Refusal("p01", "keys-refused")
+    key, about = blind_aggregation._between(vault, "lasting-1", "p01", way=("p02", "p01"))
+    own = blind_aggregation.Group("p02", "lasting-1", keys.locked(key, bytes(32), about))
+    assert evil.ask("p01", "blind_aggregation.group", own) == Refusal("p01", "keys-refused")
 
 
 def test_a_veiled_question_for_other_parties_is_refused():
@@ -145,7 +147,7 @@ def test_a_veiled_question_for_other_parties_is_refused():
 
     evil.fed.use(Watch())
     fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=1).fit(evil.fed)
-    call = next(calls["p00"] for calls in reversed(seen) if calls["p00"].handler == "blind.add")
+    call = next(calls["p00"] for calls in reversed(seen) if calls["p00"].handler == "blind_aggregation.add")
     fresh = Evil(5, policy=PROFILES["none"], aggregation="blind")
     assert fresh.names == evil.names
     for changed in (replace(call, cohort=evil.names[:3]), replace(call, step=call.step + 1)):

@@ -7,25 +7,25 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import private, private_asks
-from fedclust.audit.membership import bound, empirical_epsilon
+from fedclust.algorithms.private_kmeans import private_fit, private_questions
+from fedclust.app.audit.membership_attack import bound, empirical_epsilon
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
-from fedclust.core.private import COLLUDING, ONE, Price, honest
-from fedclust.core.protocol import HANDLERS
-from fedclust.kernels import bounded
+from fedclust.core.noise_price import COLLUDING, ONE, Price, honest
+from fedclust.kernels import bounded_sums
 from fedclust.privacy.accountant import rho_of
-from fedclust.site import paying
-from fedclust.site.budget import Budget
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding, Turn
+from fedclust.site import noise_budget
 from fedclust.site.policy import Policy
+from fedclust.site.privacy_spending import Budget
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
 from reaping import Killed, around, nothing_hidden_twice, reaped
 
 pytest.importorskip("opendp")
 RNG = np.random.default_rng(0)
 PARTS = {f"p{i}": RNG.normal(size=(30, 2)) + 6 * (np.arange(30) % 2)[:, None] for i in range(3)}
-BOX = private_asks.Box(np.full(3, -1.0), np.full(3, 1.0), np.ones(3))
+BOX = private_questions.Box(np.full(3, -1.0), np.full(3, 1.0), np.ones(3))
 DELTA = 1e-6
 
 
@@ -41,7 +41,7 @@ def left(monkeypatch, seen):
 
     def watched(desk, call):
         reply = plain(desk, call)
-        if call.handler.startswith("private."):
+        if call.handler.startswith("private_fit."):
             name = desk.party, call.run, call.question
             seen.setdefault(name, set()).add(reply.packed if hasattr(reply, "packed") else reply.code)
         return reply
@@ -54,17 +54,17 @@ def left(monkeypatch, seen):
 def test_killed_anywhere_a_private_run_sends_one_answer_to_one_question(every, aggregation, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
     nothing_hidden_twice(monkeypatch)
-    drawn, plain = [], paying.drawn
+    drawn, plain = [], noise_budget.drawn
 
     def noted(count, scale):
         drawn.append(plain(count, scale))
         return drawn[-1]
 
-    monkeypatch.setattr(paying, "drawn", noted)
+    monkeypatch.setattr(noise_budget, "drawn", noted)
     with monkeypatch.context() as patch:
         reaper = reaped(patch, None)
         around(patch, Budget, "spend", reaper)
-        around(patch, paying.Till, "_keep", reaper)
+        around(patch, noise_budget.Till, "_keep", reaper)
         fit(tmp_path / "whole", aggregation)
     assert reaper.passed > 60
     for at in range(1, reaper.passed + 1, every):
@@ -74,7 +74,7 @@ def test_killed_anywhere_a_private_run_sends_one_answer_to_one_question(every, a
             with patch.context() as dying:
                 dead = reaped(dying, at)
                 around(dying, Budget, "spend", dead)
-                around(dying, paying.Till, "_keep", dead)
+                around(dying, noise_budget.Till, "_keep", dead)
                 with pytest.raises(Killed):
                     fit(folder, aggregation)
             first = fit(folder, aggregation)
@@ -99,10 +99,10 @@ def asks(rho):
     price, axes = Price(rho), np.linalg.qr(np.random.default_rng(1).normal(size=(3, 2)))[0]
     centers = np.array([[-0.3, 0.0], [0.3, 0.1]])
     return {
-        "private.lengths": private_asks.Lengths(price, BOX),
-        "private.products": private_asks.Radius(price, BOX, 0.9),
-        "private.grid": private_asks.Grid(price, BOX, axes, np.array([1.0, 1.0]), np.array([4, 3])),
-        "private.moves": private_asks.Places(price, BOX, axes, centers, centers, 2, 0.7),
+        "private_fit.lengths": private_questions.Lengths(price, BOX),
+        "private_fit.products": private_questions.Radius(price, BOX, 0.9),
+        "private_fit.grid": private_questions.Grid(price, BOX, axes, np.array([1.0, 1.0]), np.array([4, 3])),
+        "private_fit.moves": private_questions.Places(price, BOX, axes, centers, centers, 2, 0.7),
     }
 
 
@@ -125,8 +125,8 @@ def test_no_row_of_any_table_moves_an_answer_by_more_than_its_price_is_for(name,
 
 
 def test_every_question_of_a_private_run_is_under_noise():
-    kinds = {h.release for name, h in HANDLERS.items() if name.startswith("private.")}
-    assert set(asks(1.0)) == {name for name in HANDLERS if name.startswith("private.")}
+    kinds = {h.release for name, h in HANDLERS.items() if name.startswith("private_fit.")}
+    assert set(asks(1.0)) == {name for name in HANDLERS if name.startswith("private_fit.")}
     assert all(d.kind == "noisy" for kind in kinds for d in kind.schema().values())
 
 
@@ -136,7 +136,7 @@ WITH = np.vstack([WITHOUT, [[1.0, 1.0, 1.0]]])
 
 def mechanism(name, rho):
     """One answer of a site, noise and all, as the coordinator would read it."""
-    ask, till = asks(rho)[name], paying.Till(Policy("free"))
+    ask, till = asks(rho)[name], noise_budget.Till(Policy("free"))
 
     def once(table):
         call = Call(str(np.random.default_rng().integers(1 << 60)), 1, name, ask, "total", ("here",))
@@ -148,11 +148,11 @@ def mechanism(name, rho):
 
 def test_no_noise_is_in_two_sums_over_other_sites():
     """Where sites may drop out, who is summed is settled after the answer: again means drawn and paid for anew."""
-    till, ask = paying.Till(Policy("free")), asks(0.1)["private.lengths"]
+    till, ask = noise_budget.Till(Policy("free")), asks(0.1)["private_fit.lengths"]
 
     def answered(masks):
-        call = Call("run", 1, "private.lengths", ask, "total", ("here", "there"), masks)
-        found = till.noisy(call, private.Counts, lambda: HANDLERS["private.lengths"].answer(site(WITH), ask))
+        call = Call("run", 1, "private_fit.lengths", ask, "total", ("here", "there"), masks)
+        found = till.noisy(call, private_fit.Counts, lambda: HANDLERS["private_fit.lengths"].answer(site(WITH), ask))
         return found.sums.limbs.tobytes()
 
     assert answered("once-1") == answered("once-1") != answered("once-2")
@@ -197,17 +197,17 @@ def test_many_runs_find_no_more_than_the_claimed_epsilon(name, claimed, capsys):
 def test_what_honest_sites_add_together_is_the_noise_that_the_price_asks_for(sites):
     told, rho = sites // COLLUDING, 0.05
     price = Price(rho, honest(sites, sites))
-    till = paying.Till(Policy("free"))
-    ask = private_asks.Lengths(price, BOX)
+    till = noise_budget.Till(Policy("free"))
+    ask = private_questions.Lengths(price, BOX)
 
     def one():
-        call = Call(os.urandom(8).hex(), 1, "private.lengths", ask, "total", ("here",))
+        call = Call(os.urandom(8).hex(), 1, "private_fit.lengths", ask, "total", ("here",))
         empty = np.full((1, 3), np.nan)
-        answer = till.noisy(call, private.Counts, lambda: HANDLERS["private.lengths"].answer(site(empty), ask))
+        answer = till.noisy(call, private_fit.Counts, lambda: HANDLERS["private_fit.lengths"].answer(site(empty), ask))
         return answer.sums.floats().ravel()
 
     sums = np.concatenate([sum(one() for _ in range(sites - told)) for _ in range(120)])  # what nobody told is left
-    assert len(sums) == 120 * private.OCTAVES
+    assert len(sums) == 120 * private_fit.OCTAVES
     needed = 1 / np.sqrt(2 * rho)
     assert sums.std() > 0.94 * needed  # 1,920 draws: four standard errors are 6.5%
 
@@ -216,17 +216,17 @@ def test_what_honest_sites_add_together_is_the_noise_that_the_price_asks_for(sit
 def test_with_a_third_of_the_sites_telling_shared_noise_still_keeps_the_claim(sites):
     claimed = 2.0
     rho, honestly = rho_of(claimed, DELTA), sites - sites // COLLUDING
-    price, name = Price(rho, honest(sites, sites)), "private.grid"
+    price, name = Price(rho, honest(sites, sites)), "private_fit.grid"
     ask = dataclasses.replace(asks(rho)[name], price=price)
     there, gone = (HANDLERS[name].answer(site(t), ask).sums.floats().ravel() for t in (WITH, WITHOUT))
-    till = paying.Till(Policy("free"))
+    till = noise_budget.Till(Policy("free"))
 
     def once(table):
         """The sum, less what those who tell have added."""
         parts = [table, *[np.full((1, 3), np.nan)] * (honestly - 1)]
         calls = [Call(os.urandom(8).hex(), 1, name, ask, "total", ("here",)) for _ in parts]
         return sum(
-            till.noisy(call, private.Counts, lambda part=part: HANDLERS[name].answer(site(part), ask)).sums.floats()
+            till.noisy(call, private_fit.Counts, lambda part=part: HANDLERS[name].answer(site(part), ask)).sums.floats()
             for call, part in zip(calls, parts, strict=True)
         ).ravel()
 
@@ -236,14 +236,14 @@ def test_with_a_third_of_the_sites_telling_shared_noise_still_keeps_the_claim(si
 
 
 def test_the_same_test_catches_noise_that_is_too_small(monkeypatch):
-    plain = paying.drawn
-    monkeypatch.setattr(paying, "drawn", lambda count, scale: plain(count, scale / 10))
-    assert strongest("private.grid", 1.0, runs=240).refutes(1.0)
+    plain = noise_budget.drawn
+    monkeypatch.setattr(noise_budget, "drawn", lambda count, scale: plain(count, scale / 10))
+    assert strongest("private_fit.grid", 1.0, runs=240).refutes(1.0)
 
 
 def test_the_same_test_catches_rows_that_are_not_cut(monkeypatch):
-    monkeypatch.setattr(bounded, "within", lambda terms, reach=1.0: terms / reach * 8)
-    assert strongest("private.products", 1.0, runs=240).refutes(1.0)
+    monkeypatch.setattr(bounded_sums, "within", lambda terms, reach=1.0: terms / reach * 8)
+    assert strongest("private_fit.products", 1.0, runs=240).refutes(1.0)
 
 
 @pytest.mark.slow

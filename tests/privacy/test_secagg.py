@@ -12,9 +12,9 @@ from fedclust.core.envelope import Refusal, Sealed
 from fedclust.core.errors import KeysRefused, QuorumLost, RunFailed, StudyError
 from fedclust.core.ring import Exact
 from fedclust.core.ring import total as ring_total
-from fedclust.privacy import keys, masks, recovery, shamir
+from fedclust.privacy import dropout_recovery, keys, masks, shamir
 from fedclust.testing.conformance import sites
-from fedclust.testing.engines import Faulty, Recorder
+from fedclust.testing.faulty_engines import Faulty, Recorder
 
 PARTS = sites(parties=5, rows=100)
 START = np.concatenate(list(PARTS.values()))[[3, 40, 80]]
@@ -178,10 +178,30 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
     ]
     assert lengths[0] == lengths[1]
     handlers = {call.handler for calls, _ in first for call in calls.values()}
-    assert handlers == {"roster.offer", "roster.accept", "blind.group", "blind.add", "blind.tell"} & handlers
-    assert "blind.add" in handlers
-    texts = {c.message.text for calls, _ in first for c in calls.values() if c.handler in ("blind.add", "blind.tell")}
-    sums = [r.release.numbers.limbs.tobytes() for _, rs in first for r in rs.values() if r.handler == "blind.add"]
+    assert (
+        handlers
+        == {
+            "roster.offer",
+            "roster.accept",
+            "blind_aggregation.group",
+            "blind_aggregation.add",
+            "blind_aggregation.tell",
+        }
+        & handlers
+    )
+    assert "blind_aggregation.add" in handlers
+    texts = {
+        c.message.text
+        for calls, _ in first
+        for c in calls.values()
+        if c.handler in ("blind_aggregation.add", "blind_aggregation.tell")
+    }
+    sums = [
+        r.release.numbers.limbs.tobytes()
+        for _, rs in first
+        for r in rs.values()
+        if r.handler == "blind_aggregation.add"
+    ]
     data = b"".join([*texts, *sums])
     counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
     expected = counts.sum() / 256
@@ -229,15 +249,15 @@ def test_drop_outs_up_to_the_threshold_are_recovered(step, fault):
 @pytest.mark.parametrize("parties", [3, 4, 5, 6, 60])
 def test_as_many_as_may_leave_leave_at_every_stage(parties):
     """One after the other, so that each stage of a sum loses someone; past the threshold the run ends by name."""
-    may = parties - recovery.threshold(parties)
+    may = parties - dropout_recovery.threshold(parties)
     X = np.concatenate(list(PARTS.values()))
     parts = {f"p{i}": X[i % 90 : i % 90 + 3] for i in range(parties)}
     gone = {f"p{i}": 4 + i % 5 for i in range(may)}
-    model = fitted("secure", parts=parts, quorum=recovery.threshold(parties), plan=_leaving(gone))
+    model = fitted("secure", parts=parts, quorum=dropout_recovery.threshold(parties), plan=_leaving(gone))
     assert np.isfinite(model.cluster_centers_).all()
     gone[f"p{may}"] = 9
-    with pytest.raises(QuorumLost, match=f"need {recovery.threshold(parties)}"):
-        fitted("secure", parts=parts, quorum=recovery.threshold(parties), plan=_leaving(gone))
+    with pytest.raises(QuorumLost, match=f"need {dropout_recovery.threshold(parties)}"):
+        fitted("secure", parts=parts, quorum=dropout_recovery.threshold(parties), plan=_leaving(gone))
 
 
 def _leaving(gone):
@@ -269,7 +289,7 @@ def conversation(quorum=0.8, parties=5):
 
 def test_an_own_answer_cannot_be_had_of_a_sum():
     fed, seen = conversation()
-    calls, _ = next((c, r) for c, r in seen if next(iter(c.values())).handler == "horizontal.moments")
+    calls, _ = next((c, r) for c, r in seen if next(iter(c.values())).handler == "row_split.moments")
     call = calls["p0"]
     desk = fed.engine.desks["p0"]
     from dataclasses import replace
@@ -285,7 +305,7 @@ def test_contradictory_unmasking_requests_are_refused(who):
 
     fed, seen = conversation()
     desk = fed.engine.desks[f"p{who}"]
-    at = max(i for i, (calls, _) in enumerate(seen) if next(iter(calls.values())).handler == "recovery.consent")
+    at = max(i for i, (calls, _) in enumerate(seen) if next(iter(calls.values())).handler == "dropout_recovery.consent")
     call = seen[at][0][f"p{who}"]
     everyone, step = call.message.parties, call.step
     for size in range(1, 6):
@@ -302,7 +322,7 @@ def test_forged_and_replayed_signatures_do_not_open_a_sum():
     from dataclasses import replace
 
     fed, seen = conversation()
-    rounds = [(c, r) for c, r in seen if next(iter(c.values())).handler == "recovery.unmask"]
+    rounds = [(c, r) for c, r in seen if next(iter(c.values())).handler == "dropout_recovery.unmask"]
     calls, replies = rounds[-1]
     call, desk = calls["p0"], fed.engine.desks["p0"]
     old = rounds[0][0]["p0"].message.signatures
@@ -339,7 +359,7 @@ def test_a_lasting_key_is_never_shared():
 
     fed, seen = conversation(quorum="all")
     calls = next(c for c, _ in seen if next(iter(c.values())).handler == "roster.accept")
-    call = replace(calls["p0"], handler="recovery.share", step=10_000)
+    call = replace(calls["p0"], handler="dropout_recovery.share", step=10_000)
     assert fed.engine.desks["p0"].answer(call) == Refusal("p0", "keys-refused")
 
 
@@ -347,7 +367,7 @@ def test_keys_for_one_sum_serve_one_sum():
     from dataclasses import replace
 
     fed, seen = conversation()
-    calls, _ = next((c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "horizontal.moments")
+    calls, _ = next((c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
     again = replace(calls["p0"], step=calls["p0"].step + 1000)
     assert fed.engine.desks["p0"].answer(again) == Refusal("p0", "keys-refused")
 
@@ -355,18 +375,20 @@ def test_keys_for_one_sum_serve_one_sum():
 @pytest.mark.parametrize("parties", [3, 4, 5, 6])
 def test_a_coordinator_with_fewer_than_the_threshold_of_sites_cannot_open_one_sites_answer(parties):
     """All subsets: what they pool of shares, keys and masks does not remove a stranger's mask."""
-    fed, seen = conversation(quorum=recovery.threshold(parties), parties=parties)
+    fed, seen = conversation(quorum=dropout_recovery.threshold(parties), parties=parties)
     names = fed.parties
-    masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "horizontal.moments")
+    masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
     plain_fed = fc.Federation.local(sites(parties=parties, rows=20 * parties))
     plain = Recorder(plain_fed.engine)
     plain_fed.use(plain)
     fc.CMeans(3, start=START, max_rounds=1, bounds=(-9, 30)).fit(plain_fed)
-    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "horizontal.moments")
-    share_calls, shared = next((c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "recovery.share")
-    opened = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "recovery.unmask")
+    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
+    share_calls, shared = next(
+        (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"
+    )
+    opened = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.unmask")
     offers = next(iter(share_calls.values())).message
-    for k in range(min(recovery.threshold(parties), parties - 1)):
+    for k in range(min(dropout_recovery.threshold(parties), parties - 1)):
         for bad in itertools.combinations(names, k):
             for victim in set(names) - set(bad):
                 assert not _recovered(fed, bad, victim, offers, shared, opened, masked, truth)
@@ -387,7 +409,7 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
         if other in bad:
             vault = fed.engine.desks[other].gate.vault(run)
             secret = vault.get(f"{name}.mask")
-            info = keys.framed("mask", name) + recovery.between(victim, other)
+            info = keys.framed("mask", name) + dropout_recovery.between(victim, other)
             key = keys.expanded(keys.agreed(secret, offers.offers[victim].mask), info)
             (mask.take if victim < other else mask.add)(key)
     # Shares of the others' mask keys that the friends hold are too few: joined they give nothing that fits.
@@ -412,14 +434,16 @@ def test_with_one_honest_site_left_the_rest_is_known_anyway():
     """The test above can fail: friends of all the others open a victim's answer, as nothing can prevent."""
     fed, seen = conversation(quorum=3, parties=3)
     names = fed.parties
-    masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "horizontal.moments")
+    masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
     plain_fed = fc.Federation.local(sites(parties=3, rows=60))
     plain = Recorder(plain_fed.engine)
     plain_fed.use(plain)
     fc.CMeans(3, start=START, max_rounds=1, bounds=(-9, 30)).fit(plain_fed)
-    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "horizontal.moments")
-    share_calls, shared = next((c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "recovery.share")
-    opened = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "recovery.unmask")
+    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
+    share_calls, shared = next(
+        (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"
+    )
+    opened = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.unmask")
     offers = next(iter(share_calls.values())).message
     assert _recovered(fed, names[1:], names[0], offers, shared, opened, masked, truth)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedclust.core.ring import Exact, limbs_of
-from fedclust.privacy import masks, sharing
-from fedclust.privacy.sharing import Seat, Split
+from fedclust.privacy import masks, secret_argmin
+from fedclust.privacy.secret_argmin import Seat, Split
 
 
 def seats(seed=0):
@@ -28,17 +28,17 @@ def parted(totals, rng):
 def computed(parts, watched=None):
     """All three seats in one place, each told only what it would hear."""
     table = seats()
-    begun = [sharing.entered(seat, part) for seat, part in zip(table, parts, strict=True)]
+    begun = [secret_argmin.entered(seat, part) for seat, part in zip(table, parts, strict=True)]
     states, sent = map(list, zip(*begun, strict=True))
     heard = [sent[i - 1] for i in range(3)]  # what a seat entered goes to the one after
-    for _ in range(sharing.rounds(len(parts[0]))):
+    for _ in range(secret_argmin.rounds(len(parts[0]))):
         if watched is not None:
             watched.append(heard)
-        done = [sharing.advanced(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
+        done = [secret_argmin.advanced(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
         states, sent = map(list, zip(*done, strict=True))
         heard = [sent[(i + 1) % 3] for i in range(3)]  # the rest goes to the one before
-    shown = [sharing.opened(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
-    return sharing.labels(shown, parts[0].shape[1]), shown
+    shown = [secret_argmin.opened(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
+    return secret_argmin.labels(shown, parts[0].shape[1]), shown
 
 
 def test_the_seats_agree_on_the_smallest_by_hand():
@@ -73,7 +73,7 @@ def test_what_a_seat_hears_and_shows_is_as_good_as_random():
     _, shown = computed(nothing, watched)
     for letters in (*watched, shown):
         for words in letters:
-            ones = sharing.bits(words, 10**9).mean()
+            ones = secret_argmin.bits(words, 10**9).mean()
             assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(words.size * 64)
 
 
@@ -81,13 +81,15 @@ def test_words_serve_once():
     seat = seats()[0]
     first, second = seat.zero((5,)), seat.zero((5,))
     assert not (first == second).any()
-    assert not (sharing.stream(b"k" * 32, (5,), "zero", 1) == sharing.stream(b"k" * 32, (5,), "entered", 1)).any()
+    assert not (
+        secret_argmin.stream(b"k" * 32, (5,), "zero", 1) == secret_argmin.stream(b"k" * 32, (5,), "entered", 1)
+    ).any()
 
 
 def test_parts_that_do_not_fit_together_are_no_labels():
     _, shown = computed(parted([[1, 2], [2, 1]], np.random.default_rng(0)))
     spoiled = [shown[0] ^ np.array([[1], [0]], np.uint64), *shown[1:]]
-    assert sharing.labels(spoiled, 2) is None
+    assert secret_argmin.labels(spoiled, 2) is None
 
 
 def test_a_split_number_comes_together_again():

@@ -8,12 +8,12 @@ import shutil
 
 import pytest
 
-from fedclust import runs
+from fedclust.app import run_folder
 from fedclust.core.errors import StudyError
 from fedclust.report import page, read_run
-from fedclust.report.drawing import decades, ticks
+from fedclust.report.chart_axes import decades, ticks
 from fedclust.report.markup import Markup, tag, text
-from fedclust.report.reading import without_secrets
+from fedclust.report.run_facts import without_secrets
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_ticks_are_round_and_few():
 
 def test_a_run_of_an_older_version_still_tells_its_result(copy):
     (copy / "analysis.json").unlink()
-    assert runs.Run.find(copy).analysis is None
+    assert run_folder.Run.find(copy).analysis is None
 
 
 @pytest.mark.parametrize("mode", ["plain", "secure", "blind"])

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.algorithms import horizontal, start
-from fedclust.coordination import Unreached
+from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.shared import initial_centers
+from fedclust.app.coordinate import Unreached
 from fedclust.core import wire
 from fedclust.core.drive import _pack, possible
 from fedclust.core.envelope import Answer, Call, Refusal, Sealed
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.journal import ANSWERED, Journal
 from fedclust.core.ring import Exact
-from fedclust.core.site import View
+from fedclust.core.site_interface import View
 from fedclust.site.gate import Gate
 
 ROWS = np.random.default_rng(3).normal(size=(60, 2))
@@ -53,35 +54,35 @@ def value(field, number):
 
 
 LIES = {
-    "a mass of 1e12": ("horizontal.moments", value("mass", 1e12), "impossible-answer"),
-    "a negative mass": ("horizontal.moments", value("mass", -1.0), "impossible-answer"),
-    "a pull of 1e12": ("horizontal.moments", value("pull", 1e9), "impossible-answer"),
-    "a negative objective": ("horizontal.moments", value("objective", -1.0), "impossible-answer"),
+    "a mass of 1e12": ("row_split.moments", value("mass", 1e12), "impossible-answer"),
+    "a negative mass": ("row_split.moments", value("mass", -1.0), "impossible-answer"),
+    "a pull of 1e12": ("row_split.moments", value("pull", 1e9), "impossible-answer"),
+    "a negative objective": ("row_split.moments", value("objective", -1.0), "impossible-answer"),
     "rows of 1e12": ("bounds.rows", value("rows", 1e12), "impossible-answer"),
     "fewer than no rows": ("bounds.rows", value("rows", -3.0), "impossible-answer"),
-    "a sum beyond its bound": ("standardise.spread", value("sums", 1e9), "impossible-answer"),
+    "a sum beyond its bound": ("standardisation.spread", value("sums", 1e9), "impossible-answer"),
     "another shape": (
-        "horizontal.moments",
+        "row_split.moments",
         told(mass=lambda r: Exact(r.release.mass.limbs[:-1], r.release.mass.unit[:-1])),
         "odd-answer",
     ),
     "another unit": (
-        "horizontal.moments",
+        "row_split.moments",
         told(mass=lambda r: Exact(r.release.mass.limbs, r.release.mass.unit + 1)),
         "odd-answer",
     ),
     "another question's answer": (
-        "horizontal.moments",
-        lambda r: replace(r, release=start.Candidates(np.zeros((2, 2)))),
+        "row_split.moments",
+        lambda r: replace(r, release=initial_centers.Candidates(np.zeros((2, 2)))),
         "odd-answer",
     ),
-    "another step's": ("horizontal.moments", lambda r: replace(r, step=r.step - 1), "no-answer"),
-    "another run's": ("horizontal.moments", lambda r: replace(r, run="another"), "no-answer"),
-    "not a number": ("start.seeds", told(points=lambda _: np.full((2, 2), np.nan)), "impossible-answer"),
-    "no end": ("start.seeds", told(points=lambda _: np.full((2, 2), np.inf)), "impossible-answer"),
-    "points of 1e12": ("start.seeds", told(points=lambda _: np.full((2, 2), 1e12)), "impossible-answer"),
-    "too many points": ("start.seeds", told(points=lambda _: np.zeros((9, 2))), "impossible-answer"),
-    "points without columns": ("start.seeds", told(points=lambda _: np.zeros(2)), "impossible-answer"),
+    "another step's": ("row_split.moments", lambda r: replace(r, step=r.step - 1), "no-answer"),
+    "another run's": ("row_split.moments", lambda r: replace(r, run="another"), "no-answer"),
+    "not a number": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), np.nan)), "impossible-answer"),
+    "no end": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), np.inf)), "impossible-answer"),
+    "points of 1e12": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), 1e12)), "impossible-answer"),
+    "too many points": ("initial_centers.seeds", told(points=lambda _: np.zeros((9, 2))), "impossible-answer"),
+    "points without columns": ("initial_centers.seeds", told(points=lambda _: np.zeros(2)), "impossible-answer"),
 }
 
 
@@ -91,7 +92,7 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
     question, false, code = LIES[lie]
     fed = fc.Federation.local(SITES)
     fed.use(Lying(fed.engine, question, false, travels=travels))
-    scale = "standardise" if question == "standardise.spread" else "none"
+    scale = "standardise" if question == "standardisation.spread" else "none"
     with pytest.raises(fc.QuorumLost) as lost:
         fc.FuzzyCMeans(2, scale=scale, max_rounds=3).fit(fed)
     assert lost.value.missing == {"b": code}
@@ -101,7 +102,7 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
 @pytest.mark.parametrize("lie", [lie for lie, (_, _, code) in LIES.items() if code != "no-answer"])
 def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, written, tmp_path):
     question, false, _ = LIES[lie]
-    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardise.spread" else "none", max_rounds=3)
+    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.spread" else "none", max_rounds=3)
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
         liar = Lying(fed.engine, question, false)
         fed.use(liar)
@@ -121,7 +122,7 @@ def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, writt
 
 def test_a_run_that_may_do_without_goes_on_without_the_false_answer():
     fed = fc.Federation.local(SITES)
-    fed.use(Lying(fed.engine, "horizontal.moments", value("pull", 1e9)))
+    fed.use(Lying(fed.engine, "row_split.moments", value("pull", 1e9)))
     begin = ROWS[:2]
     model = fc.FuzzyCMeans(2, start=begin, quorum=2, bounds=(-9, 9)).fit(fed)
     honest = fc.FuzzyCMeans(2, start=begin, bounds=(-9, 9)).fit(fc.Federation.local({"a": SITES["a"], "c": SITES["c"]}))
@@ -136,7 +137,7 @@ def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeyp
     def judge(self, call, handler, release, site):
         return None if self.party == "b" else honest(self, call, handler, release, site)
 
-    plain = horizontal.moments.answer
+    plain = row_split.moments.answer
     fed = fc.Federation.local(SITES, aggregation=aggregation)
     monkeypatch.setattr(Gate, "judge", judge)  # a site that does not check itself
 
@@ -144,35 +145,35 @@ def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeyp
         found = plain(site, ask)
         return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
 
-    object.__setattr__(horizontal.moments, "answer", false)
+    object.__setattr__(row_split.moments, "answer", false)
     try:
         with pytest.raises(fc.RunFailed, match="a sum of Moments is impossible") as failed:
             fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
     finally:
-        object.__setattr__(horizontal.moments, "answer", plain)
+        object.__setattr__(row_split.moments, "answer", plain)
     assert "b" not in str(failed.value).split()
 
 
 def test_a_site_checks_itself_before_masks_hide_its_answer():
-    plain = horizontal.moments.answer
+    plain = row_split.moments.answer
     fed = fc.Federation.local(SITES, aggregation="secure")
 
     def false(site, ask):
         found = plain(site, ask)
         return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
 
-    object.__setattr__(horizontal.moments, "answer", false)
+    object.__setattr__(row_split.moments, "answer", false)
     try:
         with pytest.raises(OutOfBounds, match="cannot be true"):
             fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
     finally:
-        object.__setattr__(horizontal.moments, "answer", plain)
+        object.__setattr__(row_split.moments, "answer", plain)
 
 
 def test_points_at_the_bound_pass_and_beyond_it_do_not():
     view = View(np.array([1, 1], np.int32))
-    call = Call("r", 1, "start.seeds", start.Wish(view, 2, 0), "each", ("a",))
-    edge = Sealed("a", "r", 1, "start.seeds", start.Candidates(np.array([[6.0, -6.0]])))
-    beyond = replace(edge, release=start.Candidates(np.array([[6.01, 0.0]])))
-    assert possible(start.Candidates, {"a": call}, {"a": edge}) == {"a": edge}
-    assert possible(start.Candidates, {"a": call}, {"a": beyond}) == {"a": Refusal("a", "impossible-answer")}
+    call = Call("r", 1, "initial_centers.seeds", initial_centers.Wish(view, 2, 0), "each", ("a",))
+    edge = Sealed("a", "r", 1, "initial_centers.seeds", initial_centers.Candidates(np.array([[6.0, -6.0]])))
+    beyond = replace(edge, release=initial_centers.Candidates(np.array([[6.01, 0.0]])))
+    assert possible(initial_centers.Candidates, {"a": call}, {"a": edge}) == {"a": edge}
+    assert possible(initial_centers.Candidates, {"a": call}, {"a": beyond}) == {"a": Refusal("a", "impossible-answer")}

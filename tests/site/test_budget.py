@@ -11,30 +11,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedclust.algorithms import private_asks
+from fedclust.algorithms.private_kmeans import private_questions
+from fedclust.app.serve import know_questions
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import DataError, OverBudget, StudyError
-from fedclust.core.private import ONE, Noisy, Price
-from fedclust.core.protocol import HANDLERS
+from fedclust.core.noise_price import ONE, Noisy, Price
 from fedclust.privacy.accountant import epsilon_of, rho_of
-from fedclust.serving import know_questions
-from fedclust.site import paying
-from fedclust.site.budget import Budget, Purchase
-from fedclust.site.desk import Desk
-from fedclust.site.file import read_site
-from fedclust.site.holding import Holding, missing_in
+from fedclust.site import noise_budget
 from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.privacy_spending import Budget, Purchase
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding, missing_in
+from fedclust.site.site_file import read_site
 from fedclust.site.sources import open_source
 
 pytest.importorskip("opendp")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
-BOX = private_asks.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
+BOX = private_questions.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
 ALL = rho_of(1.0, 1e-6)
 POLICY = Policy("budget", epsilon=1.0)
 
 
 def purchase(rho, step=1, run="a"):
-    return Purchase(run, step, "private.grid", "00", rho)
+    return Purchase(run, step, "private_fit.grid", "00", rho)
 
 
 def desk(folder, policy=POLICY, rows=ROWS):
@@ -42,7 +42,9 @@ def desk(folder, policy=POLICY, rows=ROWS):
 
 
 def call(rho, *, run="run-a", step=1, honest=1, masks=None, cohort=("here",)):
-    return Call(run, step, "private.lengths", private_asks.Lengths(Price(rho, honest), BOX), "total", cohort, masks)
+    return Call(
+        run, step, "private_fit.lengths", private_questions.Lengths(Price(rho, honest), BOX), "total", cohort, masks
+    )
 
 
 def numbers(reply):
@@ -130,13 +132,13 @@ def test_the_price_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
         assert scale == ONE * Price(ALL / 2).sigma
         return np.zeros(count, np.int64)
 
-    monkeypatch.setattr(paying, "drawn", watched)
+    monkeypatch.setattr(noise_budget, "drawn", watched)
     assert isinstance(desk(tmp_path).answer(call(ALL / 2)), Sealed)
     assert seen == [1]
 
 
 def test_a_question_over_budget_is_refused_and_nothing_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(paying, "drawn", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(noise_budget, "drawn", lambda *_: pytest.fail("drawn"))
     assert desk(tmp_path).answer(call(ALL * 1.01)) == Refusal("here", "over-budget")
 
 
@@ -172,7 +174,7 @@ def test_another_run_or_another_question_gets_other_noise(tmp_path):
 
 
 def test_a_site_with_a_budget_answers_nothing_without_noise(tmp_path):
-    from fedclust.preprocessing import bounds
+    from fedclust.questions import bounds
 
     asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
     assert desk(tmp_path).answer(asked) == Refusal("here", "not-private")
@@ -194,16 +196,16 @@ def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
 
 
 def test_a_price_decides_how_gaps_are_met_whatever_a_question_says():
-    asked = private_asks.Lengths(Price(0.1), BOX)
+    asked = private_questions.Lengths(Price(0.1), BOX)
     assert missing_in(asked) == "finite"
 
 
 def test_odd_questions_are_refused_alike_with_rows_and_without(tmp_path):
     nowhere = np.full((2, 1), np.nan)
-    asked = private_asks.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
-    huge = private_asks.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
+    asked = private_questions.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
+    huge = private_questions.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
     for number, message in enumerate((asked, huge)):
-        name = "private.moves" if number == 0 else "private.grid"
+        name = "private_fit.moves" if number == 0 else "private_fit.grid"
         codes = {
             getattr(
                 desk(tmp_path / f"{number}{len(rows)}", rows=rows).answer(
@@ -261,17 +263,21 @@ def questions(draw):
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     size = lambda most: draw(st.integers(0, most))
     width = draw(st.sampled_from([2, 2, 2, 1, 3]))
-    box = private_asks.Box(
+    box = private_questions.Box(
         np.full(width, -4.0), np.full(draw(st.sampled_from([width, width, width + 1])), 4.0), np.ones(width)
     )
     price, axes = Price(1e-6), draw(st.sampled_from([1, 2, 2, 3]))
     turn = rng.normal(size=(draw(st.sampled_from([width, width, 1])), axes))
     if draw(st.booleans()):
         bins = np.array([draw(st.sampled_from([2, 3, 0, -1, 1 << 20])) for _ in range(size(3))], np.int64)
-        return "private.grid", private_asks.Grid(price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins)
+        return "private_fit.grid", private_questions.Grid(
+            price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins
+        )
     centers = rng.normal(size=(size(3), draw(st.sampled_from([axes, axes, 1]))))
     pivots = centers[: draw(st.sampled_from([len(centers), len(centers), 1]))]
-    return "private.moves", private_asks.Places(price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0)
+    return "private_fit.moves", private_questions.Places(
+        price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0
+    )
 
 
 def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp_path):
@@ -289,7 +295,7 @@ def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp
 
 
 def test_rows_and_gaps_do_not_show_in_how_a_question_without_noise_is_refused(tmp_path):
-    from fedclust.preprocessing import bounds
+    from fedclust.questions import bounds
 
     asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
     gap = np.vstack([ROWS, [[np.nan, 1.0]]])
@@ -311,8 +317,8 @@ def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_i
 
 def answer_and_die(folder, place):
     """A process of the site that the power is cut off, once it has paid or once it has drawn noise."""
-    plain = {"paid": paying.drawn, "drawn": paying.keep}[place]
-    setattr(paying, plain.__name__, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    plain = {"paid": noise_budget.drawn, "drawn": noise_budget.keep}[place]
+    setattr(noise_budget, plain.__name__, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     desk(folder).answer(call(ALL * 0.7))
 
 

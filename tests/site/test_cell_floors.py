@@ -5,18 +5,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedclust.algorithms import fcac_summaries, gaussians, horizontal, kfed, mufc, vertical
+from fedclust.algorithms import kfed, mufc
+from fedclust.algorithms.cmeans import column_split, row_split
+from fedclust.algorithms.gaussian_mixture import densities
+from fedclust.algorithms.summary_clustering import summaries
+from fedclust.app.serve import know_questions
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call, Refusal
-from fedclust.core.protocol import HANDLERS
-from fedclust.core.site import View
-from fedclust.serving import know_questions
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding, Turn
+from fedclust.core.site_interface import View
+from fedclust.questions import cluster_indices, pca
+from fedclust.questions.choice_of_k import centers_for_each_k
+from fedclust.questions.choice_of_k.centers_for_each_k import Lot, Lots
+from fedclust.questions.index_terms import Terms
 from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
-from fedclust.validation import indices, pca, select_centers
-from fedclust.validation.select_centers import Lot, Lots
-from fedclust.validation.terms import Terms
 
 know_questions()
 VIEW = View(np.full(2, 5, np.int32))
@@ -26,10 +30,10 @@ SEED = 3
 
 # Sums without a count of the rows behind them, and why `min_rows` is enough, or no number of rows is meant.
 OVER_ALL_ROWS = {
-    "fcm_averaged.weighted_centers": "for comparison; withheld by every profile but none",
-    "fcm_gradient.slope": "for comparison; withheld by every profile but none",
-    "fcm_local.cost": "one number over all rows; withheld by every profile but none",
-    "blind.add": "numbers under a veil; what is beneath passed the gate as itself",
+    "averaged_fcm.weighted_centers": "for comparison; withheld by every profile but none",
+    "gradient_fcm.slope": "for comparison; withheld by every profile but none",
+    "local_fcm.cost": "one number over all rows; withheld by every profile but none",
+    "blind_aggregation.add": "numbers under a veil; what is beneath passed the gate as itself",
     "mufc.powers": "how many sites took part",
 }
 
@@ -56,13 +60,13 @@ def lots(places=CENTERS[:0], part=0):
 
 
 BY_CLUSTER = {
-    "horizontal.moments": horizontal.question(VIEW, CENTERS, 1.0),
-    "select_centers.move": lots(),
-    "select_centers.widths": lots(),
-    "select_centers.gains": lots(places=CENTERS[1:]),
-    "indices.gather": indices.Nearby(VIEW, CENTERS),
-    "indices.scatter": indices.Labelled(VIEW, CENTERS, CENTERS, 12),
-    "indices.around": indices.Around(VIEW, CENTERS, Terms(1.0, 1.0, 12, ("members", "distances"))),
+    "row_split.moments": row_split.question(VIEW, CENTERS, 1.0),
+    "centers_for_each_k.move": lots(),
+    "centers_for_each_k.widths": lots(),
+    "centers_for_each_k.gains": lots(places=CENTERS[1:]),
+    "cluster_indices.gather": cluster_indices.Nearby(VIEW, CENTERS),
+    "cluster_indices.scatter": cluster_indices.Labelled(VIEW, CENTERS, CENTERS, 12),
+    "cluster_indices.around": cluster_indices.Around(VIEW, CENTERS, Terms(1.0, 1.0, 12, ("members", "distances"))),
 }
 
 
@@ -74,19 +78,19 @@ def test_a_cluster_of_one_row_is_kept_in_and_one_of_many_is_not(handler):
 
 
 def test_fuzzy_members_are_counted_by_their_weights():
-    ask = indices.Around(VIEW, CENTERS, Terms(1.05, 1.0, 12, ("members",)))
-    assert asked("indices.around", ask, rows_with(1)) == "abstains"
-    assert asked("indices.around", ask, rows_with(150)) is None
+    ask = cluster_indices.Around(VIEW, CENTERS, Terms(1.05, 1.0, 12, ("members",)))
+    assert asked("cluster_indices.around", ask, rows_with(1)) == "abstains"
+    assert asked("cluster_indices.around", ask, rows_with(150)) is None
 
 
 def test_a_half_of_few_rows_is_kept_in():
     rows = np.repeat(rows_with(0)[:2], [290, 1], axis=0)  # equal rows are in the same half
-    halves = [gaussians.Spread(VIEW, REACH, seed, part) for seed in range(64) for part in (1, 2)]
-    sizes = [gaussians.scatter.behind(turn(rows), ask)[0, 0] for ask in halves]
+    halves = [densities.Spread(VIEW, REACH, seed, part) for seed in range(64) for part in (1, 2)]
+    sizes = [densities.scatter.behind(turn(rows), ask)[0, 0] for ask in halves]
     lone = halves[sizes.index(1)]
-    assert asked("gaussians.scatter", lone, rows) == "abstains"
-    assert asked("gaussians.scatter", gaussians.Spread(VIEW, REACH, lone.seed), rows) is None
-    assert asked("gaussians.scatter", halves[0], rows_with(0)) is None
+    assert asked("densities.scatter", lone, rows) == "abstains"
+    assert asked("densities.scatter", densities.Spread(VIEW, REACH, lone.seed), rows) is None
+    assert asked("densities.scatter", halves[0], rows_with(0)) is None
 
 
 def test_a_product_of_columns_that_one_row_has_both_of_is_kept_in():
@@ -102,20 +106,20 @@ def test_a_product_of_columns_that_one_row_has_both_of_is_kept_in():
 
 def test_what_is_behind_an_answer_by_hand():
     site = turn([[0.0, 0.0], [3.0, 0.0], [4.0, 0.0], [20.0, -13.0]])
-    assert select_centers.widths.behind(site, lots()).tolist() == [[3.0, 1.0], [3.0, 1.0], [1.0, 1.0]]
-    assert indices.scatter.behind(site, BY_CLUSTER["indices.scatter"])[0].tolist() == [3.0, 1.0]
+    assert centers_for_each_k.widths.behind(site, lots()).tolist() == [[3.0, 1.0], [3.0, 1.0], [1.0, 1.0]]
+    assert cluster_indices.scatter.behind(site, BY_CLUSTER["cluster_indices.scatter"])[0].tolist() == [3.0, 1.0]
     # From (0, 0) to (4, 0) the squared distances fall by 0, 9 - 1 and 16 - 0, and of the last row by 569 - 425.
     ask = lots(places=np.array([[4.0, 0.0]]))
-    share = 2.0 ** (ask.units()[0] + gaussians.BITS)
-    found = select_centers.gains.behind(site, ask)
+    share = 2.0 ** (ask.units()[0] + densities.BITS)
+    found = centers_for_each_k.gains.behind(site, ask)
     assert found[:, 0].tolist() == [168 / share, (8**2 + 16**2 + 144**2) / share**2, 144 / share]
 
 
 def test_one_row_that_gains_most_is_seen_among_many_that_gain_little():
     rows = np.r_[np.full((50, 1), 1.01), [[2.0]]]
     ask = Lots(View(np.array([3], np.int32)), REACH[:1], 0, (Lot(0, np.zeros((1, 1)), np.full((1, 1), 2.0)),))
-    assert asked("select_centers.gains", ask, rows, Policy("own", min_cell=5)) == "abstains"
-    assert asked("select_centers.gains", ask, rows[:50], Policy("own", min_cell=5)) is None
+    assert asked("centers_for_each_k.gains", ask, rows, Policy("own", min_cell=5)) == "abstains"
+    assert asked("centers_for_each_k.gains", ask, rows[:50], Policy("own", min_cell=5)) is None
 
 
 def test_a_distance_of_one_row_leaves_under_masks_only():
@@ -123,10 +127,10 @@ def test_a_distance_of_one_row_leaves_under_masks_only():
     desk = Desk(Holding("a", open_source(rows_with(0), site="a")), rules)
     site = turn(rows_with(0))
     site.memory["centers"] = CENTERS
-    answer = vertical.measure.answer(site, vertical.Span(0, 300, -60))
-    call = Call("r", 1, "vertical.measure", vertical.Span(0, 300, -60), "total", ("a", "b", "c"))
-    assert desk.gate.judge(call, vertical.measure, answer, site) == "abstains"
-    assert desk.gate.judge(replace(call, masks="lasting-1"), vertical.measure, answer, site) is None
+    answer = column_split.measure.answer(site, column_split.Span(0, 300, -60))
+    call = Call("r", 1, "column_split.measure", column_split.Span(0, 300, -60), "total", ("a", "b", "c"))
+    assert desk.gate.judge(call, column_split.measure, answer, site) == "abstains"
+    assert desk.gate.judge(replace(call, masks="lasting-1"), column_split.measure, answer, site) is None
 
 
 @pytest.mark.parametrize("floor", [4, 5])
@@ -134,7 +138,7 @@ def test_a_study_cannot_ask_for_points_of_fewer_rows_than_the_site_allows(floor)
     grid = mufc.Grid(np.full(2, -32.0), np.full(2, 32.0), 8, np.ones(1, np.int64))
     questions = {
         "kfed.device_centers": (kfed.Alone(VIEW, 2, floor, 0), "each"),
-        "fcac_summaries.summaries": (fcac_summaries.Batch(VIEW, floor, fresh=True, damped=True), "each"),
+        "summaries.summaries": (summaries.Batch(VIEW, floor, fresh=True, damped=True), "each"),
         "mufc.powers": (mufc.Count(VIEW, grid, 2, floor, 6, 0, again=False), "total"),
     }
     rows = np.random.default_rng(5).normal(size=(600, 2))

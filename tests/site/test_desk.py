@@ -7,18 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedclust.algorithms.gaussians import Gaussians
+from fedclust.algorithms.gaussian_mixture.densities import Gaussians
+from fedclust.core.effects import HANDLERS, Keep, handler
 from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.protocol import HANDLERS, Keep, handler
 from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
-from fedclust.core.site import Site, View
-from fedclust.preprocessing.bounds import Columns
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding
+from fedclust.core.site_interface import Site, View
+from fedclust.questions import partition_changes
+from fedclust.questions.bounds import Columns
+from fedclust.questions.choice_of_k import prediction_strength
 from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
-from fedclust.validation import partitions, strength
 
 SECRET = 987654321.125
 
@@ -147,7 +148,7 @@ def test_no_handler_gives_its_own_answer_for_a_field_declared_as_a_sum(name, wan
 
 
 def test_streams_follow_seed_party_and_step():
-    from fedclust.site.holding import Turn
+    from fedclust.site.site_data import Turn
 
     holding = desk().holding
     draw = lambda seed, step: Turn(holding, (seed, step), {}).rng.random()
@@ -158,10 +159,10 @@ def test_streams_follow_seed_party_and_step():
 def test_a_short_question_does_not_ask_for_more_memory_than_there_is():
     """Every pair of two models' centres is a number: a question of a megabyte could ask for tens of gigabytes."""
     many, view, at = np.zeros((50_000, 2)), View(np.array([4, 4], np.int32)), desk()
-    models = partitions.Models(view, view, many, many, "refuse")
-    assert at.answer(call("partitions.shared", models)) == Refusal("clinic", "not-understood")
+    models = partition_changes.Models(view, view, many, many, "refuse")
+    assert at.answer(call("partition_changes.shared", models)) == Refusal("clinic", "not-understood")
     none = np.empty((0, 2))
     by = Gaussians("EII", np.zeros(len(many)), many, np.ones((1, 1)), none, np.empty(0), 0)
-    pair = strength.Pair(0, strength.Partition(by), strength.Partition(by))
-    tables = call("strength.tables", strength.Pairs(view, 0, (pair,)), step=2)
+    pair = prediction_strength.Pair(0, prediction_strength.Partition(by), prediction_strength.Partition(by))
+    tables = call("prediction_strength.tables", prediction_strength.Pairs(view, 0, (pair,)), step=2)
     assert at.answer(tables) == Refusal("clinic", "not-understood")

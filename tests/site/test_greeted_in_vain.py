@@ -7,9 +7,9 @@ from contextlib import contextmanager
 import pytest
 
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.meeting import Greeting, Welcome
+from fedclust.core.greeting import Greeting, Welcome
 from fedclust.site.approval import digest_of
-from fedclust.site.reception import Reception
+from fedclust.site.session import Reception
 
 STUDY = 'name = "heart"\n'
 RUN = f"1f-{digest_of(STUDY)}"

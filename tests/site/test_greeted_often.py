@@ -7,13 +7,13 @@ import pytest
 
 from fedclust.core import wire
 from fedclust.core.envelope import Answer, Call
-from fedclust.core.meeting import Greeting, Welcome
-from fedclust.preprocessing.bounds import Columns, rows
-from fedclust.site import reception
+from fedclust.core.greeting import Greeting, Welcome
+from fedclust.questions.bounds import Columns, rows
+from fedclust.site import session
 from fedclust.site.approval import digest_of
-from fedclust.site.desk import Desk
-from fedclust.site.holding import Holding
 from fedclust.site.policy import PROFILES
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
 
 STUDY = 'name = "heart"\n'
@@ -25,13 +25,13 @@ def named(number):
 
 @pytest.fixture
 def door(tmp_path, monkeypatch):
-    monkeypatch.setattr(reception, "UNASKED", 3)
+    monkeypatch.setattr(session, "UNASKED", 3)
     return opened(tmp_path)
 
 
 def opened(folder):
     source = open_source(np.ones((5, 2)), columns=None, id=None, site="north", schema=None)
-    return reception.Reception(
+    return session.Reception(
         "north", folder, lambda _: Desk(Holding("north", source), PROFILES["none"], folder=folder, durable=False)
     )
 

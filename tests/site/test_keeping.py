@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from fedclust.site.keeping import keep
+from fedclust.core.atomic_files import keep
 
 SCRIPT = """
 import resource, signal, sys
-from fedclust.site.keeping import add_line
+from fedclust.core.atomic_files import add_line
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 with open(sys.argv[1], "w+", encoding="utf-8") as file:
     assert add_line(file, "one\\n", durable=True) == 0

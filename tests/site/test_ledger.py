@@ -7,7 +7,7 @@ from fedclust.site.ledger import Entry, Ledger
 
 
 def entry(step):
-    return Entry("run", step, "horizontal.moments", "total", 3, "ab" * 32, 100 + step)
+    return Entry("run", step, "row_split.moments", "total", 3, "ab" * 32, 100 + step)
 
 
 def test_entries_survive_and_go_on(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 
 import fedclust as fc
 from fedclust.core.errors import OverBudget
-from fedclust.preprocessing.schema import Column
-from fedclust.site.file import read_site
+from fedclust.questions.schema import Column
+from fedclust.site.site_file import read_site
 from fedclust.site.sources import open_source
 
 ROWS = np.random.default_rng(0).uniform(0, 10, (40, 2))

@@ -9,24 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.algorithms import fcac_summaries, horizontal, kfed, start
+from fedclust.algorithms import kfed
+from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.summary_clustering import summaries
+from fedclust.core.effects import HANDLERS, tallied
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
-from fedclust.core.protocol import HANDLERS, tallied
 from fedclust.core.ring import Exact
-from fedclust.core.rounds import later
-from fedclust.core.site import View
-from fedclust.kernels import fcm
-from fedclust.preprocessing import ranges
-from fedclust.preprocessing.bounds import Columns
-from fedclust.privacy.recovery import Live
+from fedclust.core.run_series import later
+from fedclust.core.site_interface import View
+from fedclust.kernels import fuzzy_sweep
+from fedclust.privacy.dropout_recovery import Live
+from fedclust.questions import ranges
+from fedclust.questions.bounds import Columns
+from fedclust.questions.composition import Nearest
 from fedclust.site import guards
-from fedclust.site.desk import Desk
 from fedclust.site.gate import Gate
-from fedclust.site.holding import Holding
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
-from fedclust.validation.composition import Nearest
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 LINE = np.r_[np.zeros(8), np.full(8, 10.0)][:, None]  # eight rows at 0, eight at 10
@@ -42,8 +45,8 @@ def rows_asked(step=1, *, run="r", cohort=NAMES[:3], masks=None, columns=1):
 
 def centres(*points, m=1.0, step=1, cohort=NAMES[:3]):
     view = View(np.array([4], np.int32))
-    ask = horizontal.question(view, np.array(points, float)[:, None], m)
-    return Call("r", step, "horizontal.moments", ask, "total", cohort)
+    ask = row_split.question(view, np.array(points, float)[:, None], m)
+    return Call("r", step, "row_split.moments", ask, "total", cohort)
 
 
 def code(reply):
@@ -81,8 +84,10 @@ def test_a_rule_lets_pass_and_refuses(policy, call, expected):
 @pytest.mark.parametrize("points", [True, False])
 def test_points_leave_by_consent_only(points):
     view = View(np.array([4], np.int32))
-    wish = start.Wish(view, 2, 0)
-    reply = desk(Policy("own", points=points, min_rows=1)).answer(Call("r", 1, "start.seeds", wish, "each", NAMES[:3]))
+    wish = initial_centers.Wish(view, 2, 0)
+    reply = desk(Policy("own", points=points, min_rows=1)).answer(
+        Call("r", 1, "initial_centers.seeds", wish, "each", NAMES[:3])
+    )
     assert code(reply) == (None if points else "points-not-allowed")
 
 
@@ -138,7 +143,7 @@ def test_a_site_clusters_alone_once_in_a_study():
 def test_points_of_one_method_are_not_asked_for_in_a_study_by_another():
     view = View(np.array([9, 9], np.int32))
     alone = Call("r", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])
-    summed = Call("r", 2, "fcac_summaries.summaries", fcac_summaries.Batch(view, 5, True, True), "each", NAMES[:3])
+    summed = Call("r", 2, "summaries.summaries", summaries.Batch(view, 5, True, True), "each", NAMES[:3])
     rows = rows_asked(3, columns=2)
 
     def said(method):
@@ -174,8 +179,8 @@ def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
 
     def ask(step, spread, run="a1b2c3d4-study", *, fresh=True):
         view = View(np.array([9, 9], np.int32), np.zeros(2), np.array([1.0, spread]))
-        batch = fcac_summaries.Batch(view, 5, fresh, damped=True)
-        return code(at.answer(Call(run, step, "fcac_summaries.summaries", batch, "each", NAMES[:3])))
+        batch = summaries.Batch(view, 5, fresh, damped=True)
+        return code(at.answer(Call(run, step, "summaries.summaries", batch, "each", NAMES[:3])))
 
     assert [ask(1, 1.0), ask(2, 2.0)] == [None, None]  # told once, seen through another view
     assert ask(1, 3.0, later("a1b2c3d4-study"), fresh=False) is None  # a later round: new rows only
@@ -186,7 +191,7 @@ def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
 
 def test_points_are_asked_for_in_reasonable_numbers():
     view = View(np.array([4], np.int32))
-    call = Call("r", 1, "start.draw", start.Wish(view, 10**9, 0), "each", NAMES[:3])
+    call = Call("r", 1, "initial_centers.draw", initial_centers.Wish(view, 10**9, 0), "each", NAMES[:3])
     assert code(desk(Policy("own", min_rows=1)).answer(call)) == "too-many-numbers"
 
 
@@ -199,8 +204,8 @@ def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():
     fc.select_k(fc.GaussianMixture(2), fed, range(1, 4))
     ledger = fed.engine.desks["a"].gate.ledger
     tally = ledger.tally(ledger.entries[0].run)
-    assert (tally.different["ranges.reaches"], tally.different["gaussians.reach"]) == (1, 1)
-    assert tally.by_handler["gaussians.reach"] > 4
+    assert (tally.different["ranges.reaches"], tally.different["densities.reach"]) == (1, 1)
+    assert tally.by_handler["densities.reach"] > 4
 
 
 def test_effective_size_of_a_fuzzy_cell_by_hand():
@@ -213,13 +218,13 @@ def test_effective_size_of_a_fuzzy_cell_by_hand():
 def test_many_rows_of_little_weight_are_many_and_one_of_much_is_one():
     far = np.tile([-0.1, 0.1], 8)[:, None]
     ask = centres(0, 12, m=2.0)
-    assert horizontal.behind(_turn(far), ask.message)[0, 1] < 1  # their weights add up to less than one row
+    assert row_split.behind(_turn(far), ask.message)[0, 1] < 1  # their weights add up to less than one row
     assert code(desk(Policy("own", min_cell=15), far).answer(ask)) is None
     assert code(desk(Policy("own", min_cell=3), np.r_[far, [[12.0]]]).answer(ask)) == "abstains"
 
 
 def _turn(rows):
-    from fedclust.site.holding import Turn
+    from fedclust.site.site_data import Turn
 
     return Turn(Holding("a", open_source(rows, site="a")), (0, 1), {})
 
@@ -240,7 +245,7 @@ def test_no_sum_over_fewer_rows_than_the_floor_ever_leaves(floor, counts, m):
     ask = centres(*places, m=m)
     reply = desk(Policy("own", min_cell=floor), rows).answer(ask)
     d2 = (rows - places) ** 2
-    w = fcm.weights(np.ascontiguousarray(d2.T), m) if m > 1 else (d2.min(axis=1) == d2.T).astype(float)
+    w = fuzzy_sweep.weights(np.ascontiguousarray(d2.T), m) if m > 1 else (d2.min(axis=1) == d2.T).astype(float)
     sizes = np.array([own.sum() ** 2 / (own**2).sum() for own in w if own.sum() > 0])
     assert code(reply) == ("abstains" if (sizes < floor * (1 - 1e-9)).any() else None)
 
@@ -316,7 +321,7 @@ def test_masked_cohorts_of_a_run_are_equal_or_far_apart(cohorts):
 
 def test_who_answered_counts_as_a_cohort_where_sites_may_leave_on_the_way():
     gate = Gate("a", Policy("own", cohort_gap=3), Ledger())
-    consent = HANDLERS["recovery.consent"]
+    consent = HANDLERS["dropout_recovery.consent"]
     one = Call("r", 1, consent.name, Live("once-1", NAMES), "each", NAMES)
     gate.account(one, consent.release(b""), 0)
     assert gate.admit(replace(one, step=2, message=Live("once-2", NAMES[:5])), consent, 50) == "cohort-too-close"

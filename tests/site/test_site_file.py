@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust import serving
 from fedclust.algorithms import kfed
+from fedclust.app import serve
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError
-from fedclust.core.site import View
-from fedclust.engines.own import read_own
-from fedclust.preprocessing.bounds import Columns
+from fedclust.core.site_interface import View
+from fedclust.engines.coordinator_file import read_own
 from fedclust.privacy.keys import Identity
+from fedclust.questions.bounds import Columns
 from fedclust.site.approval import Terms, digest_of, read, roster_digest, signed
-from fedclust.site.file import RULES, new_key, policy_from, private_key, public_key, read_site
 from fedclust.site.policy import PROFILES, Policy
+from fedclust.site.site_file import RULES, new_key, policy_from, private_key, public_key, read_site
 
 STUDY = 'name = "heart"\n[cluster]\nmethod = "c-means"\nk = 3\n'
 
@@ -84,7 +84,7 @@ def test_a_site_file_becomes_a_desk(folder):
 def test_a_desk_knows_the_method_of_the_study_it_serves(folder):
     sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
     study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}'
-    desk = serving.desk(written(folder), study)
+    desk = serve.desk(written(folder), study)
     view = View(np.array([9, 9], np.int32))
     ask = Call("1f-s", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", ("north", "south", "west"))
     assert (desk.gate.method, code(desk.answer(ask))) == ("c-means", "handler-not-allowed")
@@ -272,7 +272,7 @@ def test_an_approval_by_someone_else_or_altered_is_refused(folder):
 
 
 def test_a_run_of_a_study_names_it_in_every_call(tmp_path):
-    from fedclust.runs import Run
+    from fedclust.app.run_folder import Run
 
     run = Run.make(tmp_path / "run", STUDY, origin=tmp_path)
     assert (run.folder / "run").read_text().strip().partition("-")[2] == digest_of(STUDY)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.algorithms.autoencoder import torch_
+from fedclust.algorithms.autoencoders.autoencoder import torch_
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
 

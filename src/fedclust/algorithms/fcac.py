@@ -19,11 +19,11 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from fedclust.core.protocol import Keep, Protocol, each, handler, report
+from fedclust.core.effects import Keep, Protocol, each, handler, report
 from fedclust.core.release import Release, shown
-from fedclust.core.site import Site, View
+from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
-from fedclust.kernels.art import Net
+from fedclust.kernels.resonance import Net
 
 LOSSY = "Not lossless: the server saw nodes that stand for rows, so the result is not that of the pooled rows."
 ROWS_LEFT = "Published setting: {exact} of {sent} nodes sent stand for a single row, so they are rows of a site."

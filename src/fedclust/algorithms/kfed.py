@@ -19,14 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms import fcm_averaged, fcm_local, start
-from fedclust.algorithms.horizontal import one_round, question
-from fedclust.algorithms.likeness import near_rows
-from fedclust.algorithms.model import Fitted, Round, frobenius
+from fedclust.algorithms.cmeans.fit_result import Fitted, Round, frobenius
+from fedclust.algorithms.cmeans.row_split import one_round, question
+from fedclust.algorithms.fuzzy_baselines import averaged_fcm, local_fcm
+from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.shared.row_likeness import near_rows
+from fedclust.core.effects import Protocol, each, handler, report
 from fedclust.core.errors import DataError
-from fedclust.core.protocol import Protocol, each, handler, report
 from fedclust.core.release import Release, shown
-from fedclust.core.site import Site, View
+from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
 
@@ -63,7 +64,7 @@ def device_centers(site: Site, ask: Alone) -> DeviceCenters:
     if site.rows <= ask.count:
         return DeviceCenters(nothing)
     rng = site.stream(ask.seed)
-    rows = start.rows_of(site, ask.view, sample=rng)
+    rows = initial_centers.rows_of(site, ask.view, sample=rng)
     centers = lloyd(rows, trusted(rows, ask.count, rng))
     labels = merged(rows, centers, ask.least)
     if labels is None:
@@ -75,8 +76,8 @@ def device_centers(site: Site, ask: Alone) -> DeviceCenters:
 def trusted(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Means of the rows that the 1:3 rule trusts, around centres found in the first `count` singular directions."""
     seen = projected(rows, count)
-    starts = (seen[_different(seen, start.plus_plus(seen, count, rng))] for _ in range(TRIES))
-    nu = min((fcm_averaged.kmeans(seen, begin) for begin in starts), key=lambda found: found[0])[1]
+    starts = (seen[_different(seen, initial_centers.plus_plus(seen, count, rng))] for _ in range(TRIES))
+    nu = min((averaged_fcm.kmeans(seen, begin) for begin in starts), key=lambda found: found[0])[1]
     d2 = distances.squared(np.ascontiguousarray(seen.T), nu)
     nearest = d2.argmin(axis=0)
     if len(nu) == 1:
@@ -110,7 +111,7 @@ def projected(rows: Floats, count: int) -> Floats:
 def lloyd(rows: Floats, centers: Floats) -> Floats:
     """Lloyd's rounds until nothing moves; a centre without rows goes."""
     while True:
-        found = fcm_averaged.kmeans(rows, centers)[1]
+        found = averaged_fcm.kmeans(rows, centers)[1]
         held = np.unique(distances.labels(np.ascontiguousarray(rows.T), found)[0])
         if len(held) == len(found):
             return found
@@ -159,7 +160,7 @@ def fit(view: View, *, count: int, local: int, least: int, seed: int) -> Protoco
     own = [answers[party].centers for party in sorted(answers)]
     points = np.unique(np.concatenate(own), axis=0)
     begin, drawn = yield from filled(view, points, count, seed)
-    centers = begin if drawn else fcm_averaged.kmeans(np.concatenate(own), begin)[1]
+    centers = begin if drawn else averaged_fcm.kmeans(np.concatenate(own), begin)[1]
     notes = [LOSSY, SHOWN, *_told([len(some) for some in own], local, least), *told_drawn(count, drawn)]
     return (yield from closed(view, begin, centers, notes))
 
@@ -173,7 +174,7 @@ def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[
         )
     if len(points) >= count:
         return farthest_first(points, count), 0
-    drawn = yield from start.box(view, count - len(points), seed, None)
+    drawn = yield from initial_centers.box(view, count - len(points), seed, None)
     return np.concatenate([points, drawn]), len(drawn)
 
 
@@ -183,7 +184,7 @@ def closed(view: View, begin: Floats, centers: Floats, notes: list[str]) -> Prot
     shift = frobenius(centers - begin)
     yield from report(round=1, shift=shift, objective=before)
     return (
-        yield from fcm_local.finished(view, centers, 1.0, start=begin, history=[Round(1, shift, before)], notes=notes)
+        yield from local_fcm.finished(view, centers, 1.0, start=begin, history=[Round(1, shift, before)], notes=notes)
     )
 
 

@@ -1,7 +1,7 @@
 """MUFC: sites send counts on a grid so sparse that a few sums over a finite field hold them; forgetting is cheap.
 
 A site picks k rows by k-means++, counts the rows nearest to each, and rounds their mean to a cell of a grid of step
-1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (privacy/sparse.py):
+1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (privacy/sparse_sums.py):
 they add up over sites, and only their total is needed. From it the coordinator finds the cells and counts of all sites
 together, not whose they were, and runs k-means on cells weighted by counts.
 
@@ -26,19 +26,20 @@ from functools import cached_property
 
 import numpy as np
 
-from fedclust.algorithms import kfed, start, weighted
-from fedclust.algorithms.likeness import near_rows
-from fedclust.algorithms.model import Fitted
+from fedclust.algorithms import kfed
+from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.shared import initial_centers, weighted_kmeans
+from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core import wire
+from fedclust.core.effects import Keep, Protocol, handler, total
 from fedclust.core.errors import RunFailed
-from fedclust.core.protocol import Keep, Protocol, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import ONES, Exact, limbs_of
-from fedclust.core.site import Site, View
+from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
-from fedclust.privacy import sparse
-from fedclust.privacy.sparse import PRIME
+from fedclust.privacy import sparse_sums
+from fedclust.privacy.sparse_sums import PRIME
 
 RESTARTS = 10
 LOSSY = "Not lossless: sites sent counts around a few points; the result is not that of the pooled rows."
@@ -143,14 +144,14 @@ def powers(site: Site, ask: Count) -> Keep[Powers]:
         held[tuple(cell)] += size
     numbers = [ask.grid.numbers(np.array(cell, np.int64)) for cell in held]
     labels, weights = [ask.grid.label(own) for own in numbers], list(held.values())
-    counts = sparse.power_sums(labels, weights, 2 * ask.most)
+    counts = sparse_sums.power_sums(labels, weights, 2 * ask.most)
     parts = len(ask.grid.mix) if len(ask.grid.mix) > 1 else 0
     places = [
         s
         for r in range(parts)
-        for s in sparse.power_sums(labels, [w * own[r] for w, own in zip(weights, numbers, strict=True)], ask.most)
+        for s in sparse_sums.power_sums(labels, [w * own[r] for w, own in zip(weights, numbers, strict=True)], ask.most)
     ]
-    veiled = sparse.veiled(counts + places, _secret(site, ask, len(counts) + len(places)))
+    veiled = sparse_sums.veiled(counts + places, _secret(site, ask, len(counts) + len(places)))
     release = Powers(
         _exact(veiled[: len(counts)], (len(counts),)),
         _exact(veiled[len(counts) :], (parts, ask.most)),
@@ -173,8 +174,8 @@ def _seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
     ):
         return np.asarray(kept, np.float64), False
     rng = site.stream(ask.seed)
-    rows = start.rows_of(site, ask.view, sample=rng)
-    picked = rows[start.plus_plus(rows, ask.count, rng, tries=1)]
+    rows = initial_centers.rows_of(site, ask.view, sample=rng)
+    picked = rows[initial_centers.plus_plus(rows, ask.count, rng, tries=1)]
     _, first = np.unique(picked, axis=0, return_index=True)
     return picked[np.sort(first)], True
 
@@ -223,7 +224,7 @@ def _secret(site: Site, ask: Count, numbers: int) -> bytes:
     digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # no other question has the same veil
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
-    return hashlib.shake_256(digest.digest()).digest(numbers * sparse.VEIL // 8)
+    return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL // 8)
 
 
 def _exact(numbers: list[int], shape: tuple[int, ...]) -> Exact:
@@ -234,14 +235,14 @@ def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
     """The cells of all sites together, in order, their counts; how many sites picked anew, how many abstained."""
     sums = yield from total(powers, ask)
     counts = [s % PRIME for s in sums.counts.integers()]
-    labels, weights = sparse.recovered(counts)
+    labels, weights = sparse_sums.recovered(counts)
     if sum(weights) != counts[0]:
         raise RunFailed("the sums of the sites do not fit together; one answered another question, or was altered")
     numbers = [[label] for label in labels]
     if sums.places.shape[0]:
         flat = [s % PRIME for s in sums.places.integers()]
         rows = [flat[at : at + ask.most] for at in range(0, len(flat), ask.most)]
-        found = sparse.vandermonde(labels, rows)
+        found = sparse_sums.vandermonde(labels, rows)
         inverses = [pow(w, -1, PRIME) for w in weights]
         numbers = [[own[j] * inverses[j] % PRIME for own in found] for j in range(len(labels))]
     cells = [ask.grid.cell(own) for own in numbers]
@@ -278,8 +279,8 @@ def fit(
         centers = begin
     else:
         drawn, rng = 0, np.random.default_rng((seed, 2))
-        starts = weighted.starts(points, weights, count, rng, RESTARTS)
-        tries = [(begin, *weighted.kmeans(points, weights, begin)) for begin in starts]
+        starts = weighted_kmeans.starts(points, weights, count, rng, RESTARTS)
+        tries = [(begin, *weighted_kmeans.kmeans(points, weights, begin)) for begin in starts]
         begin, _, centers = min(tries, key=lambda found: found[1])
     notes = [LOSSY, ROUNDED.format(least=least), *kfed.told_drawn(count, drawn)]
     if silent:

@@ -46,27 +46,28 @@ def add(verbs: Any) -> None:
 
 def act_demo(chosen: argparse.Namespace) -> int:
     """Cluster three companies' customers without pooling them, and check the result against the pooled rows."""
-    from fedclust import datasets, load, runs
-    from fedclust.cli import reporting, running
+    from fedclust import datasets, load
+    from fedclust.app import run_folder
+    from fedclust.cli import report_verb, run_verb
 
     drawn, truth = datasets.motivational(DRAW)
     rows = dict(zip(COMPANIES, drawn.values(), strict=True))
     small = dict(zip(COMPANIES, (own == len(truth.centers) - 1 for own in truth.labels.values()), strict=True))
     run = _folder(chosen.out, rows)
-    running.finish(run, runs.again(run), running.watching(run.study(), chosen), chosen)
+    run_verb.finish(run, run_folder.again(run), run_verb.watching(run.study(), chosen), chosen)
     model = load(run.model)
     print()
     print(_found(model, rows, small, truth.centers))
     print(_alone(rows, truth.centers))
     print(_pooled(model, rows))
-    print(f"\nThe report: {reporting.written(run.folder)}")
+    print(f"\nThe report: {report_verb.written(run.folder)}")
     print(f"The study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
     return 0
 
 
 def _folder(folder: Path, rows: Mapping[str, Any]) -> Any:
     """A run folder with the study and the companies' rows in it; an earlier demo that nobody edited makes way."""
-    from fedclust.runs import Run
+    from fedclust.app.run_folder import Run
 
     files = {f"data/{company}.csv": _csv(own) for company, own in rows.items()}
     Run.clear(folder)

@@ -16,17 +16,15 @@ from typing import Any, NoReturn
 
 from fedclust import __version__
 from fedclust.cli import (
-    audit,
-    bench,
-    coordinating,
+    audit_verb,
+    coordinate_verbs,
     demo,
-    enrolling,
-    export,
-    reporting,
-    reproducing,
-    running,
-    site,
-    updating,
+    enrol_verb,
+    export_verb,
+    report_verb,
+    run_verb,
+    site_verbs,
+    update_verb,
 )
 from fedclust.core.errors import DataError, FedclustError, OutOfBounds, StudyError
 
@@ -54,16 +52,14 @@ def parser() -> Parser:
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
     for family in (
         demo,
-        running,
-        enrolling,
-        coordinating,
-        updating,
-        reporting,
-        audit,
-        site,
-        export,
-        bench,
-        reproducing,
+        run_verb,
+        enrol_verb,
+        coordinate_verbs,
+        update_verb,
+        report_verb,
+        audit_verb,
+        site_verbs,
+        export_verb,
     ):
         family.add(verbs)
     return top

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from typing import Protocol as Structural
 
 from fedclust.core import wire
+from fedclust.core.effects import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES, Answer, Call, Envelope, Refusal, Sealed
 from fedclust.core.errors import JournalError, QuorumLost, RunFailed, WireError
 from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
-from fedclust.core.protocol import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any, cast
 
 from fedclust.core import wire
+from fedclust.core.effects import HANDLERS, Want
 from fedclust.core.errors import NotFinite, WireError
-from fedclust.core.protocol import HANDLERS, Want
 from fedclust.core.types import PartyId
 
 

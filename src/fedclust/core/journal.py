@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from fedclust.core.errors import JournalError
-from fedclust.core.locking import locked
+from fedclust.core.file_locks import locked
 
 HEAD = b"fedclust journal 1\n"
 ASKED, ANSWERED, OPENED, ROWS = b"?", b"!", b"+", b"="

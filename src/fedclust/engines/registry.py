@@ -12,7 +12,7 @@ from typing import Any
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Tell, nobody
-from fedclust.engines.networked import Networked
+from fedclust.engines.networked_engine import Networked
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Entry:
 
 ENGINES = {
     "nvflare": Entry(
-        "fedclust.engines.nvflare",
+        "fedclust.engines.nvflare.nvflare_link",
         "NVIDIA FLARE over mutual TLS, across organisations",
         "nvflare",
         settings=("bind", "kit", "patience"),
         paths=("kit",),
     ),
     "flower": Entry(
-        "fedclust.engines.flower",
+        "fedclust.engines.flower_link",
         "Flower, from inside a ServerApp that flwr run starts",
         "flower",
         settings=("patience",),
     ),
     "files": Entry(
-        "fedclust.engines.files",
+        "fedclust.engines.files.files_link",
         "signed messages in folders; no network at all",
         days=True,
         leads=True,

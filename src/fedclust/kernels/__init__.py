@@ -5,7 +5,7 @@
 
 from fedclust.kernels._backend import backend, using
 from fedclust.kernels._threads import set_threads, threads
-from fedclust.kernels.layout import pack
-from fedclust.kernels.sums import Sums
+from fedclust.kernels.column_blocks import pack
+from fedclust.kernels.exact_sums import Sums
 
 __all__ = ["Sums", "backend", "pack", "set_threads", "threads", "using"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import _backend, _threads
-from fedclust.kernels.sums import worth_sharing
+from fedclust.kernels.exact_sums import worth_sharing
 
 
 def squared(block: Array, centers: Floats) -> Floats:

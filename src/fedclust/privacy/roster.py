@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fedclust.core import wire
+from fedclust.core.effects import handler
 from fedclust.core.errors import KeysRefused
-from fedclust.core.protocol import handler
 from fedclust.core.release import Done, Release, shown
-from fedclust.core.site import Site, Vault
+from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 

@@ -3,7 +3,7 @@
 Reads the run folder and nothing else. The same folder gives the same page, byte for byte.
 """
 
-from fedclust.report.page import page
-from fedclust.report.reading import Finished, read_run
+from fedclust.report.html_page import page
+from fedclust.report.run_facts import Finished, read_run
 
 __all__ = ["Finished", "page", "read_run"]

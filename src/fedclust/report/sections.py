@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedclust.report import bars, figures
-from fedclust.report.drawing import COLOURS, chip
+from fedclust.report import bar_charts, line_charts
+from fedclust.report.chart_axes import COLOURS, chip
 from fedclust.report.markup import Markup, Node, table, tag
-from fedclust.report.reading import Finished
-from fedclust.report.words import (
+from fedclust.report.run_facts import Finished
+from fedclust.report.wording import (
     MEANINGS,
     METHODS,
     beside,
@@ -116,7 +116,7 @@ def choice(run: Finished) -> Markup:
             )
         )
     told += [tag("p", note) for note in found["notes"]]
-    pair = tag("div", figures.k_curve(found), tag("div", told, _scores(found)), class_="pair")
+    pair = tag("div", line_charts.k_curve(found), tag("div", told, _scores(found)), class_="pair")
     return section("choice", "How many clusters", pair)
 
 
@@ -140,11 +140,11 @@ def clusters(run: Finished) -> Markup:
     found = run.analysis
     rows, spread = found["sizes"].get("rows"), absent(found["map"])
     sized = (
-        bars.sizes(rows, found["sizes"].get("weights") if found["m"] else None)
+        bar_charts.sizes(rows, found["sizes"].get("weights") if found["m"] else None)
         if rows
         else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
-    mapped = figures.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
+    mapped = line_charts.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
     many = found["k"] > COLOURS
     return section(
         "clusters",
@@ -199,7 +199,7 @@ def _heat(value: float, z: float, sd: float) -> Markup:
 def quality(run: Finished) -> Markup:
     """How clear and how good the partition is."""
     found = run.analysis
-    fuzzy = absent(found["fuzziness"]) or bars.fuzziness(
+    fuzzy = absent(found["fuzziness"]) or bar_charts.fuzziness(
         found["fuzziness"]["coefficient"], float(found["fuzziness"]["entropy"]), found["k"]
     )
     scores = absent(found["indices"])
@@ -227,7 +227,9 @@ def sites(run: Finished) -> Markup:
         for site, counts in found["sites"].items()
     ]
     listed_all = table(head, rows, caption="Rows of each site by nearest centre", class_="numbers")
-    return section("sites", "Who holds what", tag("div", bars.composition(found["sites"]), listed_all, class_="pair"))
+    return section(
+        "sites", "Who holds what", tag("div", bar_charts.composition(found["sites"]), listed_all, class_="pair")
+    )
 
 
 def course(run: Finished) -> Markup:
@@ -252,4 +254,6 @@ def course(run: Finished) -> Markup:
         ended = f"which was round {found['rounds']}."
     went = f"from {number(float(found['objectives'][0]), 6)} to {number(float(found['objective']), 6)}"
     told = tag("div", tag("p", f"{moved}, {ended}"), tag("p", f"The objective went {went}."))
-    return section("course", "How the run settled", tag("div", figures.convergence(found, moving), told, class_="pair"))
+    return section(
+        "course", "How the run settled", tag("div", line_charts.convergence(found, moving), told, class_="pair")
+    )

@@ -16,9 +16,9 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
-from fedclust.core.protocol import HANDLERS
 from fedclust.privacy.keys import Identity, signed_by
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import STRENGTH, Policy, mode

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from fedclust.core import wire
+from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import AnswerChanged, KeysRefused, OutOfBounds
-from fedclust.core.protocol import Handler
 from fedclust.core.release import Release, numbers_in
-from fedclust.core.site import Site
+from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
-from fedclust.privacy import letters, secagg
-from fedclust.privacy.blind import Veil
+from fedclust.privacy import sealed_messages, secure_aggregation
+from fedclust.privacy.blind_aggregation import Veil
 from fedclust.site import guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger
-from fedclust.site.paying import Till
+from fedclust.site.noise_budget import Till
 from fedclust.site.policy import Policy
 from fedclust.site.vault import RunVault, Vaults
 
@@ -131,7 +131,7 @@ class Gate:
         """The release as the coordinator may see it: letters sealed to their recipients, sums under masks."""
         if call.masks is None or call.want == "each":
             return release
-        hide = letters.sealed if call.want == "relay" else secagg.masked
+        hide = sealed_messages.sealed if call.want == "relay" else secure_aggregation.masked
         return hide(release, call, self.vault(call.run), self.party)
 
     def covered(self, release: Release) -> Release:

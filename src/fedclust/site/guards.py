@@ -8,28 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from fedclust.core.effects import Handler, each_one
 from fedclust.core.envelope import Call
-from fedclust.core.private import Noisy, Price, honest
-from fedclust.core.protocol import Handler, each_one
+from fedclust.core.noise_price import Noisy, Price, honest
 from fedclust.core.release import HIDDEN, Release, numbers_in
-from fedclust.core.rounds import series
-from fedclust.core.site import Site
+from fedclust.core.run_series import series
+from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints
-from fedclust.preprocessing import align
 from fedclust.privacy import psi
-from fedclust.privacy.recovery import consent
+from fedclust.privacy.dropout_recovery import consent
 from fedclust.privacy.roster import lasting, threshold
-from fedclust.site.holding import missing_in
+from fedclust.questions import alignment
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import METHOD_OF, STRENGTH, Policy, mode
+from fedclust.site.site_data import missing_in
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
-ROWLESS = {"roster.accept", "blind.group"}  # questions without an answer that look at no row
+ROWLESS = {"roster.accept", "blind_aggregation.group"}  # questions without an answer that look at no row
 # Labels for the rows of a run under noise. They look at none either, so none are counted for them; yet no budget covers
 # them: labels go by the rows' places, and with one row less all later rows would get another's.
-LABELS = "fedcref_private_site.told"
+LABELS = "private_site.told"
 ALONE = "kfed.device_centers"  # clusters that a site makes alone
-SUMMARIES = "fcac_summaries.summaries"
+SUMMARIES = "summaries.summaries"
 BY_SITE = "composition.composition"  # how its rows spread over centres, which may be any
 MOST_POINTS = 2**16  # in an answer
 
@@ -86,7 +86,7 @@ def of_the_method(q: Question) -> str | None:
 
 def labels_only(q: Question) -> str | None:
     """Where sites hold columns and a study opens labels only, nobody asks for distances or weighs single rows."""
-    opens = q.handler.name in ("vertical.measure", "vertical.weigh")
+    opens = q.handler.name in ("column_split.measure", "column_split.weigh")
     return "handler-not-allowed" if q.split == "labels" and opens else None
 
 
@@ -260,7 +260,7 @@ def few_enough_ids(q: Question) -> str | None:
 
     Whoever is before it in the ring hands it all of them, so that they share in what it lets be compared.
     """
-    if not q.policy.max_ids or q.handler.name != align.pass_on.name:
+    if not q.policy.max_ids or q.handler.name != alignment.pass_on.name:
         return None
     longest = max((len(text) // psi.SIZE for text in q.call.message.letters.values()), default=0)
     share = q.policy.max_ids * q.rows / max(1, len(q.everyone or ()) - 1)
@@ -269,7 +269,7 @@ def few_enough_ids(q: Question) -> str | None:
 
 def aligned_seldom(q: Question) -> str | None:
     """Alignments repeated with other ids each time would find out who is here."""
-    if not q.policy.max_alignments or q.handler.name != align.set_out.name:
+    if not q.policy.max_alignments or q.handler.name != alignment.set_out.name:
         return None
     return "too-many-alignments" if q.tally.by_handler[q.handler.name] >= q.policy.max_alignments else None
 

@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from fedclust.core.atomic_files import add_line
 from fedclust.core.errors import DataError
-from fedclust.core.rounds import series
-from fedclust.site.keeping import add_line
+from fedclust.core.run_series import series
 
 START = "fedclust ledger 2"
 

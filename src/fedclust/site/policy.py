@@ -16,14 +16,14 @@ STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
 METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "fcac": "fcac", "fcac_summaries": "fcac"}  # whose own questions these are
 WITHHELD = frozenset(
     {
-        "vertical.reveal",  # slices of centres
+        "column_split.reveal",  # slices of centres
         "fcac.nodes",  # nodes that are rows
-        "agreement.remember",  # classes of rows as a coordinator sees fit: one row alone in its class is singled out
-        "agreement.count",
-        "fcm_averaged.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published
-        "fcm_averaged.weighted_centers",  # methods to compare with, no others need them
-        "fcm_gradient.slope",
-        "fcm_local.cost",
+        "label_agreement.remember",  # classes of rows as a coordinator sees fit: one row alone in its class is singled out
+        "label_agreement.count",
+        "averaged_fcm.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published
+        "averaged_fcm.weighted_centers",  # methods to compare with, no others need them
+        "gradient_fcm.slope",
+        "local_fcm.cost",
     }
 )
 

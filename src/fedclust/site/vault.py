@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core import wire
+from fedclust.core.atomic_files import keep
 from fedclust.core.types import PartyId
 from fedclust.privacy.keys import Identity, signed_by
-from fedclust.site.keeping import keep
 
 
 @dataclass(frozen=True)

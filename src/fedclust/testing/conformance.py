@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Sealed
 from fedclust.core.errors import QuorumLost
-from fedclust.core.protocol import HANDLERS
 from fedclust.core.types import Array, PartyId
-from fedclust.federation import Federation
-from fedclust.testing.engines import Faulty, Replay
+from fedclust.federation.federation import Federation
+from fedclust.testing.faulty_engines import Faulty, Replay
 
 
 class Bench(Protocol):

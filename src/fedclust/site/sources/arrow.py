@@ -13,9 +13,9 @@ import pyarrow.csv
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
-from fedclust.preprocessing.encode import encoded, from_ranks
-from fedclust.preprocessing.schema import Column
-from fedclust.site.sources.arrays import EXACT, wide
+from fedclust.questions.encoding import encoded, from_ranks
+from fedclust.questions.schema import Column
+from fedclust.site.sources.array_rows import EXACT, wide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
-from fedclust.preprocessing.schema import Schema
+from fedclust.questions.schema import Schema
 from fedclust.site.sources.base import RESIDENT_BYTES, Packed
 from fedclust.site.sources.streamed import Feed, Streamed
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
-from fedclust.preprocessing.encode import stranger
-from fedclust.preprocessing.schema import Schema, encoded_names
+from fedclust.questions.encoding import stranger
+from fedclust.questions.schema import Schema, encoded_names
 from fedclust.site.sources.arrow import NUMBER, check_type, labels, measured
 from fedclust.site.sources.base import STREAMED_BYTES, Block, Ids, choose, distinct, regroup, rows_per_block
 

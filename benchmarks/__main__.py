@@ -1,0 +1,34 @@
+"""`python -m benchmarks NAME`: ratios against peers, measured in one run on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+
+import benchmarks
+
+HELPERS = {"__main__", "timing"}
+
+
+def list_benchmarks() -> list[str]:
+    """The measurements by name."""
+    return sorted(found.name for found in pkgutil.iter_modules(benchmarks.__path__) if found.name not in HELPERS)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure fedclust against its peers, side by side in one process."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
+    parser.add_argument("name", choices=list_benchmarks(), help="which measurement")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    chosen = parser.parse_args(arguments)
+    try:
+        return int(importlib.import_module(f"benchmarks.{chosen.name}").main(json=chosen.json))
+    except ModuleNotFoundError as absent:
+        print(f"this benchmark needs {absent.name}; install it with: pip install -e '.[bench]'", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

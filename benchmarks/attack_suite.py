@@ -1,0 +1,309 @@
+"""Rows that the attack suite recovers from recorded runs, for each way of aggregation: `make attacks`.
+
+Tables are drawn: unit Gaussians around K centres that are standard normal themselves, dealt to sites at random. A run
+is c-means from a start in a box; b has runs of fuzzy c-means. Leaving a site out on purpose (d) follows each small run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json as text
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fedclust as fc
+from fedclust.algorithms.cmeans import row_split
+from fedclust.app.audit.observer_record import Recording, record
+from fedclust.core.effects import Protocol, total
+from fedclust.core.errors import QuorumLost
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.privacy import attacks
+from fedclust.privacy.attacks import Found, Seen
+from fedclust.privacy.attacks.scoring import score
+from fedclust.site.policy import Policy
+
+MODES = ("plain", "secure", "blind")
+COHORTS = Policy("cohorts", one_cohort=True, cohort_gap=3)  # these rules alone: the attacks meet no other
+LEFT_OUT = 1  # at how many sets of centres one site is left out
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: sites, rows of each, clusters, columns, rounds, and what is special about it."""
+
+    bed: str
+    sites: int
+    rows: int
+    k: int
+    columns: int
+    rounds: int
+    seed: int
+    paper: bool = False  # the rule that hides clusters of one row
+    m: float = 1.0
+    leave_one_out: bool = False
+    start: str = "box"
+    spread: float = 1.0  # of the centres; at 0 all rows are drawn around one point
+    wide: bool = True  # start within -8 and 8, not within two standard deviations of the mean
+    split: bool = False  # by columns instead of rows
+    ruled: bool = True  # whether sites answer for one cohort only, as all policies but "none" have it
+
+    def tables(self) -> dict[str, Floats]:
+        rng = np.random.default_rng((self.seed, self.sites, self.rows, self.k))
+        centers = rng.normal(size=(self.k, self.columns)) * self.spread
+        label = rng.integers(self.k, size=(self.sites, self.rows))
+        X = rng.normal(size=(self.sites, self.rows, self.columns)) + centers[label]
+        return {f"site {i + 1}": rows for i, rows in enumerate(X)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What each attack had of one run: exact rows, near rows, wrong points; the sites that lost a row."""
+
+    bed: str
+    mode: str
+    rows: int
+    sites: int
+    exact: dict[str, int] = field(default_factory=dict)
+    nearly: dict[str, int] = field(default_factory=dict)
+    wrong: dict[str, int] = field(default_factory=dict)
+    losers: dict[str, int] = field(default_factory=dict)
+    sums: dict[str, int] = field(default_factory=dict)  # of single sites, that cohorts gave away
+
+
+def cases(*, quick: bool) -> Iterator[Case]:
+    """A thousand runs of c-means and a hundred of fuzzy c-means; quick, a few dozen small ones."""
+    big = 2 if quick else 6
+    if not quick:
+        for seed in range(big):
+            yield Case("20 sites x 200 rows, K = 3, 17 columns", 20, 200, 3, 17, 30, seed)
+            bed = "20 sites x 200 rows, K = 3, 17 columns, start near the mean"
+            yield Case(bed, 20, 200, 3, 17, 30, seed, wide=False)
+            bed = "20 sites x 200 rows, K = 3, 17 columns, centres half as far apart"
+            yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.5)
+            bed = "20 sites x 200 rows without groups, K = 3, 17 columns"
+            yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.0, wide=False)
+            yield Case("20 sites x 200 rows, K = 10, 17 columns", 20, 200, 10, 17, 30, seed)
+            yield Case("20 sites x 50 rows, K = 10, 17 columns, small clusters hidden", 20, 50, 10, 17, 30, seed, True)
+    rng = np.random.default_rng(0)
+    for seed in range(12 if quick else 960 - 6 * big):
+        sites, rows, k, columns = (int(rng.integers(*ends)) for ends in ((3, 7), (15, 50), (2, 6), (3, 9)))
+        bed = "3 to 6 sites x 15 to 49 rows, K = 2 to 5"
+        paper = seed % 2 == 1
+        bed += ", small clusters hidden" if paper else ""
+        yield Case(bed, sites, rows, k, columns, 8, seed, paper, leave_one_out=True)
+    for seed in range(2 if quick else 40):
+        bed = "4 sites x 20 rows, K = 3, no rule on cohorts"
+        yield Case(bed, 4, 20, 3, 4, 5, seed, leave_one_out=True, ruled=False)
+    for seed in range(1 if quick else 40):
+        bed = "5 sites x 12 to 30 rows, K = 4, start 'careful'"
+        yield Case(bed, 5, 12 + seed % 19, 4, 4, 8, seed, start="careful")
+    for seed in range(1 if quick else 20):
+        yield Case("3 sites x 2 columns of the same 60 rows, K = 3, fuzzy", 3, 60, 3, 2, 8, seed, m=2.0, split=True)
+    for seed in range(2 if quick else 50):
+        yield Case("fuzzy, 3 sites x 10 rows, K = 3, 4 columns", 3, 10, 3, 4, 4, seed, m=2.0)
+        yield Case("fuzzy, 3 sites x 4 rows, K = 3, 4 columns", 3, 4, 3, 4, 6, seed, m=2.0)
+
+
+def attacked(case: Case, mode: str) -> Outcome:
+    """One run and all attacks on what its coordinator saw, and on what the first site saw."""
+    tables = case.tables()
+    if case.split:
+        return unfolded(case, mode)
+    fed = fc.Federation.local(tables, aggregation=mode, policy=COHORTS if case.ruled else "none")
+    recording = record(fed)
+    model = _fitted(case, fed)
+    if case.leave_one_out:
+        _leave_one_out(fed, model, next(iter(tables)))
+    seen = recording.coordinator()
+    own, sums = [s for s in seen if len(s.parties) == 1], [s for s in seen if len(s.parties) > 1]
+    out = Outcome(case.bed, mode, case.rows * case.sites, case.sites)
+    for name, attack, what in _plan(case, recording, own, sums, next(iter(tables.values()))):
+        result = score(attack(what), tables)
+        out.exact[name], out.nearly[name], out.wrong[name] = result.exact, result.nearly, result.wrong
+        out.losers[name] = len(result.owners)
+        if attack is attacks.cohorts:
+            out.sums[name] = sum(_possible(own, case.rows) for own in attacks.told_apart(what))
+    return out
+
+
+def unfolded(case: Case, mode: str) -> Outcome:
+    """A run over columns, and how many rows come out of its distances once F + 1 are known."""
+    tables = case.tables()
+    fed = fc.Federation.local(tables, aggregation=mode, split="columns")
+    recording = record(fed)
+    _fitted(case, fed)
+    X = np.concatenate(list(tables.values()), axis=1)
+    out = Outcome(case.bed, mode, case.rows, case.sites)
+    views = {"c": recording.coordinator(), **({"c at the leading site": recording.lead()} if recording.blind else {})}
+    for name, seen in views.items():
+        whole = [one for one in attacks.unfolding(seen) if len(one.parties) > 1 and len(one.coordinates) == len(X)]
+        known = np.arange(X.shape[1] + 1)
+        points = attacks.completed(whole[0], X[known], known)[len(known) :] if whole else ()
+        result = score([Found(x, 0, (), "an unfolded row") for x in points], {"all": X})
+        out.exact[name], out.nearly[name], out.wrong[name] = result.exact, result.nearly, result.wrong
+        out.losers[name] = case.sites if result.exact else 0
+    return out
+
+
+Attack = Callable[[Sequence[Seen]], Sequence[Found]]
+
+
+def _plan(
+    case: Case, recording: Recording, own: list[Seen], sums: list[Seen], rows: Floats
+) -> Iterator[tuple[str, Attack, list[Seen]]]:
+    """The attacks that a run calls for, and on what."""
+    if case.m > 1:
+        yield "b", attacks.fuzzy, own
+        yield "b on global sums", lambda seen: attacks.fuzzy(seen, batches=3), sums
+        return
+    if case.start == "careful":
+        yield "e: points", attacks.shown_points, own
+        yield "e: sixth rows", attacks.remainders, own
+        return
+    yield "a", attacks.differencing, own
+    yield "a3", attacks.differencing, sums
+    if case.paper:
+        yield "a2", attacks.singletons, own
+        yield "a2 on global sums", attacks.singletons, sums
+    if case.leave_one_out:
+        yield "d", attacks.cohorts, sums
+    yield "a3 at a site", lambda seen: attacks.broadcasts(seen, rows), recording.site("site 1")
+    if recording.blind:
+        yield "a3 at the leading site", attacks.differencing, recording.lead()
+        if case.leave_one_out:
+            yield "d at the leading site", attacks.cohorts, recording.lead()
+
+
+def _fitted(case: Case, fed: fc.Federation) -> Any:
+    settings: dict[str, Any] = {
+        "start": case.start,
+        "max_rounds": case.rounds,
+        "random_state": case.seed,
+        "bounds": (-8, 8) if case.wide else None,
+    }
+    settings["tol"] = None if case.m > 1 else 0.0
+    if case.m > 1:
+        return fc.FuzzyCMeans(case.k, m=case.m, **settings).fit(fed)
+    return fc.CMeans(case.k, singletons="paper" if case.paper else None, **settings).fit(fed)
+
+
+def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:
+    """The same sums with and without one site, at a few sets of centres."""
+    others = tuple(party for party in fed.parties if party != left_out)
+    width = model.cluster_centers_.shape[1]
+    view = View(np.full(width, 4, np.int32))
+    rng = np.random.default_rng(0)
+
+    def ask() -> Protocol[None]:
+        for _ in range(LEFT_OUT):
+            centers = model.cluster_centers_ + 0.3 * rng.normal(size=model.cluster_centers_.shape)
+            for among in (None, others):
+                try:
+                    yield from total(row_split.moments, row_split.question(view, centers, 1.0), among=among)
+                except QuorumLost:
+                    continue  # the sites refused; the coordinator tries the next
+
+    try:
+        fed.run(ask())
+    except QuorumLost:
+        return
+
+
+def _possible(seen: Seen, rows: int) -> bool:
+    """Whether a difference of sums is a site's own: counts that add up to its rows."""
+    return seen.has("mass") and bool((seen.number("mass") >= 0).all() and seen.number("mass").sum() == rows)
+
+
+def measured(
+    *, quick: bool = False, only: str = "", workers: int = 2, tell: Callable[[str], None] = lambda _: None
+) -> dict[str, Any]:
+    """All runs in all modes, or those whose name holds `only`, and what came of them by bed, mode and attack."""
+    jobs = [(case, mode) for case in cases(quick=quick) if only in case.bed for mode in MODES]
+    began, done = time.monotonic(), list[Outcome]()
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for i, one in enumerate(pool.map(attacked, *zip(*jobs, strict=True), chunksize=4), 1):
+            done.append(one)
+            if i % 50 == 0:
+                tell(f"{i} of {len(jobs)} runs, {time.monotonic() - began:.0f} s")
+    return {"runs": len(jobs), "seconds": round(time.monotonic() - began, 1), "results": list(_summed(done))}
+
+
+def _summed(done: list[Outcome]) -> Iterator[dict[str, Any]]:
+    """One line for each bed, attack and mode."""
+    by = lambda o: (o.bed, MODES.index(o.mode))  # noqa: E731
+    for (bed, mode), group in itertools.groupby(sorted(done, key=by), key=by):
+        some = list(group)
+        for attack in some[0].exact:
+            hit = [o.exact[attack] for o in some]
+            yield {
+                "bed": bed,
+                "mode": MODES[mode],
+                "attack": attack,
+                "runs": len(some),
+                "runs_with_exact_rows": sum(n > 0 for n in hit),
+                "exact_rows": sum(hit),
+                "exact_rows_per_run": round(sum(hit) / len(some), 2),
+                "share_of_rows": round(sum(hit) / sum(o.rows for o in some), 4),
+                "share_of_sites": round(sum(o.losers[attack] for o in some) / sum(o.sites for o in some), 4),
+                "near_rows": sum(o.nearly[attack] for o in some),
+                "wrong_points": sum(o.wrong[attack] for o in some),
+                **_sums(attack, some),
+            }
+
+
+def _sums(attack: str, some: list[Outcome]) -> dict[str, int]:
+    if attack not in some[0].sums:
+        return {}
+    return {"sums_of_one_site": sum(o.sums[attack] for o in some), "of": LEFT_OUT * len(some)}
+
+
+def table(found: dict[str, Any]) -> str:
+    """The results as a table of Markdown: rows recovered exactly per run, and in how many of the runs any."""
+    lines = ["| runs | attack | plain | secure | blind |", "|---|---|---|---|---|"]
+    key = lambda r: (r["bed"], r["attack"])  # noqa: E731
+    for (bed, attack), group in itertools.groupby(sorted(found["results"], key=key), key=key):
+        cells = {r["mode"]: _cell(r) for r in group}
+        lines.append(f"| {bed} | {attack} | " + " | ".join(cells.get(mode, "") for mode in MODES) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(r: dict[str, Any]) -> str:
+    if "sums_of_one_site" in r:
+        sums = f"{r['sums_of_one_site']:,} of {r['of']:,} sums; "
+        return f"{sums}{r['exact_rows']:,} rows in {r['runs']} runs"
+    if not r["exact_rows"]:
+        return f"0 rows in {r['runs']} runs"
+    return (
+        f"{r['exact_rows_per_run']:g} rows a run, {r['runs_with_exact_rows'] / r['runs']:.0%} of {r['runs']} runs, "
+        f"{r['share_of_sites']:.0%} of sites"
+    )
+
+
+def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path | None = None) -> int:
+    """Measure, print, and write beside each other a JSON document and a table, where `out` names a place."""
+    found = measured(quick=quick, only=only, tell=lambda line: print(line, file=sys.stderr, flush=True))
+    if out is not None:
+        out.with_suffix(".json").write_text(text.dumps(found, indent=1) + "\n")
+        out.with_suffix(".md").write_text(table(found))
+    print(text.dumps(found) if json else f"{found['runs']} runs in {found['seconds']:.0f} s\n\n{table(found)}")
+    return 0
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a few dozen small runs")
+    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--out", type=Path, help="where to write, without suffix")
+    chosen = parser.parse_args()
+    sys.exit(main(json=chosen.json, quick=chosen.quick, only=chosen.only, out=chosen.out))

@@ -1,0 +1,1 @@
+"""The five papers reproduced: published numbers, experiments, and the page that compares them."""

@@ -1,0 +1,71 @@
+"""Which function makes which table, at what cost, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fedclust.core.errors import StudyError
+from papers.reproduction.published import Table, papers, table
+from papers.reproduction.store import imported, part, rests
+from papers.reproduction.workbench import Bench, Experiment, Found
+
+RECORDED = "none (recorded runs)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An experiment: its table in the paper, and about how long it takes in full and quick, on one core."""
+
+    name: str
+    run: Experiment
+    full: str
+    quick: str
+
+    @property
+    def printed(self) -> Table:
+        return table(self.name)
+
+    @property
+    def free(self) -> bool:
+        """Whether it needs no run of its own."""
+        return self.full == RECORDED
+
+
+EXPERIMENTS: dict[str, Entry] = {}
+
+
+def experiment(name: str, *, full: str, quick: str) -> Callable[[Experiment], Experiment]:
+    """Enter a function under the name of what it reproduces."""
+
+    def entered(run: Experiment) -> Experiment:
+        part(*imported(run.__module__))(run)
+
+        def named_run(bench: Bench) -> Found:
+            bench.name = name
+            bench.rests |= rests(run)
+            return run(bench)
+
+        EXPERIMENTS[name] = Entry(name, named_run, full, quick)
+        return run
+
+    return entered
+
+
+def named(asked: str) -> list[Entry]:
+    """The experiments of a name: one of them, all of a paper ("paper2"), or "all"."""
+    everything()
+    if asked == "all":
+        return list(EXPERIMENTS.values())
+    if asked in papers():
+        return [entry for name, entry in EXPERIMENTS.items() if name.startswith(f"{asked}-")]
+    if asked not in EXPERIMENTS:
+        raise StudyError(f"there is no experiment '{asked}'; 'fedclust reproduce list' names them all")
+    return [EXPERIMENTS[asked]]
+
+
+def everything() -> Sequence[str]:
+    """Enter all experiments, in the order of the papers."""
+    from papers.reproduction import paper0, paper1, paper2, paper2_g2, paper3, paper4  # noqa: F401, PLC0415
+
+    return list(EXPERIMENTS)

@@ -1,0 +1,59 @@
+"""How many numbers leave a party, by the ledger of its own gate: one more round, or a whole run of one shot."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+import fedclust as fc
+from fedclust.core.types import Floats
+from fedclust.site.policy import Policy
+from papers.reproduction.runs_fuzzy import drawn, scaled
+from papers.reproduction.store import part
+
+PARTIES = 20
+ONE_SHOT = ("k-FED", "MUFC", "FCAC, published", "FCAC, default")
+CODE = (
+    "algorithms/vertical*.py",
+    "algorithms/kfed.py",
+    "algorithms/mufc.py",
+    "algorithms/fcac*.py",
+    "papers/reproduction/runs_fuzzy.py",
+)
+
+
+@part(*CODE, sets=("data",))
+def sent(data: str, method: str) -> dict[str, int]:
+    """Numbers that the first party sends, and the rows it holds: in one round by columns, else in all."""
+    X, _, k = scaled(data)
+    if method == "by columns":
+        halves = {"p00": X[:, ::2], "p01": X[:, 1::2]}
+        columns = {party: [f"{party}-{i}" for i in range(own.shape[1])] for party, own in halves.items()}
+        begin = np.hstack([drawn(0, k, X.shape[1])[:, at::2] for at in (0, 1)])
+        counts = [
+            _counted(
+                halves, fc.FuzzyCMeans(k, start=begin, tol=None, max_rounds=rounds), split="columns", columns=columns
+            )
+            for rounds in (2, 3)
+        ]
+        return {"numbers": counts[1] - counts[0], "rows": len(X)}
+    parts = fc.datasets.split(X, parties=PARTIES, seed=0)
+    kinds: dict[str, Any] = {
+        "k-FED": fc.KFed(k, random_state=0),
+        "MUFC": fc.MUFC(k, random_state=0),
+        "FCAC, published": fc.FCAC("published"),
+        "FCAC, default": fc.FCAC(),
+    }
+    return {"numbers": _counted(parts, kinds[method]), "rows": len(next(iter(parts.values())))}
+
+
+def _counted(parts: dict[str, Floats], model: Any, **how: Any) -> int:
+    """What a run writes into the ledger of the first party, whose rules make it count and refuse nothing."""
+    fed = fc.Federation.local(parts, policy=Policy("counted", max_calls=10**6, withheld=frozenset()), **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(fed)
+    ledger = next(iter(fed.engine.desks.values())).gate.ledger  # type: ignore[attr-defined]
+    return sum(entry.numbers for entry in ledger.entries)

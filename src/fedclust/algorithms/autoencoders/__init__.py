@@ -1,0 +1,1 @@
+"""Small autoencoders trained side by side, as FedCRef and DEC need them."""

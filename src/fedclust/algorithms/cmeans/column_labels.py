@@ -1,0 +1,328 @@
+"""Hard c-means over columns at several parties, of which nothing is opened but each row's label.
+
+As in `vertical`, each party measures squared distances to its own slices of the centres. But nobody adds them up in the
+open: three parties, the seats, hold shares of the sums and find on them, bit by bit, which centre is nearest
+(`privacy.sharing`). The coordinator passes their sealed letters on and puts three shares of the labels together. The
+labels are those of `vertical`, to the bit; each party moves its slices with them. No seat learns anything from its
+shares unless two of the three put theirs together; then all distances are theirs. A seat that does not follow the
+script can spoil labels, and learn from what became of them. Sites compare the rows that all were asked about, from
+centres that are means of classes or were given, never from centres put on single rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms.cmeans import column_split
+from fedclust.algorithms.cmeans.column_split import Hello, Settled, Span, Table, chunks, reveal
+from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
+from fedclust.core import wire
+from fedclust.core.effects import Ask, Keep, Mail, Protocol, each, handler, passed, report, written
+from fedclust.core.errors import KeysRefused, RunFailed
+from fedclust.core.release import Done, Release, letters, shown
+from fedclust.core.site_interface import Site
+from fedclust.core.types import Array, Ints, Limbs, PartyId
+from fedclust.privacy import masks, secret_argmin
+from fedclust.privacy.secret_argmin import Seat, Split
+
+TOKEN = 16  # bytes
+KEPT = ("seat.seats", "seat.before", "seat.after", "seat.used")
+
+
+@dataclass(frozen=True)
+class Seats:
+    """The three who compute, in order."""
+
+    parties: tuple[str, ...]
+
+    def at(self, party: PartyId, step: int = 0) -> PartyId:
+        """The seat some steps after a party's."""
+        return self.parties[(self.parties.index(party) + step) % len(self.parties)]
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Rows to label, and who computes."""
+
+    seats: Seats
+    span: Span
+
+    @property
+    def token(self) -> bytes:
+        """What goes with every share, so that nobody compares its distances of some rows with others' of other rows."""
+        return hashlib.sha256(wire.encode(self)).digest()[:TOKEN]
+
+
+@dataclass(frozen=True)
+class Words(Release):
+    letters: dict[str, bytes] = letters("to one of three seats: shares of distances, random to whoever holds one")
+
+
+@handler(releases=Words)
+def sit_down(site: Site, ask: Seats) -> Keep[Words]:
+    """Take a seat, and give the seat before a seed that both will draw masks from.
+
+    Whoever sits down again begins anew: a mask of the seed it had before is never drawn twice.
+    """
+    if site.party not in _three(site, ask).parties:
+        raise KeysRefused("a seat for another site")
+    seed = secret_argmin.new_seed()
+    others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
+    taken = {"seat.seats": _bytes(wire.encode(ask)), "seat.before": _bytes(seed)}
+    return Keep(Words({ask.at(site.party, -1): seed}), {**others, **taken})
+
+
+@handler(releases=Done)
+def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
+    """Take the seed that the seat after gave; once, for masks are counted from here."""
+    if "seat.before" not in site.memory or "seat.after" in site.memory:
+        raise KeysRefused("a seed for a seat that was not taken, or that has its seeds")
+    seed = _letter(mail, _seats(site).at(site.party, 1))
+    if len(seed) != secret_argmin.SEED:
+        raise KeysRefused("a seed that is none")
+    return Keep(Done(), {**site.memory, "seat.after": _bytes(seed), "seat.used": np.zeros(1, np.int64)})
+
+
+@handler(releases=Words)
+def hand_over(site: Site, ask: Compare) -> Words:
+    """The distances of a site that has no seat, split between two of the seats."""
+    if site.party in _three(site, ask.seats).parties:
+        raise KeysRefused("a part of a site that has a seat")
+    split = Split.of(_distances(site, ask.span))
+    first, second, _ = ask.seats.parties
+    return Words({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
+
+
+@handler(releases=Words)
+def enter(site: Site, mail: Mail) -> Keep[Words]:
+    """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
+    ask = wire.decode(Compare, mail.note)
+    seat, sums = _seat(site, ask.seats), _distances(site, ask.span)
+    others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
+    if set(mail.letters) != others:
+        raise KeysRefused("parts of others than all the sites that have no seat")
+    for letter in mail.letters.values():
+        text = _about(letter, ask.token)
+        part = _words(text, sums.shape) if seat.place else Split.grown(text, sums.shape)
+        sums = masks.added(sums, part)
+    state, sent = secret_argmin.entered(seat, sums)
+    letters = {ask.seats.at(site.party, 1): ask.token + sent.tobytes()}
+    return Keep(Words(letters), _memory(site, seat, {**state, "ask": _bytes(ask.token)}))
+
+
+@handler(releases=Words)
+def go_on(site: Site, mail: Mail) -> Keep[Words]:
+    """One exchange of the comparison."""
+    seats = wire.decode(Seats, mail.note)
+    seat, before = _seat(site, seats), _state(site)
+    if "own" in before:  # numbers were only entered yet: those come from the seat before, all else from the one after
+        heard = _about(_letter(mail, seats.at(site.party, -1)), before["ask"].tobytes())
+    else:
+        heard = _letter(mail, seats.at(site.party, 1))
+    state, sent = secret_argmin.advanced(seat, before, np.frombuffer(heard, np.uint64))
+    return Keep(Words({seats.at(site.party, -1): sent.tobytes()}), _memory(site, seat, state))
+
+
+@dataclass(frozen=True)
+class Part(Release):
+    words: Limbs = shown("a share of each row's label; the shares of three seats together say it, two say nothing")
+
+
+@handler(releases=Part)
+def finish(site: Site, mail: Mail) -> Keep[Part]:
+    """This seat's share of the labels."""
+    seats = wire.decode(Seats, mail.note)
+    seat = _seat(site, seats)
+    heard = np.frombuffer(_letter(mail, seats.at(site.party, 1)), np.uint64)
+    words = secret_argmin.opened(seat, _state(site), heard)
+    return Keep(Part(words), _memory(site, seat, {}))
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Each row's label; a label beyond the clusters leaves a row out."""
+
+    labels: Array
+    clusters: int
+
+    @property
+    def smallest(self) -> int:
+        """The fewest rows of a cluster that has any: a centre moved to the mean of one row is that row."""
+        return int(np.unique(self.labels, return_counts=True)[1].min(initial=self.labels.size))
+
+
+@handler(releases=Done)
+def move(site: Site, ask: Assigned) -> Keep[Done]:
+    """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
+    _not_singled(site)
+    # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
+    weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
+    stays = np.full(ask.clusters, -1, np.int64)
+    moved = column_split.weigh.answer(site, column_split.Weights(0, weights, True, True, stays)).memory  # type: ignore[union-attr]
+    seat = {name: site.memory[name] for name in KEPT if name in site.memory}
+    return Keep(Done(), {name: own for name, own in {**moved, **seat}.items() if name != column_split.SINGLED})
+
+
+def fit(
+    table: Table,
+    parties: tuple[PartyId, ...],
+    *,
+    n_clusters: int,
+    settle: bool,
+    max_rounds: int,
+    seed: int,
+    show: bool = False,
+) -> Protocol[Settled]:
+    """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_rounds` is reached.
+
+    Centres are in place. A cluster without rows gets half of the largest one's, drawn, to start anew from their mean.
+    """
+    rng, notes, history = np.random.default_rng(seed), Notes(), list[Round]()
+    begun = (yield from each(reveal, Hello())) if show else None
+    seats = yield from seated(parties, n_clusters)
+    before: Ints | None = None
+    labels = yield from labelled(table, seats, parties, n_clusters)
+    for number in range(1, max_rounds + 1):
+        changed = table.rows if before is None else int((labels != before).sum())
+        history.append(Round(number, float(changed), math.nan))
+        yield from report(round=number, shift=float(changed))
+        if settle and not changed:
+            break
+        classes = _refilled(labels, n_clusters, rng, notes, number)
+        yield from each(move, Assigned(classes.astype(_narrowest(n_clusters)), n_clusters))
+        before, labels = labels, (yield from labelled(table, seats, parties, n_clusters))
+    sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
+    notes.left_empty(int((sizes <= 0).sum()))
+    nowhere = np.empty((n_clusters, 0))
+    fitted = Fitted(nowhere, nowhere, math.nan, sizes, tuple(history), tuple(notes.sentences()))
+    end = (yield from each(reveal, Hello())) if show else None
+    return Settled(fitted, nowhere, labels.astype(np.int32), begun, end)
+
+
+def seated(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seats]:
+    """The first three parties take their seats; for one cluster there is nothing to compare."""
+    seats = Seats(tuple(parties[: secret_argmin.SEATS]))
+    if n_clusters > 1:
+        seeds = yield from written(sit_down, seats, among=seats.parties)
+        yield _once(get_to_know, {party: Mail(own, b"") for party, own in seeds.items()})
+    return seats
+
+
+def labelled(table: Table, seats: Seats, parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Ints]:
+    """The nearest centre of each row, the first of equals, chunk by chunk."""
+    if n_clusters == 1:
+        return np.zeros(table.rows, np.int64)
+    found = []
+    for start, stop in chunks(table.rows, n_clusters * (n_clusters - 1) // 2):
+        ask = Compare(seats, Span(start, stop, table.unit))
+        others = tuple(party for party in parties if party not in seats.parties)
+        shares = (yield from written(hand_over, ask, among=others)) if others else {}
+        heard = yield from passed(enter, {party: shares.get(party, {}) for party in seats.parties}, wire.encode(ask))
+        note = wire.encode(seats)
+        for _ in range(secret_argmin.rounds(n_clusters)):
+            heard = yield from passed(go_on, heard, note)
+        parts = yield _once(finish, {party: Mail(own, note) for party, own in heard.items()})
+        labels = secret_argmin.labels([part.words for part in parts.values()], stop - start)
+        if labels is None:
+            raise RunFailed("shares of labels do not fit together; a site computed something else than the others")
+        found.append(labels)
+    return np.concatenate(found)
+
+
+def questions(max_rounds: int, n_clusters: int) -> dict[str, int]:
+    """How often a run asks each question at most, of rows that are compared in one go; what a plan counts."""
+    labelled = max_rounds + 1
+    return {
+        sit_down.name: 1,
+        get_to_know.name: 1,
+        hand_over.name: labelled,
+        enter.name: labelled,
+        go_on.name: labelled * secret_argmin.rounds(n_clusters),
+        finish.name: labelled,
+        move.name: max_rounds,
+    }
+
+
+def _once(who: object, messages: dict[PartyId, Mail]) -> Ask:
+    return Ask(who, "each", messages=messages, once=True)  # type: ignore[arg-type]
+
+
+def _refilled(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+    """Labels in which each cluster without rows has half of the largest one's: so no centre is put on a row."""
+    classes = labels.copy()
+    for cluster in np.flatnonzero(np.bincount(labels, minlength=n_clusters) == 0):
+        rows = np.flatnonzero(classes == np.bincount(classes).argmax())
+        if len(rows) < 2:
+            break
+        classes[rng.permutation(rows)[: len(rows) // 2]] = cluster
+        notes.reseeded(number, 1)
+    return classes
+
+
+def _narrowest(n_clusters: int) -> type[np.generic]:
+    return np.uint8 if n_clusters <= 256 else np.int32
+
+
+def _distances(site: Site, span: Span) -> Limbs:
+    """This party's share of the squared distances, to centres from which labels may be opened."""
+    _not_singled(site)
+    return column_split.measure.answer(site, span).d2.limbs  # type: ignore[union-attr]
+
+
+def _not_singled(site: Site) -> None:
+    if column_split.SINGLED in site.memory:
+        raise KeysRefused("centres that may lie on single rows")
+
+
+def _three(site: Site, seats: Seats) -> Seats:
+    if len(seats.parties) != secret_argmin.SEATS or len(set(seats.parties)) != secret_argmin.SEATS:
+        raise KeysRefused("seats that are not three")
+    if not set(seats.parties) <= set(site.vault.enrolled):
+        raise KeysRefused("seats of others than the sites this site was enrolled with")
+    return seats
+
+
+def _seats(site: Site) -> Seats:
+    """As they were when this site sat down."""
+    return wire.decode(Seats, site.memory["seat.seats"].tobytes())
+
+
+def _seat(site: Site, seats: Seats) -> Seat:
+    if "seat.after" not in site.memory or seats != _seats(site):
+        raise KeysRefused("a comparison that this site has no seat in")
+    place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
+    return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
+
+
+def _state(site: Site) -> dict[str, Array]:
+    return {name.removeprefix("bits."): own for name, own in site.memory.items() if name.startswith("bits.")}
+
+
+def _memory(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]:
+    kept = {name: own for name, own in site.memory.items() if not name.startswith("bits.")}
+    return {**kept, "seat.used": np.array([seat.used]), **{f"bits.{name}": own for name, own in state.items()}}
+
+
+def _letter(mail: Mail, sender: PartyId) -> bytes:
+    if set(mail.letters) != {sender}:
+        raise KeysRefused("letters from others than the neighbouring seat")
+    return mail.letters[sender]
+
+
+def _about(letter: bytes, token: bytes) -> bytes:
+    """A letter's share, of the rows that this site was asked about."""
+    if letter[:TOKEN] != token:
+        raise KeysRefused("shares of other rows than those that this site was asked about")
+    return letter[TOKEN:]
+
+
+def _words(text: bytes, shape: tuple[int, ...]) -> Limbs:
+    return np.frombuffer(text, np.uint64).reshape(shape)
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)

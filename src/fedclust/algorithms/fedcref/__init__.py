@@ -1,0 +1,1 @@
+"""FedCRef (paper 4): clusters refined by autoencoders that sites exchange."""

@@ -1,0 +1,168 @@
+"""What the clusters that rows began in still say about them, once models have formed others.
+
+The cluster f that a row began in is heard as far as it is a witness of its own:
+
+    p(c | x)     of pick c, the softmax over c of -t log e_c(x) + w_c . z(x)
+    z(x)         logarithms of all models' errors, less their mean over models, centred and of spread 1 over rows; and 1
+    p(f | c)     how often rows of pick c began in cluster f
+    k            how far nearest neighbours of one pick began together, beyond chance, where models are sure
+    label of x   argmax_c p(c | x) p(f(x) | c)^(1 - k)
+
+with the t, then for that t the w (drawn to 0) and the p(f | c) that make first clusters most likely (expectation
+maximisation). Errors of first clusters that are noise say nothing (k = 0, and p(f | c) knows how many they are); those
+that all rows of a kind share would be believed, and are not (k near 1). Without a word from the start, rows that two
+models do about equally well on wander, models learn from where they went, and more wander with each iteration.
+
+The w make up for models that are more able than others, and hear those that were not picked: a row that a third model
+does badly on is the less one kind's than another's. They stay 0 where models tell next to nothing about first clusters,
+and where rows that models err on alike began together: what they would learn then is the faults of a clustering.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from fedclust.algorithms.fedcref.refining import LEAST, sure
+from fedclust.core.types import Array, Bools, Floats, Ints
+
+STEEP = np.geomspace(0.5, 128.0, 33)  # values of t that are tried
+SWEEPS = 12  # of expectation maximisation
+CLEAR = 0.8  # share of a model's rows by which first clusters are judged, those it is farthest ahead on
+MOST = 500  # rows of a model whose neighbours are looked for
+ROUNDING = 1e-6  # of the squares of lengths: nearer than this, two distances are one
+TELLING = 10.0  # by how much more likely (logarithm) models must make first clusters, beside chance, to learn the w
+ALIKE = 0.2  # the most that neighbours in z may have begun together for that
+TURNS = 15  # of descent for the w in a sweep
+
+
+def remembering(errors: Array, picked: Ints, first: Ints, rows: Array) -> Ints:
+    """The pick (a place in `picked`) of each row from errors (models, rows) and the cluster it began in.
+
+    By errors alone if a pick gets no row. The last row of each cluster is nearly as good with either model; where it
+    began decides.
+
+    >>> errors = np.array([[1, 1, 2, 9, 9, 2.1], [9, 9, 2.1, 1, 1, 2]])
+    >>> remembering(errors, np.array([0, 1]), np.array([0, 0, 1, 1, 1, 0]), np.arange(6.0)[:, None]).tolist()
+    [0, 0, 1, 1, 1, 0]
+    """
+    costs = np.log(np.maximum(errors, LEAST).astype(np.float64))
+    own = costs[picked]
+    alone = np.asarray(own.argmin(axis=0), np.int64)
+    if len(picked) < 2:
+        return alone
+    clear = sure(errors[picked], alone, CLEAR)
+    weight = 1.0 - echo(rows[clear], alone[clear], first[clear])
+    share = np.asarray(alone == np.arange(len(picked))[:, None], np.float64)
+    for _ in range(SWEEPS):
+        began = _began(share, first)[first].T ** weight
+        likely, share, steep = max(((*_shared(-t * own, began)[:2], t) for t in STEEP), key=lambda tried: tried[0])
+    found = [share]
+    chance = (len(picked) - 1) * int(first.max())  # a logarithm of as much as half of it is gained by chance
+    z = _spread(costs)
+    if likely - weight * _alike(first) > TELLING + chance and echo(z.T[clear], alone[clear], first[clear]) < ALIKE:
+        found.insert(0, _weighed(-steep * own, z, share, first, weight))
+    labels = (np.asarray(share.argmax(axis=0), np.int64) for share in found)
+    return next((own for own in labels if len(np.unique(own)) == len(picked)), alone)
+
+
+def _weighed(by_errors: Floats, z: Floats, share: Floats, first: Ints, weight: float) -> Floats:
+    """How far each row is each pick's, with the w that make first clusters most likely."""
+    w = np.zeros(len(by_errors) * len(z))
+    for _ in range(SWEEPS):
+        began = _began(share, first)[first].T ** weight
+        w = minimize(_unlikely, w, (by_errors, z, began), "L-BFGS-B", jac=True, options={"maxiter": TURNS}).x
+        share = _shared(by_errors + w.reshape(-1, len(z)) @ z, began)[1]
+    return share
+
+
+def _unlikely(flat: Floats, by_errors: Floats, z: Floats, began: Floats) -> tuple[float, Floats]:
+    """How unlikely first clusters are with these w, drawn to 0 the more strongly the more there are, and its slope."""
+    w = flat.reshape(-1, len(z))
+    likely, share, by_scores = _shared(by_errors + w @ z, began)
+    slope = len(z) * w - (share - by_scores) @ z.T
+    return len(z) / 2 * float((w * w).sum()) - likely, slope.ravel()
+
+
+def _shared(scores: Floats, began: Floats) -> tuple[float, Floats, Floats]:
+    """How likely first clusters are with these scores of picks; how far each row is each pick's, with and without them.
+
+    >>> likely, share, by_scores = _shared(np.log([[1.0], [3.0]]), np.array([[0.8], [0.4]]))
+    >>> round(float(np.exp(likely)), 6), share.round(6).tolist(), by_scores.round(6).tolist()
+    (0.5, [[0.4], [0.6]], [[0.25], [0.75]])
+    """
+    raised = np.exp(scores - scores.max(axis=0))
+    by_scores = raised / raised.sum(axis=0)
+    both = by_scores * began
+    whole = both.sum(axis=0)
+    return float(np.log(whole).sum()), both / whole, by_scores
+
+
+def _spread(costs: Floats) -> Floats:
+    """Costs less their mean over models, centred and of spread one over rows, of models without fault; and ones.
+
+    >>> _spread(np.array([[0.0, 4.0], [2.0, 2.0], [np.inf, 0.0]])).tolist()
+    [[-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]]
+    """
+    costs = costs[np.isfinite(costs).all(axis=1)]
+    apart = costs - costs.mean(axis=0)
+    apart -= apart.mean(axis=1, keepdims=True)
+    return np.vstack([apart / np.maximum(apart.std(axis=1, keepdims=True), LEAST), np.ones(costs.shape[1])])
+
+
+def _alike(first: Ints) -> float:
+    """How likely first clusters are (logarithm) if no model tells anything about them.
+
+    >>> round(float(np.exp(_alike(np.array([0, 2, 2, 2])))), 6)  # 1/4 * (3/4)^3
+    0.105469
+    """
+    sizes = np.bincount(first)
+    return float(np.log(sizes[first] / len(first)).sum())
+
+
+def echo(rows: Array, picks: Ints, first: Ints) -> float:
+    """How far nearest neighbours of one pick began in one cluster, beyond chance: from 0 (noise) to 1.
+
+    Four rows, each other's neighbours by pairs; by chance a row shares its first cluster with one of the three others.
+
+    >>> rows, picks = np.array([[0.0], [1.0], [10.0], [11.0]]), np.zeros(4, int)
+    >>> echo(rows, picks, np.array([0, 0, 1, 1])), echo(rows, picks, np.array([0, 1, 0, 1]))
+    (1.0, 0.0)
+    """
+    agreed = chance = total = 0.0
+    for pick in np.unique(picks):
+        some = np.flatnonzero(picks == pick)
+        some = some[np.linspace(0, len(some) - 1, min(len(some), MOST)).astype(np.int64)]
+        if len(some) < 3:
+            continue
+        own = first[some]
+        together = own[:, None] == own
+        sizes = np.bincount(own)
+        near = _nearest(np.asarray(rows[some], np.float32))
+        agreed += float(((near & together).sum(axis=1) / near.sum(axis=1)).sum())
+        chance += float((sizes * (sizes - 1)).sum()) / (len(some) - 1)
+        total += len(some)
+    return max((agreed - chance) / (total - chance), 0.0) if total - chance >= 1 else 0.0
+
+
+def _nearest(rows: Array) -> Bools:
+    """Which other rows are nearest to each: one as a rule, more where rows are alike.
+
+    >>> _nearest(np.array([[0.0], [1.0], [2.0]], np.float32)).astype(int).tolist()
+    [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    """
+    lengths = (rows * rows).sum(axis=1)
+    apart = np.maximum(lengths[:, None] + lengths - 2.0 * (rows @ rows.T), 0.0)
+    np.fill_diagonal(apart, np.inf)
+    return np.asarray(apart <= apart.min(axis=1, keepdims=True) + ROUNDING * np.maximum.outer(lengths, lengths))
+
+
+def _began(share: Array, first: Ints) -> Array:
+    """How often rows of each pick began in each cluster (clusters, picks), one row of doubt for each.
+
+    >>> _began(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), np.array([0, 0, 1])).tolist()
+    [[0.75, 0.3333333333333333], [0.25, 0.6666666666666666]]
+    """
+    counts = np.ones((int(first.max()) + 1, len(share)))
+    np.add.at(counts, first, share.T)
+    return np.asarray(counts / counts.sum(axis=0))

@@ -1,0 +1,270 @@
+"""What a site answers in a private run of FedCRef: sums to which each row adds one term of norm one at most.
+
+A row's cluster follows from the row and from what the question says: nothing is remembered but labels that came with
+the rows. Whether a question makes sense is decided before a row is read; an error later would tell of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedclust.algorithms.autoencoders import private_gradients as models
+from fedclust.algorithms.autoencoders.autoencoder import Weights, layers, length
+from fedclust.algorithms.private_kmeans import private_fit
+from fedclust.algorithms.private_kmeans.private_questions import MOST_AXES, Box, Places
+from fedclust.core.effects import Keep, handler
+from fedclust.core.errors import WireError
+from fedclust.core.noise_price import FINITE, Noisy, Price, counted, everything, noisy, noisy_own
+from fedclust.core.release import Done
+from fedclust.core.ring import Exact, total
+from fedclust.core.site_interface import Site
+from fedclust.core.types import Array, Floats, Ints
+from fedclust.kernels import bounded_sums, distances, elementary
+
+AXES = 16  # along which c-means finds clusters to begin with
+SPAN = 0.25  # how far rows lie from their mean along an axis, of the bounds, before they are cut
+LENGTH = math.sqrt(3)  # of a row's count, logarithm and square of it
+LOGS = 12.0  # errors below e^-12 count as that
+NEAR = 1.5  # times a cluster's own error: what wins where a site has no other cluster
+MOST = 1 << 12  # models in a question
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How rows fall into clusters: as sites were "told", by the nearest of "centers" along axes, or the best of "models".
+
+    `own` names for each site the centres or models of its clusters, one after the other.
+    """  # noqa: E501 one sentence
+
+    how: str
+    axes: Floats
+    points: Floats
+    own: dict[str, tuple[int, ...]]
+
+    def of(self, party: str) -> Parting:
+        """The same for one site alone, its points numbered from 0."""
+        own = list(self.own[party])
+        points = self.points[own] if len(self.points) else self.points
+        return replace(self, points=points, own={party: tuple(range(len(own)))})
+
+    def fits(self, columns: int, weights: int) -> bool:
+        """Whether it makes sense for so many columns and weights."""
+        if self.axes.ndim != 2 or self.points.ndim != 2 or not named(self.own, MOST):
+            return False
+        if self.how == "told":
+            return self.points.size == 0
+        width = self.axes.shape[1] if self.how == "centers" else weights
+        shaped = self.how == "models" or (self.axes.shape[0] == columns and 1 <= width <= MOST_AXES)
+        good = self.how in ("centers", "models") and shaped and self.points.shape[1] == width
+        tame = all(bool((np.abs(part) <= models.LARGEST).all()) for part in (self.axes, self.points))
+        return good and tame and named(self.own, len(self.points)) and len(self.points) <= MOST
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look at rows by their clusters, and at models; `own` names for each site the model of each of its clusters."""
+
+    price: Price
+    box: Box
+    sizes: tuple[int, ...]
+    parting: Parting
+    models: Weights
+    own: dict[str, tuple[int, ...]]
+
+    def fits(self, columns: int) -> bool:
+        sizes = layers(columns, models.HIDDEN)  # no others: what comes back through many layers grows beyond all floats
+        if tuple(self.sizes) != sizes or columns > models.WIDEST or self.models.ndim != 2 or not self.own:
+            return False
+        few = len(self.models) <= MOST
+        shaped = few and self.models.shape[1] == length(sizes) and named(self.own, len(self.models), least=-1)
+        alike = self.own.keys() == self.parting.own.keys() and all(
+            len(self.own[p]) == len(self.parting.own[p]) for p in self.own
+        )
+        sound = bool((np.abs(self.models) <= models.LARGEST).all())
+        return shaped and alike and sound and self.box.fits(columns) and self.parting.fits(columns, length(sizes))
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The cluster of each row that is not left out, in their order; -1 for none.
+
+    They are sent by one who has the rows: whoever has not cannot know which row a place will be that of.
+    """
+
+    labels: Ints
+    missing: str = FINITE
+
+
+@handler(releases=Done)
+def told(site: Site, ask: Labels) -> Keep[Done]:
+    """Remember clusters to begin with."""
+    return Keep(Done(), {**site.memory, "given": ask.labels})
+
+
+@dataclass(frozen=True)
+class Own(Noisy):
+    sums: Exact = noisy_own(
+        "of each cluster of this site, the slopes of its model on its rows, each cut, or how far its "
+        "rows lie from its centre"
+    )
+
+
+@dataclass(frozen=True)
+class Slopes(Noisy):
+    sums: Exact = noisy("of each community, the slopes of its model on its rows, each cut")
+
+
+@dataclass(frozen=True)
+class Wins(Noisy):
+    sums: Exact = noisy("for each model and each cluster, on how many rows the model does well beside the site's own")
+
+
+@dataclass(frozen=True)
+class Votes(Noisy):
+    sums: Exact = noisy("for each site and each model, how many rows it does best on")
+
+
+@dataclass(frozen=True)
+class Usual(Noisy):
+    sums: Exact = noisy("how many rows each model has, the logarithms of their errors, cut, and the squares of those")
+
+
+@handler(releases=Own)
+def own_sums(site: Site, ask: Places) -> Own:
+    """One round of c-means at this site alone."""
+    return Own(private_fit.offsets(site, ask))
+
+
+@handler(releases=Own)
+def own_slopes(site: Site, ask: Look) -> Own:
+    """One step of the models of this site's clusters."""
+    return Own(_slopes(site, ask))
+
+
+@handler(releases=Slopes)
+def slopes(site: Site, ask: Look) -> Slopes:
+    """One step of the communities' models."""
+    return Slopes(_slopes(site, ask))
+
+
+def _slopes(site: Site, ask: Look) -> Exact:
+    _sound(ask, site)
+    own = np.array([*ask.own.get(site.party, ()), -1], np.int64)  # a row in no cluster is the last one's: no model's
+    return _added(
+        (models.slopes(ask.models, x, own[labels], ask.sizes) for x, labels in _seen(site, ask)), ask.models.shape
+    )
+
+
+@handler(releases=Wins)
+def contest(site: Site, ask: Look) -> Wins:
+    """Of the rows of each cluster here, how many each model wins, and how many there are."""
+    _sound(ask, site)
+    own = ask.own.get(site.party, ())
+    count = len(ask.models)
+    unit = int(bounded_sums.NORM * bounded_sums.WITHIN / math.sqrt(count + 1))
+
+    def counts(x: Floats, labels: Ints) -> Ints:
+        found = np.zeros((count, count + 1), np.int64)
+        errors = models.errors(ask.models, x, ask.sizes)
+        for cluster, model in enumerate(own):
+            rows = labels == cluster
+            if model >= 0:
+                found[model, :-1] += won(errors[:, rows], own, model).sum(axis=1)
+                found[model, -1] += rows.sum()
+        return found * unit
+
+    return Wins(_added((counts(*some) for some in _seen(site, ask)), (count, count + 1)))
+
+
+def won(errors: Floats, own: tuple[int, ...], model: int) -> Floats:
+    """Which models win which rows of one model's cluster: E^2 < E_own min E_rival (fedcref_association), row by row."""
+    rivals = [other for other in own if other not in (model, -1)]
+    if not rivals:
+        return np.asarray(errors < NEAR * errors[model])
+    return np.asarray(errors * errors < errors[model] * errors[rivals].min(axis=0))
+
+
+@handler(releases=Votes)
+def ballot(site: Site, ask: Look) -> Votes:
+    """How many rows here do best on which of the models."""
+    _sound(ask, site)
+    own = np.array([*ask.own.get(site.party, ()), 0], np.int64)
+    shape = len(ask.own), len(ask.models)
+    line = sorted(ask.own).index(site.party) if site.party in ask.own else 0
+
+    def counts(labels: Ints) -> Ints:
+        found, here = np.zeros(shape, np.int64), own[labels[labels >= 0]]
+        found[line] = np.bincount(here[here >= 0], minlength=shape[1])
+        return found * bounded_sums.NORM
+
+    return Votes(_added((counts(labels) for _, labels in _seen(site, ask)), shape))
+
+
+@handler(releases=Usual)
+def usual(site: Site, ask: Look) -> Usual:
+    """Of each model's rows here their number, and how large their errors are."""
+    _sound(ask, site)
+    own = np.array([*ask.own.get(site.party, ()), -1], np.int64)
+
+    def sums(x: Floats, of: Ints) -> Ints:
+        errors = models.errors(ask.models, x, ask.sizes)[of, np.arange(len(of))]
+        logs = np.clip(-elementary.log(np.maximum(errors, math.exp(-LOGS))) / LOGS, 0.0, 1.0)
+        terms = np.stack([np.ones(len(of)), logs, logs * logs]) * (bounded_sums.WITHIN / LENGTH)
+        return bounded_sums.by_cell(of, terms, len(ask.models))
+
+    rows = ((x, own[labels]) for x, labels in _seen(site, ask))
+    return Usual(_added((sums(x[of >= 0], of[of >= 0]) for x, of in rows), (len(ask.models), 3)))
+
+
+def named(own: dict[str, tuple[int, ...]], count: int, least: int = 0) -> bool:
+    """Whether all that is named for sites is there."""
+    return all(least <= one < count for some in own.values() for one in some)
+
+
+def _sound(ask: Look, site: Site) -> None:
+    if not ask.fits(len(site.columns)):
+        raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large")
+
+
+def _added(blocks: Iterable[Ints], shape: tuple[int, ...]) -> Exact:
+    """What the blocks of rows give, added up; sums of any number of rows fit the ring."""
+    found = counted(np.zeros(shape, np.int64))
+    for block in blocks:
+        found = total([found, counted(block)])
+    return found
+
+
+def _seen(site: Site, ask: Look) -> Iterator[tuple[Floats, Ints]]:
+    """Blocks of rows in [0, 1], and the cluster of each row; -1 for none."""
+    own, at = ask.parting.own.get(site.party, ()), 0
+    given = np.asarray(site.memory.get("given", np.zeros(0)), np.int64)
+    for block in site.blocks(everything(len(site.columns))):
+        z, x = placed(ask.box, block)
+        if not own:
+            labels = np.full(len(x), -1, np.int64)
+        elif ask.parting.how == "told":
+            labels = np.full(len(x), -1, np.int64)
+            some = given[at : at + len(x)]
+            labels[: len(some)] = np.where((some >= 0) & (some < len(own)), some, -1)
+        else:
+            labels = parted(ask.parting, list(own), z, x, ask.sizes)
+        at += len(x)
+        yield x, labels
+
+
+def placed(box: Box, block: Array) -> tuple[Floats, Floats]:
+    """A block of columns as seen from the middle of the bounds, and its rows as models see them, in [0, 1]."""
+    z = box.of(block)
+    return z, models.stepped(z.T + 0.5)
+
+
+def parted(parting: Parting, own: list[int], z: Floats, x: Floats, sizes: tuple[int, ...]) -> Ints:
+    """The cluster of each row by the nearest centre or the best model of those that are a site's own."""
+    if parting.how == "centers":
+        y = private_fit.along(z, parting.axes)
+        return np.asarray(distances.labels(y, parting.points[own])[0], np.int64)
+    return np.asarray(models.errors(parting.points[own], x, sizes).argmin(axis=0), np.int64)

@@ -1,0 +1,178 @@
+"""Federated fuzzy c-means by averaging (FedFCM): each party clusters alone, the server makes one of what they found.
+
+Every round the parties start from the same centres, run fuzzy c-means until their memberships settle, and answer with
+their own centres; then either
+
+    kmeans   unweighted k-means of all P x K local centres (k-means++ in round 1, then from the last global centres)
+    index    the mean of the k-th centres of all parties, weighted by their sum of memberships
+
+Not lossless: a party's centres count as much as any other's, however many rows are behind them. With `kmeans` every
+party's own centres leave it; `index` needs sums only.
+
+Paper: Stallmann and Wilbik, "On a framework for federated cluster analysis", section 2.2.1; index-wise averaging is its
+comparator "federated averaging".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedclust.algorithms.cmeans.fit_result import Fitted, Round
+from fedclust.algorithms.cmeans.row_split import some_of
+from fedclust.algorithms.fuzzy_baselines import local_fcm
+from fedclust.algorithms.shared import initial_centers
+from fedclust.core.effects import Protocol, each, handler, report, total
+from fedclust.core.errors import DataError
+from fedclust.core.release import ROWS, Release, additive, shown
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Floats, PartyId
+from fedclust.kernels import distances
+
+Average = Literal["kmeans", "index"]
+RESTARTS = 10  # of k-means++ in the first round
+DIGITS = 60  # bits of a weighted centre below its bound; sums of 2^60 of them fit the ring
+LOSSY = "Not lossless: parties' centres were averaged, so the result is not that of the pooled rows."
+SHOWN = "Every party's own centres left it, in every round."
+
+
+@dataclass(frozen=True)
+class Alone:
+    """Cluster alone from these centres, until memberships change by less than `tol`."""
+
+    view: View
+    centers: Floats
+    m: float
+    tol: float
+
+
+@dataclass(frozen=True)
+class LocalCenters(Release):
+    centers: Floats = shown(
+        "this party's own centres, weighted means of its rows, to be clustered with the others'", kind="points"
+    )
+
+
+@handler(releases=LocalCenters)
+def local_centers(site: Site, ask: Alone) -> LocalCenters:
+    """Where this party alone would put the centres; none if it has too few rows."""
+    if _too_few(site, ask):
+        return LocalCenters(np.empty((0, ask.centers.shape[1])))
+    return LocalCenters(local_fcm.settled(site, ask.view, ask.centers, ask.m, ask.tol)[0])
+
+
+@dataclass(frozen=True)
+class Weighted(Release):
+    mass: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
+    pull: Exact = additive("the centres that parties found, times their memberships")
+    silent: Exact = additive("how many sites had too few rows to take part", kind="facts", least=0.0, most=ROWS)
+
+
+@handler(releases=Weighted)
+def weighted_centers(site: Site, ask: Alone) -> Weighted:
+    """Where this party alone would put the centres, times how much belongs to them; zeros if it has too few rows."""
+    few = _too_few(site, ask)
+    centers, mass = ask.centers, np.zeros(len(ask.centers))
+    if not few:
+        centers, mass = local_fcm.settled(site, ask.view, centers, ask.m, ask.tol)
+    unit = np.tile(ask.view.exponents - DIGITS, (len(centers), 1)).astype(np.int32)
+    pull = Exact.of(mass[:, None] * centers, unit=unit)
+    return Weighted(Exact.of(mass, unit=-DIGITS), pull, Exact.counts(int(few)))
+
+
+def _too_few(site: Site, ask: Alone) -> bool:
+    return site.rows < fewest(len(ask.centers))
+
+
+def fewest(clusters: int) -> int:
+    """The rows a party needs: centres of fewer would be rows, and would not settle."""
+    return max(initial_centers.NEIGHBOURS, clusters + 1)
+
+
+def fit(
+    view: View,
+    begin: Floats,
+    *,
+    average: Average,
+    m: float,
+    tol: float | None,
+    local_tol: float,
+    max_rounds: int,
+    rng: np.random.Generator,
+    parties: Sequence[PartyId] = (),
+    participation: float = 1.0,
+) -> Protocol[Fitted]:
+    """Cluster alone and average, until the centres move by less than `tol` in sum, or for `max_rounds` rounds.
+
+    Below a participation of 1, a fresh share of the parties is asked in each round.
+    """
+    centers, history, silent = begin, list[Round](), 0
+    for number in range(1, max_rounds + 1):
+        objective = yield from local_fcm.objective(view, centers, m)
+        ask = Alone(view, centers, m, local_tol)
+        among = some_of(parties, participation, rng)
+        if average == "index":
+            target, few = yield from _by_index(ask, among)
+        else:
+            answers = yield from each(local_centers, ask, among=among)
+            found = [answers[party].centers for party in sorted(answers)]
+            few = sum(not len(own) for own in found)
+            target = grouped(np.concatenate(found), centers, rng if number == 1 else None)
+        silent = max(silent, few)
+        shift = math.fsum(np.sqrt(((target - centers) ** 2).sum(axis=1)).tolist())
+        centers = target
+        history.append(Round(number, shift, objective))
+        yield from report(round=number, shift=shift, objective=objective)
+        if tol is not None and shift < tol:
+            break
+    notes = [LOSSY, *([] if average == "index" else [SHOWN]), *local_fcm.partly(participation)]
+    if silent:
+        notes.append(f"{silent} sites had too few rows for {len(centers)} centres of their own, and did not take part.")
+    return (yield from local_fcm.finished(view, centers, m, start=begin, history=history, notes=notes))
+
+
+def _by_index(ask: Alone, among: tuple[PartyId, ...] | None) -> Protocol[tuple[Floats, int]]:
+    """The weighted mean of the k-th centres of all parties, and how many parties had none."""
+    sums = yield from total(weighted_centers, ask, among=among)
+    mass = sums.mass.floats()[:, None]
+    if not mass.any():
+        raise _nobody(len(mass))
+    return np.where(mass > 0, sums.pull.floats() / np.where(mass > 0, mass, 1.0), ask.centers), sums.silent.integers()[
+        0
+    ]
+
+
+def grouped(points: Floats, centers: Floats, rng: np.random.Generator | None) -> Floats:
+    """k-means of local centres: from the given ones, or with a stream the best of a few k-means++ starts."""
+    if not len(points):
+        raise _nobody(len(centers))
+    if rng is None:
+        return kmeans(points, centers)[1]
+    starts = (points[initial_centers.plus_plus(points, len(centers), rng)] for _ in range(RESTARTS))
+    return min((kmeans(points, begin) for begin in starts), key=lambda found: found[0])[1]
+
+
+def kmeans(points: Floats, centers: Floats, rounds: int = 300) -> tuple[float, Floats]:
+    """Plain k-means of a few points: objective and centres. A centre without points stays.
+
+    >>> kmeans(np.array([[0.0], [2.0], [9.0]]), np.array([[1.5], [8.0]]))[1].ravel().tolist()
+    [1.0, 9.0]
+    """
+    columns = np.ascontiguousarray(points.T)
+    for _ in range(rounds):
+        labels, d2 = distances.labels(columns, centers)
+        groups = [points[labels == c] for c in range(len(centers))]
+        moved = np.stack([own.mean(axis=0) if len(own) else at for own, at in zip(groups, centers, strict=True)])
+        if np.array_equal(moved, centers):
+            break
+        centers = moved
+    return math.fsum(d2.tolist()), centers
+
+
+def _nobody(clusters: int) -> DataError:
+    return DataError(f"no site has enough rows for {clusters} centres of its own; ask for fewer clusters")

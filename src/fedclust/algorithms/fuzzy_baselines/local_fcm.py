@@ -1,0 +1,112 @@
+"""Fuzzy c-means within one party: from the server's centres to where the party's own rows pull them.
+
+Methods that average what parties found alone share it. Sums are exact, so a party's answer does not depend on how its
+rows are stored.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.algorithms.cmeans.fit_result import Fitted, Round
+from fedclust.algorithms.cmeans.row_split import TINY, Moments, farthest, moments, one_round, question
+from fedclust.core.effects import Protocol, alone, handler, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Floats
+from fedclust.kernels import exact_sums, fuzzy_sweep
+
+BITS = 51
+DIGITS = 80  # bits of a party's objective below the bound on one row's share
+MOST = 300  # local rounds after which a party answers with what it has
+
+
+def moved(site: Site, view: View, centers: Floats, m: float) -> tuple[Floats, Floats]:
+    """One round on this party's rows: centres, and sum u^m of each; a centre that no row pulls stays."""
+    ask = question(view, centers, m)
+    found = typing.cast("Moments", moments.answer(site, ask))
+    limbs = np.concatenate([found.mass.limbs, found.pull.limbs.reshape(-1, 2)])
+    numbers = Exact(limbs, np.concatenate([found.mass.unit, found.pull.unit.ravel()])).floats()
+    mass, pull = numbers[: len(centers)], numbers[len(centers) :].reshape(centers.shape)
+    if mass.min() < TINY:  # too few digits: ask at finer units
+        finer = alone(one_round(ask, None), site)
+        return np.where(finer.mass[:, None] > 0, finer.centers, centers), finer.mass
+    return pull / mass[:, None], mass
+
+
+def settled(site: Site, view: View, centers: Floats, m: float, tol: float) -> tuple[Floats, Floats]:
+    """Rounds until memberships change by less than `tol` in the Frobenius norm: centres, and sum u of each."""
+    u = list(_memberships(site, view, centers, m))
+    for _ in range(MOST):
+        centers, _ = moved(site, view, centers, m)
+        before, u = u, list(_memberships(site, view, centers, m))
+        if _change(before, u, len(centers)) < tol:
+            break
+    return centers, _sum(u, len(centers))
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the centres are."""
+
+    view: View
+    centers: Floats
+    m: float
+
+
+@dataclass(frozen=True)
+class Cost(Release):
+    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
+
+
+@handler(releases=Cost)
+def cost(site: Site, ask: Places) -> Cost:
+    """The objective at given centres."""
+    return Cost(cost_at(site, ask.view, ask.centers, ask.m))
+
+
+def cost_at(site: Site, view: View, centers: Floats, m: float) -> Exact:
+    """This party's share of the objective."""
+    found = alone(one_round(question(view, centers, m), None), site)
+    return Exact.of(found.objective, unit=farthest(view, centers) - DIGITS)
+
+
+def objective(view: View, centers: Floats, m: float) -> Protocol[float]:
+    """The objective of all rows at given centres."""
+    return float((yield from total(cost, Places(view, centers, m))).objective.floats())
+
+
+def finished(
+    view: View, centers: Floats, m: float, *, start: Floats, history: list[Round], notes: list[str]
+) -> Protocol[Fitted]:
+    """The run's result, with its objective and sizes over all rows."""
+    closing = yield from one_round(question(view, centers, m), None)
+    return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes))
+
+
+def _memberships(site: Site, view: View, centers: Floats, m: float) -> Iterator[Floats]:
+    return (fuzzy_sweep.memberships(block, centers, m) for block in site.blocks(view))
+
+
+def _change(before: list[Floats], after: list[Floats], clusters: int) -> float:
+    squares = [(b - a) ** 2 for b, a in zip(before, after, strict=True)]
+    return math.sqrt(math.fsum(_sum(squares, clusters).tolist()))
+
+
+def _sum(parts: list[Floats], clusters: int) -> Floats:
+    """The exact sum over rows of numbers of at most 1, for each cluster."""
+    limbs = np.zeros((clusters, 2), np.uint64)
+    for part in parts:
+        exact_sums.add(limbs, exact_sums.exact(part, -BITS))
+    return Exact(limbs, np.asarray(-BITS, np.int32)).floats()
+
+
+def partly(participation: float) -> list[str]:
+    """What to say of rounds that asked a share of the parties."""
+    return [f"Each round asked {participation:.0%} of the parties, drawn anew."] if participation < 1 else []

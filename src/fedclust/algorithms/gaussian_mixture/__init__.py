@@ -1,0 +1,1 @@
+"""Gaussian mixtures by exact federated EM."""

@@ -1,0 +1,1 @@
+"""K-means under differential privacy: a projection, a noisy histogram, and a few noisy iterations."""

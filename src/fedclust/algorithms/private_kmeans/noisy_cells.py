@@ -1,0 +1,169 @@
+"""Where clusters are, and how many, from noisy counts of rows in the cells of a grid; nothing here asks the sites.
+
+Clusters are taken to be round and equally wide, of any sizes: a mixture of Gaussians of one width v,
+
+    log-likelihood = sum_c n_c log sum_k p_k exp(-|x_c - m_k|^2 / 2v^2),   n_c: noisy counts that stand out,
+
+by EM from many starts. C-means on the same cells splits a large cluster where a small one should be found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.types import Floats, Ints
+from fedclust.kernels import distances, fuzzy_sweep
+
+MOST = 512  # cells
+ROUGH = {1: 64, 2: 22, 3: 8}  # bins along each axis where widths are not known, at most
+BIN = 1.5  # of a cluster's width
+STARTS, ROUNDS = 12, 60
+WORTH = 6.0  # noise that stands out once more could gain a cluster of its own so much likelihood
+# Two places nearer than that, in widths, are one cluster cut in two: halves of a Gaussian lie 1.6 of its widths apart,
+# 2.7 of their own.
+CLOSE_KNOWN, CLOSE = 2.5, 3.2
+DRAWN = 2000  # rows that stand for a mixture
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Cells along axes: from -half to half, in so many bins."""
+
+    half: Floats
+    bins: Ints
+
+    @property
+    def places(self) -> Floats:
+        """The middle of each cell."""
+        bins = self.bins.tolist()
+        at = np.stack(np.unravel_index(np.arange(math.prod(bins)), bins), axis=1)
+        return np.asarray(((at + 0.5) / self.bins * 2 - 1) * self.half)
+
+    @property
+    def blur(self) -> Floats:
+        """How far rows of a cell lie from its middle, squared, along each axis."""
+        return np.asarray((2 * self.half / self.bins) ** 2 / 12)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Places of clusters, what they weigh, and how wide they are along an axis."""
+
+    places: Floats
+    mass: Floats
+    width: float
+    notes: tuple[str, ...] = ()
+
+
+def lattice(half: Floats, width: float | None, rows: float, *, noise: float) -> Lattice:
+    """A grid as fine as clusters are wide; where that is not known, as fine as leaves rows enough in a cell."""
+    count = len(half)
+    if width is None:
+        each = (max(rows, 1.0) / (1.5 * max(noise, 1.0))) ** (1 / count)
+        bins = np.full(count, int(np.clip(each, 5, ROUGH[count])))
+    else:
+        bins = np.clip(np.ceil(2 * half / (BIN * width)), 3, ROUGH[1]).astype(np.int64)
+    while np.prod(bins) > MOST:
+        bins[bins.argmax()] -= 1
+    return Lattice(half, bins.astype(np.int64))
+
+
+def find(
+    counts: Floats, grid: Lattice, ks: Sequence[int], width: float | None, *, noise: float, rng: np.random.Generator
+) -> Found:
+    """The clusters that noisy counts show; of several numbers of them the likeliest, noise allowed for."""
+    threshold = noise * math.sqrt(2 * math.log(len(counts)))
+    keep = counts > threshold
+    while keep.sum() < max(ks) and threshold > noise:
+        threshold *= 0.8
+        keep = counts > threshold
+    if keep.sum() < max(ks):
+        keep = np.zeros(len(counts), bool)
+        keep[np.argsort(-counts)[: max(*ks, 3)]] = True
+    places, weights = grid.places[keep], np.maximum(counts[keep], 1e-9)
+    best = {k: _mixture(places, weights, k, width=width, grid=grid, rng=rng) for k in ks}
+    cost = (places.shape[1] + 1) / 2 * math.log(max(weights.sum(), 2.0)) + WORTH * threshold
+    apart = [k for k in ks if k == 1 or best[k].nearest > (CLOSE if width is None else CLOSE_KNOWN)] or [min(ks)]
+    chosen = max(apart, key=lambda k: best[k].likelihood - k * cost)
+    told = f"{chosen} clusters stood out of the noise, of {min(ks)} to {max(ks)}; that choice cost nothing more."
+    found = best[chosen]
+    return Found(found.places, found.mass, found.width, (told,) if len(ks) > 1 else ())
+
+
+@dataclass(frozen=True)
+class _Mixture:
+    places: Floats
+    mass: Floats
+    width: float
+    likelihood: float
+    nearest: float  # of two places, how far apart, in widths
+
+
+def _mixture(
+    places: Floats, weights: Floats, k: int, *, width: float | None, grid: Lattice, rng: np.random.Generator
+) -> _Mixture:
+    """The likeliest of several climbs."""
+    climbs = [_climb(places, weights, _seeds(places, weights, k, rng), width, grid) for _ in range(STARTS)]
+    return max(climbs, key=lambda found: found.likelihood)
+
+
+def _climb(places: Floats, weights: Floats, means: Floats, width: float | None, grid: Lattice) -> _Mixture:
+    """EM for weights and means, and for the one width where it is not known."""
+    shares = np.full(len(means), 1 / len(means))
+    gaps = ((places[:, None] - means) ** 2).min(axis=1)
+    v2 = float((weights @ gaps).sum() / weights.sum() / places.shape[1]) if width is None else width**2
+    rows, likelihood = weights.sum(), -math.inf
+    for _ in range(ROUNDS):
+        var = v2 + grid.blur
+        logs = np.log(np.maximum(shares, 1e-12)) - ((places[:, None] - means) ** 2 / (2 * var)).sum(axis=2)
+        top = logs.max(axis=1, keepdims=True)
+        parts = np.exp(logs - top)
+        likelihood = float(weights @ (top[:, 0] + np.log(parts.sum(axis=1))) - rows * np.log(var).sum() / 2)
+        parts *= (weights / parts.sum(axis=1))[:, None]
+        mass = parts.sum(axis=0)
+        moved = np.where(mass[:, None] > 1e-9, parts.T @ places / np.maximum(mass, 1e-9)[:, None], means)
+        if width is None:
+            spread = (parts[:, :, None] * (places[:, None] - moved) ** 2).sum(axis=(0, 1)) / rows - grid.blur
+            v2 = max(float(spread.mean()), float(grid.blur.mean()) / 4)
+        still = np.abs(moved - means).max() < 1e-4
+        means, shares = moved, mass / rows
+        if still:
+            break
+    gaps = ((means[:, None] - means) ** 2 / (v2 + grid.blur)).sum(axis=2) + np.diag(np.full(len(means), math.inf))
+    return _Mixture(means, shares * rows, math.sqrt(v2), likelihood, math.sqrt(float(gaps.min())))
+
+
+def _seeds(places: Floats, weights: Floats, k: int, rng: np.random.Generator) -> Floats:
+    """K-means++ on weighted places."""
+    chosen = [int(rng.choice(len(places), p=weights / weights.sum()))]
+    while len(chosen) < k:
+        far = ((places[:, None] - places[chosen]) ** 2).sum(axis=2).min(axis=1) * weights
+        chosen.append(int(rng.choice(len(places), p=far / far.sum() if far.sum() > 0 else None)))
+    return places[chosen]
+
+
+def softened(
+    centers: Floats, mass: Floats, *, width: float, columns: int, m: float, rng: np.random.Generator
+) -> Floats:
+    """Where fuzzy c-means would put the centres on rows like these: round clusters, as wide in every column.
+
+    Drawn rows stand for the mixture; columns beyond the axes only add to all distances, as they do in the data.
+    """
+    k, axes = centers.shape
+    shares = np.maximum(mass, 1.0) / np.maximum(mass, 1.0).sum()
+    at = np.zeros((k, columns))
+    at[:, :axes] = centers
+    rows = at[rng.choice(k, DRAWN, p=shares)] + width * rng.normal(size=(DRAWN, columns))
+    block = np.ascontiguousarray(rows.T)
+    for _ in range(ROUNDS):
+        weights = fuzzy_sweep.memberships_from(distances.squared(block, at), m) ** m
+        moved = weights @ rows / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
+        still = np.abs(moved - at).max() < 1e-5 * max(width, 1e-12)
+        at = np.ascontiguousarray(moved)
+        if still:
+            break
+    return np.asarray(at[:, :axes])

@@ -1,5 +1,0 @@
-"""A fitted model described so that others can judge it; a run writes it down as analysis.json."""
-
-from fedclust.analysis.describing import FORMAT, VERSION, describe
-
-__all__ = ["FORMAT", "VERSION", "describe"]

@@ -1,0 +1,158 @@
+"""How far two clusterings agree: with each other, with a known truth, and in where their centres lie.
+
+`contingency` counts (cluster, class) pairs over a federation, for evaluation; `ari`, `ami`, `nmi` and `accuracy` read
+such a table, or two arrays of labels.
+
+>>> ari([0, 0, 1, 1], ["b", "b", "a", "a"])
+1.0
+>>> import numpy as np, fedclust as fc
+>>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0]]), "b": np.array([[9.0], [8.0], [1.0]])})
+>>> model = fc.CMeans(2, start=[[0.0], [9.0]]).fit(fed)
+>>> table = contingency(model, fed, {"a": ["low", "low"], "b": ["high", "high", "high"]})
+>>> table.tolist(), accuracy(table)
+([[1, 2], [2, 0]], 0.8)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust.app.indices import view_of
+from fedclust.core.effects import Protocol
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.types import Array, Floats, Ints
+from fedclust.federation.federation import Federation
+from fedclust.questions import bounds, label_agreement, standardisation
+
+__all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_gap", "nmi"]
+
+
+def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
+    """How many rows of each cluster belong to each class, in the order of the classes.
+
+    `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. Over a column
+    split, where all parties hold the same rows, it is one array: in the order of the tables, or, where rows are matched
+    by an `id`, in ascending order of the ids (`fed.ids`), whatever the order of the tables; {id: class} spares thinking
+    of it. It goes from the caller to the sites, and counts over all parties come back: a tool for evaluation.
+    """
+    check_is_fitted(model)
+    if fed.split == "columns":
+        classes = _by_id(truth, fed) if isinstance(truth, Mapping) else truth
+        return table_of(model.predict(fed), classes, clusters=model.n_clusters)
+    if not isinstance(truth, Mapping) or set(truth) != set(fed.parties):
+        raise DataError(f"the truth must name each site once: {', '.join(fed.parties)}")
+    own = {party: np.asarray(truth[party]).ravel() for party in fed.parties}
+    _, codes = np.unique(np.concatenate(list(own.values())), return_inverse=True)
+    ends = np.cumsum([len(labels) for labels in own.values()])[:-1]
+    coded = dict(zip(own, np.split(codes.astype(np.int64), ends), strict=True))
+
+    def script() -> Protocol[Ints]:
+        view, centers = yield from view_of(model, fed)
+        return (yield from label_agreement.contingency(view, centers, coded, int(codes.max(initial=0)) + 1))
+
+    return fed.run(script(), missing=model.missing)[0]
+
+
+def ari(first: Any, second: Any = None) -> float:
+    """Adjusted Rand index of a table, or of two arrays of labels: 1 for the same clusters, about 0 by chance."""
+    return _from_table(label_agreement.ari, first, second)
+
+
+def ami(first: Any, second: Any = None) -> float:
+    """Adjusted mutual information of a table, or of two arrays of labels: 1 for the same, about 0 by chance."""
+    return _from_table(label_agreement.ami, first, second)
+
+
+def nmi(first: Any, second: Any = None) -> float:
+    """Normalised mutual information of a table, or of two arrays of labels: 1 for the same clusters."""
+    return _from_table(label_agreement.nmi, first, second)
+
+
+def accuracy(first: Any, second: Any = None) -> float:
+    """The share of rows in the right cluster of a table, or of two arrays of labels, clusters named for the best."""
+    return _from_table(label_agreement.accuracy, first, second)
+
+
+def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
+    """How far centres lie from the true ones, in standard deviations (paper 2, Eq. 19), summed over matched centres.
+
+    gap = sum_k sqrt(sum_f (c_kf - t_kf)^2 / Var_f), the matching that makes it least. `variances` are those of the
+    pooled columns, or a federation whose exact ones are asked for.
+
+    >>> knowledge_gap([[0.0, 0.0], [8.0, 2.0]], [[8.0, 0.0], [0.0, 3.0]], variances=[4.0, 1.0])
+    5.0
+    """
+    A, B = _same_shape(centers, truth)
+    spread = np.sqrt(_variances(variances) if isinstance(variances, Federation) else np.asarray(variances, np.float64))
+    if not (spread > 0).all():
+        raise StudyError("a column without variance has no gap; leave constant columns out")
+    apart = np.sqrt((((A[:, None] - B) / spread) ** 2).sum(axis=2))
+    return math.fsum(apart[label_agreement.matched(apart)].tolist())
+
+
+def displacement(first: Any, second: Any) -> float:
+    """The Frobenius norm of the difference of two sets of centres, in the order that makes it least.
+
+    >>> displacement([[0.0], [5.0]], [[9.0], [3.0]])
+    5.0
+    """
+    A, B = _same_shape(first, second)
+    squared = ((A[:, None] - B) ** 2).sum(axis=2)
+    return math.sqrt(math.fsum(squared[label_agreement.matched(squared)].tolist()))
+
+
+def table_of(labels: Any, truth: Any, *, clusters: int | None = None) -> Ints:
+    """How many rows of each label belong to each class; with `clusters`, labels count from 0 and may be unused."""
+    rows, columns = np.asarray(labels).ravel(), np.asarray(truth).ravel()
+    if len(rows) != len(columns):
+        raise DataError(f"{len(rows)} labels cannot be compared with {len(columns)}; give one for each row")
+    if clusters is None:
+        names, rows = np.unique(rows, return_inverse=True)
+        clusters = len(names)
+    classes, codes = np.unique(columns, return_inverse=True)
+    table = np.zeros((clusters, len(classes)), np.int64)
+    np.add.at(table, (rows, codes), 1)
+    return table
+
+
+def _from_table(index: Callable[[Ints], float], first: Any, second: Any) -> float:
+    table = np.asarray(first) if second is None else table_of(first, second)
+    if table.ndim != 2 or table.dtype.kind not in "iu" or not table.sum():
+        raise DataError("give a table of counts, or two arrays of labels with at least one row")
+    return index(table.astype(np.int64))
+
+
+def _by_id(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
+    """The class of each row in the order of labels."""
+    if (ids := fed.ids) is None:
+        raise DataError(
+            "the truth goes by ids, and the sites' rows have none; give one class for each row, or name `id`"
+        )
+    known = {str(name): label for name, label in truth.items()}  # files have ids as text
+    if lacking := sum(str(name) not in known for name in ids):
+        raise DataError(f"the truth lacks the class of {lacking} rows; give one for each id")
+    return [known[str(name)] for name in ids]
+
+
+def _same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:
+    A, B = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if A.shape != B.shape or A.ndim != 2:
+        raise StudyError(
+            f"centres of shapes {A.shape} and {B.shape} cannot be matched; give as many of one as of the other"
+        )
+    return A, B
+
+
+def _variances(fed: Federation) -> Array:
+    """Exact variances of the pooled columns."""
+
+    def script() -> Protocol[Floats]:
+        view = yield from bounds.agree(len(fed.columns))
+        return (yield from standardisation.columns(view)).sd ** 2
+
+    return fed.run(script())[0]

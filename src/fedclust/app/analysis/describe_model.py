@@ -1,0 +1,359 @@
+"""A fitted model described so that others can judge it: plain numbers and words, nothing that is about one row.
+
+What needs the sites is asked through their gates; a part that cannot be had says why instead. The same run gives the
+same description, resumed or not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust.app import indices
+from fedclust.app.analysis import epsilon_curve
+from fedclust.app.analysis.hidden_counts import covered
+from fedclust.app.analysis.k_curve import chosen
+from fedclust.app.analysis.what_left import left
+from fedclust.core.effects import ALL, Protocol
+from fedclust.core.envelope import REMEDIES
+from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.core.release import HIDDEN
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats, Ints
+from fedclust.federation.federation import FEW, Federation
+from fedclust.models import METHODS, PRIVATE
+from fedclust.questions import cluster_indices as index_sums
+from fedclust.questions import composition, pca, standardisation
+
+FORMAT, VERSION = "fedclust-analysis", 1
+RULES = frozenset(  # codes of a site that will not answer
+    {
+        "handler-not-allowed",
+        "too-few-rows",
+        "not-a-sum",
+        "too-few-parties",
+        "aggregation-too-weak",
+        "points-not-allowed",
+        "weights-not-allowed",
+        "too-many-calls",
+        "too-many-numbers",
+        "abstains",
+        "another-cohort",
+        "cohort-too-close",
+        "not-approved",
+        "over-budget",
+        "not-private",
+    }
+)
+ALONE = "site"  # what an array is called when it is a federation by itself
+
+
+def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
+    """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
+
+    Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
+    `{"absent": why}`.
+
+    >>> import numpy as np, fedclust as fc
+    >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
+    >>> found = describe(fc.CMeans(2, start=[[0.0], [10.0]]).fit(fed), fed)
+    >>> found["sizes"]["rows"], found["composition"]["sites"]["a"], found["profiles"]["centers"]
+    ([2, 2], [2, 1], [[0.5], [10.5]])
+    """
+    check_is_fitted(model)
+    if not isinstance(fed, Federation):
+        fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
+    seen = _seen(model, fed)
+    parts: dict[str, Any] = {
+        "profiles": seen.profiles(),
+        "map": seen.map(),
+        "sizes": seen.sizes(),
+        "indices": seen.indices(),
+        "composition": seen.composition(),
+    }
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        **_facts(model, fed),
+        **parts,
+        "fuzziness": _fuzziness(model, parts["indices"]),
+        "selection": None if selection is None else chosen(selection),
+        "convergence": _convergence(model),
+        "privacy": epsilon_curve.described(model, len(fed.parties)) if isinstance(seen, _Private) else None,
+        "notes": [*(() if selection is None else selection.notes), *model.notes_],
+        "left": left(fed),  # last: whatever was asked above left, too
+    }
+    return _plain(document)  # type: ignore[no-any-return]
+
+
+def _facts(model: Any, fed: Federation) -> dict[str, Any]:
+    kinds = {kind: name for name, kind in (*METHODS.items(), *PRIVATE.items())}
+    units = {name: c for raw, c in fed.schema.items() for name in c.names(raw)}
+    return {
+        "method": kinds.get(type(model), type(model).__name__),
+        "k": int(getattr(model, "n_clusters_", model.n_clusters)),
+        "m": float(model._m) if hasattr(model, "m") else None,  # noqa: SLF001
+        "scale": model.scale,
+        "split": fed.split,
+        "missing": getattr(model, "missing", "refuse"),
+        "seed": model.seed_,
+        "columns": [{"name": name, "type": units[name].type, "unit": units[name].unit} for name in fed.columns],
+        "parties": list(fed.parties),
+        "aggregation": fed.aggregation.mode,
+        "lossless": bool(getattr(model, "lossless", True))
+        and not any(note.startswith("Not lossless") for note in model.notes_),
+    }
+
+
+def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
+    """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
+    if hasattr(model, "prices_"):
+        return _Private(model)
+    if hasattr(model, "node_rows_") and model.n_rounds_ > 1:
+        return _Rounds(model)
+    if fed.split == "columns":
+        return _OverColumns(model, fed)
+    try:
+        return _OverRows(model, fed)
+    except QuorumLost as lost:
+        return _Closed(model, _refused(lost))
+
+
+def _refused(lost: QuorumLost) -> dict[str, str]:
+    """Why there is no answer, where it is the sites' own rule; an answer that merely did not come ends the run."""
+    if not set(lost.missing.values()) <= RULES:
+        raise lost
+    told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
+    return {"absent": f"Sites did not answer ({told})."}
+
+
+@dataclass
+class _OverRows:
+    """Sites with whole rows."""
+
+    model: Any
+    fed: Federation
+
+    def __post_init__(self) -> None:
+        self.view, self.centers, self.columns = self._run(self._look())
+        asked = self._ask(self._plane)
+        self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
+        self.plane: pca.Plane | None = None if self.absent else asked[0]
+        self.spread: pca.Spread | None = None if self.absent else asked[1]
+
+    def _run(self, protocol: Protocol[Any]) -> Any:
+        missing = getattr(self.model, "missing", "refuse")
+        return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing, asks=FEW)[0]
+
+    def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
+        """What a script finds, or why the sites did not let it."""
+        try:
+            return self._run(script())
+        except QuorumLost as lost:
+            return _refused(lost)
+        except StudyError as unfit:
+            return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
+
+    def _look(self) -> Protocol[tuple[View, Floats, standardisation.Columns]]:
+        """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
+        view, centers = yield from indices.view_of(self.model, self.fed)
+        return view, centers, (yield from standardisation.columns(view))
+
+    def _plane(self) -> Protocol[tuple[pca.Plane, pca.Spread]]:
+        everyone = getattr(self.model, "quorum", ALL) == ALL
+        plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
+        return plane, (yield from pca.spread(self.view, self.centers, plane))
+
+    def profiles(self) -> dict[str, Any]:
+        spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
+        sd = np.where(self.columns.sd > 0, self.columns.sd, 1.0)
+        return {
+            "centers": self.view.back(self.centers),
+            "standardised": (self.centers - self.columns.mean) / sd,
+            "against": "all rows",
+            "mean": self.view.back(self.columns.mean[None, :])[0],
+            "sd": self.columns.sd * spread,
+        }
+
+    def map(self) -> dict[str, Any]:
+        if self.plane is None or self.spread is None:
+            return self.absent or {}
+        names, used = self.fed.columns, self.plane.columns
+        return {
+            "columns": [names[at] for at in used],
+            "left_out": len(names) - len(used),
+            "axes": self.plane.axes,
+            "shares": list(self.plane.shares),
+            "centers": self.spread.places,
+            "means": self.spread.means,
+            "covariances": self.spread.covariances,
+        }
+
+    def sizes(self) -> dict[str, Any]:
+        return self.absent or {} if self.spread is None else _sizes(self.model, self.spread.counts)
+
+    def indices(self) -> dict[str, Any]:
+        whole = self.view.missing != "partial"  # with gaps there are no means of labels
+        names = [name for name in index_sums.BEST if whole or name not in index_sums.CRISP]
+        if len(self.centers) < 2 and self.fed.aggregation.fixed_rounds:
+            # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
+            with np.errstate(all="ignore"):
+                self._ask(lambda: index_sums.scores(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names))
+        found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model._m, names))  # noqa: SLF001
+        return found if "absent" in found else _indices(found)
+
+    def composition(self) -> dict[str, Any]:
+        if self.fed.aggregation.mode != "plain":
+            return {"absent": "Sums are opened over all sites only, so what each site holds stays there."}
+        found = self._ask(lambda: composition.compositions(self.view, self.centers))
+        if "absent" in found:
+            return dict(found)
+        counts = {party: [None if n == HIDDEN else n for n in own.tolist()] for party, own in found.items()}
+        return {"sites": covered(counts)}
+
+
+@dataclass
+class _OverColumns:
+    """Sites with some columns of the same rows: each keeps its own, so less can be said."""
+
+    model: Any
+    fed: Federation
+
+    def profiles(self) -> dict[str, Any]:
+        centers, origin = self.model.cluster_centers_, self.model.origin_
+        if origin is not None and self.model.scale == "standardise":
+            seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
+            return {"centers": centers, **seen, "mean": origin, "sd": self.model.spread_}
+        return _among_centers(centers)
+
+    def map(self) -> dict[str, Any]:
+        return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
+
+    def sizes(self) -> dict[str, Any]:
+        if not hasattr(self.model, "labels_"):
+            return {"absent": "Labels stay at the sites."}
+        return _sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
+
+    def indices(self) -> dict[str, Any]:
+        try:
+            return _indices(indices.scores(self.model, self.fed))
+        except StudyError as unfit:
+            return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
+
+    def composition(self) -> dict[str, Any]:
+        return {"absent": "All sites hold the same rows, in different columns: none has a composition of its own."}
+
+
+@dataclass
+class _Closed:
+    """Sites whose rules allow no question beyond the fit."""
+
+    model: Any
+    absent: dict[str, str]
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return self.absent
+
+    map = indices = composition = sizes
+
+
+@dataclass
+class _Private:
+    """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
+
+    model: Any
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return _sizes(self.model, np.rint(self.model.cluster_sizes_).astype(np.int64))
+
+    def indices(self) -> dict[str, Any]:
+        return {"absent": "Under differential privacy nothing is asked that was not paid for."}
+
+    map = composition = indices
+
+
+@dataclass
+class _Rounds:
+    """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
+
+    model: Any
+
+    def profiles(self) -> dict[str, Any]:
+        return _among_centers(self.model.cluster_centers_)
+
+    def sizes(self) -> dict[str, Any]:
+        return _sizes(self.model, self.model.cluster_sizes_.astype(np.int64))
+
+    def indices(self) -> dict[str, Any]:
+        return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
+
+    map = composition = indices
+
+
+def _among_centers(centers: Floats) -> dict[str, Any]:
+    """Profiles where nothing but the centres is known."""
+    middle, apart = centers.mean(axis=0), centers.std(axis=0)
+    seen = (centers - middle) / np.where(apart > 0, apart, 1.0)
+    return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
+
+
+def _sizes(model: Any, counts: Ints) -> dict[str, Any]:
+    soft = hasattr(model, "memberships")
+    return {"rows": counts.tolist(), "weights": np.asarray(model.cluster_sizes_, np.float64) if soft else None}
+
+
+def _indices(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: {"value": value, "best": index_sums.BEST[name]} for name, value in values.items()}
+
+
+def _fuzziness(model: Any, found: Mapping[str, Any]) -> dict[str, Any]:
+    if hasattr(model, "entropy_"):
+        return {"coefficient": None, "entropy": model.entropy_ / model.n_rows_}
+    if not hasattr(model, "m"):
+        return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
+    if "absent" in found:
+        return {"absent": found["absent"]}
+    return {
+        "coefficient": found["partition-coefficient"]["value"],
+        "entropy": found["partition-entropy"]["value"],
+    }
+
+
+def _convergence(model: Any) -> dict[str, Any]:
+    history = model.history_
+    return {
+        "rounds": model.n_rounds_,
+        "shifts": [entry["shift"] for entry in history],
+        "objectives": [entry["objective"] for entry in history],
+        "objective": model.objective_,
+        # A mixture stops by its likelihood, not by how far the centres move.
+        "tol": None if hasattr(model, "log_likelihood_") else getattr(model, "tol", None),
+        "max_rounds": getattr(model, "max_rounds", None),
+        "stopped": any(note.startswith("Stopped after") for note in model.notes_),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts, lists and dicts; what JSON cannot write as a number becomes a text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

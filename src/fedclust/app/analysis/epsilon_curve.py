@@ -1,0 +1,96 @@
+"""How good private clusters are at each epsilon: the curve a site looks at before it spends anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from fedclust.core.types import Floats
+from fedclust.federation.federation import Federation
+from fedclust.models import CMeans, FuzzyCMeans
+from fedclust.models.private_cmeans import PrivateFuzzyCMeans, drawn_like
+from fedclust.privacy import accountant
+
+EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+MOST_ROWS = 4000  # that are drawn for a prediction
+PLAIN = 100.0  # an epsilon at which noise is next to nothing
+MOST_RHO = 300.0  # less noise than that shows nowhere
+
+
+@dataclass(frozen=True)
+class Point:
+    """At one epsilon, how well private labels agree with those without noise: mean and least of the tries."""
+
+    epsilon: float
+    mean: float
+    least: float
+
+
+def curve(
+    private: Any, X: Floats, *, sites: int = 1, epsilons: Sequence[float] = EPSILONS, tries: int = 3
+) -> list[Point]:
+    """The adjusted Rand index of a private estimator's labels to exact c-means on the same rows, by epsilon.
+
+    Rows stay in this process, and no budget is spent: nothing of this leaves. `sites` shares them out as evenly as can
+    be; under secure aggregation sites share the noise, too.
+    """
+    known = private.n_clusters
+    if not isinstance(known, int):  # as many as these rows show when noise hardly hides any
+        known = clone(private).set_params(epsilon=PLAIN).fit(X).n_clusters_
+    exact = _exact(private, known).fit(X)
+    parts = np.array_split(X, sites)
+    mode = "secure" if sites > 2 else "plain"
+    points = []
+    for epsilon in epsilons:
+        scores = []
+        for one in range(tries):
+            fed = Federation.local({f"s{i}": part for i, part in enumerate(parts)}, aggregation=mode)
+            model = clone(private).set_params(epsilon=epsilon, n_clusters=known, random_state=one).fit(fed)
+            scores.append(float(adjusted_rand_score(exact.labels_, model.labels_)))
+        points.append(Point(epsilon, float(np.mean(scores)), min(scores)))
+    return points
+
+
+def _exact(private: Any, clusters: int) -> Any:
+    if isinstance(private, PrivateFuzzyCMeans):
+        return FuzzyCMeans(clusters, m=private.m, bounds=private.bounds, scale=private.scale)
+    return CMeans(clusters, bounds=private.bounds, scale=private.scale)
+
+
+def predicted(model: Any, sites: int) -> list[Point]:
+    """The same curve on rows drawn like those that a private model describes: made of what was told already, so free.
+
+    Real clusters are not round: this says what noise costs, not how good the clusters are.
+    """
+    rows = int(np.clip(model.n_rows_, 20 * model.n_clusters_, MOST_ROWS))
+    X = drawn_like(model, rows, np.random.default_rng(model.seed_))
+    low, high = np.broadcast_arrays(*np.moveaxis(np.asarray(model.bounds, np.float64).reshape(-1, 2), 1, 0))
+    X = np.clip(X, low, high)
+    # With fewer rows than there are, noise weighs more: it is scaled down as if all were there.
+    fewer = min(1.0, rows / max(model.n_rows_, 1.0)) ** 2
+    template = clone(model).set_params(n_clusters=model.n_clusters_)
+    rhos = [min(accountant.rho_of(epsilon, model.delta) / fewer, MOST_RHO) for epsilon in EPSILONS]
+    scaled = [accountant.epsilon_of(rho, model.delta) for rho in rhos]
+    found = curve(template, X, sites=sites, epsilons=scaled, tries=2)
+    return [Point(epsilon, point.mean, point.least) for epsilon, point in zip(EPSILONS, found, strict=True)]
+
+
+def described(model: Any, sites: int) -> dict[str, Any]:
+    """What a report says of the privacy of a run."""
+    enough = np.isfinite(model.cluster_width_)
+    return {
+        "epsilon": model.epsilon,
+        "delta": model.delta,
+        "enforced": model.epsilon_,
+        "reported": model.reported_epsilon_,
+        "prices": model.prices_,
+        "honest": model.honest_,
+        "meaning": accountant.meaning(model.epsilon, model.delta),
+        "warning": accountant.warning(model.epsilon),
+        "curve": [asdict(point) for point in predicted(model, sites)] if enough else [],
+    }

@@ -1,0 +1,44 @@
+"""What left each site, by its own ledger, and the reason declared for every field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedclust.core.effects import HANDLERS
+from fedclust.federation.federation import Federation
+from fedclust.site.server import Desk
+
+
+def left(fed: Federation) -> dict[str, Any]:
+    """What left each site by its own ledger, by question; an answer that was sent again after a crash counts once."""
+    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
+    if not desks:
+        return {"absent": "Every site keeps its own ledger of what left it."}
+    own = {p: {e.step: e for e in d.gate.ledger.entries if e.run == fed.run_id} for p, d in desks.items()}
+    questions: dict[str, dict[str, Any]] = {}
+    for party, entries in own.items():
+        for entry in entries.values():
+            question = questions.setdefault(entry.handler, {"steps": set(), "bytes": dict.fromkeys(own, 0)})
+            question["steps"].add(entry.step)
+            question["bytes"][party] += entry.size
+    return {
+        "sites": {
+            party: {
+                "messages": len(entries),
+                "bytes": sum(entry.size for entry in entries.values()),
+                "policy": desks[party].gate.policy.name,
+                "min_rows": desks[party].gate.policy.min_rows,
+            }
+            for party, entries in own.items()
+        },
+        "questions": [
+            {"name": name, "times": len(q["steps"]), "bytes": q["bytes"], "fields": _fields(name)}
+            for name, q in sorted(questions.items(), key=lambda item: min(item[1]["steps"]))
+        ],
+    }
+
+
+def _fields(handler: str) -> list[dict[str, str]]:
+    schema = HANDLERS[handler].release.schema()
+    return [{"name": name, "leaves": d.combine, "why": d.why} for name, d in schema.items()]

@@ -1,0 +1,142 @@
+"""A blind run by files: the lead's script at its site, and the coordinator that carries, adds and reads nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fedclust.app.coordinate import Manner, connected, opened, telling
+from fedclust.app.run_folder import Run, see_through, state_after, working_at
+from fedclust.app.study import Study, parse_study
+from fedclust.core.errors import QuorumLost, StudyError, Waiting
+from fedclust.core.journal import Journal
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Tell
+from fedclust.engines.blind_adder import Adder
+from fedclust.engines.files.files_link import FilesLink
+from fedclust.engines.files.files_site import Mailroom
+from fedclust.engines.files.message_file import COORDINATOR, LEADS, SUFFIX
+from fedclust.engines.lead_relay import LeadEngine, Relay
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.registry import Posting
+from fedclust.engines.run_status import Observed
+from fedclust.federation.aggregation import Enrolled
+from fedclust.site.session import Reception
+from fedclust.site.site_file import SiteFile, private_key
+from fedclust.site.vault import Vaults
+
+
+def lead_of(study: Study) -> PartyId:
+    return study.aggregation.lead or study.sites[0].name
+
+
+class OwnVaults(Enrolled):
+    """The lead's own keys, which are at its site and nowhere else."""
+
+    def __init__(self, vaults: Vaults) -> None:
+        self._vaults = vaults
+
+    def of(self, party: PartyId) -> Vaults:  # noqa: ARG002 a lead asks for its own only
+        return self._vaults
+
+
+class Lead:
+    """One site's part as the lead of a blind run, beside its part as a site."""
+
+    def __init__(self, reception: Reception, site: SiteFile, inbox: Path, outbox: Path, out: Path | None) -> None:
+        self.reception, self.site = reception, site
+        self._boxes = outbox, inbox
+        self._out = out
+        self._looked: dict[str, frozenset[tuple[str, int]]] = {}
+
+    def leads(self, name: str) -> Study | None:
+        """The study of a run, if this site leads it."""
+        greeting = self.reception.known(name)
+        study = parse_study(greeting.study, folder=Path(), served=True) if greeting else None
+        return study if study and study.aggregation.blind and lead_of(study) == self.site.name else None
+
+    def go_on(self, name: str) -> Run | None:
+        """Drive the script as far as it goes; the run, once there is a model."""
+        there = self._there()
+        if self._looked.get(name) == there:  # the script would be played again for nothing
+            return None
+        self._looked[name] = there
+        study, desk = self.leads(name), self.reception.desk(name)
+        if study is None or desk is None or desk.gate.vaults is None or self.site.identity is None:
+            return None
+        run = self._run(name, study)
+        parties = tuple(site.name for site in study.sites)
+        link = FilesLink(
+            Posting(name + LEADS, study.text, (COORDINATOR,), run.folder, wait=False),
+            {COORDINATOR: self._boxes},
+            private_key(self.site.identity),
+            {COORDINATOR: self.site.coordinator or b""},
+            idle=lambda: None,
+            me=self.site.name,
+        )
+        engine = LeadEngine(link, parties, run=name, study=study.text, met=bool(link.met))
+        try:
+            if not run.finished:
+                see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
+        except Waiting:
+            return None
+        except QuorumLost:
+            link.forget([COORDINATOR])  # once the sites are mended, it is to ask them anew
+            raise
+        link.close(done=True)  # also of a run that was finished before: its end may have found no room
+        return run
+
+    def _there(self) -> frozenset[tuple[str, int]]:
+        """What is in the inbox: an answer to the lead may be."""
+        found = set()
+        for path in self._boxes[1].glob(f"*{SUFFIX}"):
+            with suppress(OSError):
+                found.add((path.name, path.stat().st_size))
+        return frozenset(found)
+
+    def _run(self, name: str, study: Study) -> Run:
+        folder = self._out or self.reception.folder / "lead" / hashlib.sha256(name.encode()).hexdigest()[:16]
+        if (folder / "origin.json").is_file():
+            return Run.find(folder)
+        return Run.make(folder, study.text, origin=Path(), name=name, served={"engine": "lead"})
+
+
+def relay(run: Run, manner: Manner) -> None:
+    """The coordinator of a blind run: carry the lead's questions until it says that the run is over."""
+    study = run.study()
+    lead = lead_of(study)
+    if lead in manner.without:
+        raise StudyError(f"--without names '{lead}', which leads the run; it cannot go on without its lead")
+    with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
+        try:
+            _carry(run, engine, lead, manner, tell)
+        except BaseException as error:
+            tell("state", state=state_after(error))
+            raise
+        tell("state", state="finished")
+
+
+def _carry(run: Run, engine: Networked, lead: PartyId, manner: Manner, tell: Tell) -> None:
+    link = engine.link
+    if not isinstance(link, FilesLink):
+        raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
+    engine.meet()
+    journal = Journal(run.folder / "coordinator" / "journal")
+    try:
+        hearing = Relay(Adder(Observed(engine, tell), journal), run.folder, engine.forget)
+        to, back, public = link.boxes_of(lead)
+        room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
+        while not room.ended(run.name + LEADS):
+            turn = room.turn()
+            if not turn.answered and not turn.over:
+                _wait_for(lead, link, manner)
+    finally:
+        journal.close()
+
+
+def _wait_for(lead: PartyId, link: FilesLink, manner: Manner) -> None:
+    if not manner.wait:
+        raise Waiting(link.errand([lead]), (lead,))
+    time.sleep(0.2)

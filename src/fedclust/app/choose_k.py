@@ -1,0 +1,362 @@
+"""How many clusters: look, choose, say how sure.
+
+The default compares Gaussian mixtures by sums alone (`validation.select_two_step`) and can find that there is no
+structure; `criterion="index"` is paper 2's: the estimator fitted for each K, a validation index of each fit.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+from sklearn.base import clone
+
+from fedclust.algorithms.cmeans import column_split
+from fedclust.algorithms.gaussian_mixture import mixture
+from fedclust.app import agreement, indices
+from fedclust.core.effects import ALL, Protocol
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.engines.local_engine import LocalEngine
+from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.models.assignment import Assigning
+from fedclust.models.base import FederatedEstimator, room_for
+from fedclust.models.gaussian_mixtures import GaussianMixture
+from fedclust.models.input_checks import quorum_of, reachable
+from fedclust.privacy.padding import Room
+from fedclust.questions import bounds
+from fedclust.questions.choice_of_k import choice_notes, k_range, two_step
+from fedclust.questions.choice_of_k.prediction_strength import Partition, compare, over_all
+from fedclust.questions.cluster_indices import NO_ROWS
+
+T = TypeVar("T")
+CRITERIA = ("two-step", "index")
+RULES = ("min", "elbow")
+INDEX = "fuzzy-davies-bouldin"
+DEFAULT = range(2, 9)  # where no site can look for clusters on its own
+AT_LEAST = 8  # the two-step looks at least this far
+ASKS, BESIDES = 64, 160  # questions of the two-step for each K up to the largest, and in all; most need far fewer
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen K, the estimator fitted with it, and the evidence.
+
+    `scores` has a dict per candidate, the chosen one marked; `stability` is the mean ARI between the partitions of
+    restarts (or with one site left out); `range` is what was looked at; `notes` says what a reader must know.
+    """
+
+    k: int
+    model: Any
+    scores: list[dict[str, Any]]
+    range: tuple[int, int]
+    criterion: str
+    stability: float | None
+    notes: list[str]
+
+
+def select_k(
+    estimator: FederatedEstimator,
+    fed: Any,
+    ks: Iterable[int] | None = None,
+    *,
+    index: str | None = None,
+    rule: str | None = None,
+    restarts: int = 5,
+    criterion: str | None = None,
+    stability: str | None = "restarts",
+) -> Selection:
+    """Choose the number of clusters and fit the estimator with it.
+
+    Parameters
+    ----------
+    estimator : what to fit; its seed, scale and way with gaps hold for the choice, too.
+    fed : a federation, or rows.
+    ks : candidates; None looks where the sites' own findings lead, and further if the choice falls on the edge.
+    index, rule : a validation index by name, and "min" (its best value) or "elbow"; naming one means criterion "index".
+    restarts : fits of the estimator for a K, of which the best objective counts.
+    criterion : "two-step" (default; row splits) or "index" (paper 2).
+    stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
+
+    Examples
+    --------
+    >>> import fedclust as fc
+    >>> parties, _ = fc.datasets.motivational()
+    >>> found = fc.select_k(fc.FuzzyCMeans(), fc.Federation.local(parties))
+    >>> found.k, found.model.n_clusters
+    (5, 5)
+    """
+    if not isinstance(fed, Federation):
+        fed = Federation.local({"here": fed})
+    if not (isinstance(estimator, Assigning) and hasattr(estimator, "n_clusters")):
+        raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as CMeans()")
+    candidates = _candidates(ks)
+    named = index is not None or rule is not None or fed.split == "columns"
+    criterion = criterion or ("index" if named else "two-step")
+    index, rule = index or INDEX, rule or "min"
+    _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
+    if getattr(estimator, "opens", "") == "labels":
+        raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
+    hidden, notes = fed.aggregation.fixed_rounds, list[str]()
+    if hidden and candidates is None:
+        candidates = list(DEFAULT if criterion == "index" else range(1, AT_LEAST + 1))
+        notes.append(
+            f"The coordinator must not see where the sites looked: at most {AT_LEAST} clusters were looked for."
+        )
+    if hidden:
+        fed.make_room(_room(fed, candidates or [1], restarts, getattr(estimator, "family", "")))
+    seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
+    fits = _Fits(estimator, fed, seed, restarts)
+    if criterion == "two-step":
+        found, models = _two_step(fits, candidates)
+    else:
+        found, models = _by_index(fits, candidates, index, rule)
+    found = replace(found, notes=[*notes, *found.notes])
+    if stability is None:
+        return found
+    return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
+
+
+def asks_for(most: int) -> int:
+    """Questions of a two-step up to so many clusters; seldom more."""
+    return BESIDES + ASKS * most
+
+
+def _candidates(ks: Any) -> list[int] | None:
+    """The candidates in order, each once."""
+    if ks is None:
+        return None
+    some: list[Any] = list(ks) if isinstance(ks, Iterable) and not isinstance(ks, (str, bytes)) else []
+    if not some or not all(isinstance(k, (int, np.integer)) and k >= 1 for k in some):
+        raise StudyError(f"ks is {ks!r}; give whole numbers of at least 1, such as range(2, 9) or [3]")
+    return sorted({int(k) for k in some})
+
+
+@dataclass
+class _Fits:
+    """The estimator at any K, from as many starts as asked."""
+
+    estimator: FederatedEstimator
+    fed: Federation
+    seed: int
+    restarts: int
+
+    def run(self, protocol: Protocol[T], asks: int = FEW) -> T:
+        """A protocol under the estimator's terms."""
+        return self.fed.run(
+            protocol,
+            quorum=getattr(self.estimator, "quorum", ALL),
+            missing=self.estimator._missing,  # noqa: SLF001
+            asks=asks,
+        )[0]
+
+    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Any]:
+        """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
+
+        A later start must be better by more than rounding to come before an earlier one.
+        """
+        given = start is not None and "start" in self.estimator.get_params()
+        models = []
+        for number in range(self.restarts):
+            model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
+            if given and number == 0:
+                model.set_params(start=start)
+            if fed is not None and hasattr(model, "quorum"):
+                model.set_params(quorum=quorum_of(model.quorum, len(fed.parties)))
+            models.append(model.fit(self.fed if fed is None else fed))
+        least = min(model.objective_ for model in models)
+        best = next(m for m in models if m.objective_ <= least + 1e-7 * abs(least))
+        return [best, *(m for m in models if m is not best)]
+
+
+def _room(fed: Federation, ks: Sequence[int], restarts: int, family: str) -> Room:
+    """Room for all that is asked and told in the choice, whatever it falls on."""
+    columns = len(fed.columns)
+    pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
+    asked, answered = two_step.most_numbers(columns, ks)
+    asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if family == "EEE" else 0)))
+    room = Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).wider(room_for(columns, max(ks)))
+    if not room.sound:
+        raise StudyError(
+            f"so that their lengths tell nothing, messages about {columns} columns and up to {max(ks)} clusters would "
+            "be too long; ask for fewer clusters, or set early_stopping to true"
+        )
+    return room
+
+
+def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
+    frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
+    frame, asks = replace(frame, seed=fits.seed), asks_for(high)
+    if ks is not None and high > frame.rows:
+        ks, told = choice_notes.no_more_than(ks, frame.rows)
+        (low, high), notes = (ks[0], ks[-1]), [*notes, *told]
+
+    def wider(most: int) -> int:
+        return k_range.wider(most, frame.rows) if ks is None else most
+
+    choice = fits.run(two_step.choose(frame, high, ks=ks, wider=wider), asks=asks)
+    if len(choice.centers) > high:
+        notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
+        high = len(choice.centers)
+    k, told = choice_notes.within(choice, ks)
+    notes += [*told, *choice_notes.of_mixtures(choice, k, high, given=ks is not None and high < frame.rows)]
+    models = fits.at(k, start=frame.view.back(choice.centers[k - 1].centers))
+    best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.dropped, s.icl))
+    rows = [choice_notes.row(s, chosen=s is best) for s in choice.scores]
+    return Selection(k, models[0], rows, (low, high), "two-step", None, notes), models
+
+
+def _look(
+    estimator: Any, fed: Federation, ks: Sequence[int] | None
+) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
+    """The columns as the estimator sees them, centred, and the range of K."""
+    width = len(fed.columns)
+    rows = yield from _counted(estimator, fed)
+    view = yield from _view(estimator, fed)
+    hidden = fed.aggregation.fixed_rounds  # then whether there are enough rows must not show
+    frame = yield from mixture.frame(view, full=two_step.full(width, None if hidden else rows))
+    few = not two_step.full(width, rows)
+    notes = ["Full covariances have more numbers than there are rows, or very many: EEE left out."] if few else []
+    if ks is not None:
+        return frame, (ks[0], ks[-1]), notes
+    counts = yield from k_range.local_counts(view)
+    high = k_range.thumb(counts, rows)[1]
+    return frame, (1, max(high, min(AT_LEAST, rows // k_range.ROWS), 1)), notes
+
+
+def _counted(estimator: Any, fed: Federation) -> Protocol[int]:
+    """How many rows take part, if any do."""
+    rows = yield from bounds.count(len(fed.columns), estimator._missing)  # noqa: SLF001
+    if rows < 1:
+        raise DataError(NO_ROWS)
+    return rows
+
+
+def _view(estimator: Any, fed: Federation) -> Protocol[View]:
+    """The columns as the estimator would see them."""
+    missing, box = estimator._missing, box_of(estimator.bounds, len(fed.columns))  # noqa: SLF001
+    return k_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale, box=box)
+
+
+def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Any]]:
+    """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
+    (low, high), rows, notes = _index_range(fits, ks)
+    sign = 1.0 if indices.BEST[index] == "min" else -1.0
+    models: dict[int, list[Any]] = {}
+    values: dict[int, float] = {}
+    asked = list(range(low, high + 1)) if ks is None else [k for k in ks if k > 1]
+    while True:
+        for k in (k for k in asked if k not in models):
+            models[k] = fits.at(k)
+            if fits.fed.split == "columns":  # every message is about all rows
+                many = min(len(models[k][0].labels_) * high, column_split.CHUNK)
+                fits.fed.make_room(Room(8 * many + 4096, many))
+            values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
+        k = min(asked, key=lambda n: values[n]) if rule == "min" else k_range.elbow(asked, [values[n] for n in asked])
+        further = k_range.wider(high, rows)
+        if ks is not None or k < high or further == high:
+            break
+        notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
+        high = further
+        asked = list(range(low, high + 1))
+    notes += choice_notes.of_index(values, k, given=ks is not None, elbow=rule == "elbow")
+    table = [
+        {"k": n, "index": index, "value": sign * values[n], "objective": models[n][0].objective_, "chosen": n == k}
+        for n in asked
+    ]
+    return Selection(k, models[k][0], table, (low, high), "index", None, notes), models[k]
+
+
+def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
+    """The range of K and the number of rows, which is needed to widen it."""
+    if ks is not None:
+        return (max(ks[0], 2), ks[-1]), 0, ["An index needs two clusters: K = 1 left out."] if ks[0] < 2 else []
+    if fits.fed.split == "columns" or fits.estimator._missing == "partial":  # noqa: SLF001
+        why = "columns are split" if fits.fed.split == "columns" else "rows have gaps"
+        notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT[-1]}."]
+        return (DEFAULT[0], DEFAULT[-1]), 0, notes
+
+    def script() -> Protocol[tuple[list[int], int]]:
+        rows = yield from _counted(fits.estimator, fits.fed)
+        view = yield from _view(fits.estimator, fits.fed)
+        return (yield from k_range.local_counts(view)), rows
+
+    counts, rows = fits.run(script())
+    low, high = k_range.thumb(counts, rows)
+    return (max(low, 2), max(high, 2)), rows, []
+
+
+def _between(fits: _Fits, models: Sequence[Any]) -> float | None:
+    """The mean agreement of the restarts' partitions, two by two."""
+    if len(models) < 2:
+        return None
+    if fits.fed.split == "columns":
+        return float(np.mean([agreement.ari(a.labels_, b.labels_) for a, b in combinations(models, 2)]))
+    return _agreement(fits, list(combinations(models, 2)))
+
+
+def _without_each(fits: _Fits, models: Sequence[Any]) -> float | None:
+    """The mean agreement of the partition with those found when one site is left out."""
+    if not fits.fed.holdings or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
+        raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
+    rest = []
+    for party in fits.fed.parties:
+        desks = {p: d for p, d in fits.fed.engine.desks.items() if p != party}  # type: ignore[attr-defined]
+        held = dict.fromkeys(desks, fits.fed.columns)
+        some = Federation(
+            LocalEngine(desks), held, columns=fits.fed.columns, seed=fits.fed.seed, schema=fits.fed.schema
+        )
+        rest.append(fits.at(models[0].n_clusters, fed=some)[0])
+    return _agreement(fits, [(models[0], other) for other in rest])
+
+
+def _agreement(fits: _Fits, pairs: Sequence[tuple[Any, Any]]) -> float:
+    """The mean ARI of pairs of models over all rows, from counts."""
+
+    def script() -> Protocol[float]:
+        view, _ = yield from indices.view_of(pairs[0][0], fits.fed)
+        tables = yield from compare(view, [over_all(_partition(a, view), _partition(b, view)) for a, b in pairs])
+        return float(np.mean([agreement.ari(table) for table in tables]))
+
+    return fits.run(script())
+
+
+def _partition(model: Any, view: View) -> Partition:
+    """How a model labels rows, in a view that need not be its own."""
+    if isinstance(model, GaussianMixture):
+        return Partition(*model.evaluator(view))
+    return Partition(mixture.nearest(view.points(model.cluster_centers_)))
+
+
+def _check(  # noqa: PLR0917
+    estimator: Any,
+    fed: Federation,
+    ks: Sequence[int] | None,
+    index: str,
+    rule: str,
+    restarts: int,
+    criterion: str,
+    stability: str | None,
+) -> None:
+    by_mixtures, most = criterion == "two-step", max(ks or [2])
+    masked = fed.aggregation.mode != "plain"
+    gapped = estimator._missing == "partial"  # noqa: SLF001
+    for broken, sentence in (
+        (criterion not in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}"),
+        (rule not in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}"),
+        (index not in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}"),
+        (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
+        (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
+        (stability == "sites" and masked, "leaving sites out shows each site's part; set aggregation to 'plain'"),
+        (not by_mixtures and most < 2, "an index needs two clusters; ask for K of at least 2"),
+        (by_mixtures and fed.split != "rows", "the two-step needs whole rows; use criterion='index' for columns"),
+        (by_mixtures and gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'"),
+    ):
+        if broken:
+            raise StudyError(sentence)
+    reachable(getattr(estimator, "quorum", ALL), len(fed.parties))

@@ -1,0 +1,153 @@
+"""The two apps of a Flower federation: `server_app()` coordinates a study, `client_app()` answers for one site.
+
+A user's app folder imports these two and holds nothing else; fedclust itself is installed where the nodes run.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from fedclust.app.run_folder import Run
+    from fedclust.app.study import Study
+
+TEMPLATE = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "fedclust-study"
+version = "1.0.0"
+dependencies = []
+
+[tool.flwr.app]
+publisher = "local"
+
+[tool.flwr.app.components]
+serverapp = "study_app.server:app"
+clientapp = "study_app.client:app"
+
+[tool.flwr.app.config]
+study = ""  # the study file, an absolute path where the SuperLink runs
+own = ""    # the coordinator's own file, with the sites' keys
+out = ""    # the run folder; one that is there is resumed, if it is of this study
+after = ""  # for one more round: the folder of the finished run that it goes on from
+timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
+patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
+""",
+    "study_app/__init__.py": '"""A study of fedclust, over Flower."""\n',
+    "study_app/server.py": "from fedclust.app.flower_app import server_app\n\napp = server_app()\n",
+    "study_app/client.py": "from fedclust.app.flower_app import client_app\n\napp = client_app()\n",
+}
+
+
+def write_template(folder: Path) -> None:
+    """A Flower app folder, ready for `flwr run`."""
+    for name, text in TEMPLATE.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def server_app() -> Any:
+    """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be the other keys."""
+    from fedclust.engines.flower_link import server_app as make  # noqa: PLC0415 an extra
+
+    return make(drive)
+
+
+def client_app() -> Any:
+    """A Flower ClientApp; its node configuration names the site's own file as `site`."""
+    from fedclust.app.serve import reception  # noqa: PLC0415
+    from fedclust.core.atomic_files import noted  # noqa: PLC0415
+    from fedclust.core.greeting import Greeting, Welcome  # noqa: PLC0415
+    from fedclust.engines.flower_link import client_app as make  # noqa: PLC0415 an extra
+    from fedclust.site.site_file import private_key, read_site  # noqa: PLC0415
+
+    def identity(path: str) -> Any:
+        site = read_site(path)
+        if site.identity is None:
+            raise StudyError("the site file names no identity; make a key with fedclust site key")
+        return site.name, private_key(site.identity)
+
+    def hear(path: str, data: bytes) -> bytes:
+        site, study = read_site(path), Path(path).parent / "study.toml"  # a kit has both; no other study is served then
+        try:
+            door = reception(site, study=study if study.is_file() else None)
+        except StudyError as error:
+            note(path, error)
+            return Welcome.of(Greeting.decode(data), site.name, "failed").encode()
+        with door:
+            return door.hear(data)
+
+    def note(path: str, error: Exception) -> None:
+        """Where the site's people look; a site file that cannot be read names no such place."""
+        try:
+            state = read_site(path).state
+        except StudyError as unread:
+            sys.stderr.write(f"fedclust: {unread}\n")
+            return
+        if state is not None:
+            state.mkdir(mode=0o700, parents=True, exist_ok=True)
+            noted(state, "failed", error)
+
+    return make(identity, hear, note)
+
+
+def drive(config: Mapping[str, Any]) -> None:
+    """Coordinate a study over the grid at hand, or one more round of it; a run folder that is there is gone on with."""
+    from fedclust.app import coordinate, update  # noqa: PLC0415
+    from fedclust.app.run_folder import Run  # noqa: PLC0415
+    from fedclust.app.study import read_study  # noqa: PLC0415
+
+    for name in ("study", "own", "out", *(("after",) if config.get("after") else ())):
+        if not Path(str(config.get(name, ""))).is_absolute():
+            raise StudyError(f"the run configuration must name '{name}' by an absolute path")
+    timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
+    folder, study = Path(str(config["out"])), read_study(Path(str(config["study"])), served=True)
+    if (folder / "origin.json").is_file():
+        run = Run.find(folder)
+        _check_same(run, study)
+        if config.get("after") and run.after != Path(str(config["after"])).resolve():
+            raise StudyError(f"{folder} holds a run that does not go on from {config['after']}; name another as 'out'")
+        if run.finished:
+            sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
+            return
+    elif config.get("after"):
+        before = Run.find(Path(str(config["after"])))
+        _check_same(before, study)
+        run, _ = update.further(before, folder)
+    else:
+        settings = {} if patience is None else {"patience": str(patience)}
+        run = coordinate.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
+    own = Path(str(config["own"]))
+    coordinate.go_on(run, coordinate.Manner(wait=True, timeout=timeout, patience=patience, own=own))
+
+
+def _check_same(run: Run, study: Study) -> None:
+    """Refuse to go on with a run that is not of this study over Flower."""
+    engine = None if run.served is None else run.served.get("engine")
+    if engine != "flower":
+        whose = "one process" if engine is None else f"engine '{engine}'"
+        raise StudyError(f"{run.folder} holds a run of {whose}; name another folder")
+    if (run.folder / "study.toml").read_bytes() != study.text.encode():
+        raise StudyError(
+            f"{run.folder} holds a run of another text of the study; take the study.toml that it began with, "
+            "or name another folder"
+        )
+
+
+def _seconds(config: Mapping[str, Any], name: str) -> float | None:
+    """A time of the run configuration; None where it says none."""
+    said = config.get(name, 0)
+    if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said < math.inf:
+        raise StudyError(f"'{name}' of the run configuration is '{said}'; give a number of seconds")
+    return float(said) or None

@@ -1,0 +1,142 @@
+"""Validation indices of a fitted model over a federation, from sums that no party can be seen in.
+
+Each takes a fitted model and a federation (or rows), split by rows or columns, and looks at them as the model does:
+scaled as it was fitted, hard models with memberships 0 and 1. Each equals its value on pooled rows, bit for bit.
+
+>>> import numpy as np, fedclust as fc
+>>> a, b = np.array([[0.0], [2.0], [10.0]]), np.array([[12.0]])
+>>> fed = fc.Federation.local({"a": a, "b": b})
+>>> davies_bouldin(fc.CMeans(2, start=[[0.0], [9.0]]).fit(fed), fed)  # (1 + 1) / (11 - 1)
+0.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust.algorithms.cmeans import column_split
+from fedclust.core.effects import Protocol
+from fedclust.core.errors import StudyError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.questions import bounds, cluster_indices, cluster_indices_columns, column_matching, standardisation
+from fedclust.questions.cluster_indices import BEST
+
+__all__ = [
+    "BEST",
+    "calinski_harabasz",
+    "davies_bouldin",
+    "fuzzy_davies_bouldin",
+    "partition_coefficient",
+    "partition_entropy",
+    "scores",
+    "simplified_silhouette",
+    "xie_beni",
+]
+
+
+def fuzzy_davies_bouldin(model: Any, fed: Any, *, p: float = 2.0, q: float = 1.0) -> float:
+    """Paper 2's index; smaller is better, infinite where two centres coincide.
+
+    S_i = mean_j(u_ij) * mean_j(|x_j - c_i|^q)^(1/q) over all rows, M_ij the Minkowski distance of order p between
+    centres; the index is the mean over i of max_{j != i} (S_i + S_j) / M_ij.
+    """
+    return _one("fuzzy-davies-bouldin", model, fed, p=p, q=q)
+
+
+def davies_bouldin(model: Any, fed: Any) -> float:
+    """Davies and Bouldin's index of the labels, around their means, as scikit-learn's; smaller is better."""
+    return _one("davies-bouldin", model, fed)
+
+
+def xie_beni(model: Any, fed: Any) -> float:
+    """Xie and Beni's sum u^m d^2 / (N min |v_i - v_j|^2); smaller is better, infinite where two centres coincide."""
+    return _one("xie-beni", model, fed)
+
+
+def calinski_harabasz(model: Any, fed: Any) -> float:
+    """Variance between labels over variance within, as scikit-learn's; larger is better, infinite if none is within."""
+    return _one("calinski-harabasz", model, fed)
+
+
+def simplified_silhouette(model: Any, fed: Any) -> float:
+    """The mean of (b - a) / max(a, b), a to the nearest centre, b to the next; larger is better."""
+    return _one("simplified-silhouette", model, fed)
+
+
+def partition_coefficient(model: Any, fed: Any) -> float:
+    """Bezdek's mean of squared memberships, from 1 / C (no structure) to 1 (hard)."""
+    return _one("partition-coefficient", model, fed)
+
+
+def partition_entropy(model: Any, fed: Any) -> float:
+    """Bezdek's mean of -u log u, from 0 (hard) to log C (no structure)."""
+    return _one("partition-entropy", model, fed)
+
+
+def scores(
+    model: Any, fed: Any, names: Iterable[str] = tuple(BEST), *, p: float = 2.0, q: float = 1.0
+) -> dict[str, float]:
+    """Several indices at the price of one or two: those around the centres share a sweep, those of labels another."""
+    check_is_fitted(model)
+    if not isinstance(fed, Federation):
+        rows = fed if hasattr(fed, "columns") else np.asarray(fed)
+        fed = Federation.local({"here": rows}, columns=list(model.columns_))
+    if fed.split == "columns" and getattr(model, "opens", "") == "labels":
+        raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
+    script = _over_columns if fed.split == "columns" else _over_rows
+    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing, asks=FEW)[0]
+    return found
+
+
+def _one(name: str, model: Any, fed: Any, **powers: float) -> float:
+    return scores(model, fed, (name,), **powers)[name]
+
+
+def _over_rows(model: Any, fed: Federation, names: tuple[str, ...], p: float, q: float) -> Protocol[dict[str, float]]:
+    view, centers = yield from view_of(model, fed)
+    return (yield from cluster_indices.scores(view, centers, model._m, names, p=p, q=q))  # noqa: SLF001
+
+
+def view_of(model: Any, fed: Federation) -> Protocol[tuple[View, Floats]]:
+    """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
+    order = _order(model, fed)
+    box, missing = box_of(model.bounds, len(order)), model.missing
+    if box is None:
+        view = yield from bounds.agree(len(order), missing)
+    else:
+        view = bounds.declared(box[0][order], box[1][order], missing)
+    if model.origin_ is not None:
+        view = standardisation.scaled(view, model.origin_[order], model.spread_[order])
+    return view, np.ascontiguousarray(model.scaled_centers_[:, order])
+
+
+def _over_columns(
+    model: Any, fed: Federation, names: tuple[str, ...], p: float, q: float
+) -> Protocol[dict[str, float]]:
+    order = _order(model, fed)
+
+    def slices(points: Floats | None) -> dict[str, Floats]:
+        return {} if points is None else column_split.slices(fed.places, np.atleast_2d(points)[:, order])
+
+    centers, origin, spread = map(slices, (model.cluster_centers_, model.origin_, model.spread_))
+    how = {
+        party: column_split.Prepare(
+            origin=origin[party][0] if origin else None,
+            spread=spread[party][0] if spread else None,
+            centers=centers[party],
+        )
+        for party in fed.parties
+    }
+    table = yield from column_split.agree(fed.places, how)
+    return (yield from cluster_indices_columns.scores(table, model.n_clusters, model._m, names, p=p, q=q))  # noqa: SLF001
+
+
+def _order(model: Any, fed: Federation) -> list[int]:
+    """Where the model has each of the federation's columns: by name where there are names."""
+    return column_matching.places(fed.columns, model.columns_, fed.schema, model.schema)

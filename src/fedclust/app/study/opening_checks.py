@@ -1,0 +1,107 @@
+"""A study met by its rows: whatever can be refused is refused here, before a file is written or a message sent."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclust.app.study.study_parts import Study
+from fedclust.core.errors import DataError, StudyError
+from fedclust.federation.federation import Federation
+from fedclust.models import FederatedEstimator
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A study whose sites are open, whose rows were looked at once, and whose method accepts them."""
+
+    study: Study
+    fed: Federation
+    estimator: FederatedEstimator
+
+    def digests(self) -> dict[str, str]:
+        """For each site a digest that changes when its rows do."""
+        return {site.name: _digest(self.fed.holdings[site.name], site.source) for site in self.study.sites}
+
+
+def opened(study: Study, *, fresh: bool = True) -> Opened:
+    """Open the sites and look at every row once; bad rows and a study that does not suit them show here.
+
+    A `fresh` study needs as many rows as it looks for clusters; a further batch may be small.
+    """
+    fed = study.federation()
+    needs_all = study.cluster.options.get("quorum", "all") == "all"
+    if needs_all:
+        _policies(study, fed)
+    estimator = study.estimator(fed.columns)
+    estimator.protocol(fed).close()  # checks the parameters; no step is taken
+    start = study.cluster.options.get("start")
+    if isinstance(start, list) and len(start[0]) != len(fed.columns):
+        raise StudyError(
+            f"start in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
+            "give one number for each column"
+        )
+    missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values
+    rows = [holding.under(missing).rows for holding in fed.holdings.values()]
+    if study.id is not None and study.split == "rows":
+        for holding in fed.holdings.values():
+            holding.source.ids()  # refuses ids that repeat
+    in_all = sum(rows) if study.split == "rows" else min(rows)
+    if not in_all:
+        raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
+    if fresh and in_all < study.cluster.most:
+        raise DataError(
+            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
+        )
+    if needs_all:
+        _floors(fed, missing)
+    return Opened(study, fed, estimator)
+
+
+def _policies(study: Study, fed: Federation) -> None:
+    """What a site's policy is certain to refuse, whatever its rows are, in a run that needs all sites."""
+    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
+    for party, desk in desks.items():
+        policy = desk.gate.policy
+        if len(fed.parties) < policy.min_parties:
+            raise StudyError(
+                f"the policy '{policy.name}' of site '{party}' asks for sums over at least {policy.min_parties} sites, "
+                f"and the study has {len(fed.parties)}; add sites, or agree on another policy"
+            )
+        values = policy.max_ratio * len(desk.holding.source.columns)
+        plain = study.split == "columns" and study.aggregation.mode == "plain"
+        if plain and policy.max_ratio and study.cluster.most > values:
+            raise StudyError(
+                f"the policy '{policy.name}' of site '{party}' lets no distances of every row leave unmasked, which a "
+                'plain column split needs; set aggregation = "secure" in [privacy]'
+            )
+
+
+def _floors(fed: Federation, missing: str) -> None:
+    """A site that its own policy keeps out would stop a run that needs all."""
+    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
+    for party, desk in desks.items():
+        policy = desk.gate.policy
+        if desk.holding.under(missing).rows < policy.min_rows:
+            raise StudyError(
+                f"site '{party}' holds fewer than the {policy.min_rows} rows its policy '{policy.name}' asks for; "
+                "leave it out, or set quorum in [cluster]"
+            )
+
+
+def _digest(holding: Holding, source: Any) -> str:
+    """Of a file its bytes; of anything else the number of rows and each column's extremes, which is what is at hand."""
+    if isinstance(source, Path):
+        with source.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    found = holding.under("partial")
+    digest = hashlib.sha256(f"{found.rows} {holding.source.columns} {found.gaps.tolist()}".encode())
+    digest.update(np.concatenate([found.lo, found.hi]).tobytes())
+    return digest.hexdigest()

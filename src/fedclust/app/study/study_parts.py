@@ -1,0 +1,151 @@
+"""A study as its author meant it, and what it becomes: sites that are open, and a method that is ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from fedclust.app.study.study_keys import meant
+from fedclust.core.errors import StudyError
+from fedclust.federation.aggregation import Aggregation
+from fedclust.federation.federation import Federation
+from fedclust.models import METHODS, PRIVATE, FederatedEstimator
+from fedclust.questions.alignment import Alignment
+from fedclust.questions.schema import Column, encoded_names
+
+
+def finds_k(method: str) -> bool:
+    """Whether a method finds the number of clusters itself."""
+    return not {"n_clusters", "n_components"} & set(METHODS[method]().get_params())
+
+
+@dataclass(frozen=True)
+class Site:
+    """One party of a study that runs in this process: where its rows are, and what its policy lets happen to them."""
+
+    name: str
+    source: Path | str | Mapping[str, str]
+    policy: str = "none"
+    columns: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Where to look for k, None: where the sites' own findings lead; `how` is what `select_k` takes by these names."""
+
+    ks: tuple[int, ...] | None = None
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What to look for: `k` clusters, or as many as `choice` finds.
+
+    `options` holds what the study says beyond that, by the estimator's own names.
+    """
+
+    method: str
+    k: int | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    choice: Choice | None = None
+
+    @property
+    def most(self) -> int:
+        """The largest number of clusters that is certain to be tried."""
+        return self.choice.ks[-1] if self.choice and self.choice.ks else self.k or 1
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study file, validated. `text` is the file as its author wrote it."""
+
+    name: str
+    text: str
+    cluster: Cluster
+    sites: tuple[Site, ...]
+    columns: tuple[str, ...] | None = None
+    schema: Mapping[str, Column] = field(default_factory=dict)
+    scale: str = "none"
+    missing: str = "refuse"
+    split: Literal["rows", "columns"] = "rows"
+    id: str | None = None
+    bounds: tuple[float, float] | Mapping[str, tuple[float, float]] | None = None
+    aggregation: Aggregation = Aggregation()
+    align: Alignment | None = None
+    seed: int = 0
+    noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
+
+    def federation(self, run: str | Path | None = None) -> Federation:
+        """The study's sites, opened in this process."""
+        own = {
+            site.name: {name: self.schema.get(name, Column()) for name in site.columns}
+            for site in self.sites
+            if site.columns is not None
+        }
+        return Federation.local(
+            {site.name: site.source for site in self.sites},
+            columns=own or self.schema or None,
+            order=encoded_names(self.schema) if own and self.schema and self.split == "columns" else None,
+            split=self.split,
+            id=self.id,
+            aggregation=self.aggregation,
+            align=self.align.method if self.align else None,
+            duplicates=self.align.duplicates if self.align else "refuse",
+            policy={site.name: site.policy for site in self.sites},
+            run=run,
+            seed=self.seed,
+        )
+
+    def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
+        """The study's method, ready to fit; `columns` are the sites' where the study names none."""
+        if self.noise:
+            return self._private(columns)
+        kind = METHODS[self.cluster.method]
+        gaps = {} if self.missing == "refuse" else {"missing": self.missing}
+        if gaps and "missing" not in kind().get_params():
+            raise StudyError(f"method '{self.cluster.method}' needs every value; leave missing out")
+        if finds_k(self.cluster.method):
+            own = {} if self.scale == "none" else {"scale": self.scale}  # such a method has a scale of its own
+            return kind(bounds=self._bounds(columns), **own, **gaps, **self.cluster.options)
+        ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
+        ready.set_params(n_clusters=self.cluster.most)
+        return ready
+
+    def private_form(self) -> Study:
+        """The same study under differential privacy, at epsilon 1 where it names none."""
+        if self.noise:
+            return self
+        if self.cluster.method not in PRIVATE:
+            raise StudyError(f"method '{self.cluster.method}' has no private form; use {' or '.join(PRIVATE)}")
+        taken = PRIVATE[self.cluster.method]().get_params()
+        options = {name: value for name, value in self.cluster.options.items() if name in taken}
+        return replace(
+            self,
+            noise={"epsilon": 1.0},
+            cluster=replace(self.cluster, options={**options, "n_clusters": self.cluster.most}, choice=None),
+        )
+
+    def _private(self, columns: Sequence[str] | None) -> FederatedEstimator:
+        kind = PRIVATE[self.cluster.method]
+        if self.missing == "partial":
+            raise StudyError("under differential privacy rows with gaps are left out; set missing to 'drop'")
+        for name in self.noise:
+            if name not in kind().get_params():
+                raise StudyError(f"method '{self.cluster.method}' takes no {name}; leave it out of [privacy]")
+        return kind(scale=self.scale, bounds=self._bounds(columns), **self.noise, **self.cluster.options)
+
+    def _bounds(self, columns: Sequence[str] | None) -> list[tuple[float, float]] | tuple[float, float] | None:
+        if not isinstance(self.bounds, Mapping):
+            return self.bounds
+        names = tuple(self.bounds) if columns is None else tuple(columns)
+        limits = {n: column.limits() for raw, column in self.schema.items() for n in column.names(raw)}
+        pairs = {**{name: pair for name, pair in limits.items() if pair is not None}, **self.bounds}
+        for name in names:
+            if name not in pairs:
+                raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
+        for name in self.bounds:
+            if name not in names:
+                raise StudyError(f"[bounds] names '{name}', which is no column; {meant(name, names) or 'leave it out'}")
+        return [pairs[name] for name in names]

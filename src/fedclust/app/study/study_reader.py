@@ -1,0 +1,191 @@
+"""From a file to a study."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedclust.app.study import toml_text
+from fedclust.app.study.study_columns import declared, once
+from fedclust.app.study.study_keys import ALIGN, CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
+from fedclust.app.study.study_parts import Choice, Cluster, Site, Study, finds_k
+from fedclust.core.errors import StudyError
+from fedclust.federation.aggregation import Aggregation
+from fedclust.models import METHODS, PRIVATE
+from fedclust.questions.alignment import Alignment
+
+
+def read_study(path: str | Path, *, folder: Path | None = None, served: bool = False) -> Study:
+    """A study from its file; relative paths in it start at `folder`, by default the file's own.
+
+    A study for `served` sites may name them without their sources, which are the sites' own business.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise StudyError(f"{path} is a folder; name the study file in it, such as {path / 'study.toml'}")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise StudyError(f"there is no study at {path}; check the path") from None
+    except UnicodeDecodeError:
+        raise StudyError(f"{path} is not UTF-8 text; a study is a TOML file") from None
+    return parse_study(text, folder=path.parent if folder is None else folder, path=path, served=served)
+
+
+def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), served: bool = False) -> Study:
+    """A study from its text."""
+    top = checked(toml_text.tables(text, path), TOP, "the study")
+    for name, remedy in NEEDED.items():
+        if not top.get(name):
+            raise StudyError(f"the study lacks {remedy}")
+    split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
+    schema, align = declared(top), _align(top)
+    if align is not None:
+        own = "the site's own" if served else None  # a site that serves may name its id itself
+        align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
+    cluster = _cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
+    quorum, many = cluster.options.get("quorum"), len(top["sites"])
+    if isinstance(quorum, int) and quorum > many:
+        raise StudyError(
+            f"quorum in [cluster] is {quorum}, and the study has {many} site{'s' if many > 1 else ''}; "
+            "name at most so many, a share such as 0.8, or 'all'"
+        )
+    return Study(
+        name=top["name"],
+        text=text,
+        cluster=cluster,
+        noise=_noise(privacy),
+        sites=tuple(_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
+        columns=None if schema is None else tuple(schema),
+        schema=schema or {},
+        scale=top.get("scale", "none"),
+        missing=top.get("missing", "refuse"),
+        split=split,
+        id=top.get("id"),
+        bounds=_pairs(top.get("bounds")),
+        aggregation=Aggregation(
+            privacy.get("aggregation", "plain"), privacy.get("lead"), privacy.get("early_stopping", False)
+        ),
+        align=align,
+        seed=top.get("seed", 0),
+    )
+
+
+def _noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What differential privacy is asked for, by the estimators' own names; nothing where none is."""
+    given = {name: privacy[name] for name in ("epsilon", "delta", "variant") if name in privacy}
+    if given and "epsilon" not in given:
+        raise StudyError(f"[privacy] gives {next(iter(given))} and no epsilon; add a line such as epsilon = 1.0")
+    return given
+
+
+def _align(top: Mapping[str, Any]) -> Alignment | None:
+    if "align" not in top:
+        return None
+    table = checked(top["align"], ALIGN, "[align]")
+    return Alignment(table.get("method", "psi"), table.get("duplicates", "refuse"))
+
+
+def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> Cluster:
+    checked(table, CLUSTER, "[cluster]")
+    finds = _finds(table)
+    if private:
+        return _private_cluster(table, seed)
+    taken = METHODS[table["method"]]().get_params()
+    options: dict[str, Any] = {"random_state": seed}
+    for name, value in table.items():
+        if name == "seed":
+            options["random_state"] = value
+        elif name not in {"method", "k", *CHOOSING}:
+            if name not in taken:
+                raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
+            options[name] = None if value == "none" else value
+    start, choice = table.get("start"), None if finds else _choice(table)
+    if isinstance(start, list) and choice is not None:
+        raise StudyError("start in [cluster] gives centres where k is to be chosen; give k as their number")
+    if isinstance(start, list) and len(start) != table["k"]:
+        raise StudyError(
+            f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
+        )
+    return Cluster(table["method"], None if choice else table.get("k"), options, choice)
+
+
+def _private_cluster(table: Mapping[str, Any], seed: int) -> Cluster:
+    """Under differential privacy k is chosen from the noisy counts of the run itself: no more is asked for."""
+    if table["method"] not in PRIVATE:
+        raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(PRIVATE)}")
+    taken, ends = PRIVATE[table["method"]]().get_params(), k_range(table["k"])
+    options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
+    if table["k"] == "auto":
+        raise StudyError("k in [cluster] is 'auto', which asks the sites; with epsilon give a range such as '2..8'")
+    for name, value in table.items():
+        if name not in {"method", "k", "seed"}:
+            if name not in taken:
+                raise StudyError(f"{name} in [cluster] does not go with epsilon in [privacy]; leave one of them out")
+            options[name] = value
+    return Cluster(table["method"], None if ends else table["k"], options)
+
+
+def _finds(table: Mapping[str, Any]) -> bool:
+    """Whether the method finds k itself; then the study says nothing about k, else it must."""
+    if "method" not in table:
+        raise StudyError('[cluster] lacks method; add a line such as method = "fuzzy-c-means"')
+    finds = finds_k(table["method"])
+    if "k" not in table and not finds:
+        raise StudyError("[cluster] lacks k; add a line such as k = 3")
+    for name in ("k", *CHOOSING) if finds else ():
+        if name in table:
+            raise StudyError(f"method '{table['method']}' finds the number of clusters; leave {name} out of [cluster]")
+    return finds
+
+
+def _choice(table: Mapping[str, Any]) -> Choice | None:
+    """How k is to be chosen; None where it is a number."""
+    how = {name: table[name] for name in CHOOSING if name in table}
+    if isinstance(table["k"], int):
+        for name in how:
+            raise StudyError(f"{name} in [cluster] says how to choose k, which is {table['k']}; give a range as k")
+        return None
+    if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
+        raise StudyError("criterion 'two-step' takes no index and no rule; leave them out, or the criterion")
+    ends = k_range(table["k"])
+    return Choice(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
+
+
+def _site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> Site:
+    place = f"[sites.{name}]"
+    if not isinstance(table, dict):
+        raise StudyError(f'{name} in [sites] must be a table; write [sites.{name}] with source = "FILE" below it')
+    checked(table, SITE, place)
+    if "source" not in table and not served:
+        raise StudyError(f'{place} lacks its source; add source = "FILE"')
+    if "columns" in table and split == "rows":
+        raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
+    columns = tuple(table["columns"]) if "columns" in table else None
+    once(columns or (), f"columns in {place}")
+    source = _source(table["source"], folder, place) if "source" in table else ""
+    return Site(name, source, table.get("policy", "none"), columns)
+
+
+def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
+    """Where the rows are, with a path from where the study lies."""
+    if isinstance(given, str):
+        return given if "://" in given else folder / Path(given).expanduser()
+    for key, value in given.items():
+        if key not in {"sql", "database"} or not isinstance(value, str):
+            raise StudyError(
+                f'source of {place} holds {key!r}; it takes sql = "SELECT ..." and database = "...", both texts'
+            )
+    database = given.get("database")
+    if database is None or database == ":memory:":
+        return {**given, "folder": str(folder)}  # files that the SQL names lie where the study lies
+    if "://" in database:
+        return given
+    return {**given, "database": str(folder / Path(database).expanduser())}
+
+
+def _pairs(bounds: Any) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
+    if isinstance(bounds, dict):
+        return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
+    return None if bounds is None else (float(bounds[0]), float(bounds[1]))

@@ -1,0 +1,305 @@
+"""Forgetting: the model as it would be without some rows or sites, and a certificate that says how it was made.
+
+>>> import numpy as np, fedclust as fc
+>>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+>>> fed = fc.Federation.local({"a": X[::3], "b": X[1::3], "c": X[2::3]})
+>>> model = fc.CMeans(3).fit(fed)
+>>> without, certificate = fc.unlearn(model, fed, site="b", rows=[0, 7])
+>>> certificate.removed, certificate.exact, certificate.fits(model, without)
+('2 rows of site b', True, True)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust.app.agreement import displacement
+from fedclust.app.indices import view_of
+from fedclust.core.effects import Protocol
+from fedclust.core.errors import DataError, QuorumLost, StudyError
+from fedclust.core.types import Array, Ints, PartyId
+from fedclust.federation.federation import Federation
+from fedclust.models.continual import FCAC
+from fedclust.models.input_checks import quorum_of
+from fedclust.models.one_shot import MUFC
+from fedclust.models.streamed_fit import LATER
+from fedclust.questions import partition_changes
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
+from fedclust.site.sources.base import Block, Derived, Ids, Packed, Source
+
+__all__ = ["Certificate", "unlearn"]
+
+HOWS = ("replay", "anew", "quick")
+FEWEST = 3  # sites by which cohorts must differ where sums are masked
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was forgotten and how: fingerprints of both models and what was recomputed; no sums, no rows."""
+
+    method: str
+    removed: str
+    how: str
+    sites: int  # that are left
+    before: str
+    after: str
+    recomputed: str
+    exact: bool  # bit for bit the model trained without what was removed, from the same start
+    start: str  # "free of what was removed", or not
+    same_partition: bool | None  # whether the rows that are left are parted as before; None: a site may not say
+    matches_replay: bool | None = None  # whether they are parted as by a replay; None: not checked
+    apart: float | None = None  # how far the centres are from those of a replay
+
+    def fits(self, before: Any, after: Any) -> bool:
+        """Whether these are the very models the certificate is about."""
+        return (fingerprint(before), fingerprint(after)) == (self.before, self.after)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the certificate as JSON."""
+        path = Path(path)
+        path.write_text(json.dumps({"format": "fedclust-certificate", "version": 1, **asdict(self)}, indent=1) + "\n")
+        return path
+
+
+def fingerprint(model: Any) -> str:
+    """The SHA-256 of a model's saved document."""
+    return hashlib.sha256(json.dumps(model.document(), sort_keys=True).encode()).hexdigest()
+
+
+def unlearn(
+    model: Any,
+    fed: Federation,
+    *,
+    site: PartyId | Sequence[PartyId] | None = None,
+    rows: Sequence[int] | Sequence[bool] | None = None,
+    how: str = "replay",
+    check: bool = False,
+) -> tuple[Any, Certificate]:
+    """A model without some rows of a site, or without whole sites, and a certificate. The given model is not changed.
+
+    `fed` holds what the model was fitted on, in this process; `rows` are places in the order of the site's data,
+    counted from 0, or a mask with one True or False for each of its rows. Without `site`, `fed` is what is left: a
+    federation whose sites have deleted the rows themselves.
+
+    how "replay" fits again from the recorded start; "anew" draws the start again as well; "quick" starts from the
+    present centres (lossless models) or keeps the sites' picks that are still rows (MUFC). `check` compares a quick
+    result with a replay.
+    """
+    _check(model, fed, site, rows, how)
+    gone = () if site is None else (site,) if isinstance(site, str) else tuple(dict.fromkeys(site))
+    places = None if rows is None else _places(_desks(fed, gone)[gone[0]].holding, rows)
+    left = fed if site is None else without(fed, gone, places)
+    made = _made(model, left, how)
+    replayed = _made(model, left, "replay") if check and how == "quick" else None
+    return made, Certificate(
+        method=type(model).__name__,
+        removed=_removed(gone, places),
+        how=how,
+        sites=len(left.parties),
+        before=fingerprint(model),
+        after=fingerprint(made),
+        recomputed=_recomputed(made, left, how),
+        exact=how != "quick",
+        start=_start(model, how),
+        same_partition=_alike(model, made, left),
+        matches_replay=None if replayed is None else _alike(made, replayed, left),
+        apart=None if replayed is None else displacement(made.cluster_centers_, replayed.cluster_centers_),
+    )
+
+
+def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Federation:
+    """A federation of this process without some rows of a site, or without some sites."""
+    desks = _desks(fed, gone)
+    holdings = {}
+    for party, desk in desks.items():
+        if party not in gone:
+            holdings[party] = desk.holding, desk.gate.policy
+        elif places is not None:
+            source = _less(desk.holding.source, places)
+            holdings[party] = Holding(party, source, desk.holding.schema), desk.gate.policy
+    if not holdings:
+        raise StudyError("nothing would be left; a model of no rows is none")
+    left = Federation.over(
+        holdings,
+        columns=fed.columns,
+        split=fed.split,
+        schema=fed.schema,
+        run=None,
+        seed=fed.seed,
+        aggregation=fed.aggregation,
+        align=fed.align,
+    )
+    kept: Mapping[PartyId, Desk] = getattr(left.engine, "desks", {})
+    for party, desk in kept.items():
+        desk.memory[left.run_id] = dict(desks[party].memory.get(fed.run_id, {}))  # what the site itself remembers
+        desk.gate.ledger = desks[party].gate.ledger  # and what it told of which sites
+    return left
+
+
+def _desks(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, Desk]:
+    """The sites of this process, those to be forgotten among them."""
+    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    if not desks:
+        raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
+    if unknown := [name for name in gone if name not in desks]:
+        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(desks)}")
+    return desks
+
+
+@dataclass(frozen=True, eq=False)
+class Lessened(Derived):
+    """A source without some of its rows."""
+
+    gone: Ints
+
+    def blocks(self) -> Iterator[Block]:
+        at = 0
+        for block in self.source.blocks():
+            own = self.gone[(self.gone >= at) & (self.gone < at + block.shape[1])] - at
+            at += block.shape[1]
+            left = np.delete(block, own, axis=1) if len(own) else block
+            if left.shape[1]:
+                yield np.ascontiguousarray(left)
+
+    def ids(self) -> Ids | None:
+        names = self.source.ids()
+        return None if names is None else np.delete(names, self.gone)
+
+
+def _less(source: Source, gone: Ints) -> Source:
+    lessened = Lessened(source, gone)
+    if not source.resident:
+        return lessened
+    held = tuple(lessened.blocks()) or (np.empty((len(source.columns), 0)),)
+    return Packed(source.site, source.columns, held, lessened.ids())
+
+
+def _places(holding: Holding, rows: Any) -> Ints:
+    """Which rows are meant, each once: those named by their places, or those where a mask is True."""
+    there = sum(block.shape[1] for block in holding.source.blocks())
+    asked = _asked(rows)
+    if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
+        if asked.shape != (there,):
+            raise StudyError(f"rows is a mask of {asked.size}, and {holding.party} has {there} rows; give one for each")
+        asked = np.flatnonzero(asked)
+    places = np.unique(asked.astype(np.int64))
+    if not len(places) or places[0] < 0 or places[-1] >= there:
+        raise DataError(f"{holding.party} has rows 0 to {there - 1}; name at least one of them")
+    if len(places) == there:
+        raise StudyError(f"these are all rows of {holding.party}; leave rows out to remove the site")
+    return places
+
+
+def _asked(rows: Any) -> Array:
+    """Whole numbers, or a mask; a single number is a list of one."""
+    try:
+        asked = np.atleast_1d(np.asarray(rows))
+    except ValueError:  # lists of unequal lengths
+        asked = np.empty(1, object)
+    mixed = asked.dtype.kind != "b" and isinstance(rows, list | tuple) and any(isinstance(row, bool) for row in rows)
+    if (asked.size and asked.dtype.kind not in "iub") or mixed or np.ma.is_masked(rows):
+        raise StudyError("rows are whole numbers that count a site's rows from 0, or a mask with one for each of them")
+    return asked if asked.dtype.kind == "b" else asked.ravel()
+
+
+def _made(model: Any, left: Federation, how: str) -> Any:
+    """The model without what was removed."""
+    given = model.get_params(deep=False)
+    made = type(model)(**{**given, "random_state": model.seed_})
+    if "start" in given and how != "anew":
+        made.set_params(start=model.start_centers_ if how == "replay" else model.cluster_centers_)
+    if "quorum" in given:
+        made.set_params(quorum=quorum_of(given["quorum"], len(left.parties)))
+    if isinstance(made, MUFC):
+        made.keeps_picks = how == "quick"
+    made.fit(left)
+    if "quorum" in given:
+        made.set_params(quorum=given["quorum"])
+    if "start" in given and how != "anew":
+        made.set_params(start=given["start"])
+        made.start_centers_ = model.start_centers_  # the recorded one, for the next to be forgotten
+    return made
+
+
+def _alike(one: Any, other: Any, fed: Federation) -> bool | None:
+    """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
+
+    def script() -> Protocol[bool]:
+        first, centers = yield from view_of(one, fed)
+        second, others = yield from view_of(other, fed)
+        return (
+            yield from partition_changes.alike(partition_changes.Models(first, second, centers, others, one.missing))
+        )
+
+    try:
+        return fed.run(script(), missing=one.missing)[0]
+    except QuorumLost:
+        return None
+
+
+def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
+    check_is_fitted(model)
+    if how not in HOWS:
+        raise StudyError(f"how is '{how}'; choose one of {', '.join(HOWS)}")
+    if fed.split != "rows":
+        raise StudyError("over a column split every site knows every row's weight; fit anew without the rows")
+    if rows is not None and not isinstance(site, str):
+        raise StudyError("rows are those of one site; name it")
+    if site is not None and not len(site):
+        raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
+    if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_rounds_ > 1):
+        raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
+    if how == "quick" and "start" not in model.get_params() and not isinstance(model, MUFC):
+        raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
+    whole = 0 if site is None or isinstance(site, str) else len(set(site))
+    if fed.aggregation.mode != "plain" and whole < FEWEST:
+        raise StudyError(
+            "sums with and without what is removed differ by just that, which masks are there to hide; "
+            "remove three sites or more at once, or fit a plain federation"
+        )
+
+
+def _removed(gone: Sequence[PartyId], places: Ints | None) -> str:
+    if not gone:
+        return "what the sites deleted"
+    if places is not None:
+        return f"{len(places)} row{'s' if len(places) > 1 else ''} of site {gone[0]}"
+    return f"site{'s' if len(gone) > 1 else ''} {', '.join(gone)}"
+
+
+def _recomputed(made: Any, left: Federation, how: str) -> str:
+    sites = f"{len(left.parties)} site{'s' if len(left.parties) > 1 else ''}"
+    if isinstance(made, MUFC):
+        picks = f"{made.anew_} of {sites} picked rows anew, all counted again" if how == "quick" else f"{sites}, whole"
+        return f"{picks}; the coordinator's clusters fitted anew"
+    begun = {
+        "replay": "from the recorded start",
+        "anew": "from a start drawn anew",
+        "quick": "from the present centres",
+    }
+    if "start" not in made.get_params():
+        return f"everything, over {sites}"
+    return f"{made.n_rounds_} round{'s' if made.n_rounds_ > 1 else ''} over {sites} {begun[how]}"
+
+
+def _start(model: Any, how: str) -> str:
+    """Whether a trace of what was removed may be left in where the run began."""
+    given = model.get_params(deep=False)
+    public = "start" in given and (
+        not isinstance(given["start"], str) or (given["start"] == "box" and given["bounds"] is not None)
+    )
+    if how == "quick":
+        kept = "picks of the other rows" if isinstance(model, MUFC) else "the centres fitted with what was removed"
+        return f"from {kept}"
+    if public or how == "anew" or "start" not in given:
+        return "free of what was removed"
+    return "recorded, drawn while what was removed was there; how 'anew' draws it again"

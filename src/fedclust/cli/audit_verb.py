@@ -1,0 +1,38 @@
+"""`fedclust audit`: the known attacks on what was seen of a finished run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    audit = verbs.add_parser("audit", help="try the known attacks on a finished run", description=act_audit.__doc__)
+    audit.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    audit.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    audit.set_defaults(act=act_audit)
+
+
+def act_audit(chosen: argparse.Namespace) -> int:
+    """Count the rows that could be recovered from what the coordinator and each site saw. The run stays as it is."""
+    from fedclust.app.audit.replay import replayed
+    from fedclust.app.audit.verdicts import document, judged
+    from fedclust.app.run_folder import Run
+
+    past = replayed(Run.find(chosen.run))
+    verdicts = judged(past)
+    found = document(verdicts, past)
+    print(json.dumps(found, allow_nan=False) if chosen.json else _told(chosen.run, found))
+    return 0
+
+
+def _told(run: Path, found: dict[str, Any]) -> str:
+    lines = [f"{run}: {found['sites']} sites, aggregation {found['aggregation']}"]
+    for observer, attacks in groupby(found["attacks"], key=lambda one: one["observer"]):
+        lines += ["", f"What the {observer} saw"]
+        for one in attacks:
+            lines.append(f"  {one['attack']:3} {one['title']}: {one['sentence']}")
+    return "\n".join([*lines, "", found["verdict"]])

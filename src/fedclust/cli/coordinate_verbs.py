@@ -1,0 +1,193 @@
+"""`fedclust coordinate`, `resume` and `status`: sites that are elsewhere, and a run gone on with where it stopped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.cli import run_verb
+from fedclust.core.errors import FedclustError, StudyError, Waiting
+
+if TYPE_CHECKING:
+    from fedclust.app.coordinate import Manner
+    from fedclust.app.run_folder import Run
+
+WAITS = 4  # the exit code of a run that is in order and waits for sites
+
+
+def add(verbs: Any) -> None:
+    verb = verbs.add_parser("coordinate", help="cluster sites that are elsewhere", description=act_coordinate.__doc__)
+    verb.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
+    verb.add_argument(
+        "--engine", required=True, metavar="NAME", help="what carries messages; an unknown name lists them"
+    )
+    verb.add_argument("--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME)")
+    verb.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the engine; may be repeated"
+    )
+    manners(verb)
+    run_verb.common(verb)
+    verb.set_defaults(act=act_coordinate)
+    resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
+    resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    manners(resume)
+    run_verb.common(resume)
+    resume.set_defaults(act=act_resume)
+    status = verbs.add_parser("status", help="how a run goes, site by site", description=act_status.__doc__)
+    status.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    status.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    status.set_defaults(act=act_status)
+
+
+def manners(verb: argparse.ArgumentParser) -> None:
+    """What can be said of one process's work at a run."""
+    verb.add_argument("--own", type=Path, metavar="FILE", help="the coordinator's own file: its key, the sites' keys")
+    verb.add_argument("--wait", action="store_true", help="stay until answers come, where they may take days")
+    verb.add_argument("--timeout", type=float, metavar="S", help="seconds until a silent site is suspended")
+    verb.add_argument(
+        "--without", action="append", default=[], metavar="SITE", help="do not wait for this site; may be repeated"
+    )
+    verb.add_argument("--log-json", type=Path, metavar="FILE", help="append one JSON line for each thing that happens")
+    verb.add_argument("--metrics", type=int, metavar="PORT", help="tell Prometheus how it goes, on 127.0.0.1 only")
+
+
+def manner(chosen: argparse.Namespace) -> Manner:
+    from fedclust.app.coordinate import Manner
+
+    if chosen.timeout is not None and not chosen.timeout > 0:
+        raise StudyError("--timeout must be a number of seconds above 0")
+    without = frozenset(chosen.without)
+    return Manner(chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, own=chosen.own)
+
+
+def act_coordinate(chosen: argparse.Namespace) -> int:
+    """Cluster sites that are elsewhere and serve their own rows. The run folder is all that is needed to go on.
+
+    Exit code 4 if the run waits for sites: 'fedclust resume' goes on when their answers are there.
+    """
+    from fedclust.app import coordinate
+    from fedclust.app.study import read_study
+
+    settings = dict(_setting(text) for text in chosen.set)
+    how = manner(chosen)
+    study = read_study(chosen.study, served=True)
+    folder = chosen.out or Path("runs") / study.name
+    run = coordinate.begin(study, folder, engine=chosen.engine, own=chosen.own, settings=settings)
+    return go_on(run, how, chosen)
+
+
+def act_resume(chosen: argparse.Namespace) -> int:
+    """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
+    from fedclust import load
+    from fedclust.app import coordinate, run_folder
+
+    run = run_folder.Run.find(chosen.run)
+    if run.finished:
+        if run.served is not None:
+            coordinate.part(run, chosen.own)
+        run_verb.tell(run, load(run.model), chosen)
+        return 0
+    if run.served is not None:
+        return go_on(run, manner(chosen), chosen)
+    manner(chosen).check_idle()
+    progress = run_verb.watching(run.study(), chosen)
+    progress.opening()
+    try:
+        ready = run_folder.again(run)
+    except BaseException:
+        progress.end()
+        raise
+    return run_verb.finish(run, ready, progress, chosen)
+
+
+def go_on(run: Run, how: Manner, chosen: argparse.Namespace) -> int:
+    """Carry a run on, and tell what came of it."""
+    from fedclust.app import blind_lead, coordinate
+
+    study = run.study()
+    progress = run_verb.watching(study, chosen)
+    try:
+        if study.aggregation.blind:
+            blind_lead.relay(run, how)
+            if not chosen.quiet:
+                print(f"the run is over; its result is at the site that led it, {blind_lead.lead_of(study)}")
+            return 0
+        model = coordinate.go_on(run, how, progress)
+    except Waiting as waiting:
+        progress.end()
+        _tell_waiting(run, waiting, chosen)
+        return WAITS
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped; go on with: fedclust resume {run.folder}") from None
+    except FedclustError as error:
+        anew = f"coordinate STUDY --engine {(run.served or {}).get('engine')}"
+        error.args = (f"{error} ({run_verb.next_step(error, run, anew)})", *error.args[1:])
+        raise
+    finally:
+        progress.end()
+    run_verb.tell(run, model, chosen)
+    return 0
+
+
+def _tell_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> None:
+    if chosen.json:
+        print(json.dumps({"state": "waiting", "run": str(run.folder), "sites": list(waiting.parties)}))
+    elif not chosen.quiet:
+        print(f"{waiting}\nWhen that is done: fedclust resume {run.folder}")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise StudyError(f"--set is '{text}'; write KEY=VALUE")
+    return name, value
+
+
+def act_status(chosen: argparse.Namespace) -> int:
+    """Tell how a run goes: each site's last answer, step, bytes, refusals, and whether it is suspended."""
+    from fedclust.app.run_folder import Run
+    from fedclust.engines import run_status
+
+    run = Run.find(chosen.run)
+    found = run_status.read(run.status)
+    if found is None:
+        raise StudyError(f"{run.folder} has no status yet; its first step has not been asked")
+    if found["state"] == "running" and not run.at_work:
+        found["state"] = "interrupted"
+    print(json.dumps(found) if chosen.json else told(run, found))
+    return 0
+
+
+def told(run: Run, found: dict[str, Any]) -> str:
+    """A status for a reader at a terminal."""
+    asked = f", step {found['step']} ({found['question']})" if found["question"] else ""
+    waiting = f"; waits for {', '.join(found['waiting'])}" if found["waiting"] and found["state"] != "finished" else ""
+    head = ["site", "last heard", "step", "answers", "bytes", "refusals", "silent", "dropped", ""]
+    lines = [head]
+    for party, own in found["sites"].items():
+        seen = own["seen"].partition(".")[0].replace("T", " ") if own["seen"] else "never"
+        lines.append(
+            [
+                party,
+                seen,
+                str(own["step"]),
+                f"{own['answers']:,}",
+                f"{own['bytes']:,}",
+                _counts(own["refusals"]),
+                str(own["silences"]),
+                _counts(own["dropped"]),
+                "suspended" if own["suspended"] else "",
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    files = [f"  {name}: {why}" for name, why in found["files"].items()]
+    refused = ["Files that were not taken:", *files] if files else []
+    roads = [f"The way to the sites was laid {found['roads']} times."] if found.get("roads", 1) > 1 else []
+    return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *roads, *refused])
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items()) or "-"

@@ -1,0 +1,66 @@
+"""`fedclust enrol`: a folder for the coordinator and one for each site, to be handed over by hand."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import StudyError
+
+SERVING = {  # what a site does with its kit, by engine
+    "nvflare": "serve KIT",
+    "files": "answer INBOX OUTBOX --site KIT/site.toml --study KIT/study.toml",
+}
+ENGINES = tuple(SERVING)
+
+
+def add(verbs: Any) -> None:
+    enrol = verbs.add_parser("enrol", help="make the kits of a study's sites", description=act_enrol.__doc__)
+    enrol.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
+    enrol.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to put the kits; a new folder")
+    enrol.add_argument(
+        "--address", default="localhost:8002", metavar="HOST:PORT", help="where sites reach the coordinator"
+    )
+    enrol.add_argument(
+        "--engine", default=ENGINES[0], metavar="NAME", help="nvflare (default), or files: no certificates"
+    )
+    enrol.add_argument("--policy", default="standard", metavar="NAME", help="the rules that site files begin with")
+    enrol.add_argument("--keys", type=Path, metavar="DIR", help="NAME.pub of sites that made their own key")
+    enrol.add_argument("--days", type=int, default=360, metavar="N", help="how long the certificates are valid")
+    enrol.set_defaults(act=act_enrol)
+
+
+def act_enrol(chosen: argparse.Namespace) -> int:
+    """Make a start-up kit for the coordinator and for each site of a study: keys, certificates, site files.
+
+    A kit holds private keys: hand it over as you would a password, to its owner only.
+    """
+    from fedclust.app.enrol import COORDINATOR, Enrolment, enrol
+    from fedclust.app.study import read_study
+    from fedclust.app.study.study_keys import meant
+    from fedclust.site.policy import PROFILES
+
+    host, colon, port = chosen.address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise StudyError(f"--address is '{chosen.address}'; give HOST:PORT, as in coordinator.example.org:8002")
+    for name, value, known in (("--engine", chosen.engine, ENGINES), ("--policy", chosen.policy, tuple(PROFILES))):
+        if value not in known:
+            choices = "choose from " + ", ".join(known)
+            raise StudyError(f"{name} is '{value}'; {meant(value, known) or choices}")
+    study = read_study(chosen.study, served=True)
+    what = Enrolment(study, chosen.engine, host, int(port), chosen.days, chosen.policy, chosen.keys)
+    made = enrol(what, chosen.out)
+    print(f"{chosen.out / COORDINATOR}  for the coordinator:  fedclust coordinate {chosen.study} {_how(chosen)}")
+    for site in what.sites:
+        print(f"{chosen.out / site}  for site '{site}':  fedclust site {SERVING[chosen.engine]} --data FILE")
+    if made:
+        print(
+            f"The private keys of {', '.join(made)} were made here: whoever keeps a copy can speak for them. "
+            "A site that makes its own (fedclust site key) and tells its .pub (--keys) need not trust this machine."
+        )
+    return 0
+
+
+def _how(chosen: argparse.Namespace) -> str:
+    return f"--engine {chosen.engine} --own {chosen.out / 'coordinator' / 'coordinator.toml'}"

@@ -1,0 +1,72 @@
+"""`fedclust export`: a finished run's centres, sizes and curves, for tools that read tables."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def add(verbs: Any) -> None:
+    export = verbs.add_parser(
+        "export", help="centres, sizes and curves for other tools", description=act_export.__doc__
+    )
+    export.add_argument("run", type=Path, metavar="RUN", help="the run folder")
+    export.add_argument("--to", choices=("csv", "json"), required=True)
+    export.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to (default: RUN/export)")
+    export.set_defaults(act=act_export)
+
+
+def act_export(chosen: argparse.Namespace) -> int:
+    """Write centers.csv and rounds.csv, or result.json with both, in original units and with column names."""
+    from fedclust import load
+    from fedclust.app.run_folder import Run
+    from fedclust.cli import result_summary
+
+    run = Run.find(chosen.run)
+    metrics = run.metrics
+    model = load(run.model)
+    folder = chosen.out or run.folder / "export"
+    folder.mkdir(parents=True, exist_ok=True)
+    if chosen.to == "json":
+        from fedclust.app.output_files import write_whole
+
+        path = folder / "result.json"
+        write_whole(path, json.dumps(result_summary.document(run, model, metrics), indent=1, allow_nan=False) + "\n")
+        print(path)
+        return 0
+    for name, columns in _tables(model, metrics).items():
+        _write(folder / name, columns)
+        print(folder / name)
+    return 0
+
+
+def _tables(model: Any, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    import numpy as np
+
+    columns = metrics["columns"]
+    centers = {
+        apart("cluster", columns): np.arange(metrics["k"]),
+        apart("weight" if hasattr(model, "m") else "size", columns): np.asarray(model.cluster_sizes_, np.float64),
+    }
+    rounds = {
+        "round": np.arange(1, metrics["rounds"] + 1),
+        "shift": np.array(metrics["shifts"], np.float64),
+        "objective": np.array(metrics["objectives"], np.float64),
+    }
+    by_column = dict(zip(columns, np.ascontiguousarray(model.cluster_centers_.T), strict=True))
+    return {"centers.csv": centers | by_column, "rounds.csv": rounds}
+
+
+def apart(name: str, taken: Sequence[str]) -> str:
+    """A column name that the data's own columns do not use."""
+    return apart(f"{name}_", taken) if name in taken else name
+
+
+def _write(path: Path, columns: dict[str, Any]) -> None:
+    from fedclust.app.output_files import Table
+
+    with Table(path) as table:
+        table.write(columns)

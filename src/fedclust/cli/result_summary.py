@@ -1,0 +1,129 @@
+"""A result in plain words: how many clusters and why, centres in original units, what must be admitted, what left."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedclust.app.run_folder import Run
+
+
+def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
+    """What a finished run found, for a reader at a terminal."""
+    rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
+    head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
+    found = run.analysis or {}
+    following = f"""Written to {run.folder}. Next:
+  fedclust report {run.folder}
+  fedclust export {run.folder} --to csv
+  fedclust site assign {run.model} --data FILE --out labels.csv"""
+    parts = [
+        head if metrics["objective"] is None else f"{head}, objective {metrics['objective']:.6g}",
+        *([choice(found["selection"])] if found.get("selection") else []),
+        centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
+        notes(metrics["notes"], model, metrics["split"]),
+        traffic(metrics["sites"], arrived=run.served is not None),
+        following,
+    ]
+    return "\n\n".join(parts)
+
+
+def choice(found: Mapping[str, Any], width: int = 24) -> str:
+    """The curve of K as bars, the chosen one marked, and the sentence why."""
+    utf = "utf" in (getattr(sys.stdout, "encoding", "") or "").lower()
+    points = [(point["k"], float(point["value"])) for point in found["curve"]]
+    finite = [value for _, value in points if math.isfinite(value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    shown = [_digits(value) for _, value in points]
+    room = max(map(len, shown))
+    lines = [
+        f"  K = {k:<3} {text.rjust(room)}  {_bar(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
+        for (k, value), text in zip(points, shown, strict=True)
+    ]
+    better = "lower" if found["best"] == "min" else "higher"
+    stable = float(found["stability"]) if found["stability"] is not None else None
+    told = [] if stable is None else [f"Restarts agree to {stable:.2f} (1: the same partition each time)."]
+    return "\n".join([f"How many clusters, by {found['name']} ({better} is better):", *lines, found["why"], *told])
+
+
+def _digits(value: float) -> str:
+    """Four digits, or all before the point: values of one curve may lie far apart.
+
+    >>> [_digits(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
+    ['0.6061', '12.5', '28,731', '3e+12']
+    """
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
+
+
+def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
+    """From nothing at the least value to the whole width at the largest."""
+    if not math.isfinite(value):
+        return ""
+    eighths = round((value - low) / (high - low) * width * 8) if high > low else 0
+    if not utf:
+        return "#" * (eighths // 8)
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def centers(model: Any, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+    """Centres in original units, one line each; columns beyond the terminal's width are only counted.
+
+    `rows` are the numbers of rows nearest to each; without them a fuzzy cluster has a weight, the sum of u^m.
+    """
+    head = ["cluster", "rows" if rows else "weight" if hasattr(model, "m") else "size", *columns]
+    lines = [
+        [str(i), f"{size:,}" if rows else f"{size:.6g}", *(f"{value:.5g}" for value in center)]
+        for i, (size, center) in enumerate(zip(rows or model.cluster_sizes_, model.cluster_centers_, strict=True))
+    ]
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    room, shown = shutil.get_terminal_size().columns, len(head)
+    while shown > 3 and sum(widths[:shown]) + 2 * shown > room:
+        shown -= 1
+    cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in [head, *lines]]
+    text = "\n".join("  ".join(row[:shown]) for row in cells)
+    hidden = len(head) - shown
+    return text if not hidden else f"{text}\n({hidden} more columns: fedclust export shows all)"
+
+
+def notes(sentences: Sequence[str], model: Any, split: str) -> str:
+    """What must be admitted; where nothing has to be, that."""
+    lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
+    same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
+    praise = [f"Lossless: from the same start, {same} the same bits."] if lossless else []
+    return "\n".join([*praise, *sentences])
+
+
+def traffic(sites: dict[str, dict[str, int]], most: int = 12, *, arrived: bool = False) -> str:
+    """What left each site, from the sites' own ledgers, or as it `arrived` where those are elsewhere."""
+    width = max(map(len, sites))
+    lines = [
+        f"  {name.ljust(width)}  {own['messages']:>6,} messages  {own['bytes']:>12,} bytes"
+        for name, own in list(sites.items())[:most]
+    ]
+    rest = list(sites.values())[most:]
+    if rest:
+        messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
+        lines.append(f"  and {len(rest)} more sites: {messages:,} messages, {size:,} bytes")
+    head = (
+        "What came from each site; its own ledger is with it:" if arrived else "What left each site, by its own ledger:"
+    )
+    return "\n".join([head, *lines])
+
+
+def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
+    """The same for programs."""
+    found = run.analysis or {}
+    return {
+        **metrics,
+        "rows": (found.get("sizes") or {}).get("rows"),
+        "indices": found.get("indices"),
+        "selection": found.get("selection"),
+        "run": str(run.folder),
+        "model": str(run.model),
+        "centers": model.cluster_centers_.tolist(),
+        "sizes": model.cluster_sizes_.tolist(),
+        "start_centers": start.tolist() if (start := getattr(model, "start_centers_", None)) is not None else None,
+    }

@@ -1,0 +1,96 @@
+"""`fedclust run`: a study carried out in one process, and what the other verbs share with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.cli.progress import Progress
+from fedclust.core.errors import FedclustError, RunFailed
+
+if TYPE_CHECKING:
+    from fedclust.app.run_folder import Run
+    from fedclust.app.study import Opened
+
+
+def add(verbs: Any) -> None:
+    run = verbs.add_parser("run", help="cluster the sites of a study", description=act_run.__doc__)
+    run.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
+    run.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME, the study's name)"
+    )
+    common(run)
+    run.set_defaults(act=act_run)
+
+
+def common(verb: argparse.ArgumentParser) -> None:
+    """How much is told."""
+    verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
+
+
+def act_run(chosen: argparse.Namespace) -> int:
+    """Cluster the sites of a study, in this process. Ctrl-C is safe: 'fedclust resume' goes on to the same bits."""
+    from fedclust.app import run_folder
+    from fedclust.app.study import read_study
+
+    origin = run_folder.origin_of(chosen.study) or chosen.study.parent
+    study = read_study(chosen.study, folder=origin)
+    progress = watching(study, chosen)
+    progress.opening()
+    try:
+        run, ready = run_folder.begin(study, chosen.out or Path("runs") / study.name, origin=origin)
+    except BaseException:
+        progress.end()
+        raise
+    return finish(run, ready, progress, chosen, fresh=True)
+
+
+def watching(study: Any, chosen: argparse.Namespace) -> Progress:
+    """A progress display that knows when the study's method stops."""
+    settings = study.estimator().get_params()
+    choosing = study.cluster.choice is not None
+    progress = Progress(tol=settings.get("tol"), max_rounds=settings.get("max_rounds", 1), choosing=choosing)
+    progress.silent = chosen.quiet or (chosen.json and not progress.bar)
+    return progress
+
+
+def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespace, *, fresh: bool = False) -> int:
+    """See a run through and tell what it found."""
+    from fedclust.app import run_folder
+
+    try:
+        model = run_folder.see_through(run, ready, progress, fresh=fresh)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{_stopped(progress)}; go on with: fedclust resume {run.folder}") from None
+    except FedclustError as error:
+        if run.folder.exists():
+            error.args = (f"{error} ({_stopped(progress)}; {next_step(error, run, 'run STUDY')})",)
+        raise
+    finally:
+        progress.end()
+    tell(run, model, chosen)
+    return 0
+
+
+def next_step(error: FedclustError, run: Run, anew: str) -> str:
+    """What to call once a failure is mended; `anew` begins another run, where this one would end the same way."""
+    if isinstance(error, RunFailed) and error.anew:
+        return f"then: fedclust {anew} --out DIR"
+    return f"once mended: fedclust resume {run.folder}"
+
+
+def _stopped(progress: Progress) -> str:
+    return f"stopped after {progress.place}" if progress.round else "stopped before the first round"
+
+
+def tell(run: Run, model: Any, chosen: argparse.Namespace) -> None:
+    """The result, on stdout."""
+    from fedclust.cli import result_summary
+
+    if chosen.json:
+        print(json.dumps(result_summary.document(run, model, run.metrics), allow_nan=False))
+    elif not chosen.quiet:
+        print(result_summary.summary(run, model, run.metrics))

@@ -1,0 +1,105 @@
+"""`fedclust site answer`: a site that takes part by files alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from fedclust.app.run_folder import Run
+    from fedclust.engines.files.files_site import Turn
+
+
+def add(acts: Any) -> None:
+    answer = acts.add_parser("answer", help="answer a coordinator's letters", description=act_answer.__doc__)
+    answer.add_argument("inbox", type=Path, metavar="INBOX", help="the folder with letters from the coordinator")
+    answer.add_argument("outbox", type=Path, metavar="OUTBOX", help="the folder to write replies to")
+    answer.add_argument("--site", type=Path, required=True, metavar="FILE", help="this site's site.toml")
+    answer.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
+    answer.add_argument("--study", type=Path, metavar="FILE", help="take part in this study only")
+    answer.add_argument(
+        "--out", type=Path, metavar="DIR", help="where the lead of a blind run keeps it (default: in state)"
+    )
+    answer.add_argument("--wait", action="store_true", help="stay, and answer letters as they come, until the run ends")
+    answer.add_argument("--poll", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    answer.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    answer.set_defaults(act=act_answer)
+
+
+def act_answer(chosen: argparse.Namespace) -> int:
+    """Read a coordinator's letters and write replies, under this site's own rules. There is no connection to anyone.
+
+    Files that are not in order are named with the reason and left alone; good ones are answered all the same.
+    """
+    from fedclust.app.blind_lead import Lead
+    from fedclust.app.serve import reception
+    from fedclust.engines.files.files_site import Mailroom
+    from fedclust.site.site_file import read_site
+
+    if not chosen.poll > 0:
+        raise StudyError("--poll must be a number of seconds above 0")
+    site = read_site(chosen.site)
+    with reception(site, data=chosen.data, study=chosen.study) as door:
+        room = Mailroom.of(door, site, chosen.inbox, chosen.outbox)
+        lead = Lead(door, site, chosen.inbox, chosen.outbox, chosen.out)
+        told: set[tuple[str, str]] = set()
+        ended = False
+        while True:
+            turn = room.turn()
+            ended |= turn.ended
+            if chosen.wait and not ended:
+                turn.over = False  # letters of a run that was over before may lie there; the next round's will come
+            refusals = [door.refusals.popleft() for _ in range(len(door.refusals))]  # said once
+            _tell(turn, refusals, chosen, told)
+            for done in filter(None, map(lead.go_on, room.runs)):
+                _tell_done(done, chosen, told)
+            if not chosen.wait or turn.over:
+                return 0
+            time.sleep(chosen.poll)
+
+
+def _tell_done(run: Run, chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
+    if not chosen.json and ("led", run.name) not in told:
+        told.add(("led", run.name))
+        print(f"this site led the run; its result is in {run.folder}")
+
+
+def _document(turn: Turn) -> dict[str, Any]:
+    return {
+        "answered": turn.answered,
+        "written": turn.written,
+        "known": turn.known,
+        "refused": turn.refused,
+        "unfinished": turn.unfinished,
+        "over": turn.over,
+    }
+
+
+def _tell(turn: Turn, refusals: list[str], chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
+    from fedclust.engines.files.message_file import seen
+
+    if chosen.json:
+        if turn.answered or not chosen.wait:
+            print(json.dumps(_document(turn)))
+        return
+    for name, why in {**turn.refused, **turn.unfinished}.items():
+        if (name, why) not in told:
+            told.add((name, why))
+            print(f"{seen(name)}: {why}", file=sys.stderr)
+    if turn.known and not chosen.wait:
+        print(f"answered before: {', '.join(map(seen, turn.known))}", file=sys.stderr)
+    for why in refusals:
+        print(f"This site refused: {why}", file=sys.stderr)  # for the site's own eyes
+    if turn.answered or not chosen.wait:
+        count = len(turn.answered)
+        what = "nothing new to answer" if not count else f"{count} letter{'s' * (count > 1)} answered"
+        where = f"; carry what is in {chosen.outbox} to the coordinator" if turn.written else ""
+        print(f"{what}{where}")
+    if turn.over:
+        print("the run is over")

@@ -1,0 +1,327 @@
+"""`fedclust site plan` and `fedclust site key`: what a study would make leave this site, and a steward's signed yes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import textwrap
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from fedclust.app.site_plan import Plan, Question
+    from fedclust.site.site_file import SiteFile
+
+SHOWN = 6  # numbers of an answer that are printed
+DELTA = 1e-6  # where a study names none
+DAYS = 90  # an approval lasts, unless another day is given
+
+
+def add(acts: Any) -> None:
+    plan = acts.add_parser("plan", help="see what a study would make leave this site", description=act_plan.__doc__)
+    plan.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
+    plan.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
+    plan.add_argument("--site", type=Path, metavar="FILE", help="this site's site.toml")
+    plan.add_argument("--name", metavar="SITE", help="this site's name in the study (default: by --site, or the first)")
+    plan.add_argument("--policy", metavar="NAME", help="a policy by name, where there is no --site (default: standard)")
+    plan.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    plan.add_argument("--approve", type=Path, metavar="FILE", help="write a signed approval of this plan; needs --site")
+    plan.add_argument("--key", type=Path, metavar="FILE", help="the steward's private key, to sign with")
+    plan.add_argument("--expires", metavar="DATE", help=f"the approval's last day (default: {DAYS} days from today)")
+    plan.set_defaults(act=act_plan)
+    key = acts.add_parser("key", help="make a signing key", description=act_key.__doc__)
+    key.add_argument("out", type=Path, metavar="FILE", help="where to write the private key; FILE.pub gets the public")
+    key.set_defaults(act=act_key)
+
+
+def act_key(chosen: argparse.Namespace) -> int:
+    """Make a signing key, for a steward or as a site's identity: the private half stays, the public half is told."""
+    from fedclust.site.site_file import new_key
+
+    print(f"private: {chosen.out} (keep it)\npublic:  {new_key(chosen.out)} (tell it)")
+    return 0
+
+
+def act_plan(chosen: argparse.Namespace) -> int:
+    """Show every message a study would have this site send, before any is sent, and which rule stops which.
+
+    Exit code 0 if the site would answer everything, 3 if not.
+    """
+    from fedclust.app.run_folder import origin_of
+    from fedclust.app.site_plan import plan
+    from fedclust.app.study import read_study
+    from fedclust.site.policy import profile
+    from fedclust.site.site_file import read_site
+
+    if chosen.site and chosen.policy:
+        raise StudyError("--site and --policy both give rules; the site's own file decides, leave --policy out")
+    if chosen.approve and not (chosen.site and chosen.key):
+        raise StudyError("an approval binds this site's file and is signed; give --site and --key with --approve")
+    site = read_site(chosen.site) if chosen.site else None
+    study = read_study(chosen.study, folder=origin_of(chosen.study), served=True)
+    policy = site.policy if site else profile(chosen.policy or "standard")
+    source = chosen.data or (site.rehearsed if site else None)
+    if source is None:
+        raise StudyError("name this site's rows with --data, or its site.toml with --site")
+    name = chosen.name or (site.name if site else study.sites[0].name)
+    found = plan(study, name, source, policy, site.state if site else None)
+    print(json.dumps(document(found)) if chosen.json else told(found))
+    if chosen.approve and site:
+        _approve(found, site, chosen)
+    return 3 if found.refused or not found.affordable else 0
+
+
+def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
+    from fedclust import __version__
+    from fedclust.app.output_files import write_whole
+    from fedclust.site.approval import Terms, roster_digest, signed
+    from fedclust.site.site_file import private_key
+
+    if found.refused:
+        raise StudyError("this site's own rules refuse part of the study, so there is nothing to approve")
+    if not found.affordable:
+        raise StudyError("this site's privacy budget has no room for the study, so there is nothing to approve")
+    try:
+        last = date.fromisoformat(chosen.expires) if chosen.expires else datetime.now(UTC).date() + timedelta(DAYS)
+    except ValueError:
+        raise StudyError(f"--expires is '{chosen.expires}'; give a day such as 2030-12-31") from None
+    terms = Terms(
+        found.study.name,
+        site.name,
+        found.digest,
+        found.policy.digest,
+        roster_digest(site.roster),
+        __version__,
+        last.isoformat(),
+        found.most,
+        found.study.aggregation.mode,
+        site.noise.digest if site.noise else "",
+    )
+    write_whole(chosen.approve, signed(terms, private_key(chosen.key)))
+    if not chosen.json:
+        print(f"\nApproved until {last}: {chosen.approve}. Any change to study, policy, roster or version undoes it.")
+
+
+def told(found: Plan) -> str:
+    """The plan for a data steward: the gist, then every question and field, the numbers, the rules."""
+    parts = [
+        _summary(found),
+        _table(found),
+        _numbers(found, known=True),
+        _numbers(found, known=False),
+        _rules(found),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _summary(found: Plan) -> str:
+    mode = found.study.aggregation.mode
+    messages, size = sum(found.most.values()), _bytes(found)
+    who = {
+        "plain": "The coordinator sees each answer of this site by itself.",
+        "secure": "The coordinator sees sums over all sites only; what is marked 'own answer' it sees by itself.",
+        "blind": "The coordinator sees lengths and times; the lead sees sums over all sites and each 'own answer'.",
+    }[mode]
+    head = (
+        f'Study "{found.study.name}" at site "{found.party}": {found.rows:,} rows, {len(found.columns)} columns, '
+        f'{len(found.study.sites)} sites, policy "{found.policy.name}", aggregation {mode}.'
+    )
+    if not found.affordable:
+        verdict = "REFUSED by this site's privacy budget, which has no room for the study."
+    elif not found.refused:
+        kinds = len({question.name for question in found.questions})
+        verdict = (
+            f"ALLOWED by this site's rules: {kinds} kinds of question; at most {messages:,} messages and {size:,} "
+            "bytes of answers in a run, keys not counted."
+        )
+    else:
+        first = found.refused[0]
+        verdict = f"REFUSED by this site's rules at message {first.place:,} of the run, {_why(first)}."
+    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending(found)))
+
+
+def _spending(found: Plan) -> Iterator[str]:
+    """What the study tells of each row under differential privacy, and what the site has left for it."""
+    from fedclust.privacy.accountant import epsilon_of, meaning
+
+    if not found.price:
+        return
+    delta = float(found.study.noise.get("delta", DELTA))
+    epsilon = epsilon_of(found.price, delta)
+    yield f"Differential privacy: epsilon {epsilon:.3g} at delta {delta:g} for each row. {meaning(epsilon, delta)}"
+    budget = found.budget
+    if budget is not None and budget.rho is not None:
+        spent, after = (epsilon_of(rho, budget.delta) for rho in (budget.spent, budget.spent + found.price))
+        yield (
+            f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}: {spent:.3g} "
+            f"are spent, {after:.3g} would be after this study"
+            + ("." if found.affordable else "; ask for a smaller epsilon.")
+        )
+
+
+def _table(found: Plan) -> str:
+    head = ["question", "times", "at most", "field", "leaves as", "shape", "bytes", "known", "rule"]
+    lines = [head, *(line for question in found.questions for line in _lines(question))]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
+    rows = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
+    foot = (
+        "times: in a rehearsal on this site's rows alone, to the last round. at most: what an approval would allow. "
+        "bytes: of one answer. known: whether the question is settled before anyone answers."
+    )
+    return "\n".join(["What would leave:", *(row.rstrip() for row in rows), textwrap.fill(foot, 110)])
+
+
+def _lines(question: Question) -> list[list[str]]:
+    from fedclust.core.effects import HANDLERS
+
+    schema = HANDLERS[question.name].release.schema()
+    rule = "passes" if question.code is None else f"REFUSED after {question.passed}: {question.code}"
+    if question.out:
+        rule = (
+            "not reached: the site is out of the run"
+            if not question.passed
+            else f"out of the run after {question.passed}"
+        )
+    first = [question.name, f"{question.times:,}", f"{question.most:,}"]
+    last = [f"{question.size:,}" if question.size else "", "yes" if question.known else "no", rule]
+    fields = [
+        [name, _way(d.combine, masked=question.masked), _shape(getattr(question.release, name, None))]
+        for name, d in schema.items()
+    ] or [["(nothing)", "", ""]]
+    return [
+        [*(first if i == 0 else ["", "", ""]), *own, *(last if i == 0 else ["", "", ""])]
+        for i, own in enumerate(fields)
+    ]
+
+
+def _way(combine: str, *, masked: bool) -> str:
+    if combine == "letters":
+        return "sealed letter"
+    return "own answer" if combine == "each" else "masked sum" if masked else "sum, seen by itself"
+
+
+def _shape(value: Any) -> str:
+    if value is None:
+        return "-"
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return "1" if isinstance(value, (int, float)) else f"{len(value)}"
+    return " x ".join(map(str, shape)) or "1"
+
+
+def _numbers(found: Plan, *, known: bool) -> str:
+    """The numbers themselves: those that will leave, or those that stand in for them."""
+    lines = []
+    for question in found.questions:
+        if question.release is not None and question.known == known:
+            lines += [
+                (f"  {question.name}.{name}", f"{_value(getattr(question.release, name))}  [{d.why}]")
+                for name, d in question.release.schema().items()
+            ]
+    if not lines:
+        return ""
+    width = max(len(name) for name, _ in lines)
+    head = (
+        "These very numbers would leave, hidden in a sum where the table says masked (the question is known); under "
+        "differential privacy, with other noise:"
+        if known
+        else "Stand-ins, computed from this site's rows alone (what will be asked depends on the other sites):"
+    )
+    return "\n".join([head, *(f"{name.ljust(width)}  {text}" for name, text in lines)])
+
+
+def _value(value: Any) -> str:
+    import numpy as np
+
+    if isinstance(value, (bytes, str)):
+        return f"{len(value)} bytes"
+    if isinstance(value, (tuple, dict)):
+        return f"{len(value)} entries"
+    flat = np.ravel(value.floats() if hasattr(value, "floats") else np.asarray(value))
+    if flat.dtype == object:
+        return "nothing"
+    there = np.flatnonzero(flat)
+    if flat.size > 4 * SHOWN and there.size <= SHOWN:
+        return f"{flat.size} numbers, 0 but " + ", ".join(f"{flat[i]:.6g} at {i}" for i in there)
+    shown = ", ".join(f"{number:.6g}" for number in flat[:SHOWN])
+    return f"{shown}, ... ({flat.size} numbers)" if flat.size > SHOWN else shown
+
+
+def _rules(found: Plan) -> str:
+    policy = found.policy.document()
+    named = {
+        name: value
+        for name, value in policy.items()
+        if name != "name" and (value is False or value not in (0, None, []))
+    }
+    listed = ", ".join(f"{name} = {_worded(value)}" for name, value in named.items())
+    text = [f"Rules in force: {listed or 'none'}."]
+    text += [f"Refused: {_why(question)}." for question in found.refused if not question.out]
+    bound = (
+        "An approval binds this study text, these rules, noise on rows, the sites' keys, the version, a last day, and "
+        "the counts."
+    )
+    return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
+
+
+def _worded(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _why(question: Question) -> str:
+    from fedclust.core.envelope import REMEDIES
+
+    return f"{question.name} ({question.code}): {REMEDIES[str(question.code)]}"
+
+
+def _bytes(found: Plan) -> int:
+    sizes: dict[str, int] = {}
+    for question in found.questions:
+        sizes[question.name] = max(sizes.get(question.name, 0), question.size)
+    return sum(found.most[name] * size for name, size in sizes.items())
+
+
+def document(found: Plan) -> dict[str, Any]:
+    """The same for programs."""
+    from fedclust.core.effects import HANDLERS
+
+    return {
+        "format": "fedclust-plan",
+        "version": 1,
+        "study": {"name": found.study.name, "digest": found.digest},
+        "site": found.party,
+        "rows": found.rows,
+        "columns": list(found.columns),
+        "aggregation": found.study.aggregation.mode,
+        "policy": {**found.policy.document(), "digest": found.policy.digest},
+        "allowed": not found.refused and found.affordable,
+        "privacy": None if not found.price else {"rho": found.price, "spent": found.budget and found.budget.spent},
+        "most_bytes": _bytes(found),
+        "questions": [
+            {
+                "name": q.name,
+                "times": q.times,
+                "most": q.most,
+                "bytes": q.size,
+                "known": q.known,
+                "masked": q.masked,
+                "passed": q.passed,
+                "code": q.code,
+                "fields": [
+                    {
+                        "name": name,
+                        "leaves": d.combine,
+                        "kind": d.kind,
+                        "why": d.why,
+                        "shape": _shape(getattr(q.release, name, None)),
+                    }
+                    for name, d in HANDLERS[q.name].release.schema().items()
+                ],
+            }
+            for q in found.questions
+        ],
+    }

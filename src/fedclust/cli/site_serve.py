@@ -1,0 +1,72 @@
+"""`fedclust site serve`: a site's rows at the service of one study, behind connections that only go outwards."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedclust.core.errors import StudyError
+
+if TYPE_CHECKING:
+    from fedclust.site.site_file import SiteFile
+
+
+def add(acts: Any) -> None:
+    serve = acts.add_parser("serve", help="take part in a study, over NVIDIA FLARE", description=act_serve.__doc__)
+    serve.add_argument("kit", type=Path, metavar="KIT", help="the folder that fedclust enrol made for this site")
+    serve.add_argument(
+        "--data", type=Path, metavar="FILE", help="this site's rows (default: the source in its site.toml)"
+    )
+    serve.add_argument("--quiet", action="store_true", help="say nothing but errors")
+    serve.set_defaults(act=act_serve)
+
+
+def act_serve(chosen: argparse.Namespace) -> int:
+    """Answer the questions of a kit's study on this site's rows, under its own rules, until stopped.
+
+    It connects outwards, to the coordinator only, and waits there; nothing listens for the network at this site.
+    """
+    try:
+        from fedclust.engines.nvflare.nvflare_serve import Served
+        from fedclust.engines.nvflare.startup_kit import Kit
+    except ModuleNotFoundError:
+        raise StudyError("serving needs NVIDIA FLARE; install it with: pip install 'fedclust[nvflare]'") from None
+    from fedclust.app.enrol import check_key
+    from fedclust.app.serve import reception
+    from fedclust.app.study import read_study
+    from fedclust.site.site_file import read_site
+
+    site = read_site(chosen.kit / "site.toml")
+    check_key(site)
+    Kit.read(chosen.kit, "site").check_study(read_study(chosen.kit / "study.toml", served=True).text)
+    if chosen.data is not None:
+        site = replace(site, source=chosen.data)
+    done = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: done.set())
+    with reception(site, study=chosen.kit / "study.toml") as door:
+        rows = _looked_at(site, chosen.kit / "study.toml")
+        served = Served(chosen.kit, door.hear)
+        if not chosen.quiet:
+            kit = served.kit
+            print(f"site '{site.name}', {rows:,} rows, waits for the coordinator at {kit.host}:{kit.port}", flush=True)
+        try:
+            served.run(done)
+        finally:
+            served.close()
+    if not chosen.quiet:
+        print("stopped")
+    return 0
+
+
+def _looked_at(site: SiteFile, study: Path) -> int:
+    """The rows that would take part; bad data shows here, in words, at the site."""
+    from fedclust.app.serve import desk
+    from fedclust.app.study import read_study
+
+    found = read_study(study, served=True)
+    return desk(site, found.text).holding.under(found.missing).rows

@@ -1,0 +1,82 @@
+"""`fedclust site ...`: what a site does by itself, with rows that stay there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fedclust.cli import site_answer, site_plan_verb, site_serve, site_utility
+from fedclust.cli.export_verb import apart
+from fedclust.core.errors import DataError, StudyError
+
+HERE = "here"  # the name of a site that is told of by its file
+
+
+def add(verbs: Any) -> None:
+    site = verbs.add_parser("site", help="what a site does by itself: assign, plan, key, answer", description=__doc__)
+    acts = site.add_subparsers(title="verbs", metavar="VERB", required=True)
+    assign = acts.add_parser("assign", help="label rows with a model", description=act_assign.__doc__)
+    assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
+    assign.add_argument("--data", type=Path, required=True, metavar="FILE", help="rows, .csv or .parquet")
+    assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, .csv or .parquet")
+    assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
+    assign.set_defaults(act=act_assign)
+    site_plan_verb.add(acts)
+    site_utility.add(acts)
+    site_serve.add(acts)
+    site_answer.add(acts)
+
+
+def act_assign(chosen: argparse.Namespace) -> int:
+    """Write the cluster of each row, and its memberships where the model is fuzzy. Nothing leaves this machine."""
+    from fedclust import load
+    from fedclust.app.output_files import Table
+    from fedclust.federation.federation import LARGEST
+    from fedclust.models.input_checks import within_reach
+    from fedclust.site.sources import open_source, survey
+
+    if chosen.out.exists() and chosen.data.exists() and chosen.out.samefile(chosen.data):
+        raise StudyError("--out is the data file itself; write the labels to another")
+    table = Table(chosen.out)
+    model = load(chosen.model)
+    try:
+        source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site=HERE, schema=model.schema)
+        found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
+        if (found.largest > LARGEST).any():
+            within_reach(source.columns, source.blocks())
+        with table:
+            for part in _labelled(model, source, chosen.id):
+                table.write(part)
+    except DataError as error:
+        raise DataError(_advised(str(error), chosen.data.name)) from None
+    out = f", {found.left_out:,} of them -1: too many values are missing" if found.left_out else ""
+    print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
+    return 0
+
+
+def _advised(text: str, file: str) -> str:
+    """What is wrong with rows, told of the file, with advice that holds where a model is given and no study."""
+    what, _, advice = text.replace(f" of site '{HERE}'", f" of {file}").replace(f"site '{HERE}'", file).rpartition("; ")
+    if "leave the column out" in advice:
+        advice = "fill them, or take those rows out"
+    elif "leave it out of `columns`" in advice:
+        advice = "give numbers there, as the model was fitted to"
+    elif "names in `columns`" in advice:
+        advice = "give a table with the model's columns, by their names"
+    return f"{what}; {advice}" if what else advice
+
+
+def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
+    """Block by block: which row, its cluster, and how much it belongs to each."""
+    import numpy as np
+
+    names, at = source.ids(), 0
+    for block in source.blocks():
+        end = at + block.shape[1]
+        which = {"row": np.arange(at, end)} if names is None else {str(id): names[at:end]}
+        labels = {apart("cluster", [str(id)]): model.labels_of(block)}
+        degrees = model.memberships_of(block) if hasattr(model, "memberships_of") else np.empty((0, 0))
+        yield which | labels | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate(degrees)}
+        at = end

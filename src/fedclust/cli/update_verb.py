@@ -1,0 +1,40 @@
+"""`fedclust update`: a finished run's model, updated by the rows that its sites hold now."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fedclust.cli import coordinate_verbs, run_verb
+
+
+def add(verbs: Any) -> None:
+    verb = verbs.add_parser("update", help="one more round with new rows", description=act_update.__doc__)
+    verb.add_argument("run", type=Path, metavar="RUN", help="the run folder of the round before")
+    verb.add_argument(
+        "--out", type=Path, metavar="DIR", help="the run folder to make (default: beside RUN, with the round's number)"
+    )
+    coordinate_verbs.manners(verb)
+    run_verb.common(verb)
+    verb.set_defaults(act=act_update)
+
+
+def act_update(chosen: argparse.Namespace) -> int:
+    """Update a finished run's model by the rows that its sites hold now, over the same engine, in a run of its own.
+
+    FCAC tells of rows that came since, alone or in a table that grew; other methods take the table as a new batch.
+    """
+    from fedclust.app import update
+    from fedclust.app.run_folder import Run
+
+    before = Run.find(chosen.run)
+    how = coordinate_verbs.manner(chosen)
+    if before.served is None:
+        how.check_idle()
+    run, ready = update.further(before, chosen.out or update.folder_after(before))
+    if ready is None:
+        return coordinate_verbs.go_on(run, how, chosen)
+    progress = run_verb.watching(ready.study, chosen)
+    progress.opening()
+    return run_verb.finish(run, ready, progress, chosen, fresh=True)

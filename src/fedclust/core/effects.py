@@ -1,0 +1,335 @@
+"""An algorithm is a generator of effects; each effect states the least its author needs to learn.
+
+`total` learns a sum over parties, `each` one answer per party, `each_to` the same with an own message per party;
+`relay` learns nothing of what goes from party to party; `report` tells whoever watches. Effects compose by `yield
+from`, and `rewrite` replaces them.
+"""
+
+from __future__ import annotations
+
+import math
+import typing
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+
+from fedclust.core.errors import DataError, QuorumLost, StudyError
+from fedclust.core.release import Release
+from fedclust.core.site_interface import Order, Site
+from fedclust.core.types import Array, Floats, PartyId
+
+T = TypeVar("T")
+M = TypeVar("M")
+R = TypeVar("R", bound=Release)
+
+Want = Literal["total", "each", "relay"]
+Quorum = Literal["all"] | int | float
+ALL: Literal["all"] = "all"
+
+
+@dataclass(frozen=True)
+class Keep(Generic[R]):
+    """An answer together with what the site shall remember, in place of what it remembered before.
+
+    With an `order`, the site reads those of its rows from now on, as long as the run lasts.
+    """
+
+    release: R
+    memory: Mapping[str, Array]
+    order: Order | None = None
+
+
+Behind = Callable[[Site, M], Floats]
+"""What is behind the numbers of an answer, cell by cell: sum, sum of squares and largest of the weights of its rows.
+
+Fields that are cells come first, in their order.
+"""
+
+
+@dataclass(frozen=True)
+class Handler(Generic[M, R]):
+    """One question a site can answer."""
+
+    name: str
+    answer: Callable[[Site, M], R | Keep[R]]
+    message: type[M]
+    release: type[R]
+    behind: Behind[M] | None = None  # None: every row in a cell weighs one, and there are no numbers beside cells
+    scarce: int = 0  # how many different ones of these a study needs at most; 0: as many as it likes
+
+
+HANDLERS: dict[str, Handler[Any, Any]] = {}
+
+
+def handler(
+    *, releases: type[R], behind: Behind[M] | None = None, scarce: int = 0
+) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
+    """Register a pure function `(site, message) -> release` under its module's and its own name.
+
+    `behind` finds what rows weigh in the cells of a release where they do not all weigh one, or where the release does
+    not tell how many there are; only sites ask it. `scarce` is for a fact that many questions would make exact.
+    """
+
+    def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
+        hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]
+        name = f"{answer.__module__.rpartition('.')[2]}.{answer.__name__}"
+        if name in HANDLERS:
+            raise ValueError(f"two handlers are called {name}")
+        HANDLERS[name] = Handler(name, answer, hints[1], releases, behind, scarce)
+        return HANDLERS[name]
+
+    return register
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question to parties: one `message` for all of `among` (None: everyone), or one each in `messages`."""
+
+    who: Handler[Any, Any]
+    want: Want
+    message: Any = None
+    messages: Mapping[PartyId, Any] | None = None
+    among: tuple[PartyId, ...] | None = None
+    quorum: Quorum | None = None  # None: as many as the run asks for
+    masks: str | None = None  # the name of the keys that hide the answers; None: nothing does
+    once: bool = False  # sites go on from their answers, so that it is not asked again with fresh keys
+
+
+@dataclass(frozen=True)
+class AtStep:
+    """A message that is made when the number of its step is known."""
+
+    made: Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Opening:
+    """Steps of which only the result, a (release, parties) pair, may be written down: on the way keys are shown.
+
+    `steps` makes them from the number of the first; cut short, they are made anew and begin at a later one.
+    """
+
+    steps: Callable[[int], Generator[Any, Any, tuple[Any, tuple[PartyId, ...]]]]
+    release: type[Release]
+
+
+@dataclass(frozen=True)
+class Mail:
+    """Letters from other parties to one, as a reading handler finds them, and a note that goes with them."""
+
+    letters: dict[str, bytes]
+    note: bytes
+
+
+@dataclass(frozen=True)
+class Report:
+    """Facts for whoever watches: a progress bar, the metrics of a run."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Does somebody count the questions who must not see how many were needed? Answered by true, or nothing."""
+
+
+Protocol = Generator[Ask | Opening | Report | Counted, Any, T]
+
+
+def heard(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+) -> Protocol[tuple[R, tuple[PartyId, ...]]]:
+    """The sum of the parties' answers, and who is in it: a question that builds on it must go to the same ones."""
+    answer = yield Ask(who, "total", message, among=among, quorum=quorum)
+    return typing.cast("tuple[R, tuple[PartyId, ...]]", answer)
+
+
+def total(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+) -> Protocol[R]:
+    """The sum of the parties' answers; no single answer is needed."""
+    return (yield from heard(who, message, among=among, quorum=quorum))[0]
+
+
+def each(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+) -> Protocol[dict[PartyId, R]]:
+    """Every party's own answer."""
+    return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", message, among=among, quorum=quorum)))
+
+
+def each_to(
+    who: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum | None = None
+) -> Protocol[dict[PartyId, R]]:
+    """Every party's answer to a message of its own."""
+    return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", messages=messages, quorum=quorum)))
+
+
+def relay(
+    write: Handler[M, R],
+    message: M,
+    read: Handler[Mail, Any],
+    note: bytes,
+    routes: Mapping[PartyId, Sequence[PartyId]],
+    *,
+    quorum: Quorum | None = None,
+) -> Protocol[dict[PartyId, Any]]:
+    """Letters from each party of `routes` to those it names, and what the recipients answer on reading them.
+
+    `write` releases a field `letters` by recipient. The gates seal each to its recipient; the coordinator passes them
+    on.
+    """
+    sent = typing.cast("dict[PartyId, Any]", (yield Ask(write, "relay", message, among=tuple(routes), quorum=quorum)))
+    mail: dict[PartyId, dict[str, bytes]] = {}
+    for sender, answer in sent.items():
+        for recipient in routes[sender]:
+            if recipient in answer.letters:
+                mail.setdefault(recipient, {})[sender] = answer.letters[recipient]
+    return (yield from each_to(read, {party: Mail(letters, note) for party, letters in mail.items()}, quorum=quorum))
+
+
+def passed(
+    who: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
+) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
+    """Hand letters, by recipient and sender, to parties that answer with letters; returns those in the same way."""
+    mail = {party: who.message(dict(own), note) for party, own in letters.items()}
+    return by_recipient((yield Ask(who, "relay", messages=mail, once=True)))
+
+
+def written(
+    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None
+) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
+    """The first letters of an exchange, by recipient and sender."""
+    return by_recipient((yield Ask(who, "relay", message, among=among, once=True)))
+
+
+def by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
+    """Letters as they were written, by sender, put into the hands of those they are for."""
+    mail: dict[PartyId, dict[PartyId, bytes]] = {}
+    for sender, answer in answers.items():
+        for recipient, letter in answer.letters.items():
+            mail.setdefault(recipient, {})[sender] = letter
+    return mail
+
+
+def rewrite(
+    protocol: Protocol[T],
+    lower: Callable[[Ask], Protocol[Any]],
+    opened: Callable[[Opening], Protocol[Any]] | None = None,
+    *,
+    counted: bool = False,
+) -> Protocol[T]:
+    """The same protocol with each question asked as `lower` asks it; `opened` settles openings (None: likewise)."""
+
+    def inside(opening: Opening) -> Protocol[Any]:
+        return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
+
+    opens = opened or inside
+    answer: Any = None
+    failure: QuorumLost | None = None
+    while True:
+        try:
+            effect = protocol.throw(failure) if failure else protocol.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer, failure = None, None
+        try:
+            if isinstance(effect, Ask):
+                answer = yield from lower(effect)
+            elif isinstance(effect, Counted) and counted:
+                answer = True
+            else:
+                answer = (yield from opens(effect)) if isinstance(effect, Opening) else (yield effect)
+        except QuorumLost as lost:
+            failure = lost
+
+
+def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
+    """The same protocol, its last sum asked for again until the questions are a multiple of `asks`.
+
+    Whoever counts them does not see when the protocol had what it needed.
+
+    >>> from fedclust.core.release import Done
+    >>> who = Handler("h", lambda site, ask: Done(), str, Done)
+    >>> [effect.message for effect in even((Ask(who, "total", text) for text in "ab"), 5)]
+    ['a', 'b', 'b', 'b', 'b']
+    """
+    count, last = 0, None
+
+    def noted(ask: Ask) -> Protocol[Any]:
+        nonlocal count, last
+        count += 1
+        if ask.want == "total" and not ask.once:
+            last = ask
+        return (yield ask)
+
+    def filled() -> Protocol[None]:
+        for _ in range(-count % asks if last else 0):
+            yield typing.cast("Ask", last)
+
+    try:
+        result = yield from rewrite(protocol, noted, counted=True)
+    except (DataError, StudyError):  # said in the end, not when it was found
+        yield from filled()
+        raise
+    yield from filled()
+    return result
+
+
+def level(protocol: Protocol[T], asks: int) -> Protocol[T]:
+    """The same, at this place of a longer protocol, where somebody counts the questions; else as it is."""
+    return (yield from even(protocol, asks) if (yield Counted()) else protocol)
+
+
+def tallied(blocks: Iterable[Floats]) -> Floats:
+    """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
+
+    >>> tallied([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
+    [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
+    """
+    sums = [np.stack([w.sum(axis=1), (w * w).sum(axis=1), w.max(axis=1, initial=0.0)]) for w in blocks]
+    if not sums:
+        return np.zeros((3, 0))
+    total = np.sum(sums, axis=0)
+    total[2] = np.max([own[2] for own in sums], axis=0)
+    return np.asarray(total, np.float64)
+
+
+def each_one(rows: Array) -> Floats:
+    """The same of cells whose rows weigh one each, by how many there are.
+
+    >>> each_one(np.array([3, 0])).tolist()
+    [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+    """
+    size = np.asarray(rows, np.float64).ravel()
+    return np.stack([size, size, np.minimum(size, 1.0)])
+
+
+def needed(quorum: Quorum, asked: int) -> int:
+    """How many of so many parties must answer."""
+    if quorum == "all":
+        return asked
+    # Rounded first: .07 * 100 is 7.000000000000001.
+    return math.ceil(round(quorum * asked, 9)) if isinstance(quorum, float) else min(int(quorum), asked)
+
+
+def report(**facts: Any) -> Protocol[None]:
+    """Tell whoever watches."""
+    yield Report(facts)
+
+
+def alone(protocol: Protocol[T], site: Site) -> T:
+    """Run a protocol of totals on one site's own rows; nothing leaves."""
+    answer: Any = None
+    while True:
+        try:
+            effect = protocol.send(answer)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        answer = None
+        if isinstance(effect, Ask):
+            if effect.want != "total":
+                raise TypeError("only totals can be asked of oneself")
+            answer = effect.who.release.total([effect.who.answer(site, effect.message)]), (site.party,)

@@ -1,0 +1,82 @@
+"""What a question of differential privacy asks for, and what kind of answer it gets: noisy sums at a price.
+
+Such a question names its price; the site, not the coordinator, turns it into noise, pays it from its own budget, and
+adds the noise in its gate. Its handler sums terms of norm at most one, by `kernels.bounded`, so the price is right for
+whatever rows there are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.release import Disclosure, Release
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import View
+from fedclust.core.types import Ints
+
+UNIT = -36  # a noisy sum counts in 2^-36 of the most that a row can move it
+ONE = 1 << -UNIT
+FINITE = "finite"  # a way with gaps: rows with a value that is no finite number are left out, and nothing is refused
+REACH = 1000  # no such row has a value beyond 2^1000
+COLLUDING = 3  # one in so many sites may tell the coordinator what it knows, its own noise among it
+
+
+@dataclass(frozen=True)
+class Price:
+    """The most an answer may tell of one row, as rho of zero-concentrated differential privacy.
+
+    The noise in a sum over sites is the sum of theirs: each adds a `honest`th of the variance that the price asks for,
+    so that so many sites give it all.
+    """
+
+    rho: float
+    honest: int = 1
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of one site's noise, in units of the most that a row can move a sum."""
+        return 1 / math.sqrt(2 * self.rho * self.honest)
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is a price at all, and one whose noise can be drawn."""
+        return math.isfinite(self.rho) and 2.0**-44 <= self.rho <= 2.0**10 and 1 <= self.honest <= 1 << 10
+
+
+def honest(sites: int, fewest: int) -> int:
+    """How many of the fewest sites that may answer add noise that the coordinator does not know.
+
+    >>> honest(3, 3), honest(10, 10), honest(2, 2)
+    (2, 7, 2)
+    """
+    return max(1, fewest - sites // COLLUDING)
+
+
+@dataclass(frozen=True)
+class Noisy(Release):
+    """Base of answers whose sums get noise in the gate; one field `sums` is declared by `noisy` or `noisy_own`."""
+
+
+def noisy(why: str) -> Any:
+    """Sums of terms, one for each row, of norm at most one; they leave under noise only."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("sum", why, kind="noisy")})
+
+
+def noisy_own(why: str) -> Any:
+    """The same, seen as one site's own: its noise does by itself, under masks too."""
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, kind="noisy")})
+
+
+def counted(numbers: Ints) -> Exact:
+    """Whole numbers of 2^-36 as a sum."""
+    return Exact(Exact.counts(numbers).limbs, np.asarray(UNIT, np.int32))
+
+
+def everything(columns: int) -> View:
+    """The columns as they are, under a bound that no row exceeds: nothing about the rows can make a site refuse."""
+    return View(np.full(columns, REACH, np.int32), missing=FINITE)

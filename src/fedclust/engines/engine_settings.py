@@ -1,0 +1,24 @@
+"""What an engine is set to: what the run was begun with, and besides it what the coordinator's own file says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedclust.engines.attendance import Attendance, patience_of
+from fedclust.engines.coordinator_file import read_own
+from fedclust.engines.registry import Posting
+
+
+def settings_of(engine: str, posting: Posting) -> dict[str, Any]:
+    """All that is set; the run's own word counts first."""
+    own = read_own(posting.own, engine).engine if posting.own else {}
+    return {**own, **posting.settings}
+
+
+def attendance_of(engine: str, posting: Posting, *, timeout: float = Attendance.timeout) -> Attendance:
+    """How long an engine waits for sites; `timeout` is its default."""
+    made = Attendance(timeout=posting.timeout or timeout, tell=posting.tell)
+    settings = settings_of(engine, posting)
+    if "patience" in settings:
+        made.patience = patience_of(settings["patience"])
+    return made

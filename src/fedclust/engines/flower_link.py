@@ -1,0 +1,221 @@
+"""Flower as a way of travelling: questions to SuperNodes, whose names are proven by the sites' own keys.
+
+For those who run Flower already. It starts a process for each message, so a round takes seconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+from fedclust.core import wire
+from fedclust.core.errors import StudyError
+from fedclust.core.types import PartyId
+from fedclust.engines.coordinator_file import read_own
+from fedclust.engines.engine_settings import attendance_of
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.registry import Posting
+from fedclust.privacy.keys import Identity, framed, signed_by
+
+ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
+WHO = b"?"  # begins the question who a node is; no greeting and no call begins so
+POLL = 0.05  # seconds between looks for replies
+LOOK = 1.0  # seconds between looks for nodes that are not known
+TIMEOUT = 120.0  # seconds that a question may take by default
+ABOUT = "fedclust flower node"
+_grid: ContextVar[Any] = ContextVar("grid")
+
+Text = TypeVar("Text", bytes, str)
+Hear = Callable[[bytes], bytes]
+
+
+def check(posting: Posting) -> None:
+    """Refuse what speaks against a run before its sites are asked: of where it is, of its keys, of its times."""
+    _reached(posting)
+    attendance_of("flower", posting, timeout=TIMEOUT)
+
+
+def connect(posting: Posting) -> Networked:
+    """The engine of a run, inside a Flower ServerApp."""
+    return Networked(
+        FlowerLink(*_reached(posting)),
+        posting.parties,
+        run=posting.run,
+        study=posting.study,
+        attendance=attendance_of("flower", posting, timeout=TIMEOUT),
+        without=posting.without,
+    )
+
+
+def _reached(posting: Posting) -> tuple[Any, dict[PartyId, bytes]]:
+    """The grid at hand, and the keys that the sites on it are known by."""
+    grid = _grid.get(None)
+    if grid is None:
+        raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
+    if posting.own is None:
+        raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
+    return grid, read_own(posting.own, "flower").keys_of(posting.parties)
+
+
+@contextmanager
+def reached_by(grid: Any) -> Iterator[None]:
+    """Engines that are connected meanwhile use this grid."""
+    token = _grid.set(grid)
+    try:
+        yield
+    finally:
+        _grid.reset(token)
+
+
+@dataclass
+class _Strangers:
+    """Nodes that were asked who they are, by the message's key, each with a nonce of its own; when to look again."""
+
+    asked: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    look: float = 0.0
+
+
+class FlowerLink:
+    """Messages through a Flower grid. A node is whom the key of a site signs for, whatever it calls itself."""
+
+    def __init__(self, grid: Any, roster: Mapping[PartyId, bytes]) -> None:
+        self.grid = grid
+        self.roster = dict(roster)
+        self._nodes: dict[PartyId, int] = {}
+        self._waiting: dict[str, PartyId] = {}
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
+        """Ask the nodes that are known at once, the others as they are found; look for replies ourselves.
+
+        A node that fails says so to Flower, not to us.
+        """
+        until = time.monotonic() + timeout
+        left, strangers = set(requests), _Strangers()
+        mine = self._send(requests, left & set(self._nodes), until)
+        while left and time.monotonic() < until:
+            absent = left - set(self._nodes)
+            if found := self._met(strangers, absent, until) if absent else set():
+                mine |= self._send(requests, found, until)
+            for key, message in self._pulled():
+                party = self._waiting.pop(key)
+                if key in mine:  # what belongs to an earlier question is late, and no reason to wait no longer
+                    left.discard(party)
+                if message.has_error():
+                    self._nodes.pop(party, None)  # it may be back under another node id
+                else:
+                    yield party, _said(message, BYTES, bytes)
+            if left:
+                time.sleep(POLL)
+
+    def close(self, *, done: bool) -> None:
+        """Flower ends with its run."""
+
+    def _send(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
+        """Push what is asked of some parties, and remember whose answer each will be."""
+        order = sorted(to)
+        parcels = [(self._nodes[party], requests[party]) for party in order]
+        sent = self._pushed(parcels, max(1.0, until - time.monotonic()))
+        self._waiting.update(zip(sent, order, strict=True))
+        return set(sent)
+
+    def _met(self, strangers: _Strangers, absent: set[PartyId], until: float) -> set[PartyId]:
+        """Ask nodes that are not known yet who they are, now and then; who of the absent has said so, and proven it."""
+        if time.monotonic() >= strangers.look:
+            strangers.look = time.monotonic() + LOOK
+            asked = {node for node, _ in strangers.asked.values()} | set(self._nodes.values())
+            new = [(node, secrets.token_bytes(16)) for node in self.grid.get_node_ids() if node not in asked]
+            parcels = [(node, WHO + nonce) for node, nonce in new]
+            keys = self._pushed(parcels, max(1.0, until - time.monotonic()))
+            strangers.asked.update(zip(keys, new, strict=True))
+        found = set()
+        for message in self.grid.pull_messages(list(strangers.asked)) if strangers.asked else ():
+            node, nonce = strangers.asked.pop(message.metadata.reply_to_message_id, (0, b""))
+            if not nonce or message.has_error():
+                continue
+            name, proof = _said(message, NAME, str), _said(message, PROOF, bytes)
+            if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
+                self._nodes[name] = node
+                found.add(name)
+        return found
+
+    def _pushed(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
+        messages = [
+            Message(
+                RecordDict({RECORD: ConfigRecord({BYTES: data})}),
+                dst_node_id=node,
+                message_type=f"query.{ACTION}",
+                ttl=ttl,
+            )
+            for node, data in parcels
+        ]
+        # A node that is gone gets no id; a made-up one keeps its place and is never answered.
+        return [key or secrets.token_hex(16) for key in self.grid.push_messages(messages)] if messages else []
+
+    def _pulled(self) -> Iterator[tuple[str, Any]]:
+        for message in self.grid.pull_messages(list(self._waiting)):
+            key = message.metadata.reply_to_message_id
+            if key in self._waiting:
+                yield key, message
+
+
+def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
+    """A ServerApp that drives with what its run configuration says, over its grid."""
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator, unused-ignore]
+    def main(grid: Any, context: Any) -> None:
+        with reached_by(grid):
+            drive(dict(context.run_config))
+
+    return app
+
+
+def client_app(
+    identity: Callable[[str], tuple[str, Identity]],
+    hear: Callable[[str, bytes], bytes],
+    note: Callable[[str, Exception], None],
+) -> Any:
+    """A ClientApp that answers for the site whose file its node configuration names as `site`.
+
+    An exception would reach the server word by word, so there is none: what fails is answered with nothing, and `note`
+    keeps the reason at the site.
+    """
+    app = ClientApp()
+
+    @app.query(ACTION)  # type: ignore[untyped-decorator, unused-ignore]
+    def answer(message: Any, context: Any) -> Any:
+        record = {BYTES: b"", NAME: "", PROOF: b""}
+        site = str(context.node_config.get("site", ""))
+        try:
+            data = _said(message, BYTES, bytes)
+            if data[:1] == WHO:
+                name, own = identity(site)
+                record |= {NAME: name, PROOF: own.sign(_claim(data[1:], name))}
+            else:
+                record |= {BYTES: hear(site, data)}
+        except Exception as error:  # noqa: BLE001 its text must not leave
+            with suppress(Exception):
+                note(site, error)
+        return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
+
+    return app
+
+
+def _said(message: Any, key: str, kind: type[Text]) -> Text:
+    """What a message says under a key; nothing, where that is missing, of another kind or too long."""
+    record = message.content.get(RECORD)
+    value = record.get(key) if isinstance(record, ConfigRecord) else None
+    return value if type(value) is kind and len(value) <= wire.MAX_BYTES else kind()
+
+
+def _claim(nonce: bytes, name: str) -> bytes:
+    return framed(ABOUT, nonce, name)

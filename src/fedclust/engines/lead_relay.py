@@ -1,0 +1,82 @@
+"""A blind run between machines: the lead's questions go to the coordinator in one piece, and the sums come back in one.
+
+The coordinator passes on what it cannot read, adds what is to be added, and answers the lead; it drives nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedclust.core import wire
+from fedclust.core.drive import Engine, Reply
+from fedclust.core.envelope import Answer, Call, Sealed
+from fedclust.core.errors import WireError
+from fedclust.core.greeting import Greeting, Welcome
+from fedclust.core.types import PartyId
+from fedclust.engines.networked_engine import Link
+
+COORDINATOR: PartyId = ""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The calls of one step, by party."""
+
+    calls: dict[str, bytes]
+    quorum: int
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The replies to them, by party, after the coordinator's adding."""
+
+    answers: dict[str, bytes]
+
+
+class LeadEngine:
+    """A lead's way to the sites, its own desk among them: through the coordinator."""
+
+    adds = True  # sums come as sums
+
+    def __init__(self, link: Link, parties: tuple[PartyId, ...], *, run: str, study: str, met: bool) -> None:
+        self.link = link
+        self.parties = parties
+        self._greeting = Greeting.to(COORDINATOR, run=run, study=study)
+        self._met = met
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        wait = math.inf if timeout is None else timeout
+        if not self._met:
+            self._met = any(True for _ in self.link.carry({COORDINATOR: self._greeting.encode()}, timeout=wait))
+        request = wire.encode(Batch({party: call.packed for party, call in calls.items()}, quorum))
+        for _, data in self.link.carry({COORDINATOR: request}, timeout=wait):
+            answers = wire.decode(Sums, data).answers
+            return {party: wire.decode(Answer, data).reply() for party, data in answers.items() if party in calls}
+        return {}
+
+
+class Relay:
+    """The coordinator's answers to a lead: `hear` carries a batch to the sites and gives back what came, added."""
+
+    party = COORDINATOR
+
+    def __init__(self, engine: Engine, folder: Path, forget: Callable[[list[PartyId]], None]) -> None:
+        self.engine = engine
+        self.folder = folder
+        self._forget = forget
+
+    def hear(self, data: bytes) -> bytes:
+        if data[:1] == b"{":
+            return Welcome.of(Greeting.decode(data), COORDINATOR).encode()
+        batch = wire.decode(Batch, data)
+        calls = {party: Call.decode(packed) for party, packed in batch.calls.items()}
+        if not calls or not set(calls) <= set(self.engine.parties):
+            raise WireError("the lead asks sites that are not of this study")
+        replies = self.engine.exchange(calls, timeout=None, quorum=batch.quorum)
+        lacking = [party for party in calls if not isinstance(replies.get(party), Sealed)]
+        if len(calls) - len(lacking) < batch.quorum:
+            self._forget(lacking)  # the lead ends here; what it asks again, they are asked again
+        return wire.encode(Sums({p: wire.encode(Answer.to(calls[p].digest, reply)) for p, reply in replies.items()}))

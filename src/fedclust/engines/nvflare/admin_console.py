@@ -1,0 +1,117 @@
+"""The coordinator's console to its own FLARE server: who is connected, and one job at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, NoReply, SessionClosed
+from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+from fedclust.core.errors import RunFailed
+from fedclust.engines.nvflare.child_processes import keep_address
+from fedclust.engines.nvflare.startup_kit import ADMIN, BRIDGE, DESK
+
+ENDED = ("FINISHED", "FAILED", "ABANDONED")
+TRIES, PAUSE = 5, 1.0  # of a question to the server; seconds that each waits longer than the one before
+IDLE = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
+
+
+class Console:
+    """A session with the server of this machine, once it is opened."""
+
+    def __init__(self, kit: Path, work: Path) -> None:
+        self.work = work
+        keep_address()
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it would write to the user's terminal
+        home = work / "admin"
+        shutil.rmtree(home, ignore_errors=True)
+        shutil.copytree(kit / "admin", home, ignore=shutil.ignore_patterns("*.key"))
+        for key in (kit / "admin" / "startup").glob("*.key"):  # no copies: run folders are passed on
+            (home / "startup" / key.name).symlink_to(key.resolve())
+        (home / "local").mkdir(exist_ok=True)
+        path = home / "startup" / "fed_admin.json"
+        config = json.loads(path.read_text())
+        config["admin"].update(upload_dir=str(work), download_dir=str(home))
+        path.write_text(json.dumps(config))
+        self._kit = home
+        self._session: Any = None
+
+    def opened(self) -> bool:
+        """Whether the server lets us in; it may still be starting."""
+        try:
+            with redirect_stdout(io.StringIO()):  # it tells the user of each attempt
+                self._session = new_secure_session(ADMIN, str(self._kit), timeout=5.0, auto_login_max_tries=1)
+        except NoConnection:
+            return False
+        return True
+
+    def connected(self) -> dict[str, float]:
+        """When each connected site was last heard of, by FLARE's clock, which is this machine's."""
+        found = self._asked(lambda session: session.get_connected_client_list())
+        return {client.name: float(client.last_connect_time) for client in found}
+
+    def begin(self, sites: Sequence[str]) -> str:
+        """Submit the job that joins these sites."""
+        path = str(write_job(self.work / "job", sites))
+        return str(self._asked(lambda session: session.submit_job(path)))
+
+    def ended(self, job: str) -> bool:
+        """Whether a job will never run, or has run."""
+        status: str = self._asked(lambda session: session.get_job_status(job)) or ""
+        return status.startswith(ENDED)
+
+    def end(self, job: str) -> None:
+        with suppress(Exception):  # it may have ended by itself
+            self._session.abort_job(job)
+
+    def _asked(self, question: Callable[[Any], Any]) -> Any:
+        """Ask the server. It ends a session that has asked nothing for half an hour, which is then opened anew."""
+        for turn in range(TRIES):
+            try:
+                return question(self._session)
+            except (SessionClosed, NoConnection, NoReply, InternalError):
+                time.sleep(turn * PAUSE)
+                self.close()
+                self.opened()
+        raise RunFailed("NVIDIA FLARE's server does not answer its own coordinator; resume, once it runs again")
+
+    def close(self) -> None:
+        if self._session is not None:
+            with suppress(Exception):  # an open session would keep the process alive
+                self._session.close()
+
+
+def write_job(folder: Path, sites: Sequence[str]) -> Path:
+    """A job that holds no code: it names the two installed components, and who takes part."""
+    shutil.rmtree(folder, ignore_errors=True)
+    documents: dict[str, Any] = {
+        "meta.json": {
+            "name": "fedclust",
+            "resource_spec": {},
+            "min_clients": len(sites),
+            "mandatory_clients": list(sites),
+            "deploy_map": {"coordinator": ["server"], "site": list(sites)},
+        },
+        "coordinator/config/config_fed_server.json": {
+            "format_version": 2,
+            "task_request_interval": IDLE,
+            "workflows": [{"id": "bridge", "path": BRIDGE, "args": {}}],
+        },
+        "site/config/config_fed_client.json": {
+            "format_version": 2,
+            "executors": [{"tasks": ["none"], "executor": {"path": DESK, "args": {}}}],
+        },
+    }
+    for name, document in documents.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=1) + "\n")
+    return folder

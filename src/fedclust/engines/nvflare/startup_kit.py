@@ -1,0 +1,320 @@
+"""Start-up kits: what makes a machine the coordinator, or a site, of one study and of no other.
+
+Certificates come from NVIDIA FLARE's own provisioning, under a root that is made for the study and whose key is thrown
+away: nobody can be enrolled later by whoever finds a folder. What a site lets the coordinator do is written here, key
+by key, and does not follow FLARE's defaults: no code from outside, no component but ours, no log, no shell, no restart.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from nvflare.lighter.constants import CtxKey
+from nvflare.lighter.entity import Project
+from nvflare.lighter.impl.cert import CertBuilder
+from nvflare.lighter.impl.static_file import StaticFileBuilder
+from nvflare.lighter.impl.workspace import WorkspaceBuilder
+from nvflare.lighter.provisioner import Provisioner
+
+from fedclust.core.errors import StudyError
+from fedclust.site.approval import digest_of
+from fedclust.site.site_file import check_owners_alone
+
+FORMAT, VERSION = "fedclust-kit", 1
+ADMIN, ORG, ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
+BRIDGE = "fedclust.engines.nvflare.server_bridge.Bridge"
+DESK = "fedclust.engines.nvflare.site_bridge.DeskExecutor"
+PLAIN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may carry
+MOST_DAYS = 360  # of a certificate, in FLARE's provisioning
+HEARTBEAT = 30  # seconds after which a silent site counts as gone
+LOOPBACK = ("localhost", "127.0.0.1")
+LAUNCHERS = "nvflare.app_common.job_launcher"
+NO_GPU = "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager"
+USES_NO_GPU = "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
+DISK = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What a kit says of itself: whose it is, and who is who in its federation."""
+
+    role: str  # "coordinator" or "site"
+    name: str
+    study: str
+    digest: str  # of the study's text
+    host: str
+    port: int
+    names: Mapping[str, str]  # of each site, as its certificate has it
+
+    @classmethod
+    def read(cls, folder: Path, role: str) -> Kit:
+        path = folder / "kit.json"
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if (found.pop("format"), found.pop("version")) != (FORMAT, VERSION):
+                raise StudyError(f"{folder} is a kit of another version of fedclust; enrol anew")
+            kit = cls(**found)
+        except FileNotFoundError:
+            raise StudyError(
+                f"{folder} is no kit; fedclust enrol makes one for the coordinator and each site"
+            ) from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StudyError(f"{path} is damaged; ask for the kit anew") from None
+        if kit.role != role:
+            raise StudyError(f"{folder} is the kit of {_whose(kit)}; this needs the kit of a {role}")
+        _in_date(folder / "startup")
+        for key in (*folder.glob("startup/*.key"), *folder.glob("admin/startup/*.key")):
+            check_owners_alone(key)
+        return kit
+
+    def check_study(self, text: str) -> None:
+        """Refuse a study that the kit was not made for: sites would, one after the other."""
+        if digest_of(text) != self.digest:
+            raise StudyError(
+                f"the kit of {_whose(self)} was made for another text of the study '{self.study}'; "
+                "take the study.toml that came with the kits as it is, or enrol anew"
+            )
+
+    def write(self, folder: Path) -> None:
+        document = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        (folder / "kit.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _in_date(startup: Path) -> None:
+    """Refuse certificates that are over, or not begun: their holder would be turned away without a word."""
+    today = dt.datetime.now(dt.UTC)
+    for path in startup.glob("*.crt"):
+        try:
+            found = x509.load_pem_x509_certificate(path.read_bytes())
+        except ValueError:
+            raise StudyError(f"{path} is damaged; ask for the kit anew") from None
+        if today > found.not_valid_after_utc:
+            raise StudyError(f"the certificate in {path} ended on {found.not_valid_after_utc:%Y-%m-%d}; enrol anew")
+        if today < found.not_valid_before_utc:
+            begin = f"{found.not_valid_before_utc:%Y-%m-%d}"
+            raise StudyError(f"the certificate in {path} begins on {begin}; is this machine's clock right?")
+
+
+def _whose(kit: Kit) -> str:
+    return "the coordinator" if kit.role == "coordinator" else f"site '{kit.name}'"
+
+
+def provisioned(out: Path, kits: Mapping[str, Kit], *, days: int) -> None:
+    """Fill `out/NAME` for each kit, the coordinator's under its own name: certificates and FLARE's settings."""
+    coordinator = next(kit for kit in kits.values() if kit.role == "coordinator")
+    with tempfile.TemporaryDirectory(dir=out) as scratch:
+        made = _certificates(Path(scratch), coordinator, days)
+        for folder, kit in kits.items():
+            home = out / folder
+            if kit.role == "site":
+                _take(made / kit.names[kit.name], home, ("client.crt", "client.key", "rootCA.pem", "fed_client.json"))
+                _settings(home / "local", SITE_RESOURCES, SITE_RIGHTS)
+            else:
+                _take(made / kit.host, home, ("server.crt", "server.key", "rootCA.pem", "fed_server.json"))
+                _bind(home / "startup" / "fed_server.json", kit)
+                _take(made / ADMIN, home / "admin", ("client.crt", "client.key", "rootCA.pem", "fed_admin.json"))
+                _reach(home / "admin" / "startup" / "fed_admin.json")
+
+
+def site_names(sites: tuple[str, ...]) -> dict[str, str]:
+    """What certificates call the sites: their own names where those will do."""
+    taken = {site for site in sites if PLAIN.fullmatch(site)}
+    names = {}
+    for number, site in enumerate(sites, 1):
+        name = site if site in taken else f"site-{number}"
+        while name in taken and name != site:
+            name += "x"
+        names[site] = name
+        taken.add(name)
+    return names
+
+
+def _certificates(scratch: Path, kit: Kit, days: int) -> Path:
+    """FLARE's provisioning, and the folder where it put everyone's part."""
+    if not 1 <= days <= MOST_DAYS:
+        raise StudyError(f"certificates for {days} days cannot be made; NVIDIA FLARE makes them for 1 to {MOST_DAYS}")
+    project = Project("fedclust", kit.study, props={"api_version": 3})
+    ports = {"fed_learn_port": kit.port, "admin_port": kit.port, "connection_security": "mtls"}
+    project.set_server(kit.host, ORG, {**ports, "host_names": list(LOOPBACK)})
+    for name in kit.names.values():
+        project.add_client(name, ORG, {})
+    project.add_admin(ADMIN, ORG, {"role": ROLE})
+    builders = [
+        WorkspaceBuilder(template_file=["master_template.yml"]),
+        StaticFileBuilder(config_folder="config", scheme="grpc"),
+        CertBuilder(root_valid_days=days),
+    ]
+    log = _Log()
+    made = Provisioner(str(scratch), builders).provision(project, logger=log)
+    if made.get(CtxKey.BUILD_ERROR):
+        raise StudyError(f"NVIDIA FLARE could not make the certificates: {log.last}")
+    return Path(made[CtxKey.CURRENT_PROD_DIR])
+
+
+class _Log:
+    """Keeps what FLARE says last; the rest is of no interest."""
+
+    last = ""
+
+    def error(self, text: str) -> None:
+        self.last = text
+
+    def info(self, text: str) -> None: ...
+    def debug(self, text: str) -> None: ...
+    def warning(self, text: str) -> None: ...
+
+
+def _take(made: Path, home: Path, files: tuple[str, ...]) -> None:
+    (home / "startup").mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name in files:
+        shutil.copyfile(made / "startup" / name, home / "startup" / name)
+        if name.endswith(".key"):
+            (home / "startup" / name).chmod(0o600)
+
+
+def _bind(path: Path, kit: Kit) -> None:
+    """FLARE listens on loopback only where its target is a loopback address; any other would be all interfaces."""
+    config = json.loads(path.read_text())
+    (server,) = config["servers"]
+    server["service"]["target"] = f"localhost:{kit.port}"
+    server["admin_server"] = "localhost"
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _reach(path: Path) -> None:
+    """The coordinator's own console goes to the server on its own machine."""
+    config = json.loads(path.read_text())
+    config["admin"].update(host="localhost", uid_source="cert")
+    path.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def server_workspace(kit: Path, work: Path) -> None:
+    """A folder for FLARE's server: the kit's certificates, and settings that keep all it writes inside the folder."""
+    work.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (work / "startup").mkdir(mode=0o700, exist_ok=True)
+    for file in (kit / "startup").iterdir():  # no copies of keys; FLARE does not look into linked folders
+        link = work / "startup" / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(file.resolve())
+    _settings(work / "local", server_resources(work), SERVER_RIGHTS)
+
+
+def _settings(local: Path, resources: Mapping[str, Any], rights: Mapping[str, str]) -> None:
+    local.mkdir(mode=0o700, parents=True, exist_ok=True)
+    policy = {"format_version": "1.0", "permissions": {ROLE: dict(rights)}}
+    for name, document in (
+        ("resources.json", resources),
+        ("authorization.json", policy),
+        ("log_config.json", LOG),
+        ("comm_config.json", COMMUNICATION),
+    ):
+        (local / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+COMMUNICATION: dict[str, Any] = {
+    "allow_adhoc_conns": False,
+    "backbone_conn_gen": 2,
+    # FLARE keeps a thread for every reply until nobody would send it again, a minute by default: thousands, in a long
+    # run. Whatever is lost is asked again by us.
+    "streaming_retry_timeout": 5.0,
+    "streaming_retry_wait": 2.0,
+    # Bytes taken for each message on its way; FLARE's megabyte is for models. Its window may hold 1,024 of them.
+    "streaming_chunk_size": 68 << 10,
+}
+# Warnings and worse to one file beside the kit; nothing on the console.
+LOG: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "base": {
+            "()": "nvflare.fuel.utils.log_utils.BaseFormatter",
+            "fmt": "%(asctime)s %(levelname)s %(name)s %(message)s",
+        }
+    },
+    "handlers": {
+        "file": {
+            "class": "logging.handlers.RotatingFileHandler",
+            "formatter": "base",
+            "filename": "log.txt",
+            "maxBytes": 5_000_000,
+            "backupCount": 2,
+        }
+    },
+    "loggers": {"root": {"level": "WARNING", "handlers": ["file"]}},
+}
+# What the coordinator may do at a site: have it run its installed answering component, and stop that again.
+SITE_RIGHTS = {
+    "submit_job": "any",
+    "manage_job": "any",
+    "clone_job": "none",
+    "download_job": "none",
+    "view": "none",
+    "operate": "none",
+    "shell_commands": "none",
+    "byoc": "none",
+}
+SERVER_RIGHTS = {**SITE_RIGHTS, "view": "any", "operate": "any"}
+SITE_RESOURCES: dict[str, Any] = {
+    "format_version": 2,
+    "class_list_enforcement_mode": "enforce",
+    "class_allow_list": [DESK],
+    "allow_log_streaming": False,
+    "client": {"retry_timeout": 30, "compression": "Gzip"},
+    "components": [
+        {"id": "resource_manager", "path": NO_GPU, "args": {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0}},
+        {"id": "resource_consumer", "path": USES_NO_GPU, "args": {}},
+        {"id": "process_launcher", "path": f"{LAUNCHERS}.client_process_launcher.ClientProcessJobLauncher", "args": {}},
+    ],
+}
+
+
+def server_resources(work: Path) -> dict[str, Any]:
+    """The coordinator's settings. FLARE's own would put jobs where all users of the machine put theirs."""
+    return {
+        "format_version": 2,
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [BRIDGE],
+        "servers": [
+            {
+                "admin_storage": "transfer",
+                "max_num_clients": 1000,
+                "heart_beat_timeout": HEARTBEAT,
+                "download_job_url": "http://localhost/",
+                "admin_timeout": 10.0,
+            }
+        ],
+        "snapshot_persistor": {
+            "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
+            "args": {
+                "uri_root": "/",
+                "storage": {"path": DISK, "args": {"root_dir": str(work / "snapshots"), "uri_root": "/"}},
+            },
+        },
+        "components": [
+            {
+                "id": "job_scheduler",
+                "path": "nvflare.app_common.job_schedulers.job_scheduler.DefaultJobScheduler",
+                "args": {"max_jobs": 1, "min_schedule_interval": 1.0, "max_schedule_interval": 2.0},
+            },
+            {
+                "id": "job_manager",
+                "path": "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
+                "args": {"uri_root": str(work / "jobs"), "job_store_id": "job_store"},
+            },
+            {"id": "job_store", "path": DISK},
+            {
+                "id": "process_launcher",
+                "path": f"{LAUNCHERS}.server_process_launcher.ServerProcessJobLauncher",
+                "args": {},
+            },
+        ],
+    }

@@ -1,0 +1,399 @@
+"""Sites under one name: who takes part, over what the messages travel, and where the run is written down."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+import numpy as np
+
+from fedclust.core.drive import Absence, Coordinator, Engine, Watch
+from fedclust.core.effects import ALL, Protocol, Quorum
+from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
+from fedclust.core.journal import ROWS, Journal, run_id
+from fedclust.core.types import Floats, Ints, PartyId
+from fedclust.engines.blind_adder import Adder
+from fedclust.engines.local_engine import LocalEngine
+from fedclust.federation.aggregation import Aggregation, Enrolled, Rewriting
+from fedclust.privacy.padding import Room
+from fedclust.questions.alignment import Alignment, align_rows
+from fedclust.questions.declared_columns import (
+    Columns,
+    Wanted,
+    all_columns,
+    declarations,
+    joint_schema,
+    one_schema,
+    same_columns,
+)
+from fedclust.questions.schema import Column, Schema
+from fedclust.site.policy import Policy, profile
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
+from fedclust.site.sources import Source, open_source, sorted_by_id
+
+T = TypeVar("T")
+NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
+LONGEST = 200  # bytes of a site's name: no file system takes much more
+FEW = 16  # questions that a short script never exceeds
+LARGEST = 2.0**127  # what bounds and centres may reach
+Split = Literal["rows", "columns"]
+
+
+class Federation:
+    """Sites that cluster together.
+
+    >>> import numpy as np
+    >>> fed = Federation.local({"a": np.zeros((6, 2)), "b": np.ones((6, 2))})
+    >>> fed.parties, fed.columns
+    (('a', 'b'), ('x0', 'x1'))
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        held: Mapping[PartyId, tuple[str, ...]],
+        *,
+        columns: tuple[str, ...],
+        split: Split = "rows",
+        run: str | Path | None = None,
+        seed: int = 0,
+        timeout: float | None = None,
+        schema: Schema | None = None,
+        aggregation: Aggregation | None = None,
+        enrolled: Enrolled | None = None,
+        align: Alignment | None = None,
+    ) -> None:
+        self.align = align
+        self._aligned = align is None
+        self.engine = engine
+        self.split = split
+        self.columns = columns
+        self.schema = {name: Column() for name in columns} if schema is None else dict(schema)
+        self.seed = seed
+        self.folder = None if run is None else Path(run)
+        self.watch: Watch | None = None
+        self._held = dict(held)
+        self.aggregation = aggregation or Aggregation()
+        journal = Journal(self.folder / "journal") if self.folder else None
+        self._coordinator = Coordinator(engine, run_id(self.folder), journal, timeout)
+        self._asked = Rewriting(self.aggregation, engine.parties, self._coordinator.run, enrolled)
+        self._enrolled = enrolled
+        seen = self.folder is not None and self.aggregation.blind and not getattr(engine, "adds", False)
+        self._seen = Journal(self.folder / "coordinator" / "journal") if self.folder and seen else None
+        self.use(engine)
+
+    @classmethod
+    def over(
+        cls,
+        holdings: Mapping[PartyId, tuple[Holding, Policy]],
+        *,
+        columns: tuple[str, ...],
+        split: Split,
+        schema: Schema,
+        run: str | Path | None,
+        seed: int,
+        wire: bool = False,
+        durable: bool = True,
+        aggregation: Aggregation,
+        align: Alignment | None = None,
+    ) -> Federation:
+        """Holdings of this process, each at a desk of its own under its policy."""
+        folder = None if run is None else Path(run)
+        enrolled = Enrolled(tuple(holdings), folder)
+        desks = {
+            party: Desk(
+                holding,
+                policy,
+                seed=seed,
+                folder=folder / "sites" / party if folder else None,
+                durable=durable,
+                vaults=enrolled.at(party),
+                split=split,
+            )
+            for party, (holding, policy) in holdings.items()
+        }
+        return cls(
+            LocalEngine(desks, wire=wire),
+            {party: holding.source.columns for party, (holding, _) in holdings.items()},
+            columns=columns,
+            split=split,
+            run=run,
+            seed=seed,
+            schema=schema,
+            aggregation=aggregation,
+            enrolled=enrolled,
+            align=align,
+        )
+
+    @classmethod
+    def local(
+        cls,
+        sites: Mapping[PartyId, Any],
+        *,
+        columns: Columns = None,
+        order: Sequence[str] | None = None,
+        split: Split = "rows",
+        id: str | None = None,  # noqa: A002 the study's word
+        aggregation: str | Aggregation = "plain",
+        policy: str | Policy | Mapping[PartyId, str | Policy] = "none",
+        run: str | Path | None = None,
+        seed: int = 0,
+        wire: bool = False,
+        lead: PartyId | None = None,
+        early_stopping: bool = False,
+        align: str | None = None,
+        duplicates: str = "refuse",
+    ) -> Federation:
+        """All sites in this process: arrays, DataFrames, paths or queries by site name.
+
+        `columns` lists the columns to use, or maps each to a `Column` that says what it is; `{site: columns}` where
+        sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
+        `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
+        as starts and centres have them (else site after site). `policy` is one for all sites, or `{site: policy}` that
+        names each. `align="psi"` finds the rows that all sites hold without showing an id; of `duplicates` of an id it
+        takes the "first" row, or refuses them. `run` is a folder for the journal. `wire` sends every message as bytes,
+        as between machines.
+
+        `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
+        (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
+        """
+        _check(sites, split)
+        how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
+        how.check(tuple(sites))
+        matched = None if align is None else Alignment(align, duplicates)
+        if matched is not None:
+            matched.check(split, id, how.mode)
+        wanted = declarations(columns, tuple(sites), split)
+        sources = {
+            party: _open(spec, party, wanted[party], split, id=id, align=matched) for party, spec in sites.items()
+        }
+        held = {party: source.columns for party, source in sources.items()}
+        schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
+        names = same_columns(held) if split == "rows" else all_columns(held, columns if order is None else order)
+        rules = _rules(policy, tuple(sites))
+        return cls.over(
+            {p: (Holding(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
+            columns=names,
+            split=split,
+            schema=one_schema(schemas) if split == "rows" else joint_schema(schemas, names),
+            run=run,
+            seed=seed,
+            wire=wire,
+            durable=False,  # what a power cut can take from sites in one process, the journal gives back
+            aggregation=how,
+            align=matched,
+        )
+
+    def on_record(self, folder: Path) -> Federation:
+        """The same sites with the journal in a run folder; there, too, what sites of this process remember."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        if not desks:
+            return Federation(
+                self.engine,
+                self._held,
+                columns=self.columns,
+                split=self.split,
+                run=folder,
+                seed=self.seed,
+                timeout=self._coordinator.timeout,
+                schema=self.schema,
+                aggregation=self.aggregation,
+                enrolled=self._enrolled,
+                align=self.align,
+            )
+        return Federation.over(
+            {party: (desk.holding, desk.gate.policy) for party, desk in desks.items()},
+            columns=self.columns,
+            split=self.split,
+            schema=self.schema,
+            run=folder,
+            seed=self.seed,
+            aggregation=self.aggregation,
+            align=self.align,
+        )
+
+    @property
+    def parties(self) -> tuple[PartyId, ...]:
+        return self.engine.parties
+
+    @property
+    def holdings(self) -> dict[PartyId, Holding]:
+        """The sites' rows, where they are in this process; else none."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return {party: desk.held(self.run_id) for party, desk in desks.items()}
+
+    @property
+    def ids(self) -> list[Any] | None:
+        """The ids by which a column split of this process matches its rows, in the order of labels; else none."""
+        held = self.holdings.values() if self.split == "columns" else ()
+        found = next((holding.source.ids() for holding in held), None)
+        return None if found is None else found.tolist()
+
+    def allows(self, handler: str) -> bool:
+        """Whether the sites are all in this process and let a question be asked."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        return bool(desks) and all(desk.gate.policy.allows(handler) for desk in desks.values())
+
+    @property
+    def places(self) -> dict[PartyId, Ints]:
+        """Which of the study's columns each party holds, in its own order."""
+        return {p: np.array([self.columns.index(name) for name in own], np.int64) for p, own in self._held.items()}
+
+    @property
+    def declared(self) -> dict[PartyId, Schema]:
+        """What the study declares of each party's columns; nothing where all are plain numbers."""
+        if all(column == Column() for column in self.schema.values()):
+            return {}
+        own = {p: set(names) for p, names in self._held.items()}
+        return {p: {n: c for n, c in self.schema.items() if own[p].issuperset(c.names(n))} for p in self.parties}
+
+    @property
+    def run_id(self) -> str:
+        return self._coordinator.run
+
+    def make_room(self, room: Room) -> None:
+        """From now on, let a coordinator that must not see when a run settled see no shorter messages either."""
+        self._asked.make_room(room)
+
+    def run(
+        self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse", asks: int = 1
+    ) -> tuple[T, list[Absence]]:
+        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
+        self._coordinator.quorum = quorum
+        self._same_rows()
+        if not self._aligned:
+            self._driven(align_rows(self.parties, self.align.duplicates if self.align else "refuse"), ALL)
+            self._aligned = True
+        for holding in self.holdings.values():
+            holding.under(missing)  # bad rows show here, in words, not as a site's refusal
+        before = len(self._coordinator.absences)
+        return self._driven(self._asked.often(protocol, asks), quorum), self._coordinator.absences[before:]
+
+    def _driven(self, protocol: Protocol[T], quorum: Quorum) -> T:
+        try:
+            return self._coordinator.drive(self._asked.of(protocol, quorum), self.watch)
+        except QuorumLost as lost:
+            raise self._explained(lost) from None
+
+    def traffic(self) -> dict[PartyId, dict[str, int]]:
+        """Messages and bytes that left each site of this process, or of a cluster, from their ledgers."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        elsewhere = getattr(self._coordinator.engine, "ledgers", None)
+        ledgers = elsewhere() if elsewhere else {party: desk.gate.ledger.entries for party, desk in desks.items()}
+        return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
+
+    def carried(self) -> dict[PartyId, int]:
+        """Bytes of answers that reached the coordinator, by party."""
+        return dict(self._coordinator.received)
+
+    def use(self, engine: Engine, *, run: str | None = None) -> None:
+        """Carry messages by another engine from now on, under another run's name if one is given."""
+        adds = self.aggregation.blind and not getattr(engine, "adds", False)
+        self._coordinator.engine = Adder(engine, self._seen) if adds else engine
+        self._coordinator.run = run or self._coordinator.run
+
+    def close(self) -> None:
+        """Close the journal."""
+        for journal in (self._coordinator.journal, self._seen):
+            if journal:
+                journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _same_rows(self) -> None:
+        """A journal goes on only with the rows it began with, as far as this process can see them."""
+        journal = self._coordinator.journal
+        if journal is None or not self.holdings:
+            return
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        digest = b"".join(hashlib.sha256(p.encode() + d.holding.digest).digest() for p, d in desks.items())
+        if (before := journal.recall(ROWS, 0)) is None:
+            journal.write(ROWS, 0, digest)
+        elif before != digest:
+            raise JournalError(
+                f"the sites or their rows are not those that {self.folder} began with; use another folder"
+            )
+
+    def _explained(self, lost: QuorumLost) -> Exception:
+        """In one process the site's own reason can be told; between machines it stays at the site."""
+        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
+        troubles = {party: desks[party].trouble for party in lost.missing if party in desks}
+        for trouble in troubles.values():
+            if isinstance(trouble, (DataError, OutOfBounds)):
+                return trouble
+        told = "; ".join(f"{party}: {type(t).__name__}: {t}" for party, t in troubles.items() if t is not None)
+        return QuorumLost(f"{lost} ({told})", lost.missing, anew=lost.anew) if told else lost
+
+
+def _check(sites: Any, split: str) -> None:
+    if not isinstance(sites, Mapping):
+        raise StudyError(
+            f"sites came as a {type(sites).__name__}; give each a name, as in {{'north': ..., 'south': ...}}"
+        )
+    if not sites:
+        raise StudyError("a federation needs at least one site")
+    for party in sites:
+        if not isinstance(party, str) or not NAME.fullmatch(party) or len(party.encode()) > LONGEST:
+            raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
+    if split not in ("rows", "columns"):
+        raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
+
+
+def _rules(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
+    """The policy of each site. A site that a table forgets must not be left without one."""
+    if isinstance(policy, (str, Policy)):
+        return {party: profile(policy) for party in sites}
+    if not isinstance(policy, Mapping):
+        raise StudyError("policy must be a name, a Policy, or a table of them by site")
+    for party in policy:
+        if party not in sites:
+            near = [f"did you mean '{name}'?" for name in difflib.get_close_matches(str(party), sites, n=1)]
+            raise StudyError(f"policy names '{party}', which is no site; {near[0] if near else 'leave it out'}")
+    for party in sites:
+        if party not in policy:
+            raise StudyError(
+                f"policy says nothing of site '{party}'; name every site, with 'none' for one without rules"
+            )
+    return {party: profile(policy[party]) for party in sites}
+
+
+def _open(
+    spec: Any,
+    party: PartyId,
+    wanted: Wanted,
+    split: Split,
+    *,
+    id: str | None,  # noqa: A002
+    align: Alignment | None,
+) -> Source:
+    names = wanted.names
+    if names is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
+        names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # every site would call its first column x0
+    repeats = align is not None  # which may be refused, too, but after spaces are gone
+    source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema, repeats=repeats)
+    return sorted_by_id(source) if split == "columns" and id is not None and align is None else source
+
+
+def box_of(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
+    """Public bounds as (low, high) per column: a pair for all columns, or a pair each."""
+    if bounds is None:
+        return None
+    try:
+        pairs = np.broadcast_to(np.asarray(bounds, np.float64), (columns, 2))
+        sound = bool((np.abs(pairs) <= LARGEST).all() and (pairs[:, 0] <= pairs[:, 1]).all())
+    except (TypeError, ValueError):
+        sound = False
+    if not sound:
+        raise StudyError(
+            "bounds must be finite pairs (low, high) with low <= high, below 2^127, one for all columns or one each"
+        )
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

@@ -1,0 +1,59 @@
+"""The registry: one line per method. Studies, saved models and the conformance battery find estimators here."""
+
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.errors import DataError
+from fedclust.models.base import FederatedEstimator, read_model
+from fedclust.models.cmeans import CMeans, FuzzyCMeans
+from fedclust.models.continual import FCAC
+from fedclust.models.deep import DEC, FedCRef
+from fedclust.models.fuzzy_variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
+from fedclust.models.gaussian_mixtures import GaussianMixture
+from fedclust.models.one_shot import MUFC, KFed
+from fedclust.models.private_cmeans import PrivateCMeans, PrivateFuzzyCMeans
+
+__all__ = [
+    "DEC",
+    "FCAC",
+    "METHODS",
+    "MUFC",
+    "PRIVATE",
+    "AveragedFuzzyCMeans",
+    "CMeans",
+    "FedCRef",
+    "FederatedEstimator",
+    "FuzzyCMeans",
+    "GaussianMixture",
+    "GradientFuzzyCMeans",
+    "KFed",
+    "PrivateCMeans",
+    "PrivateFuzzyCMeans",
+    "load",
+]
+
+METHODS: dict[str, type[FederatedEstimator]] = {
+    "c-means": CMeans,
+    "fuzzy-c-means": FuzzyCMeans,
+    "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
+    "gradient-fuzzy-c-means": GradientFuzzyCMeans,
+    "gaussian-mixture": GaussianMixture,
+    "fcac": FCAC,
+    "k-fed": KFed,
+    "mufc": MUFC,
+}
+
+PRIVATE: dict[str, type[FederatedEstimator]] = {  # what a method becomes where a study has an epsilon
+    "c-means": PrivateCMeans,
+    "fuzzy-c-means": PrivateFuzzyCMeans,
+}
+DEEP: tuple[type[FederatedEstimator], ...] = (FedCRef, DEC)  # not for studies: they have no centres to report
+
+
+def load(path: str | Path) -> Any:
+    """A fitted estimator that `save` wrote."""
+    document = read_model(path)
+    kinds = {kind.__name__: kind for kind in (*METHODS.values(), *PRIVATE.values(), *DEEP)}
+    if document.get("class") not in kinds:
+        raise DataError(f"{path} holds a {document.get('class')}, which this version does not know; update fedclust")
+    return kinds[document["class"]].restore(document)

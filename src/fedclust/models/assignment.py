@@ -1,0 +1,171 @@
+"""Where rows belong once the centres are known: raw rows in, by name where they have names, labels and degrees out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from fedclust.algorithms.cmeans import column_split
+from fedclust.core.effects import Protocol
+from fedclust.core.errors import DataError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Array, Floats, Ints, Units
+from fedclust.federation.federation import LARGEST, Federation
+from fedclust.kernels import distances, fuzzy_sweep
+from fedclust.kernels import gap_sweep as gapped
+from fedclust.models.base import FederatedEstimator, columns_of
+from fedclust.models.input_checks import within_reach
+from fedclust.questions import column_matching
+from fedclust.site.site_data import Holding
+from fedclust.site.sources import open_source, survey
+
+
+class Assigning(FederatedEstimator):
+    """A model with centres: every row goes to the nearest."""
+
+    n_clusters: int
+    cluster_centers_: Floats
+    scaled_centers_: Floats
+    origin_: Floats | None
+    spread_: Floats | None
+
+    def predict(self, X: Any) -> NDArray[np.int32]:
+        """The nearest centre of each row; for a federation, of its rows in the order of its parties.
+
+        A federation's columns go by name. Over a column split with an `id`, rows are in the order of the ids.
+        """
+        if isinstance(X, Federation):
+            return self._predict_federation(X)
+        return self._labels(self._seen(X))
+
+    def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
+        if fed.split == "columns":
+            return self._measured(fed)[1]
+        return np.concatenate([self._labels(block) for block in self._blocks(fed)])
+
+    def _squared(self, fed: Federation) -> Floats:
+        """Squared distances over a column split, asked for as totals."""
+        return self._measured(fed)[0]
+
+    def _measured(self, fed: Federation) -> tuple[Floats, Units]:
+        """The same, and the nearest centres."""
+
+        def script() -> Protocol[tuple[Floats, Units]]:
+            table = yield from column_split.agree(fed.places, self._prepared(fed))
+            return (yield from column_split.measured(table, self.n_clusters))
+
+        return fed.run(script())[0]
+
+    def _prepared(self, fed: Federation) -> dict[str, column_split.Prepare]:
+        """The model's centres and scales, by the sites that hold their columns."""
+        order = self._order(fed)
+        if type(self)._labels is not Assigning._labels:  # noqa: SLF001 such a model has more than centres
+            raise self._needs_rows()
+
+        def slices(points: Floats) -> dict[str, Floats]:
+            return column_split.slices(fed.places, np.atleast_2d(points)[:, order])
+
+        centers = slices(self.cluster_centers_)
+        origin = None if self.origin_ is None else slices(self.origin_)
+        spread = None if self.spread_ is None else slices(self.spread_)
+        return {
+            p: column_split.Prepare(
+                origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
+            )
+            for p in fed.parties
+        }
+
+    def _order(self, fed: Federation) -> list[int]:
+        """Where the model has each of the federation's columns."""
+        check_is_fitted(self)
+        return column_matching.places(fed.columns, self.columns_, fed.schema, self.schema)
+
+    def _needs_rows(self) -> DataError:
+        return DataError(f"{type(self).__name__} labels whole rows; give it sites that hold them, not a column split")
+
+    def _blocks(self, fed: Federation) -> list[Array]:
+        """The rows of a row split, columns as the model has them."""
+        found = column_matching.inverse(self._order(fed))
+        if fed.split == "columns":
+            raise self._needs_rows()
+        if not fed.holdings:
+            raise DataError("labels stay at the sites; run 'fedclust site assign' there")
+        for party, holding in fed.holdings.items():
+            if (holding.under(self._missing).largest > LARGEST).any():
+                within_reach(holding.source.columns, holding.source.blocks(), party)
+        return [block for holding in fed.holdings.values() for block in self._looked_at(holding, found)]
+
+    def _looked_at(self, holding: Holding, order: Ints | None = None) -> Iterator[Array]:
+        """All rows of a site in this process, those left out for their gaps among them."""
+        view = self._view()
+        return (view.of(block if order is None else block[order]) for block in holding.source.blocks())
+
+    def labels_of(self, block: Array) -> NDArray[np.int32]:
+        """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        return self._labels(self._of(block))
+
+    def _of(self, block: Array) -> Array:
+        """Such a block as the model looks at it."""
+        check_is_fitted(self)
+        within_reach(self.columns_, [self._taken(block)])
+        return self._view().of(block)
+
+    def _taken(self, block: Array) -> Array:
+        """The rows of a block that are not left out for a gap."""
+        return block[:, ~np.isnan(block).any(axis=0)] if self._missing == "drop" else block
+
+    def _labels(self, block: Array) -> NDArray[np.int32]:
+        """-1 for a row that the model's way with gaps leaves out."""
+        if self._missing == "refuse":
+            return distances.labels(block, self.scaled_centers_)[0]
+        if self._missing == "partial":
+            return gapped.labels(block, self.scaled_centers_)
+        gap = np.isnan(block).any(axis=0)
+        return np.where(gap, -1, distances.labels(np.where(gap, 0.0, block), self.scaled_centers_)[0]).astype(np.int32)
+
+    def _seen(self, X: Any) -> Array:
+        """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
+        check_is_fitted(self)
+        declared = self.schema
+        by_name = hasattr(X, "columns") and not hasattr(self, "feature_names_in_")
+        if by_name or any(not column.plain for column in declared.values()):
+            source = open_source(X, columns=tuple(declared), site="here", schema=declared)
+            survey(source, self._missing)
+            return self._of(np.concatenate(list(source.blocks()), axis=1))
+        rows = self._rows(X)
+        within_reach(self.columns_, [self._taken(rows.T)])
+        return columns_of(self._view().points(rows))
+
+    def _view(self) -> View:
+        return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
+
+
+class FuzzyAssigning(Assigning):
+    """The same with degrees: every row belongs somewhat to each centre."""
+
+    _m: float
+
+    def memberships(self, X: Any) -> Floats:
+        """The degree to which each row belongs to each cluster, rows by clusters."""
+        if isinstance(X, Federation):
+            if X.split == "columns":
+                return fuzzy_sweep.memberships_from(self._squared(X), self._m).T
+            return np.concatenate([self._degrees(block).T for block in self._blocks(X)])
+        return self._degrees(self._seen(X)).T
+
+    def memberships_of(self, block: Array) -> Floats:
+        """Memberships (clusters by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        return self._degrees(self._of(block))
+
+    def _degrees(self, block: Array) -> Floats:
+        """NaN for a row that the model's way with gaps leaves out."""
+        if self._missing == "partial":
+            return gapped.memberships(block, self.scaled_centers_, self._m)
+        gap = np.isnan(block).any(axis=0)
+        if self._missing == "refuse" or not gap.any():
+            return fuzzy_sweep.memberships(block, self.scaled_centers_, self._m)
+        return np.where(gap, np.nan, fuzzy_sweep.memberships(np.where(gap, 0.0, block), self.scaled_centers_, self._m))

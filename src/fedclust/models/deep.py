@@ -1,0 +1,393 @@
+"""The deep estimators: FedCRef, which finds how many clusters all sites share, and DEC on the rows of one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from fedclust.algorithms import dec
+from fedclust.algorithms.autoencoders.autoencoder import Farm, layers, torch_
+from fedclust.algorithms.fedcref import refinement_loop
+from fedclust.algorithms.fedcref.fedcref_site import Begin, Plan
+from fedclust.algorithms.fedcref.local_clusters import STARTS
+from fedclust.core.effects import Protocol, Quorum
+from fedclust.core.errors import DataError
+from fedclust.core.noise_price import FINITE
+from fedclust.core.site_interface import View
+from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
+from fedclust.federation.federation import Federation, box_of
+from fedclust.models import private_deep
+from fedclust.models.base import FederatedEstimator, require
+from fedclust.models.input_checks import unmasked
+from fedclust.questions import bounds as limits
+from fedclust.questions import ranges, standardisation
+from fedclust.site.server import Desk
+
+Result = tuple[refinement_loop.Found, View]
+RULES = ("win", "rival", "paper")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Where rows belong: a community or, if `local`, an isolated cluster of one site; `novel` rows fit nowhere."""
+
+    labels: Ints
+    errors: Floats
+    local: Bools
+    novel: Bools
+
+
+class FedCRef(FederatedEstimator):
+    """Federated cluster refinement (paper 4): autoencoders of clusters, compared and trained across sites; row splits.
+
+    Not lossless. Every site learns the weights of every other's models; the coordinator learns how well models do on
+    clusters, and sums of weights over the sites of a community.
+
+    Parameters
+    ----------
+    n_clusters : clusters at each site: a number, {site: number}, or None to estimate it by the silhouette.
+    start : "kmeans", "encoded" (k-means in an autoencoder's code), "dec", or {site: labels}.
+    association : "win" or "rival", which need no threshold, or "paper" with `theta`.
+    theta : the paper's threshold.
+    stability : the share of rows whose cluster must stay for a site to be stable.
+    max_iterations, rounds : iterations at most, and rounds of averaging in each.
+    epochs, warm_epochs, group_epochs : of local models at first and later, and in a round of averaging.
+    closing, closing_epochs : passes at the end, of all sites, and epochs in their rounds of averaging.
+    sure : share of each cluster's rows that trains, those whose model is clearly the best; all do in the last pass.
+    remember : whether the clusters that rows began in are heard when clusters form anew, as far as they say something.
+    batch, rate : rows of a batch and Adam's rate.
+    bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
+    device : "cpu" or "cuda", where the sites' models train.
+    quorum : as for `CMeans`.
+    epsilon, delta : what the run may tell of any one row, in all; None for a run without noise. With an epsilon the run
+        is another one, of a single pass (`fedcref_private`): only n_clusters, start, bounds and random_state count.
+
+    Attributes
+    ----------
+    n_communities_, communities_ : clusters that sites share, and for each of `sites_` the community of each of its
+        clusters, -1 for an isolated one.
+    models_ : the weights of each community's model.
+    isolated_, isolated_models_ : [site, cluster] of the isolated clusters whose models are in this process.
+    cluster_sizes_ : rows of each community, with an epsilon as far as noise lets tell.
+    epsilon_, reported_epsilon_, prices_, honest_ : with an epsilon, as for `PrivateCMeans`.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> rng = np.random.default_rng(0)
+    >>> base = rng.uniform(size=(3, 16))
+    >>> def rows(*kinds): return np.clip(np.repeat(base[list(kinds)], 40, axis=0) + rng.normal(0, .05, (80, 16)), 0, 1)
+    >>> fed = fc.Federation.local({"a": rows(0, 1), "b": rows(1, 2), "c": rows(2, 0)})
+    >>> model = fc.FedCRef(2, bounds=(0, 1), epochs=60, rounds=8, group_epochs=6, rate=.005).fit(fed)
+    >>> model.n_communities_, model.isolated_
+    (3, [])
+    """
+
+    lossless: ClassVar[bool] = False
+    kept: ClassVar[tuple[str, ...]] = (
+        "n_communities_",
+        "sites_",
+        "communities_",
+        "models_",
+        "usual_",
+        "isolated_",
+        "isolated_models_",
+        "isolated_usual_",
+        "cluster_sizes_",
+        "n_rounds_",
+        "history_",
+        "origin_",
+        "spread_",
+        "epsilon_",
+        "reported_epsilon_",
+        "prices_",
+        "honest_",
+    )
+    tol = None
+
+    def __init__(
+        self,
+        n_clusters: int | Mapping[PartyId, int] | None = None,
+        *,
+        start: Any = "kmeans",
+        association: str = "win",
+        theta: float = 0.2,
+        stability: float = 0.8,
+        max_iterations: int = 7,
+        rounds: int = 15,
+        epochs: int = 20,
+        warm_epochs: int = 5,
+        group_epochs: int = 2,
+        closing: int = 2,
+        closing_epochs: int = 12,
+        sure: float = 0.8,
+        remember: bool = True,
+        batch: int = 32,
+        rate: float = 1e-3,
+        bounds: Any = None,
+        device: str = "cpu",
+        quorum: Quorum = "all",
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.start = start
+        self.association = association
+        self.theta = theta
+        self.stability = stability
+        self.max_iterations = max_iterations
+        self.rounds = rounds
+        self.epochs = epochs
+        self.warm_epochs = warm_epochs
+        self.group_epochs = group_epochs
+        self.closing = closing
+        self.closing_epochs = closing_epochs
+        self.sure = sure
+        self.remember = remember
+        self.batch = batch
+        self.rate = rate
+        self.bounds = bounds
+        self.device = device
+        self.quorum = quorum
+        self.epsilon = epsilon
+        self.delta = delta
+        self.random_state = random_state
+
+    def protocol(self, fed: Federation) -> Protocol[Any]:
+        self._check(fed)
+        if self.epsilon is None:
+            return self._script(fed)
+        private_deep.check(self, fed)
+        return private_deep.script(self, fed)
+
+    @property
+    def _missing(self) -> str:
+        return "refuse" if self.epsilon is None else FINITE  # what sites leave out under noise, in any case
+
+    def _script(self, fed: Federation) -> Protocol[Result]:
+        width = len(fed.columns)
+        box = box_of(self.bounds, width)
+        if box is None:
+            view = yield from ranges.ranged((yield from limits.agree(width)))
+        else:
+            wide = box[1] - box[0]
+            view = standardisation.scaled(limits.declared(*box), box[0], np.where(wide > 0, wide, 1.0))
+        plan = Plan(
+            view,
+            width,
+            self.seed_,
+            self.batch,
+            self.rate,
+            device=self.device,
+            sure=self.sure,
+            remember=self.remember,
+        )
+        course = refinement_loop.Course(
+            self.association,
+            self.theta,
+            self.stability,
+            self.epochs,
+            self.warm_epochs,
+            self.rounds,
+            self.group_epochs,
+            self.max_iterations,
+            self.closing,
+            self.closing_epochs,
+            fewest=2 if fed.aggregation.mode == "plain" else 3,
+        )
+        found = yield from refinement_loop.fit(plan, {party: self._begin(plan, party) for party in fed.parties}, course)
+        return found, view
+
+    def _begin(self, plan: Plan, party: PartyId) -> Begin:
+        count = self.n_clusters.get(party) if isinstance(self.n_clusters, Mapping) else self.n_clusters
+        given = self.start.get(party) if isinstance(self.start, Mapping) else None
+        labels = None if given is None else np.asarray(given, np.int64)
+        return Begin(plan, count or 0, self.start if isinstance(self.start, str) else "kmeans", labels)
+
+    def _check(self, fed: Federation) -> None:
+        torch_()
+        require(fed.split == "rows", "FedCRef needs whole rows; over a column split use FuzzyCMeans")
+        known = isinstance(self.start, Mapping) or self.start in STARTS
+        require(known, f"start is {self.start!r}; choose one of {', '.join(STARTS)}, or give {{site: labels}}")
+        require(self.association in RULES, f"association is {self.association!r}; choose one of {', '.join(RULES)}")
+        counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
+        good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
+        require(good, f"n_clusters is {self.n_clusters}; give numbers of at least 1, or None to estimate them")
+        for name in ("max_iterations", "rounds", "epochs", "group_epochs", "closing_epochs", "batch"):
+            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1")
+        for name in ("warm_epochs", "closing"):
+            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative")
+        require(0 < self.sure <= 1, f"sure is {self.sure}; it is a share of rows, above 0 and at most 1")
+        require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
+        require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
+
+    def _keep(self, fed: Federation, result: Any) -> None:
+        if self.epsilon is not None:
+            private_deep.keep(self, fed, result)
+            return
+        found, view = result
+        self.origin_, self.spread_ = view.origin, view.spread
+        self.models_, self.usual_, self.cluster_sizes_ = found.models, found.usual, found.sizes
+        self.n_communities_ = len(found.models)
+        self.sites_ = sorted(found.communities)
+        self.communities_ = [found.communities[party] for party in self.sites_]
+        self.n_rounds_ = len(found.history)
+        self.history_ = [{"round": i, **vars(one)} for i, one in enumerate(found.history, start=1)]
+        self.notes_ = list(found.notes)
+        desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+        memories = {p: desks[p].memory.get(fed.run_id, {}) for p in self.sites_ if p in desks}
+        places = [(p, int(c)) for p in memories for c in np.flatnonzero(found.communities[p] < 0) if memories[p]]
+        lone = [(memories[p]["weights"][c], memories[p]["usual"][:, c]) for p, c in places]
+        self.isolated_: list[list[Any]] = [[p, c] for p, c in places]
+        width = found.models.shape[1]
+        self.isolated_models_ = np.stack([w for w, _ in lone]) if lone else np.zeros((0, width), np.float32)
+        self.isolated_usual_ = np.stack([u for _, u in lone], axis=1) if lone else np.zeros((2, 0))
+        if memories and set(memories) == set(fed.parties):
+            self.labels_ = np.concatenate([self._names_of(p, memories[p]) for p in fed.parties]).astype(np.int32)
+
+    def _names_of(self, party: PartyId, memory: Mapping[str, Array]) -> Ints:
+        """The community of each row of a site; isolated clusters are numbered after all communities."""
+        own = self.communities_[self.sites_.index(party)].copy()
+        for number, (site, cluster) in enumerate(self.isolated_):
+            if site == party:
+                own[cluster] = self.n_communities_ + number
+        labels = np.asarray(memory["labels"])
+        return np.asarray(own[labels], np.int64) if len(labels) else labels
+
+    def document(self) -> dict[str, Any]:
+        """The fitted model as plain values; labels to begin with become lists, or "given" with an epsilon."""
+        found = super().document()
+        if isinstance(self.start, Mapping):
+            start = {site: np.asarray(labels).tolist() for site, labels in self.start.items()}
+            found["parameters"] |= {"start": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
+        return found
+
+    def assign(self, X: Any, site: PartyId | None = None) -> Assignment:
+        """Where rows belong and how well models do on them: all communities, and the isolated clusters of `site`.
+
+        Without a site, all isolated clusters that this process knows count. Isolated clusters are numbered after the
+        communities, in the order of `isolated_`. A row is novel where its error is beyond three standard deviations
+        (of logarithms) of what is usual, for every model; with an epsilon, so is one that is not finite, labelled -1.
+        """
+        rows = self._scaled(X)
+        lone = [i for i, (owner, _) in enumerate(self.isolated_) if site is None or owner == site]
+        weights = np.concatenate([self.models_, self.isolated_models_[lone]])
+        usual = np.concatenate([self.usual_, self.isolated_usual_[:, lone]], axis=1)
+        names = np.concatenate([np.arange(self.n_communities_), self.n_communities_ + np.array(lone, np.int64)])
+        if not len(weights):
+            raise DataError("this model has no community, and the sites' own clusters are not in this process")
+        width = self.n_features_in_
+        sizes = layers(width) if self.epsilon is None else private_deep.sizes(width)
+        out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon: no model is theirs
+        errors = Farm(np.where(out[:, None], 0.0, rows), sizes, self.device).errors(weights)
+        labels = np.where(out, -1, names[errors.argmin(axis=0)]).astype(np.int64)
+        novel = np.asarray((refinement_loop.far(errors, usual) > refinement_loop.FAR).all(axis=0) | out, np.bool_)
+        least = np.where(out, np.nan, errors.min(axis=0)).astype(np.float64)
+        return Assignment(labels, least, labels >= self.n_communities_, novel)
+
+    def predict(self, X: Any, site: PartyId | None = None) -> NDArray[np.int32]:
+        """The community, or isolated cluster, of each row; -1 for a novel one."""
+        if isinstance(X, Federation):
+            return np.concatenate([self.predict(self._held(X, party), party) for party in X.parties])
+        found = self.assign(X, site)
+        return np.where(found.novel, -1, found.labels).astype(np.int32)
+
+    def _held(self, fed: Federation, party: PartyId) -> Array:
+        if party not in fed.holdings:
+            raise DataError("rows stay at the sites; assign them there")
+        return np.concatenate([block.T for block in fed.holdings[party].source.blocks()])
+
+    def _scaled(self, X: Any) -> Array:
+        check_is_fitted(self)
+        if self.epsilon is not None:
+            dtype = [np.float64, np.float32]
+            rows = validate_data(self, unmasked(X), dtype=dtype, reset=False, ensure_all_finite=False)
+            return private_deep.rows(self, rows)
+        rows = self._rows(X)
+        view = View(np.zeros(rows.shape[1], np.int32), self.origin_, self.spread_)
+        return np.clip(view.points(rows), 0.0, 1.0)
+
+
+class DEC(FederatedEstimator):
+    """Deep embedded clustering (Xie et al.) of the rows of one place; FedCRef's sites begin with it (`start="dec"`).
+
+    Parameters
+    ----------
+    n_clusters : number of clusters.
+    encoder : sizes of the encoder's layers after the input.
+    layer_steps, fine_steps : batches of pretraining for each layer, and for all together (published: 50,000, 100,000).
+    refresh, tolerance, max_steps : refine until fewer than this share of rows changed between two refreshes.
+    device : "cpu" or "cuda".
+
+    Attributes
+    ----------
+    layers_, scale_, code_centers_ : the encoder, what it multiplies rows by, and the centres in its code.
+    labels_, n_rounds_ : the cluster of each row, and steps of refinement.
+    """
+
+    lossless: ClassVar[bool] = False
+    kept: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_rounds_")
+    tol = None
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        encoder: tuple[int, ...] = dec.ENCODER,
+        layer_steps: int = 500,
+        fine_steps: int = 2_000,
+        refresh: int = 140,
+        tolerance: float = 0.001,
+        max_steps: int = 20_000,
+        device: str = "cpu",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.encoder = encoder
+        self.layer_steps = layer_steps
+        self.fine_steps = fine_steps
+        self.refresh = refresh
+        self.tolerance = tolerance
+        self.max_steps = max_steps
+        self.device = device
+        self.random_state = random_state
+
+    def protocol(self, fed: Federation) -> Protocol[Any]:
+        require(list(fed.holdings) == ["here"], "DEC clusters the rows of one place; give it an array, or use FedCRef")
+        require(self.n_clusters >= 1, f"n_clusters is {self.n_clusters}; it must be at least 1")
+        how = dec.Schedule(
+            self.layer_steps, self.fine_steps, refresh=self.refresh, tolerance=self.tolerance, steps=self.max_steps
+        )
+        rows = np.concatenate([block.T for block in fed.holdings["here"].source.blocks()])
+        return _told(dec.fit(rows, self.n_clusters, seed=self.seed_, how=how, encoder=self.encoder, device=self.device))
+
+    def _keep(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
+        self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
+        self.labels_ = result.labels.astype(np.int32)
+        self.n_rounds_ = result.steps
+        self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps with clusters not yet settled."]
+
+    def predict(self, X: Any) -> NDArray[np.int32]:
+        """The cluster of each row."""
+        return np.asarray(self.memberships(X).argmax(axis=1), np.int32)
+
+    def memberships(self, X: Any) -> Floats:
+        """The degree to which each row belongs to each cluster, rows by clusters."""
+        check_is_fitted(self)
+        rows = self._rows(X)
+        found = dec.Embedding(
+            tuple(self.layers_), self.scale_, self.code_centers_, np.zeros(0, np.int64), self.n_rounds_, settled=True
+        )
+        return found.memberships(rows)
+
+
+def _told(result: Any) -> Protocol[Any]:
+    """A protocol that asks nobody."""
+    return result
+    yield  # a generator, like every protocol

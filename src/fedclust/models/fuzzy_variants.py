@@ -1,0 +1,192 @@
+"""Fuzzy c-means by averaging and by gradients: published federations that are not lossless, to compare with."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.fuzzy_baselines import averaged_fcm, gradient_fcm
+from fedclust.core.effects import Protocol, Quorum
+from fedclust.core.errors import DataError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.federation.federation import Federation
+from fedclust.models.cmeans import FuzzyCMeans
+from fedclust.models.input_checks import number, require, whole
+
+AVERAGES = ("kmeans", "index")
+
+
+class _Lossy(FuzzyCMeans):
+    """What both share with fuzzy c-means: starts, scaling, prediction; over rows."""
+
+    lossless: ClassVar[bool] = False
+    small_sites = None
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(fed.split == "rows", f"{type(self).__name__} needs whole rows; use FuzzyCMeans where columns are split")
+        require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
+
+
+class AveragedFuzzyCMeans(_Lossy):
+    """Fuzzy c-means at each party until it settles, then an average of what the parties found (paper 2's FedFCM).
+
+    Not lossless. With average "kmeans" every party's own centres leave it in every round; `notes_` says so.
+
+    Parameters
+    ----------
+    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    missing : values may be refused or dropped.
+    m : fuzziness.
+    average : "kmeans" clusters all parties' centres, unweighted; "index" averages the k-th centres of all parties,
+        weighted by memberships (the paper's "federated averaging", which fails where parties hold different clusters).
+    tol, max_rounds : stop when the centres move by less than tol in sum (None: never), or after max_rounds.
+    local_tol : a party has settled when its memberships change by less, in the Frobenius norm.
+
+    Examples
+    --------
+    >>> import fedclust as fc
+    >>> parties, truth = fc.datasets.motivational()
+    >>> model = fc.AveragedFuzzyCMeans(5, start="box", scale="standardise").fit(fc.Federation.local(parties))
+    >>> bool(fc.agreement.displacement(model.cluster_centers_, truth.centers) < 0.2)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        average: str = "kmeans",
+        start: Any = "careful",
+        tol: float | None = 1e-3,
+        local_tol: float = 1e-3,
+        max_rounds: int = 100,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        participation: float = 1.0,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.average = average
+        self.start = start
+        self.tol = tol
+        self.local_tol = local_tol
+        self.max_rounds = max_rounds
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.participation = participation
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _enough(self, rows: int) -> None:
+        if rows < (least := averaged_fcm.fewest(self.n_clusters)):
+            raise DataError(f"n_samples={rows} is fewer than the {least} that a site needs; ask for fewer clusters")
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(self.average in AVERAGES, f"average is '{self.average}'; choose one of {', '.join(AVERAGES)}")
+        require(
+            number(self.local_tol) and self.local_tol > 0,
+            f"local_tol is {self.local_tol!r}; it must be a number above 0",
+        )
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+        return averaged_fcm.fit(
+            view,
+            centers,
+            average="index" if self.average == "index" else "kmeans",
+            m=self._m,
+            tol=self._stop(fed),
+            local_tol=self.local_tol,
+            max_rounds=self.max_rounds,
+            rng=np.random.default_rng((self.seed_, 2)),
+            parties=fed.parties,
+            participation=self.participation,
+        )
+
+
+class GradientFuzzyCMeans(_Lossy):
+    """Fuzzy c-means by gradients that parties compute after a few rounds of their own (Pedrycz's GDF-FCM).
+
+    Not lossless. The gradient is summed over a party's rows: parties with more rows need a smaller step, and a run
+    whose centres run away ends with `RunFailed`.
+
+    Parameters
+    ----------
+    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    missing : values may be refused or dropped.
+    m : fuzziness.
+    step : what the averaged gradient is multiplied with (paper 0's .005; the author's .05 is too long for most sets).
+    local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
+    tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 9]], 30, axis=0)
+    >>> parts = fc.Federation.local({"a": X[::2], "b": X[1::2]})
+    >>> model, pooled = (kind(2, max_rounds=300).fit(parts) for kind in (fc.GradientFuzzyCMeans, fc.FuzzyCMeans))
+    >>> bool(fc.agreement.displacement(model.cluster_centers_, pooled.cluster_centers_) < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        m: float = 2.0,
+        step: float = 0.005,
+        local_rounds: int = 10,
+        start: Any = "careful",
+        tol: float | None = 1e-6,
+        max_rounds: int = 100,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        participation: float = 1.0,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.step = step
+        self.local_rounds = local_rounds
+        self.start = start
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.participation = participation
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(number(self.step) and 0 < self.step < np.inf, f"step is {self.step!r}; it must be a number above 0")
+        require(
+            whole(self.local_rounds) and self.local_rounds >= 1,
+            f"local_rounds is {self.local_rounds!r}; it must be a whole number of at least 1",
+        )
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+        return gradient_fcm.fit(
+            view,
+            centers,
+            m=self._m,
+            step=self.step,
+            local_rounds=self.local_rounds,
+            tol=self._stop(fed),
+            max_rounds=self.max_rounds,
+            parties=fed.parties,
+            participation=self.participation,
+            rng=np.random.default_rng((self.seed_, 2)),
+        )

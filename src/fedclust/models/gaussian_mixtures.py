@@ -1,0 +1,220 @@
+"""Gaussian mixtures as an estimator: soft clusters with a shape, a likelihood and two criteria to compare them by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.gaussian_mixture import densities, mixture
+from fedclust.algorithms.gaussian_mixture.densities import Gaussians
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, Evaluated, Family, Frame, Mixture
+from fedclust.core.effects import Protocol, Quorum
+from fedclust.core.site_interface import View
+from fedclust.core.types import Array, Floats
+from fedclust.federation.federation import Federation
+from fedclust.kernels import elementary
+from fedclust.models.cmeans import _Lossless
+from fedclust.models.input_checks import require, whole
+
+
+@dataclass(frozen=True)
+class FittedMixture(Fitted):
+    """A finished climb; centres are seen through the frame's view, whose columns have mean 0."""
+
+    frame: Frame
+    found: Evaluated
+
+
+class GaussianMixture(_Lossless):
+    """A mixture of Gaussians by EM, the same as on pooled rows, bit for bit. Row splits only.
+
+    Parameters
+    ----------
+    n_components : number of components.
+    family : covariances: "EII" v I, "VII" v_k I, "VVI" diagonal, "EEE" one full matrix for all.
+    start : "box", "party", "careful", or centres; every row begins wholly in the component of its nearest centre.
+    tol, max_rounds : stop when a round adds less than tol to the mean log-likelihood (None: never), or after so many.
+    scale, missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
+
+    Attributes
+    ----------
+    weights_, cluster_centers_ : of the components; centres in original units.
+    variances_ : in the scale the model was fitted in, one number, one each, by columns, or a matrix.
+    log_likelihood_, entropy_, bic_, icl_ : of all rows, in original units; of the criteria the smaller is better.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+    >>> fed = fc.Federation.local({"a": X[:50], "b": X[50:]})
+    >>> [min(range(1, 6), key=lambda k: fc.GaussianMixture(k, random_state=1).fit(fed).bic_)]
+    [3]
+    """
+
+    kept: ClassVar[tuple[str, ...]] = (
+        *_Lossless.kept,
+        "weights_",
+        "variances_",
+        "log_likelihood_",
+        "entropy_",
+        "bic_",
+        "icl_",
+        "n_rows_",
+    )
+
+    participation = 1.0
+    small_sites = None
+    _m = 1.0  # indices take the nearest centre
+
+    def __init__(
+        self,
+        n_components: int = 8,
+        *,
+        family: str = "VVI",
+        start: Any = "careful",
+        tol: float | None = 1e-6,
+        max_rounds: int = 200,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.family = family
+        self.start = start
+        self.tol = tol
+        self.max_rounds = max_rounds
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of components, as the other estimators call it."""
+        return self.n_components
+
+    @n_clusters.setter
+    def n_clusters(self, count: int) -> None:
+        self.n_components = count
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; `n_clusters` stands for `n_components`."""
+        if "n_clusters" in params:
+            params["n_components"] = params.pop("n_clusters")
+        return super().set_params(**params)  # type: ignore[no-any-return]
+
+    def _check(self, fed: Federation) -> None:
+        require(
+            whole(self.n_components) and self.n_components >= 1,
+            f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
+        )
+        require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        require(fed.split == "rows", "a Gaussian mixture needs whole rows; over a column split use FuzzyCMeans")
+        require(self._missing != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'")
+        super()._check(fed)
+
+    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+        family: Family = next(f for f in FAMILIES if f == self.family)
+        frame = yield from mixture.frame(view, full=family == "EEE")
+        ((start,),) = yield from mixture.start(frame, [family], [frame.view.points(view.back(centers))])
+        (found,) = yield from mixture.climb(frame, [start], tol=self._stop(fed), max_rounds=self.max_rounds)
+        means = found.mixture.means
+        return FittedMixture(means, centers, -found.log, found.mass, found.history, self._told(found), frame, found)
+
+    def _told(self, found: Evaluated) -> tuple[str, ...]:
+        thin = int((found.mass < mixture.TINY).sum())
+        notes = [f"{thin} components are without rows and stayed where they were."] if thin else []
+        if self.tol is not None and not found.converged:
+            notes.append(
+                f"Stopped after {self.max_rounds} rounds, before one added less than {self.tol:g} "
+                "to the mean log-likelihood."
+            )
+        return tuple(notes)
+
+    def _keep(self, fed: Federation, result: Any) -> None:
+        fitted: FittedMixture = result[0]
+        found, frame = fitted.found, fitted.frame
+        self.weights_ = found.mixture.weights
+        self.variances_ = _shaped(found.mixture)
+        self.n_rows_ = frame.rows
+        # In original units a density is that of the scaled row, divided by every column's spread.
+        shift = frame.rows * _log_spread(frame.view.spread)
+        self.log_likelihood_ = found.log - shift
+        self.entropy_ = found.entropy
+        self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
+        self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
+        super()._keep(fed, (fitted, frame.view))
+        self.objective_ = -self.log_likelihood_
+
+    def _ending(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
+        return []  # the stop is one of likelihoods, which `_told` speaks of
+
+    def predict_proba(self, X: Any) -> Floats:
+        """How likely each row comes from each component, rows by components; NaN for a row left out for its gaps."""
+        t, gap = self._scores(X)
+        return np.where(gap[:, None], np.nan, elementary.exp(t - densities.log_density(t)).T)
+
+    def memberships(self, X: Any) -> Floats:
+        """The same, by the name that fuzzy methods have for it."""
+        return self.predict_proba(X)
+
+    def memberships_of(self, block: Array) -> Floats:
+        """The same (components by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        t, gap = self._scored(self._of(block))
+        return np.where(gap, np.nan, elementary.exp(t - densities.log_density(t)))
+
+    def score_samples(self, X: Any) -> Floats:
+        """The log density of each row, in original units; NaN for a row left out for its gaps."""
+        t, gap = self._scores(X)
+        return np.where(gap, np.nan, densities.log_density(t) - _log_spread(self.spread_))
+
+    def _scores(self, X: Any) -> tuple[Floats, NDArray[np.bool_]]:
+        """Log pi_k N(x | m_k, S_k), components by rows, and which rows have gaps."""
+        seen = self._blocks(X) if isinstance(X, Federation) else [self._seen(X)]
+        found = [self._scored(block) for block in seen]
+        return np.concatenate([t for t, _ in found], axis=1), np.concatenate([gap for _, gap in found])
+
+    def _scored(self, block: Array) -> tuple[Floats, NDArray[np.bool_]]:
+        g, root = self.evaluator()
+        x = np.asarray(block, np.float64)
+        gap: NDArray[np.bool_] = np.asarray(np.isnan(x).any(axis=0))
+        x = np.where(gap, 0.0, x)
+        return densities.scores(g, x if root is None else densities.whiten(x, root)), gap
+
+    def _labels(self, block: Array) -> NDArray[np.int32]:
+        t, gap = self._scored(block)
+        return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
+
+    def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
+        """What scores rows seen through the model's own view, or another, and the root to whiten them with for EEE."""
+        family: Family = next(f for f in FAMILIES if f == self.family)
+        means, variance, columns = self.scaled_centers_, self.variances_, self.scaled_centers_.shape[1]
+        if family != "EEE":
+            variance = variance.reshape(-1, columns if family == "VVI" else 1)
+        if view is not None:
+            means = view.points(self.cluster_centers_)
+            ratio = np.asarray(self.spread_, np.float64) / (1.0 if view.spread is None else view.spread)
+            if np.any(ratio != 1):
+                family, variance = ("EEE", variance) if family == "EEE" else ("VVI", variance + np.zeros_like(means))
+                variance = variance * (np.outer(ratio, ratio) if family == "EEE" else ratio**2)
+        fitted = Mixture(family, self.weights_, means, variance)
+        if family == "EEE":
+            return mixture.of_covariance(fitted)
+        nowhere = View(np.zeros(columns, np.int32))
+        return mixture.gaussians(fitted, Frame(nowhere, nowhere.exponents, self.n_rows_, np.ones(columns))), None
+
+
+def _shaped(m: Mixture) -> Floats:
+    """Variances as their family has them: one, one each, by columns, or a matrix."""
+    return m.variance.ravel() if m.family in ("EII", "VII") else m.variance
+
+
+def _log_spread(spread: Floats | None) -> float:
+    return 0.0 if spread is None else float(elementary.log(spread).sum())

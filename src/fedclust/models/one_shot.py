@@ -1,0 +1,193 @@
+"""The one-shot estimators: each site says once what it found alone, and the coordinator makes clusters of that."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from fedclust.algorithms import kfed, mufc
+from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.core.effects import Protocol, Quorum
+from fedclust.core.errors import DataError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.federation.federation import Federation
+from fedclust.models.cmeans import _Lossless
+from fedclust.models.input_checks import number, require, whole
+from fedclust.questions import bounds as limits
+from fedclust.questions import standardisation
+
+WIDE = 4.0  # standard deviations to either side of the mean that a grid covers where no bounds are public
+
+
+class _OneShot(_Lossless):
+    """What both share: views, prediction, and a single round over rows."""
+
+    lossless: ClassVar[bool] = False
+    participation = 1.0
+    small_sites = None
+    start = "careful"  # the method's own, not a parameter
+    tol = None
+    max_rounds = 1
+    local_clusters: int | None
+    min_rows: int
+    _m = 1.0
+
+    @property
+    def _local(self) -> int:
+        return self.n_clusters if self.local_clusters is None else self.local_clusters
+
+    def _enough(self, rows: int) -> None:
+        if rows <= self._local:
+            raise DataError(f"n_samples={rows} is no more than the {self._local} clusters of a site; ask for fewer")
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        name = type(self).__name__
+        require(fed.split == "rows", f"{name} needs whole rows; use CMeans where columns are split")
+        require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
+        require(
+            whole(self._local) and self._local >= 1,
+            f"local_clusters is {self.local_clusters!r}; it must be a whole number of at least 1, or None",
+        )
+        require(
+            whole(self.min_rows) and self.min_rows >= 2,
+            f"min_rows is {self.min_rows!r}; a centre must stand for at least 2 rows",
+        )
+
+    def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View]]:
+        view, box, gaps = yield from self._looked(fed)
+        fitted = yield from self._once(fed, view, box)
+        return replace(fitted, start=view.back(fitted.start), notes=(*gaps, *fitted.notes)), view
+
+    @abstractmethod
+    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
+        """What sites say once, and the clusters made of it."""
+
+
+class KFed(_OneShot):
+    """k-FED: each site clusters alone and sends its centres once; the coordinator clusters the centres.
+
+    Not lossless, and every site's own centres leave it. A site with no more rows than clusters abstains; no centre
+    stands for fewer than `min_rows` rows or equals a row; `notes_` says how many sites that concerned.
+
+    Parameters
+    ----------
+    n_clusters : number of clusters.
+    local_clusters : clusters at each site (None: n_clusters).
+    min_rows : the fewest rows a centre may stand for; smaller clusters join the nearest.
+    scale, missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+    >>> model = fc.KFed(3).fit(fc.Federation.local({"a": X[::2], "b": X[1::2]}))
+    >>> fc.agreement.ari(model.predict(X), np.repeat([0, 1, 2], 30))
+    1.0
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        local_clusters: int | None = None,
+        min_rows: int = 5,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.local_clusters = local_clusters
+        self.min_rows = min_rows
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:  # noqa: ARG002
+        return kfed.fit(view, count=self.n_clusters, local=self._local, least=self.min_rows, seed=self.seed_)
+
+
+class MUFC(_OneShot):
+    """MUFC: counts around a few rows of each site, summed so that only the total can be read.
+
+    Not lossless. What leaves of a pick is the mean of the rows around it, rounded to a grid; the paper rounds the pick
+    itself. Made for forgetting: `fc.unlearn` with how "quick" keeps every site's picks that are still rows.
+
+    Parameters
+    ----------
+    n_clusters : number of clusters.
+    local_clusters : rows picked at each site (None: n_clusters).
+    min_rows : the fewest rows a pick may stand for; smaller ones, and those whose mean is a row, leave theirs to the
+        others.
+    step : width of a cell of the grid, as a share of the box (None: 1 / sqrt(number of rows)).
+    bounds : the box of the grid; without, it is the mean of all rows plus and minus four standard deviations, and what
+        lies beyond counts at its edge.
+    scale, missing, quorum : as for `CMeans`; gaps may be refused or dropped.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
+    >>> model = fc.MUFC(3, local_clusters=5).fit(fc.Federation.local({"a": X[::2], "b": X[1::2]}))
+    >>> fc.agreement.ari(model.predict(X), np.repeat([0, 1, 2], 30)) > 0.9
+    True
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        local_clusters: int | None = None,
+        min_rows: int = 5,
+        step: float | None = None,
+        scale: str = "none",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.local_clusters = local_clusters
+        self.min_rows = min_rows
+        self.step = step
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    keeps_picks = False  # whether sites use the rows they picked before, where they still hold them
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(
+            self.step is None or (number(self.step) and 1e-9 <= self.step <= 1),
+            f"step is {self.step!r}; it must be a number above 0 and at most 1",
+        )
+
+    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
+        rows = yield from limits.count(len(fed.columns), self._missing)
+        if box is None:
+            found = yield from standardisation.columns(view)
+            seen = found.mean - WIDE * found.sd, found.mean + WIDE * found.sd
+        else:
+            seen = view.points(box[0]), view.points(box[1])
+        fitted, self.anew_ = yield from mufc.fit(
+            view,
+            seen,
+            count=self.n_clusters,
+            levels=math.ceil(math.sqrt(rows)) if self.step is None else math.ceil(1 / self.step),
+            local=self._local,
+            least=self.min_rows,
+            parties=len(fed.parties),
+            seed=self.seed_,
+            again=self.keeps_picks,
+        )
+        return fitted

@@ -1,0 +1,275 @@
+"""C-means and fuzzy c-means under differential privacy: centres from noisy sums, and what they cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedclust.algorithms.private_kmeans import private_fit
+from fedclust.algorithms.private_kmeans.private_fit import Private
+from fedclust.algorithms.private_kmeans.private_questions import Box
+from fedclust.core.effects import ALL, Protocol
+from fedclust.core.noise_price import honest
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats
+from fedclust.federation.federation import LARGEST, Federation, box_of
+from fedclust.models.assignment import Assigning, FuzzyAssigning
+from fedclust.models.cmeans import MOST_FUZZY
+from fedclust.models.input_checks import number, require, whole
+from fedclust.privacy import accountant
+from fedclust.questions import schema
+
+VARIANTS = ("projected", "lloyd")
+SCALES = ("none", "minmax")
+MOST_CLUSTERS = 64  # a histogram of 512 cells shows no more
+
+
+class _Private(Assigning):
+    """What both share; `_m` is the fuzziness, 1 for hard c-means."""
+
+    lossless: ClassVar[bool] = False
+    kept: ClassVar[tuple[str, ...]] = (
+        "cluster_centers_",
+        "scaled_centers_",
+        "start_centers_",
+        "objective_",
+        "n_rounds_",
+        "history_",
+        "cluster_sizes_",
+        "cluster_width_",
+        "n_rows_",
+        "n_clusters_",
+        "origin_",
+        "spread_",
+        "epsilon_",
+        "reported_epsilon_",
+        "prices_",
+        "honest_",
+    )
+
+    n_clusters: Any
+    epsilon: float
+    delta: float
+    bounds: Any
+    scale: str
+    variant: str
+    rounds: int | None
+    missing = "drop"  # of labels: a row with gaps has none; sites leave out such rows in any case
+    quorum = ALL
+    participation = 1.0
+    tol = None
+    _m: float
+
+    def protocol(self, fed: Federation) -> Protocol[tuple[Private, Box]]:
+        self._check(fed)
+        return self._asked(fed)
+
+    def _asked(self, fed: Federation) -> Protocol[tuple[Private, Box]]:
+        box, rng = self._box(fed), np.random.default_rng((self.seed_, 3))
+        if fed.declared:
+            yield from schema.agree(fed.declared, "drop")
+        spending = self._spending(fed)
+        if self.variant == "lloyd":
+            return (
+                yield from private_fit.lloyd(box, self._ks[0], spending, rng, self.rounds or private_fit.LLOYD_ROUNDS)
+            ), box
+        return (yield from private_fit.fit(box, self._ks, spending, rng, self._m)), box
+
+    def _spending(self, fed: Federation) -> private_fit.Spending:
+        """In plain mode the coordinator sees each site's answer, so each site's noise must do by itself."""
+        sites = len(fed.parties)
+        relied_on = 1 if fed.aggregation.mode == "plain" else honest(sites, sites)
+        return private_fit.Spending(accountant.rho_of(float(self.epsilon), float(self.delta)), relied_on, fed.parties)
+
+    def _box(self, fed: Federation) -> Box:
+        found = box_of(self.bounds, len(fed.columns))
+        require(found is not None, "differential privacy needs public bounds of every column; set bounds")
+        low, high = found  # type: ignore[misc]
+        half = (high - low) / 2
+        return Box(low, high, np.where(half > 0, half, 1.0) if self.scale == "minmax" else np.ones(len(low)))
+
+    @property
+    def _ks(self) -> tuple[int, ...]:
+        """The numbers of clusters to choose from."""
+        given = self.n_clusters
+        if whole(given):
+            return (int(given),)
+        ends = [*given] if isinstance(given, (Sequence, range)) and not isinstance(given, str) else []
+        sound = len(ends) >= 2 and all(map(whole, ends)) and ends[0] < ends[-1]
+        require(sound, f"n_clusters is {given!r}; it must be a whole number, or the ends of a range such as (2, 8)")
+        return tuple(range(int(ends[0]), int(ends[-1]) + 1))
+
+    def _keep(self, fed: Federation, result: tuple[Private, Box]) -> None:
+        found, box = result
+        if self.scale == "minmax":
+            self.origin_, self.spread_ = box.middle, box.unit
+        else:
+            self.origin_ = self.spread_ = None
+        view = View(np.zeros(len(box.low), np.int32), self.origin_, self.spread_)
+        self.cluster_centers_ = box.back(found.centers)
+        self.start_centers_ = box.back(found.start)
+        self.scaled_centers_ = view.points(self.cluster_centers_)
+        self.objective_ = None  # it would cost more
+        self.cluster_sizes_ = found.mass
+        self.cluster_width_ = found.width
+        self.n_clusters_ = len(found.centers)
+        self.n_rows_ = found.rows
+        self.n_rounds_ = len(found.history)
+        self.history_ = [{"round": r.number, "shift": r.shift, "objective": None} for r in found.history]
+        self.prices_ = list(found.prices)
+        self.honest_ = self._spending(fed).honest
+        self.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), self.delta)
+        self.reported_epsilon_ = accountant.reported_epsilon(found.prices, self.delta)
+        self.notes_ = [*found.notes, *self._claims(fed)]
+        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
+            blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
+            self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+
+    def _claims(self, fed: Federation) -> list[str]:
+        """What the result may be said to promise, on what conditions, in plain sentences."""
+        told = [
+            (
+                "Not lossless: sums carry noise for differential privacy of single rows, epsilon = "
+                f"{self.epsilon:g} at delta = {self.delta:g} "
+                f"({self.reported_epsilon_:.3g} by its privacy loss distribution)."
+            ),
+            accountant.meaning(self.epsilon, self.delta),
+        ]
+        if fed.aggregation.mode == "plain":
+            told.append("Each site added all the noise, for the coordinator sees each site's sums.")
+        else:
+            told.append(
+                f"That holds while {self.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
+            )
+        return [*told, *filter(None, [accountant.warning(self.epsilon), accountant.loose(self.delta, self.n_rows_)])]
+
+    def _check(self, fed: Federation) -> None:
+        require(fed.split == "rows", "differential privacy needs whole rows at each site; split by rows")
+        require(
+            min(self._ks) >= 1 and max(self._ks) <= MOST_CLUSTERS,
+            f"n_clusters is {self.n_clusters!r}; from 1 to {MOST_CLUSTERS} clusters can be looked for",
+        )
+        require(
+            number(self.epsilon) and 0 < self.epsilon <= 1000,
+            f"epsilon is {self.epsilon!r}; it must be a number above 0, such as 1.0",
+        )
+        require(
+            number(self.delta) and 0 < self.delta <= accountant.MOST_DELTA,
+            f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MOST_DELTA:g} and far below "
+            "1 / rows, such as 1e-6",
+        )
+        require(
+            self.scale in SCALES,
+            f"scale is '{self.scale}'; under differential privacy it is one of {', '.join(SCALES)}: what is taken from "
+            "the rows would have to be paid for",
+        )
+        require(self.variant in VARIANTS, f"variant is '{self.variant}'; choose one of {', '.join(VARIANTS)}")
+        require(
+            self.rounds is None or (whole(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
+            f"rounds is {self.rounds!r}; it is a whole number of at least 1, for variant 'lloyd' only",
+        )
+        require(self.variant != "lloyd" or len(self._ks) == 1, "variant 'lloyd' does not choose a number of clusters")
+        box = self._box(fed)
+        require(bool((np.abs(np.concatenate([box.low, box.high])) <= LARGEST).all()), "bounds must be finite")
+        self._m  # noqa: B018 says what is wrong with a fuzziness before anything is asked
+
+
+class PrivateCMeans(_Private):
+    """Hard c-means under differential privacy of single rows.
+
+    Parameters
+    ----------
+    n_clusters : number of clusters, or the ends of a range such as (2, 8), from which noisy counts choose.
+    epsilon, delta : what the run may tell of any one row, in all.
+    bounds : public bounds, a pair or a pair per column; values beyond are cut. Never take them from the data.
+    scale : "none", or "minmax" by the bounds.
+    variant : "projected" (axes, histogram, relative rounds), or "lloyd", plain DP-Lloyd, for comparison.
+    rounds : of "lloyd".
+
+    Attributes
+    ----------
+    cluster_sizes_, n_rows_, cluster_width_ : as far as noise lets tell.
+    epsilon_, reported_epsilon_ : what was spent, as enforced, and by its privacy loss distribution.
+    prices_, honest_ : of each question, in rho; how many sites' noise is relied on.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(9000, 2)) + np.repeat([[-6, 0], [6, 0], [0, 9]], 3000, axis=0)
+    >>> model = fc.PrivateCMeans(3, epsilon=1.0, bounds=(-15, 15)).fit(X)
+    >>> sorted(model.cluster_centers_.round(0).astype(int).tolist())
+    [[-6, 0], [0, 9], [6, 0]]
+    """
+
+    def __init__(
+        self,
+        n_clusters: Any = 8,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        bounds: Any = None,
+        scale: str = "none",
+        variant: str = "projected",
+        rounds: int | None = None,
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.scale = scale
+        self.variant = variant
+        self.rounds = rounds
+        self.random_state = random_state
+
+    _m = 1.0
+
+
+class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
+    """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateCMeans`, and m.
+
+    The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of one
+    width. Memberships follow from the centres, at the sites.
+    """
+
+    def __init__(
+        self,
+        n_clusters: Any = 8,
+        *,
+        m: float = 2.0,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        bounds: Any = None,
+        scale: str = "none",
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.m = m
+        self.epsilon = epsilon
+        self.delta = delta
+        self.bounds = bounds
+        self.scale = scale
+        self.random_state = random_state
+
+    variant = "projected"
+    rounds = None
+
+    @property
+    def _m(self) -> float:  # type: ignore[override]
+        require(
+            number(self.m) and 1 < self.m <= MOST_FUZZY,
+            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateCMeans for hard clusters), at most {MOST_FUZZY}",
+        )
+        return float(self.m)
+
+
+def drawn_like(model: _Private, rows: int, rng: np.random.Generator) -> Floats:
+    """Rows like those that a model describes: round clusters of its sizes and width; made of what was told already."""
+    shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
+    at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
+    seen = at + model.cluster_width_ * rng.normal(size=at.shape)
+    view = View(np.zeros(at.shape[1], np.int32), model.origin_, model.spread_)
+    return view.back(seen)

@@ -1,0 +1,198 @@
+"""FedCRef with an epsilon: what it may be asked, what its run spends, and what may be said of the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fedclust.algorithms.autoencoders.autoencoder import layers
+from fedclust.algorithms.autoencoders.private_gradients import HIDDEN, WIDEST
+from fedclust.algorithms.fedcref import private_loop
+from fedclust.algorithms.fedcref.private_loop import Course, Found
+from fedclust.algorithms.fedcref.private_site import parted, placed
+from fedclust.algorithms.private_kmeans import private_fit
+from fedclust.algorithms.private_kmeans.private_questions import Box
+from fedclust.core.effects import ALL, Protocol
+from fedclust.core.noise_price import REACH, honest
+from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
+from fedclust.federation.federation import Federation, box_of
+from fedclust.models.input_checks import number, require, whole
+from fedclust.privacy import accountant
+from fedclust.privacy.discrete_noise import LEAST
+from fedclust.site.server import Desk
+from fedclust.site.sources import Source
+
+MOST_CLUSTERS = 64  # at a site
+MOST_IN_ALL = 2048
+
+
+def sizes(width: int) -> tuple[int, ...]:
+    """The layers of models that noise is added to."""
+    return layers(width, HIDDEN)
+
+
+def check(model: Any, fed: Federation) -> None:
+    """Whether the parameters make sense with an epsilon; nothing may be taken from the rows but under noise."""
+    require(
+        number(model.epsilon) and 0 < model.epsilon <= 1000,
+        f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
+    )
+    require(
+        number(model.delta) and LEAST <= model.delta <= accountant.MOST_DELTA,
+        f"delta is {model.delta!r}; it must be a number from {LEAST:g} to {accountant.MOST_DELTA:g}, far below "
+        "1 / rows, such as 1e-6",
+    )
+    require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
+    require(
+        isinstance(model.start, Mapping) or model.start == "kmeans",
+        f"start is {model.start!r}; with an epsilon it is 'kmeans', which is done under noise, or {{site: labels}}",
+    )
+    require(model.association == "win", f"association is {model.association!r}; with an epsilon it is 'win'")
+    require(model.quorum == ALL, f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so leave it out")
+    counts = _counts(model, fed)
+    require(
+        all(whole(k) and 1 <= k <= MOST_CLUSTERS for k in counts.values()) and sum(counts.values()) <= MOST_IN_ALL,
+        f"n_clusters is {model.n_clusters!r}; with an epsilon it cannot be estimated from rows: give a number from 1 "
+        f"to {MOST_CLUSTERS} for each site",
+    )
+    if isinstance(model.start, Mapping):
+        _check_labels(model.start, fed, counts)
+    width = len(fed.columns)
+    require(width <= WIDEST, f"there are {width} columns; with an epsilon at most {WIDEST} can be")
+
+
+def _counts(model: Any, fed: Federation) -> dict[PartyId, Any]:
+    """Clusters at each site; never as many as labels name, for one row may have the last of them."""
+    given = model.n_clusters
+    return {party: given.get(party) if isinstance(given, Mapping) else given for party in fed.parties}
+
+
+def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
+    """Labels go with their rows, as a column would: they are in one place, and each row has one."""
+    require(set(fed.parties) <= set(start), "start names labels for some sites only; give them for all")
+    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    require(
+        set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
+        "start gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "
+        "site with a budget of its own takes none; use 'kmeans'",
+    )
+    for party in fed.parties:
+        labels, count = np.asarray(start[party]), counts[party]
+        require(
+            labels.ndim == 1 and (labels.dtype.kind in "iu" or not labels.size),
+            f"start gives labels for {party} that are no whole numbers; number the clusters from 0, -1 for none",
+        )
+        low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
+        require(
+            low >= -1 and high < count,
+            f"start gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
+            "them from 0, -1 for none",
+        )
+        rows = sum(block.shape[1] for block in fed.holdings[party].source.blocks())
+        require(
+            len(labels) == rows, f"start gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
+        )
+
+
+def box_for(model: Any, width: int) -> Box:
+    """The public bounds, and each column in units of how far they are apart."""
+    low, high = box_of(model.bounds, width) or (np.zeros(0), np.zeros(0))
+    return Box(low, high, np.where(high > low, high - low, 1.0))
+
+
+def part(block: Array) -> Bools:
+    """Which rows of a block of columns are not left out."""
+    return np.asarray((np.abs(np.asarray(block, np.float64)) <= 2.0**REACH).all(axis=0))
+
+
+def beside(labels: Any, source: Source) -> Ints:
+    """The labels of the rows that are not left out."""
+    there = np.concatenate([np.zeros(0, np.bool_), *map(part, source.blocks())])
+    found: Ints = np.asarray(labels, np.int64)[there]
+    return found
+
+
+def script(model: Any, fed: Federation) -> Protocol[tuple[Found, Box]]:
+    """The run within the epsilon."""
+    width, counts = len(fed.columns), _counts(model, fed)
+    box = box_for(model, width)
+    rho = accountant.rho_of(float(model.epsilon), float(model.delta))
+    spending = private_fit.Spending(rho, relied_on(fed), fed.parties)
+    course = Course(box, sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
+    labelled = isinstance(model.start, Mapping)
+    given = {p: beside(model.start[p], fed.holdings[p].source) for p in fed.parties} if labelled else None
+    found = yield from private_loop.fit(course, given, np.random.default_rng((model.seed_, 4)))
+    return found, box
+
+
+def relied_on(fed: Federation) -> int:
+    """How many sites' noise a sum relies on: where the coordinator sees each site's answer, on that site's alone."""
+    return 1 if fed.aggregation.mode == "plain" else honest(len(fed.parties), len(fed.parties))
+
+
+def keep(model: Any, fed: Federation, result: tuple[Found, Box]) -> None:
+    """Set the fitted attributes."""
+    found, box = result
+    model.origin_, model.spread_ = box.low, box.unit
+    model.models_, model.cluster_sizes_ = found.models, found.sizes
+    model.n_communities_ = count = len(found.models)
+    model.usual_, model.isolated_usual_ = found.usual[:, :count], found.usual[:, count:]
+    model.sites_ = sorted(found.communities)
+    model.communities_ = [found.communities[party] for party in model.sites_]
+    model.isolated_, model.isolated_models_ = [[p, c] for p, c in found.lone], found.lone_models
+    model.n_rounds_ = 1
+    model.history_ = [{"round": 1, "communities": count, "isolated": found.isolated, "active": 0}]
+    model.prices_, model.honest_ = found.prices, relied_on(fed)
+    model.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), model.delta)
+    model.reported_epsilon_ = accountant.reported_epsilon(found.prices, model.delta)
+    model.notes_ = [*_claims(model, fed), *found.notes]
+    if fed.holdings and set(fed.holdings) == set(fed.parties):
+        blocks = ((p, block) for p in fed.parties for block in fed.holdings[p].source.blocks())
+        labels = [_labels(model, found, box, p, block) for p, block in blocks]
+        model.labels_ = np.concatenate([np.zeros(0, np.int64), *labels]).astype(np.int32)
+
+
+def _labels(model: Any, found: Found, box: Box, party: PartyId, block: Array) -> Ints:
+    """The community of some of a site's rows, as the site finds it; -1 for a row that is left out."""
+    lone = {one: model.n_communities_ + i for i, one in enumerate(found.lone)}
+    own = found.communities[party]
+    names = np.array([one if one >= 0 else lone[party, c] for c, one in enumerate(own)], np.int64)
+    there = part(block)
+    z, x = placed(box, block[:, there])
+    labels = np.full(block.shape[1], -1, np.int64)
+    picked = list(found.parting.own[party])
+    labels[there] = names[parted(found.parting, picked, z, x, sizes(len(box.low)))]
+    return labels
+
+
+def rows(model: Any, X: Array) -> Floats:
+    """Rows as the sites saw theirs, in [0, 1]; NaN for one that they would have left out."""
+    there = part(X.T)
+    found = np.full(X.shape, np.nan)
+    found[there] = placed(box_for(model, X.shape[1]), X[there].T)[1]
+    return found
+
+
+def _claims(model: Any, fed: Federation) -> list[str]:
+    """What the result may be said to promise, on what conditions, in plain sentences."""
+    told = [
+        (
+            "Not lossless: all that left a site are sums under noise, for differential privacy of single rows, "
+            f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
+            f"({model.reported_epsilon_:.3g} by its privacy loss distribution)."
+        ),
+        accountant.meaning(model.epsilon, model.delta),
+    ]
+    if isinstance(model.start, Mapping):
+        told.append(
+            "Clusters to begin with were given: the promise is of a row together with its label, there or not; a row "
+            "that has another label counts as two."
+        )
+    if fed.aggregation.mode != "plain":
+        told.append(
+            f"That holds while {model.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
+        )
+    return [*told, *filter(None, [accountant.warning(model.epsilon)])]

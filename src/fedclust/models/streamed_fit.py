@@ -1,0 +1,118 @@
+"""Rows that come in batches: the lossless models go on from what they know, and forget no row they saw.
+
+A model's centres v_c and weights n_c stand for all rows it has seen. A new batch is swept from the present centres, and
+each round moves a centre to where the batch and what is known pull it together:
+
+    v_c <- (keep n_c v0_c + pull_c) / (keep n_c + mass_c)
+
+v0 and n being the centres and weights before the batch, mass and pull the batch's own exact sums at the present
+centres. Rows of earlier batches are not looked at again: their memberships stay as they were. The sums are exact, so
+the update over sites is the update on the pooled batch, bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from sklearn.utils.metaestimators import available_if
+
+from fedclust.algorithms.cmeans import row_split
+from fedclust.algorithms.cmeans.fit_result import Fitted, Moved
+from fedclust.core.effects import Protocol
+from fedclust.core.errors import DataError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Floats, PartyId
+from fedclust.federation.federation import Federation, box_of
+from fedclust.models.base import _absent, require
+from fedclust.models.input_checks import reachable
+from fedclust.questions import bounds as limits
+from fedclust.questions import schema, standardisation
+from fedclust.questions.missing_values import told
+
+LATER = "Updated by a further batch: earlier rows count by their centres and weights, and were not looked at again."
+
+
+def _lossless(model: Any) -> bool:
+    """Methods that average what sites found alone inherit from the lossless ones, but have no sums to go on from."""
+    return bool(model.lossless)
+
+
+class Streaming:
+    """A lossless model that takes batches."""
+
+    @available_if(_lossless)  # type: ignore[untyped-decorator]
+    def partial_fit(self: Any, X: Any, y: Any = None, *, keep: float = 1.0) -> Any:  # noqa: ARG002 scikit-learn's signature
+        """Update the model by a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
+
+        `keep` is the weight that rows seen before have from now on: 1 for as much as the new ones, less to follow a
+        stream that drifts, 0 to begin anew from the present centres.
+        """
+        require(0 <= keep <= 1, f"keep is {keep}; it must lie between 0 and 1")
+        if isinstance(X, Federation):
+            require(X.split == "rows", "partial_fit needs whole rows; use fit where columns are split")
+        require(self._missing != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
+        if not hasattr(self, "scaled_centers_"):
+            return self.fit(X)
+        if not isinstance(X, Federation):
+            X = self._rows(X)
+            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+        if tuple(X.columns) != self.columns_:
+            raise DataError("a batch must have the columns of the first; name the same ones in the same order")
+        self._check(X)
+        reachable(self.quorum, len(X.parties))
+        start = self.start_centers_
+        result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing, asks=self._asks)
+        self._keep(X, result)
+        self.start_centers_ = start
+        self.notes_ = [*_absent(absences), LATER, *self.notes_]
+        return self
+
+
+def further(model: Any, fed: Federation, keep: float) -> Protocol[tuple[Fitted, View]]:
+    """The script of a later batch. Scaling is that of the first: units must not change under the centres."""
+    width, missing, box = len(fed.columns), model._missing, box_of(model.bounds, len(fed.columns))  # noqa: SLF001
+    if fed.declared:
+        yield from schema.agree(fed.declared, missing)
+    if not (yield from limits.count(width, missing)):
+        raise DataError("the batch has no rows; leave it out")
+    gaps = yield from told(fed.columns, missing)
+    view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
+    if model.origin_ is not None:
+        view = standardisation.scaled(view, model.origin_, model.spread_)
+    known, weights = model.scaled_centers_, model.cluster_sizes_ * keep
+
+    def moved_by(ask: row_split.Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+        batch = yield from row_split.one_round(ask, among)
+        return together(batch, known, weights)
+
+    fitted = yield from row_split.fit(
+        view,
+        known,
+        m=model._m,  # noqa: SLF001
+        tol=model.tol,
+        max_rounds=model.max_rounds,
+        parties=fed.parties,
+        rng=np.random.default_rng((model.seed_, 2)),
+        participation=model.participation,
+        singletons=model._hide_singletons,  # noqa: SLF001
+        small_sites=model.small_sites == "paper",
+        moved_by=moved_by,
+    )
+    return replace(fitted, notes=(*gaps, *fitted.notes)), view
+
+
+def together(batch: Moved, known: Floats, weights: Floats) -> Moved:
+    """Where a batch and what is known put the centres; a batch that has nothing for one leaves it.
+
+    >>> batch = Moved(np.array([[4.0], [np.nan]]), np.array([1.0, 0.0]), objective=0.0, hidden=0, abstained=0)
+    >>> moved = together(batch, known=np.array([[0.0], [9.0]]), weights=np.array([3.0, 5.0]))
+    >>> moved.centers.ravel().tolist(), moved.mass.tolist()
+    ([1.0, 9.0], [4.0, 5.0])
+    """
+    mass = weights + batch.mass
+    share = np.where(batch.mass > 0, batch.mass / np.where(mass > 0, mass, 1.0), 0.0)[:, None]
+    towards = np.where(batch.mass[:, None] > 0, batch.centers, known)
+    # Not whole: the batch's objective may rise from round to round, and bounds nothing.
+    return replace(batch, centers=known + share * (towards - known), mass=mass, whole=False)

@@ -1,1 +1,0 @@
-"""What must be agreed on columns that nobody pools, before clustering can begin."""

@@ -1,0 +1,365 @@
+"""A coordinator that adds and passes on, and reads nothing: questions, answers and sums are hidden from it.
+
+One site leads. It drives the script and keeps the journal. It gives the others a group key, encrypted under keys that
+their identities signed. Questions travel encrypted under that key and bound to run and step; sums are masked as in
+secure aggregation, and a further mask from the group key stays in the sum until it is back at the lead; what a party
+answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times; messages
+that are shorter than the `Room` made for them are filled up, so that their lengths do not tell what is in them.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedclust.core import ring, wire
+from fedclust.core.drive import lost
+from fedclust.core.effects import ALL, HANDLERS, Ask, AtStep, Protocol, Want, each_to, handler, rewrite
+from fedclust.core.envelope import Call
+from fedclust.core.errors import KeysRefused, QuorumLost, WireError
+from fedclust.core.release import Done, Release, additive, shown
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, Vault
+from fedclust.core.types import PartyId
+from fedclust.privacy import keys, masks
+from fedclust.privacy.padding import Room, Shapes, emptied, empty_release, filled
+from fedclust.privacy.roster import accept, offer, roster_of, secret
+from fedclust.privacy.secure_aggregation import Secure
+
+T = TypeVar("T")
+SALT = 16
+CODE = 40  # a refusal's code is padded to this length
+
+
+@dataclass(frozen=True)
+class Group:
+    """The group key, encrypted from the lead to one party under keys of some name."""
+
+    lead: str
+    name: str
+    text: bytes
+
+
+@handler(releases=Done)
+def group(site: Site, ask: Group) -> Done:
+    """Take the group key, and the key that answers to the lead are encrypted under."""
+    vault = site.vault
+    if vault.get("group.lead") not in (None, ask.lead.encode()):
+        raise KeysRefused("another site leads this run")
+    key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
+    common = keys.opened(key, ask.text, about)
+    if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
+        raise KeysRefused("another group key was given under this name")
+    vault.put(
+        {
+            "group": common,
+            "group.name": ask.name.encode(),
+            "group.lead": ask.lead.encode(),
+            "group.answers": _answers(vault, ask.name, ask.lead),
+        }
+    )
+    return Done()
+
+
+@dataclass(frozen=True)
+class Veiled:
+    """A question that only the sites can read, or one of them if it is its `own`; the lead signed it."""
+
+    own: bool
+    salt: bytes
+    text: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Inner:
+    """What a veil hides: the question, and how it is to be answered."""
+
+    handler: str
+    want: str
+    masks: str | None
+    room: Room
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Hidden(Release):
+    numbers: Exact = additive("numbers under masks of the parties and of the group")
+    shape: bytes = shown("from one party, encrypted to the sites: the shapes and units of the numbers")
+
+    def form(self) -> tuple[object, ...]:
+        """All answers to a question have as many numbers."""
+        return (self.numbers.form,)
+
+    @classmethod
+    def total(cls, parts: list[Any]) -> Any:
+        """The sum, with the one shape that came."""
+        return cls(ring.total([part.numbers for part in parts]), b"".join(part.shape for part in parts))
+
+
+@dataclass(frozen=True)
+class Told(Release):
+    text: bytes = shown("an answer, encrypted to the lead")
+
+
+@handler(releases=Hidden)
+def add(site: Site, ask: Veiled) -> Hidden:  # noqa: ARG001
+    """A veiled question for a sum; the desk answers what is under the veil."""
+    raise WireError("a veil that was not lifted")
+
+
+@handler(releases=Told)
+def tell(site: Site, ask: Veiled) -> Told:  # noqa: ARG001
+    """A veiled question for an own answer; the desk answers what is under the veil."""
+    raise WireError("a veil that was not lifted")
+
+
+CARRIERS = (add.name, tell.name)
+IN_CLEAR = (offer.name, accept.name, group.name)
+
+
+@dataclass(frozen=True)
+class Veil:
+    """How an answer is hidden: by which carrier, and from which sealed answer."""
+
+    carrier: str
+    over: Callable[[Release], Release]
+
+
+def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
+    """The question under a veil, and how to veil its answer."""
+    veiled: Veiled = call.message
+    common = _kept(vault, "group")
+    key = keys.derived(common, "question", call.run, call.step, veiled.salt)
+    place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
+    if not vault.signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
+        raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
+    inner = wire.decode(Inner, emptied(keys.opened(key, veiled.text, place)))
+    if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
+        raise WireError("a veiled question for something this version does not know")
+    message = wire.decode(HANDLERS[inner.handler].message, inner.body)
+    want: Want = "total" if inner.want == "total" else "relay" if inner.want == "relay" else "each"
+    bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, veiled=True)
+    if want == "total" and inner.masks is None:
+        raise WireError("a veiled sum without masks")
+    answers, room = _kept(vault, "group.answers"), inner.room
+    if not room.sound:
+        raise WireError("a veiled question that wants more filling than any needs")
+
+    def alone(release: Release) -> Told:
+        return Told(_locked(answers, filled(wire.encode(release), room.told), call.run, call.step))
+
+    def in_sum(release: Release) -> Hidden:
+        chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
+        return _flat(release, bare, common if party == chief else None, answers, room)
+
+    return bare, Veil(add.name, in_sum) if want == "total" else Veil(tell.name, alone)
+
+
+def hidden_code(code: str, call: Call, vault: Vault) -> str:
+    """A refusal's code that only the lead can read."""
+    return _locked(_kept(vault, "group.answers"), code.ljust(CODE).encode(), call.run, call.step).hex()
+
+
+@dataclass(frozen=True)
+class Led:
+    """What a lead keeps of one group key: the key, its letters to everyone, and the keys of everyone's answers."""
+
+    common: bytes
+    letters: dict[str, bytes]
+    answers: dict[str, bytes]
+
+
+class Blind:
+    """Rewrites the protocols of one federation so that whoever carries its messages learns nothing from them."""
+
+    def __init__(self, secure: Secure, parties: Sequence[PartyId], lead: PartyId, vault: Callable[[], Vault]) -> None:
+        self.secure = secure
+        self.parties = tuple(parties)
+        self.lead = lead
+        self._vault = vault
+        self.room = Room()
+        self._given: str | None = None  # the name of the keys under which the group key was given
+        self._keys = Led(b"", {}, {})
+
+    def rewrite(self, protocol: Protocol[T], *, run: str) -> Protocol[T]:
+        """The same protocol, with sums masked and everything veiled."""
+
+        def lower(ask: Ask) -> Protocol[Any]:
+            if ask.who.name in IN_CLEAR:
+                return (yield ask)
+            if ask.masks is not None:
+                return (yield from self._led(ask, run))  # whoever masks it repeats it
+            return (yield from self.secure.repeated(lambda: self._led(ask, run)))
+
+        return rewrite(self.secure.rewrite(protocol, quorum=ALL), lower)
+
+    def _led(self, ask: Ask, run: str) -> Protocol[Any]:
+        """A veiled question, once everyone has the group key; it names the keys that are in force now."""
+        name = yield from self.secure.agree()
+        if self._given != name:
+            yield from self._give()
+        return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
+
+    def _give(self) -> Protocol[None]:
+        """Make a group key, keep it for good, and send it to everyone: a resumed run meets it again."""
+        vault, name = self._vault(), self.secure.lasting or ""
+        if vault.get(f"led.{name}") is None:
+            if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
+                vault.put({f"led.group.{name}": secrets.token_bytes(32)})
+            common, letters, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
+            for party in self.parties:
+                key, about = _between(vault, name, party, way=(self.lead, party))
+                letters[party] = keys.locked(key, common, about)
+                answers[party] = _answers(vault, name, party)
+            vault.put({f"led.{name}": wire.encode(Led(common, letters, answers))})
+        self._keys = wire.decode(Led, _kept(vault, f"led.{name}"))
+        given = {party: Group(self.lead, name, text) for party, text in self._keys.letters.items()}
+        yield from each_to(group, given, quorum=ALL)
+        self._given = name
+
+    def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
+        cohort = tuple(ask.messages) if ask.messages is not None else ask.among or self.parties
+        room = self.room
+        at: list[int] = []
+
+        carrier = add if ask.want == "total" else tell
+
+        def veil(message: Any, to: PartyId = "") -> AtStep:
+            body = Inner(ask.who.name, ask.want, ask.masks, room, wire.encode(message))
+            inner = filled(wire.encode(body), room.question)
+
+            def made(step: int) -> Veiled:
+                at[:] = [step]
+                salt, key = self._salted(inner, run, step, to)
+                place = _asked(run, step, carrier.name, cohort, to)
+                text = keys.locked(key, inner, place)
+                return Veiled(bool(to), salt, text, self._vault().sign(place + text))
+
+            return AtStep(made)
+
+        outer = replace(
+            ask,
+            who=carrier,
+            want="total" if ask.want == "total" else "each",
+            message=None if ask.messages is not None else veil(ask.message),
+            messages=None if ask.messages is None else {to: veil(m, to) for to, m in ask.messages.items()},
+            masks=None,
+        )
+        try:
+            answer = yield outer
+        except QuorumLost as failure:
+            raise self._explained(failure, ask.who.name, len(cohort), run, at[0]) from None
+        if ask.want == "total":
+            total, who = answer
+            bare = Call(run, at[0], ask.who.name, ask.message, "total", cohort, ask.masks)
+            return self._bare(ask.who.release, total, bare, room), who
+        return {party: self._read(ask.who.release, party, told.text, run, at[0]) for party, told in answer.items()}
+
+    def _salted(self, text: bytes, run: str, step: int, to: PartyId) -> tuple[bytes, bytes]:
+        """A salt that follows from the text and whom it is for, and the key it gives.
+
+        Asked again, a question has the same bytes; another question, or the same for another party, has another key.
+        """
+        salt = hmac.digest(self._keys.common, keys.framed("salt", run, step, to, text), "sha256")[:SALT]
+        return salt, keys.derived(self._keys.common, "question", run, step, salt)
+
+    def _bare(self, kind: type[Release], total: Hidden, call: Call, room: Room) -> Any:
+        """A sum without the group's mask, in the shapes it has."""
+        common = self._keys.common
+        key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+        shapes = wire.decode(Shapes, emptied(keys.opened(key, total.shape, b"")))
+        empty = empty_release(kind, shapes, most=len(total.numbers.limbs))
+        mask = masks.Mask(masks.cells_of(empty))
+        mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
+        numbers = total.numbers.limbs[: len(mask.limbs)]  # what fills the room is dropped
+        return masks.shifted(empty, masks.added(numbers, mask.limbs))
+
+    def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
+        return wire.decode(kind, emptied(self._opened(party, text, run, step)))
+
+    def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
+        return _unlocked(self._keys.answers[party], text, run, step)
+
+    def _explained(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
+        """A lost quorum with the reasons as the lead may read them."""
+        missing = {}
+        for party, code in failure.missing.items():
+            try:
+                missing[party] = self._opened(party, bytes.fromhex(code), run, step).decode().strip()
+            except (ValueError, KeysRefused):
+                missing[party] = code
+        return lost(name, asked - len(missing), asked, asked, missing)
+
+
+def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Room) -> Hidden:
+    """Masked sums as one list of numbers; one party adds the group's mask and the shapes.
+
+    What fills the room looks as random as the rest, and the lead drops it.
+    """
+    limbs = np.concatenate([getattr(release, name).limbs.reshape(-1, 2) for name in release.schema()])
+    filling = masks.Mask(-len(limbs) % max(room.numbers, 1))
+    filling.add(keys.derived(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
+    if common is None:
+        return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.ONES), b"")
+    mask = masks.Mask(len(limbs))
+    mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
+    fields: dict[str, Exact] = {name: getattr(release, name) for name in release.schema()}
+    sizes = {name: np.array(value.shape, np.int64) for name, value in fields.items()}
+    shape = filled(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape)
+    key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+    numbers = np.concatenate([masks.added(limbs, mask.limbs), filling.limbs])
+    return Hidden(Exact(numbers, ring.ONES), keys.locked(key, shape, b""))
+
+
+def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
+    """The one party of a cohort that adds the group's mask."""
+    return lead if lead in cohort else min(cohort)
+
+
+def _locked(key: bytes, text: bytes, run: str, step: int) -> bytes:
+    salt = hmac.digest(key, keys.framed("salt", run, step, text), "sha256")[:SALT]
+    return salt + keys.locked(keys.derived(key, "answer", run, step, salt), text, _about(run, step))
+
+
+def _unlocked(key: bytes, text: bytes, run: str, step: int) -> bytes:
+    return keys.opened(keys.derived(key, "answer", run, step, text[:SALT]), text[SALT:], _about(run, step))
+
+
+def _about(run: str, step: int) -> bytes:
+    return keys.framed("fedclust veil", run, step)
+
+
+def _asked(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
+    """What a veiled question is bound to: its place in the run, how it is answered, who is asked, for whom it is."""
+    return keys.framed("fedclust question", run, step, carrier, to, *cohort)
+
+
+def _between(vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
+    """The key under which a group key goes one way between two parties, and what it is bound to."""
+    about = keys.framed("group key", vault.run, name, *way)
+    return keys.derived(_shared(vault, name, other), about), about
+
+
+def _answers(vault: Vault, name: str, other: PartyId) -> bytes:
+    """The key that a party and the lead share for answers."""
+    return keys.derived(_shared(vault, name, other), "answers", vault.run, name)
+
+
+def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
+    offered = roster_of(vault, name).offers.get(other)
+    if offered is None:
+        raise KeysRefused("a party whose keys are not known")
+    return keys.agreed(secret(vault, name, "letter"), offered.letter)
+
+
+def _kept(vault: Vault, name: str) -> bytes:
+    found = vault.get(name)
+    if found is None:
+        raise KeysRefused("no group key was given")
+    return found

@@ -1,0 +1,233 @@
+"""Sums that parties may leave on the way (Bonawitz et al. 2017), and yet nobody's part of them is ever opened.
+
+Fresh keys for every sum, a mask of each party's own besides the pairwise ones, and both in Shamir shares among the
+others. Parties sign who answered, and on enough signatures over one and the same list give shares of the own mask of
+those who did and of the key of those who did not: never both.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedclust.core import wire
+from fedclust.core.effects import ALL, Ask, Protocol, each, each_to, handler, needed
+from fedclust.core.envelope import Call
+from fedclust.core.errors import KeysRefused, RunFailed
+from fedclust.core.release import Release, shown
+from fedclust.core.site_interface import Site, Vault
+from fedclust.core.types import PartyId
+from fedclust.privacy import keys, masks, shamir
+from fedclust.privacy.roster import Offers, Wanted, checked, lasting, offer, roster_of, salt, secret, threshold
+
+SHARE = shamir.BYTES
+
+
+@dataclass(frozen=True)
+class Shared(Release):
+    letters: dict[str, bytes] = shown(
+        "shares of this party's masks, each encrypted to the party that is to keep it", kind="keys"
+    )
+
+
+@handler(releases=Shared)
+def share(site: Site, ask: Offers) -> Shared:
+    """Draw a mask of one's own and hand it out in shares, together with the key of the pairwise ones."""
+    if lasting(ask.name):
+        raise KeysRefused("a lasting key is never shared")
+    checked(site, ask)
+    vault, name = site.vault, ask.name
+    if (before := vault.get(f"{name}.letters")) is not None:
+        return wire.decode(Shared, before)
+    own = secrets.token_bytes(32)
+    holders = sorted(ask.offers)
+    needs = threshold(len(vault.enrolled))
+    parts = zip(
+        shamir.split(own, len(holders), needed=needs),
+        shamir.split(secret(vault, ask.name, "mask"), len(holders), needed=needs),
+        strict=True,
+    )
+    letters = {}
+    for holder, (a, b) in zip(holders, parts, strict=True):
+        key, about = _letter(site, ask.name, holder, ask.offers[holder].letter)
+        letters[holder] = keys.locked(key, a + b, about)
+    vault.put({f"{name}.own": own, f"{name}.letters": wire.encode(Shared(letters))})
+    return Shared(letters)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Who answered."""
+
+    name: str
+    parties: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Consent(Release):
+    signature: bytes = shown("the party's signature of who answered", kind="keys")
+
+
+@handler(releases=Consent)
+def consent(site: Site, ask: Live) -> Consent:
+    """Sign who answered, for one list only."""
+    vault, name = site.vault, ask.name
+    cohort, live = _used(vault, ask.name)[0], ask.parties
+    if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
+        raise KeysRefused("a list of parties that is not one of those asked")
+    if len(live) < threshold(len(vault.enrolled)):  # of all: of those alone who offered keys, it would count twice
+        raise KeysRefused("too few parties answered for the sum to be opened")
+    text = keys.framed(*sorted(live))
+    if vault.get(f"{name}.live") is None:
+        vault.put({f"{name}.live": text})  # on disk before the signature leaves
+    if vault.get(f"{name}.live") != text:
+        raise KeysRefused("another list of who answered was signed before")
+    return Consent(vault.sign(_who(vault, ask.name, text)))
+
+
+@dataclass(frozen=True)
+class Unmask:
+    """Signatures of who answered, and the letters this party is to open."""
+
+    name: str
+    signatures: dict[str, bytes]
+    letters: dict[str, bytes]
+
+
+@dataclass(frozen=True)
+class Shares(Release):
+    own: dict[str, bytes] = shown("shares of the own masks of parties that answered", kind="keys")
+    gone: dict[str, bytes] = shown("shares of the mask keys of parties that did not", kind="keys")
+
+
+@handler(releases=Shares)
+def unmask(site: Site, ask: Unmask) -> Shares:
+    """Give the shares that open the sum of those who answered, if enough parties signed that they did."""
+    vault, name = site.vault, ask.name
+    cohort, _ = _used(vault, ask.name)
+    answered = vault.get(f"{name}.live")
+    if answered is None:
+        raise KeysRefused("no list of who answered was signed")
+    live, statement = _names(answered), _who(vault, name, answered)
+    roster = roster_of(vault, name)
+    # All of them: what one signs names the question and the parties it was told, so all were told the same.
+    if not all(p in ask.signatures and vault.signed(p, ask.signatures[p], statement) for p in live):
+        raise KeysRefused("not all who answered signed this list of them, for this question")
+    own: dict[str, bytes] = {}
+    gone: dict[str, bytes] = {}
+    for sender in cohort:
+        if sender not in ask.letters:
+            continue
+        key, about = _letter(site, ask.name, sender, roster.offers[sender].letter, reading=True)
+        text = keys.opened(key, ask.letters[sender], about)
+        if sender in live:
+            own[sender] = text[:SHARE]
+        else:
+            gone[sender] = text[SHARE:]
+    return Shares(own, gone)
+
+
+def recoverable(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+    """A masked sum that parties may leave on the way; also who is in it."""
+    asked = ask.among or ()
+    least = threshold(enrolled)
+    need = max(needed(ask.quorum or ALL, len(asked)), least)
+    offers = yield from each(offer, Wanted(name), among=asked, quorum=need)
+    known = Offers(name, dict(offers))
+    letters = yield from each(share, known, among=tuple(offers), quorum=need)
+    cohort = tuple(letters)
+    total, live = yield Ask(ask.who, "total", ask.message, among=cohort, quorum=need, masks=name)
+    signed = yield from each(consent, Live(name, live), among=live, quorum=ALL)
+    proof = {party: answer.signature for party, answer in signed.items()}
+    requests = {
+        party: Unmask(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
+        for party in live
+    }
+    shares = yield from each_to(unmask, requests, quorum=least)
+    mask = _what_remains(known, cohort, live, shares, least, cells=masks.cells_of(total))
+    return masks.shifted(total, masks.negative(mask.limbs)), live
+
+
+def _what_remains(
+    known: Offers,
+    cohort: Sequence[PartyId],
+    live: Sequence[PartyId],
+    shares: Mapping[PartyId, Shares],
+    least: int,
+    *,
+    cells: int,
+) -> masks.Mask:
+    """The masks still in the sum: everyone's own, and those shared with parties that did not answer."""
+    name, holders = known.name, sorted(known.offers)
+    mask = masks.Mask(cells)
+    for party in cohort:
+        given = {
+            holders.index(holder) + 1: part
+            for holder, answer in shares.items()
+            if (part := (answer.own if party in live else answer.gone).get(party)) is not None
+        }
+        if len(given) < least:
+            raise RunFailed(f"too few shares to open the sum: {len(given)} where {least} are needed")
+        secret = shamir.joined(dict(list(given.items())[:least]), length=32)
+        if party in live:
+            mask.add(keys.derived(secret, "own", name))
+            continue
+        if keys.public_of(secret) != known.offers[party].mask:
+            raise RunFailed("shares that do not give back a key; a party sent wrong ones")
+        for other in set(masks.neighbours(party, cohort, salt(known))) & set(live):
+            info = keys.framed("mask", name) + between(party, other)
+            key = keys.expanded(keys.agreed(secret, known.offers[other].mask), info)
+            (mask.add if other < party else mask.take)(key)
+    return mask
+
+
+def between(party: PartyId, other: PartyId) -> bytes:
+    """Whose mask it is: a key that a third party copied gives other masks."""
+    return keys.framed(*sorted((party, other)))
+
+
+def only_once(vault: Vault, name: str, call: Call) -> None:
+    """A mask for one sum hides one answer: to this very call."""
+    text = keys.framed(call.digest, *call.cohort)
+    if vault.get(f"{name}.used") is None:
+        vault.put({f"{name}.used": text})
+    if vault.get(f"{name}.used") != text:
+        raise KeysRefused("keys for one sum were used for another")
+
+
+def _used(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
+    """The cohort and the digest of the call that the masks of a name hid."""
+    text = vault.get(f"{name}.used")
+    if text is None:
+        raise KeysRefused("no answer was given under these keys")
+    call, *cohort = _parts(text)
+    return tuple(name.decode() for name in cohort), call
+
+
+def _letter(site: Site, name: str, other: PartyId, public: bytes, *, reading: bool = False) -> tuple[bytes, bytes]:
+    """The key of a letter between this site and another, and what the letter is about."""
+    way = (other, site.party) if reading else (site.party, other)
+    about = keys.framed("shares", site.vault.run, name, *way)
+    shared = keys.agreed(secret(site.vault, name, "letter"), public)
+    return keys.derived(shared, about), about
+
+
+def _who(vault: Vault, name: str, live: bytes) -> bytes:
+    """What is signed of who answered: under which keys, to which call."""
+    return keys.framed("fedclust live", vault.run, name, _used(vault, name)[1], live)
+
+
+def _parts(text: bytes) -> list[bytes]:
+    """What `keys.framed` put together."""
+    parts, at = [], 0
+    while at < len(text):
+        size = int.from_bytes(text[at : at + 4], "little")
+        parts.append(text[at + 4 : at + 4 + size])
+        at += 4 + size
+    return parts
+
+
+def _names(text: bytes) -> list[PartyId]:
+    return [part.decode() for part in _parts(text)]

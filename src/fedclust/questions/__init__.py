@@ -1,0 +1,1 @@
+"""What preprocessing and validation ask the sites: bounds, scales, schemas, missing values, alignment, indices."""

@@ -1,0 +1,300 @@
+"""Which rows all sites of a column split hold, found without showing an id: private set intersection in a ring.
+
+Each site hashes its ids to points of a curve and multiplies them by a secret factor. The lists go once round the ring
+of sites; each site multiplies the lists of others by its own two factors, and its own list, when it is back, by its
+second. Now equal ids have equal tags, and each site knows its own. The coordinator, which has no factor and no id, gets
+the tags and returns those that all sites have. The sites put these rows in the order of their ids.
+
+Who learns what: a site, which of its own rows all others hold, and about how many ids each other site brought. The
+coordinator, about how many ids each site brought, and how many of them any two or more sites share; of no id which. A
+coordinator and a site together learn which of that site's ids each other site holds. A site passes on one list for each
+other site and no more, or they could try out ids one list after the other. Only the number of common rows is written
+to the journal. Keys are fresh in each run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fedclust.core import wire
+from fedclust.core.effects import Ask, Keep, Mail, Opening, Protocol, each, handler, passed, written
+from fedclust.core.errors import DataError, KeysRefused, StudyError
+from fedclust.core.release import Done, Release, letters, shown
+from fedclust.core.site_interface import Order, Site
+from fedclust.core.types import Array, Ints, PartyId
+from fedclust.privacy import psi
+from fedclust.privacy.psi import Keys
+
+METHODS = ("psi",)
+DUPLICATES = ("refuse", "first")
+MOST = 1 << 24  # ids of one site
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """How the sites of a column split find the rows they have in common."""
+
+    method: str = "psi"
+    duplicates: str = "refuse"
+
+    def check(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
+        """Refuse what cannot be carried out."""
+        if self.method not in METHODS:
+            raise StudyError(f"align is '{self.method}'; it can be '{METHODS[0]}'")
+        if self.duplicates not in DUPLICATES:
+            raise StudyError(f"duplicates is '{self.duplicates}'; choose 'refuse' or 'first'")
+        if split != "columns" or id is None:
+            raise StudyError("rows are aligned in a column split, by an id; set split to 'columns' and name the id")
+        if aggregation == "blind":
+            raise StudyError(
+                "a blind run would show its leading site which of its ids each other site holds; set aggregation to "
+                "'secure'"
+            )
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The sites in the order in which lists go round, and what to do with an id that a site has twice."""
+
+    parties: tuple[str, ...]
+    duplicates: str = "refuse"
+    missing: ClassVar[str] = "partial"  # rows that no other site has may lack values
+
+    def after(self, party: PartyId, step: int = 1) -> PartyId:
+        """To whom a party hands a list; -1: from whom it gets one."""
+        return self.parties[(self.parties.index(party) + step) % len(self.parties)]
+
+
+@dataclass(frozen=True)
+class Passing(Mail):
+    """A list of another site, or one's own come back; the note holds the ring."""
+
+    missing: ClassVar[str] = "partial"
+
+
+@dataclass(frozen=True)
+class List(Release):
+    letters: dict[str, bytes] = letters("to the next site: ids as points of a curve times secret factors, shuffled")
+
+
+@handler(releases=List)
+def set_out(site: Site, ask: Ring) -> Keep[List]:
+    """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
+    if ask.duplicates not in DUPLICATES:
+        raise DataError(f"{site.party} was asked to treat repeated ids in a way it does not know; update fedclust")
+    _ring(site, ask)
+    names = normal(_ids(site))
+    rows = distinct(names, site.party, first=ask.duplicates == "first")
+    if len(rows) > MOST:
+        raise DataError(f"site '{site.party}' holds more than {MOST} ids; align fewer rows at a time")
+    keys, count = Keys.new(), psi.padded(len(rows))
+    places: Ints = np.concatenate([rows, np.full(count - len(rows), -1)])[psi.shuffled(count)]
+    others = iter(psi.fillers(count - len(rows)))
+    listed = [b"id" + names[row].encode() if row >= 0 else next(others) for row in places.tolist()]
+    points = psi.hashed(listed, keys.outward)
+    memory = {"align.keys": keys.packed(), "align.rows": places, "align.ring": _bytes(wire.encode(ask))}
+    return Keep(List({ask.after(site.party): points.tobytes()}), {**memory, "align.passed": np.zeros(1, np.int64)})
+
+
+@handler(releases=List)
+def pass_on(site: Site, mail: Passing) -> Keep[List]:
+    """Another site's list under this site's factors, in its order, for the next site."""
+    ring = _begun(site, mail)
+    passed = site.memory["align.passed"] + 1
+    if passed[0] >= len(ring.parties):
+        raise KeysRefused("a list more than there are other sites")
+    points = psi.raised(_points(mail), _keys(site).both)
+    return Keep(List({ring.after(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
+
+
+@dataclass(frozen=True)
+class Tags(Release):
+    tags: Array = shown("tags of ids under the factors of all sites, and of fillers, shuffled")
+
+
+@handler(releases=Tags)
+def come_back(site: Site, mail: Passing) -> Keep[Tags]:
+    """This site's own list, under the factors of all others, now under its second as well."""
+    _begun(site, mail)
+    points = psi.raised(_points(mail), _keys(site).inward)
+    if len(points) != len(site.memory["align.rows"]):
+        raise KeysRefused("a list of another length than the one that set out")
+    found = psi.tags(points)
+    return Keep(Tags(found), {"align.rows": site.memory["align.rows"], "align.tags": found})
+
+
+@dataclass(frozen=True)
+class Found:
+    """How many rows all sites have in common; a site whose policy wants more stops here."""
+
+    common: int
+    missing: ClassVar[str] = "partial"
+
+
+@handler(releases=Done)
+def enough(site: Site, ask: Found) -> Done:  # noqa: ARG001 the gate has compared it with the policy
+    """Nothing stands against so many common rows."""
+    return Done()
+
+
+@dataclass(frozen=True)
+class Common:
+    """The tags that all sites have, in ascending order."""
+
+    tags: Array
+    missing: ClassVar[str] = "partial"
+
+
+@dataclass(frozen=True)
+class Aligned(Release):
+    rows: int = shown("how many rows all sites have in common")
+
+
+@handler(releases=Aligned)
+def settle(site: Site, ask: Common) -> Keep[Aligned]:
+    """Read the common rows, in the order of their ids, from now on."""
+    own = {tag.tobytes(): row for tag, row in zip(site.memory["align.tags"], site.memory["align.rows"], strict=True)}
+    wanted = [tag.tobytes() for tag in ask.tags]
+    rows = np.array([own.get(tag, -1) for tag in wanted], np.int64)
+    if (rows < 0).any() or wanted != sorted(set(wanted)):
+        raise KeysRefused("tags that are not this site's own, or not in order")
+    return _settled(site, rows, hashlib.sha256(b"".join(wanted)).digest())
+
+
+@handler(releases=Aligned)
+def stay(site: Site, ask: Ring) -> Keep[Aligned]:
+    """The only site: every id is common."""
+    return _settled(site, distinct(normal(_ids(site)), site.party, first=ask.duplicates == "first"), b"alone")
+
+
+def align_rows(parties: Sequence[PartyId], duplicates: str = "refuse") -> Protocol[int]:
+    """Have all sites read the rows they have in common, in one order; returns how many there are."""
+    ring = Ring(tuple(parties), duplicates)
+
+    def steps(step: int) -> Protocol[tuple[Aligned, tuple[PartyId, ...]]]:  # noqa: ARG001 keys are fresh each time
+        if len(parties) == 1:
+            answers = yield from each(stay, ring)
+            return answers[parties[0]], ring.parties
+        lists = yield from written(set_out, ring)
+        note = wire.encode(ring)
+        for _ in parties[1:]:
+            lists = yield from passed(pass_on, lists, note)
+        back = {party: Passing(own, note) for party, own in lists.items()}
+        tags = {
+            party: answer.tags for party, answer in (yield Ask(come_back, "each", messages=back, once=True)).items()
+        }
+        common = shared(list(tags.values()))
+        yield from each(enough, Found(len(common)))
+        yield from each(settle, Common(common))
+        return Aligned(len(common)), ring.parties
+
+    found: tuple[Aligned, tuple[PartyId, ...]] = yield Opening(steps, Aligned)
+    if not found[0].rows:
+        raise DataError("the sites have no row in common; check that their ids are written alike")
+    return found[0].rows
+
+
+def shared(lists: Sequence[Array]) -> Array:
+    """The tags that are in every list, in ascending order.
+
+    >>> shared([np.array([[3, 3], [1, 2]], np.uint8), np.array([[1, 2], [0, 9]], np.uint8)]).tolist()
+    [[1, 2]]
+    """
+    width = lists[0].shape[1]
+    found = set.intersection(*({tag.tobytes() for tag in one} for one in lists))
+    return np.frombuffer(b"".join(sorted(found)), np.uint8).reshape(-1, width)
+
+
+def normal(ids: Array) -> list[str]:
+    """Ids as they are compared: integers as plain decimals, texts in Unicode's form C without spaces around them.
+
+    >>> normal(np.array([7, -1])), normal(np.array([" Ann ", "007"]))
+    (['7', '-1'], ['Ann', '007'])
+    """
+    if ids.dtype.kind == "i":
+        return [str(one) for one in ids.tolist()]
+    return [unicodedata.normalize("NFC", one).strip() for one in ids.tolist()]
+
+
+def distinct(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
+    """The place of each id, or of the first row that has it; refused where ids repeat and they may not.
+
+    >>> distinct(["b", "a", "b"], "north", first=True).tolist()
+    [0, 1]
+    """
+    places: dict[str, int] = {}
+    for place, name in enumerate(names):
+        places.setdefault(name, place)
+    if "" in places:
+        raise DataError(f"site '{party}' has ids of nothing but spaces; give each row its own id")
+    if len(places) < len(names) and not first:
+        raise DataError(
+            f"site '{party}' repeats an earlier id in {len(names) - len(places)} of its {len(names)} rows; give each "
+            "row its own id, or set duplicates to 'first'"
+        )
+    return np.fromiter(places.values(), np.int64, len(places))
+
+
+def in_order(names: Sequence[str]) -> Ints:
+    """The order of ids that all sites have: integers by value where all are written so, else by code points.
+
+    >>> in_order(["10", "9"]).tolist(), in_order(["10", "9", "x"]).tolist()
+    ([1, 0], [0, 1, 2])
+    """
+    integers = all(_plain(name) for name in names)
+    keys: list[tuple[int, str]] = [(int(name) if integers else 0, name) for name in names]
+    return np.array(sorted(range(len(names)), key=keys.__getitem__), np.int64)
+
+
+def _plain(name: str) -> bool:
+    return name.removeprefix("-").isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
+
+
+def _settled(site: Site, rows: Ints, key: bytes) -> Keep[Aligned]:
+    names = normal(_ids(site))
+    return Keep(Aligned(len(rows)), {}, Order(rows[in_order([names[row] for row in rows.tolist()])], key))
+
+
+def _ids(site: Site) -> Array:
+    ids = site.ids()
+    if ids is None:
+        raise DataError(f"site '{site.party}' names no id column, and rows are aligned by ids; set id")
+    return ids
+
+
+def _ring(site: Site, ring: Ring) -> Ring:
+    """A ring of everyone this site was enrolled with: in a smaller one, fewer sites would have to be fooled."""
+    if sorted(ring.parties) != sorted(site.vault.enrolled):
+        raise KeysRefused("a ring of other sites than those this site was enrolled with")
+    return ring
+
+
+def _begun(site: Site, mail: Passing) -> Ring:
+    """The ring in which this site's list set out: a list of the same one, from the site before."""
+    if "align.ring" not in site.memory:
+        raise KeysRefused("a list of an alignment that this site did not begin")
+    ring = wire.decode(Ring, site.memory["align.ring"].tobytes())
+    if ring != wire.decode(Ring, mail.note) or set(mail.letters) != {ring.after(site.party, -1)}:
+        raise KeysRefused("a list of another ring, or from another than the site before")
+    return ring
+
+
+def _keys(site: Site) -> Keys:
+    return Keys.unpacked(site.memory["align.keys"])
+
+
+def _bytes(data: bytes) -> Array:
+    return np.frombuffer(data, np.uint8)
+
+
+def _points(mail: Passing) -> Array:
+    (text,) = mail.letters.values()
+    if len(text) % psi.SIZE or len(text) > psi.padded(MOST) * psi.SIZE:
+        raise KeysRefused("a list that is none")
+    return np.frombuffer(text, np.uint8).reshape(-1, psi.SIZE)

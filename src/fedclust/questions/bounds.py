@@ -1,0 +1,86 @@
+"""One power of two per column that no row exceeds, agreed without anyone showing a value.
+
+Each party marks the exponent of its largest magnitude, column by column; the marks are summed. What the coordinator
+learns is an order of magnitude. Declared bounds make the question needless.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, handler, total
+from fedclust.core.errors import DataError, OutOfBounds
+from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Floats, Ints
+
+LEAST, MOST = -128, 127
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How many columns the study has, and what it does about gaps."""
+
+    count: int
+    missing: str = "refuse"
+
+
+@dataclass(frozen=True)
+class Rows(Release):
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+
+
+@handler(releases=Rows)
+def rows(site: Site, ask: Columns) -> Rows:
+    """How many rows there are, at a party that has the study's columns."""
+    if len(site.columns) != ask.count:
+        raise DataError(f"{site.party} has {len(site.columns)} columns where the study has {ask.count}")
+    return Rows(Exact.counts(site.rows))
+
+
+def count(columns: int, missing: str = "refuse") -> Protocol[int]:
+    """The number of rows of all parties together that take part."""
+    return (yield from total(rows, Columns(columns, missing))).rows.integers()[0]
+
+
+@dataclass(frozen=True)
+class Marks(Release):
+    marks: Exact = additive(
+        "for each column, how many parties reach each power of two", kind="facts", least=0.0, most=ROWS
+    )
+
+
+@handler(releases=Marks)
+def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
+    """A mark per column at the smallest power of two above all its values."""
+    for name, value in zip(site.columns, site.largest, strict=True):
+        if not value <= np.ldexp(1.0, MOST):
+            raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MOST}; scale it")
+    return Marks(Exact.counts(marked(site.largest)))
+
+
+def marked(values: Floats, *, least: int = LEAST, most: int = MOST) -> Ints:
+    """For each value a row of zeros with a one at its power of two."""
+    marks = np.zeros((len(values), most - least + 1), np.int64)
+    for row, value in zip(marks, values, strict=True):
+        exponent = max(power_above(value), least) if value else least
+        if exponent > most or not np.isfinite(value):
+            raise OutOfBounds(f"a value exceeds 2^{MOST}; scale the columns")
+        row[exponent - least] = 1
+    return marks
+
+
+def agree(columns: int, missing: str = "refuse") -> Protocol[View]:
+    """The view of raw columns under bounds that every party keeps."""
+    marks = (yield from total(magnitudes, Columns(columns, missing))).marks.floats() > 0
+    highest = marks.shape[1] - 1 - np.argmax(marks[:, ::-1], axis=1)
+    return View((highest + LEAST).astype(np.int32), missing=missing)
+
+
+def declared(low: Floats, high: Floats, missing: str = "refuse") -> View:
+    """The view of raw columns under public bounds."""
+    exponents = [power_above(max(abs(a), abs(b))) for a, b in zip(low, high, strict=True)]
+    return View(np.array(exponents, np.int32), missing=missing)

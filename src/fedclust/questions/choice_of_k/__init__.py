@@ -1,0 +1,1 @@
+"""What the sites are asked when the number of clusters is chosen, and how the answers decide."""

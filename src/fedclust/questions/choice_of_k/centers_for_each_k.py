@@ -1,0 +1,250 @@
+"""Centres of c-means for every K, grown one by one from sums alone: the same for every partition of the rows.
+
+From K to K + 1: places for a new centre are the middles between two centres and the points a standard deviation to
+either side of a centre, along the column in which its cluster is widest. What a place would gain,
+
+    sum over rows of max(0, d2 to the nearest centre - d2 to the place),
+
+is a total; from the best few c-means runs. Then back from the largest K: the two clusters that cost least are joined,
+and what that leads to is kept where it is better. Runs of one K share messages, over any number of parts of the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from fedclust.algorithms.gaussian_mixture.densities import ALL, BITS, half, within
+from fedclust.algorithms.gaussian_mixture.mixture import Frame
+from fedclust.core.effects import Protocol, each_one, handler, tallied, total
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Floats, Limbs, Units
+from fedclust.kernels import distances, hard_sweep
+from fedclust.kernels import exact_sums as exact
+from fedclust.kernels.exact_sums import Sums
+
+TRIES = 3  # of the places for a new centre, how many c-means starts from
+ROUNDS = 40
+LEVEL = 1e-5  # c-means stops when a round lowers the objective by less than this share
+
+
+@dataclass(frozen=True)
+class Lot:
+    """Centres for a part of the rows, and places to try beside them."""
+
+    part: int
+    centers: Floats
+    places: Floats
+
+
+@dataclass(frozen=True)
+class Lots:
+    """Several lots, each to be answered for in one sweep."""
+
+    view: View
+    reach: Units
+    seed: int
+    lots: tuple[Lot, ...]
+
+    def units(self) -> Units:
+        """For each lot the unit of a squared distance to its points."""
+        found = []
+        for lot in self.lots:
+            points = np.concatenate([lot.centers, lot.places])
+            far = np.ldexp(1.0, self.reach) + np.abs(points).max(axis=0)
+            found.append(power_above(math.fsum((far * far).tolist())) - BITS)
+        return np.array(found, np.int32)
+
+
+@dataclass(frozen=True)
+class Moved(Release):
+    mass: Exact = additive("the rows of each cluster", cells=True)
+    pull: Exact = additive("the sum of the rows of each cluster")
+    objective: Exact = additive("the squared distances to the nearest centres", least=0.0)
+
+
+@handler(releases=Moved)
+def move(site: Site, ask: Lots) -> Moved:
+    """One sweep of c-means for each lot."""
+    row, units = (ask.reach - BITS).astype(np.int32), ask.units()
+    counts = [len(lot.centers) for lot in ask.lots]
+    sums = [
+        Sums.zeros(np.full(k, -BITS), np.tile(row, (k, 1)), int(unit)) for k, unit in zip(counts, units, strict=True)
+    ]
+    for x, lot, own in _rows(site, ask, sums):
+        hard_sweep.accumulate(own, x, lot.centers)
+    return Moved(
+        Exact(np.concatenate([s.mass for s in sums]), np.full(sum(counts), -BITS, np.int32)),
+        Exact(np.concatenate([s.pull for s in sums]), np.tile(row, (sum(counts), 1))),
+        Exact(np.stack([s.objective for s in sums]), units),
+    )
+
+
+@dataclass(frozen=True)
+class Widths(Release):
+    squares: Exact = additive("the sum of the squares of the rows of each cluster, by column", least=0.0)
+
+
+def _of_clusters(site: Site, ask: Lots) -> Floats:
+    """How many rows of its part each cluster of each lot has."""
+    sizes = [np.zeros(len(lot.centers), np.int64) for lot in ask.lots]
+    for x, lot, own in _rows(site, ask, sizes):
+        np.add.at(own, distances.labels(x, lot.centers)[0], 1)
+    return each_one(np.concatenate(sizes))
+
+
+@handler(releases=Widths, behind=_of_clusters)
+def widths(site: Site, ask: Lots) -> Widths:
+    """How wide each cluster is in each column."""
+    row = (2 * ask.reach - BITS).astype(np.int32)
+    counts = [len(lot.centers) for lot in ask.lots]
+    sums = [Sums.zeros(np.full(k, -BITS), np.tile(row, (k, 1)), 0) for k in counts]
+    for x, lot, own in _rows(site, ask, sums):
+        labels, _ = distances.labels(x, lot.centers)
+        exact.weighted(own, x * x, np.asarray(labels == np.arange(len(lot.centers))[:, None], np.float64))
+    return Widths(Exact(np.concatenate([s.pull for s in sums]), np.tile(row, (sum(counts), 1))))
+
+
+@dataclass(frozen=True)
+class Gains(Release):
+    gains: Exact = additive("how much each place for a new centre would lower the objective", least=0.0)
+
+
+def _of_places(site: Site, ask: Lots) -> Floats:
+    """What rows weigh in the gain of each place of each lot: what they gain, of what a row may gain at most."""
+    parts: list[tuple[list[Floats], int]] = [
+        ([np.zeros((len(lot.places), 0))], int(unit)) for lot, unit in zip(ask.lots, ask.units(), strict=True)
+    ]
+    for x, lot, (own, unit) in _rows(site, ask, parts):
+        own.append(np.ldexp(_gains(x, lot), -(unit + BITS)))
+    return np.concatenate([tallied(own) for own, _ in parts], axis=1)
+
+
+@handler(releases=Gains, behind=_of_places)
+def gains(site: Site, ask: Lots) -> Gains:
+    """What each place of each lot would gain."""
+    found: list[Limbs] = [np.zeros((len(lot.places), 2), np.uint64) for lot in ask.lots]
+    units = ask.units()
+    for x, lot, (own, unit) in _rows(site, ask, list(zip(found, units, strict=True))):
+        exact.add(own, exact.exact(_gains(x, lot), unit))
+    return Gains(Exact(np.concatenate(found), np.repeat(units, [len(lot.places) for lot in ask.lots])))
+
+
+def _gains(x: Floats, lot: Lot) -> Floats:
+    """How much nearer than its nearest centre each place is to each row, or 0."""
+    return np.maximum(distances.labels(x, lot.centers)[1] - distances.squared(x, lot.places), 0.0)
+
+
+T = TypeVar("T")
+
+
+def _rows(site: Site, ask: Lots, each: Sequence[T]) -> Iterator[tuple[Floats, Lot, T]]:
+    """For every block and lot the rows of the lot's part, and what belongs to the lot."""
+    for block in site.blocks(ask.view):
+        x = within(np.asarray(block, np.float64), ask.reach)
+        parts = {part: half(x, part, ask.seed) for part in {lot.part for lot in ask.lots}}
+        for lot, own in zip(ask.lots, each, strict=True):
+            yield parts[lot.part], lot, own
+
+
+@dataclass(frozen=True)
+class Grown:
+    """Centres for a part of the rows, where c-means left them."""
+
+    part: int
+    centers: Floats
+    mass: Floats
+    objective: float
+
+
+def grow(of: Frame, most: int, *, parts: Sequence[int] = (ALL,)) -> Protocol[list[list[Grown]]]:
+    """For each part, the centres for K = 1, 2, ..., most."""
+    width = len(of.reach)
+    found = yield from _settle(of, [Lot(part, np.zeros((1, width)), np.empty((0, width))) for part in parts])
+    grown = [[one] for one in found]
+    for _ in range(1, most):
+        last = [runs[-1] for runs in grown]
+        lots = yield from _starts(of, last)
+        found = yield from _settle(of, lots)
+        for runs in grown:
+            runs.append(min((one for one in found if one.part == runs[0].part), key=lambda one: one.objective))
+    for k in range(most - 1, 1, -1):
+        lots = [Lot(runs[k].part, _joined(runs[k]), np.empty((0, width))) for runs in grown]
+        for runs, one in zip(grown, (yield from _settle(of, lots)), strict=True):
+            if one.objective < runs[k - 1].objective:
+                runs[k - 1] = one
+    return grown
+
+
+def _settle(of: Frame, lots: Sequence[Lot]) -> Protocol[list[Grown]]:
+    """c-means from each lot's centres; a centre without rows stays where it is."""
+    now = list(lots)
+    found: list[Grown | None] = [None] * len(now)
+    active = list(range(len(now)))
+    for _ in range(ROUNDS):
+        asked = [now[j] for j in active]
+        sums = yield from total(move, Lots(of.view, of.reach, of.seed, tuple(asked)))
+        mass, pull, objectives = sums.mass.floats(), sums.pull.floats(), sums.objective.floats().tolist()
+        cuts = np.cumsum([len(lot.centers) for lot in asked])[:-1]
+        going: list[int] = []
+        for j, own, pulled, objective in zip(
+            active, np.split(mass, cuts), np.split(pull, cuts), objectives, strict=True
+        ):
+            before, centers = found[j], now[j].centers
+            found[j] = Grown(now[j].part, centers, own, objective)
+            if before is not None and before.objective - objective <= LEVEL * before.objective:
+                continue
+            moved = np.where(own[:, None] > 0, pulled / np.where(own > 0, own, 1.0)[:, None], centers)
+            now[j] = replace(now[j], centers=moved)
+            going.append(j)
+        active = going
+        if not active:
+            break
+    return [one for one in found if one is not None]
+
+
+def _starts(of: Frame, last: Sequence[Grown]) -> Protocol[list[Lot]]:
+    """For each part a few sets of one centre more, at the places that gain most."""
+    lots = [Lot(one.part, one.centers, np.empty((0, len(of.reach)))) for one in last]
+    squares = (yield from total(widths, Lots(of.view, of.reach, of.seed, tuple(lots)))).squares.floats()
+    cuts = np.cumsum([len(one.centers) for one in last])[:-1]
+    lots = [
+        replace(lot, places=_places(one, own))
+        for lot, one, own in zip(lots, last, np.split(squares, cuts), strict=True)
+    ]
+    found = (yield from total(gains, Lots(of.view, of.reach, of.seed, tuple(lots)))).gains.floats()
+    out = []
+    for lot, own in zip(lots, np.split(found, np.cumsum([len(lot.places) for lot in lots])[:-1]), strict=True):
+        best = np.argsort(-own, kind="stable")[:TRIES]
+        out += [Lot(lot.part, np.concatenate([lot.centers, lot.places[[i]]]), lot.places[:0]) for i in best]
+    return out
+
+
+def _places(of: Grown, squares: Floats) -> Floats:
+    """Where a new centre might go."""
+    k = len(of.centers)
+    variance = squares / np.where(of.mass > 0, of.mass, 1.0)[:, None] - of.centers**2
+    widest = variance.argmax(axis=1)
+    aside = np.zeros_like(of.centers)
+    aside[np.arange(k), widest] = np.sqrt(np.maximum(variance[np.arange(k), widest], 0.0))
+    i, j = np.triu_indices(k, 1)
+    return np.concatenate([of.centers + aside, of.centers - aside, (of.centers[i] + of.centers[j]) / 2])
+
+
+def _joined(of: Grown) -> Floats:
+    """The centres with the two joined whose rows then lie least farther from theirs (Ward)."""
+    i, j = np.triu_indices(len(of.centers), 1)
+    mass = of.mass[i] + of.mass[j]
+    cost = of.mass[i] * of.mass[j] / np.where(mass > 0, mass, 1.0) * ((of.centers[i] - of.centers[j]) ** 2).sum(axis=1)
+    best = int(np.argmin(cost))
+    a, b, both = i[best], j[best], mass[best]
+    centers = of.centers.copy()
+    if both > 0:
+        centers[a] = (of.mass[a] * of.centers[a] + of.mass[b] * of.centers[b]) / both
+    return np.delete(centers, b, axis=0)

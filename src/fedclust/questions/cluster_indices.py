@@ -1,0 +1,273 @@
+"""How good a clustering is, from sums over all rows: one sweep around the centres, one around the means of labels.
+
+No party's row count, label or distance is needed, so each index equals that of the pooled rows, bit for bit. What the
+paper calls an intermediate server is one `total`.
+
+Papers: Stallmann and Wilbik, "On a framework for federated cluster analysis" (fuzzy Davies-Bouldin); Davies and
+Bouldin; Xie and Beni; Calinski and Harabasz; Bezdek (coefficient, entropy); Hruschka et al. (simplified silhouette).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedclust.core import ring
+from fedclust.core.effects import Protocol, each_one, handler, tallied, total
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Floats, Ints, Limbs
+from fedclust.kernels import distances, exact_sums, gap_sweep
+from fedclust.questions import index_formulas
+from fedclust.questions.index_terms import DEEP, PARTS, Terms, by_label, deep, memberships
+
+BEST: dict[str, Literal["min", "max"]] = {
+    "fuzzy-davies-bouldin": "min",
+    "davies-bouldin": "min",
+    "xie-beni": "min",
+    "calinski-harabasz": "max",
+    "simplified-silhouette": "max",
+    "partition-coefficient": "max",
+    "partition-entropy": "min",
+}
+AROUND = {  # what an index adds up around the centres
+    "fuzzy-davies-bouldin": ("members", "distances"),
+    "xie-beni": ("compactness",),
+    "simplified-silhouette": ("silhouette",),
+    "partition-coefficient": ("squares",),
+    "partition-entropy": ("entropy",),
+}
+NO_ROWS = "n_samples=0: every row has a gap and was dropped; set missing to 'partial', or leave columns out"
+CRISP = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
+
+
+@dataclass(frozen=True)
+class Around:
+    """Where the centres are, and which sums over the rows around them are wanted."""
+
+    view: View
+    centers: Floats
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Sums(Release):
+    """Sums over all rows; those that were not asked for are empty."""
+
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    members: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
+    distances: Exact = additive("the distances of all rows to each centre, to the power q")
+    compactness: Exact = additive("the weighted squared distances to the centres", least=0.0)
+    silhouette: Exact = additive("the simplified silhouettes")
+    squares: Exact = additive("the squared memberships")
+    entropy: Exact = additive("the memberships times their logarithms")
+
+
+def _members(site: Site, ask: Around) -> Floats:
+    """What the rows weigh in each cluster."""
+    return tallied(memberships(d2, ask.terms.m) for d2 in _squared(site, ask))
+
+
+@handler(releases=Sums, behind=_members)
+def around(site: Site, ask: Around) -> Sums:
+    """One sweep over the rows."""
+    found = ask.terms.none(len(ask.centers))
+    for d2 in _squared(site, ask):
+        for part, limbs in ask.terms.of(d2).items():
+            exact_sums.add(found[part], limbs)
+    return Sums(Exact.counts(site.rows), **ask.terms.exact(found))
+
+
+def _squared(site: Site, ask: Around) -> Iterator[Floats]:
+    squared = gap_sweep.squared if ask.view.missing == "partial" else distances.squared
+    return (squared(block, ask.centers) for block in site.blocks(ask.view))
+
+
+@dataclass(frozen=True)
+class Nearby:
+    """Rows take the label of the nearest centre."""
+
+    view: View
+    centers: Floats
+
+
+@dataclass(frozen=True)
+class Gathered(Release):
+    sizes: Exact = additive("how many rows each label has", cells=True)
+    pull: Exact = additive("the sum of each label's rows")
+
+
+@handler(releases=Gathered)
+def gather(site: Site, ask: Nearby) -> Gathered:
+    """The rows of each label, counted and added up."""
+    clusters, unit = len(ask.centers), (ask.view.exponents - DEEP).astype(np.int32)
+    sizes = np.zeros(clusters, np.int64)
+    pull: Limbs = np.zeros((*ask.centers.shape, 2), np.uint64)
+    for block in site.blocks(ask.view):
+        labels = distances.labels(block, ask.centers)[0]
+        sizes += np.bincount(labels, minlength=clusters)
+        exact_sums.add(pull, by_label(block, labels, clusters, unit))
+    return Gathered(Exact.counts(sizes), Exact(pull, np.tile(unit, (clusters, 1))))
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Rows take the label of the nearest centre; how far are they from their label's mean?"""
+
+    view: View
+    centers: Floats
+    means: Floats
+    reach: int
+
+
+@dataclass(frozen=True)
+class Scatter(Release):
+    distances: Exact = additive("the distances of each label's rows to their mean")
+    squares: Exact = additive("the squared distances of all rows to their label's mean")
+
+
+def _labelled(site: Site, ask: Labelled) -> Floats:
+    """How many rows each label has."""
+    sizes = np.zeros(len(ask.centers), np.int64)
+    for block in site.blocks(ask.view):
+        sizes += np.bincount(distances.labels(block, ask.centers)[0], minlength=len(sizes))
+    return each_one(sizes)
+
+
+@handler(releases=Scatter, behind=_labelled)
+def scatter(site: Site, ask: Labelled) -> Scatter:
+    """One sweep over the rows and their labels."""
+    found = no_scatter(len(ask.centers), ask.reach)
+    for block in site.blocks(ask.view):
+        labels = distances.labels(block, ask.centers)[0].astype(np.int64)
+        d2 = np.take_along_axis(distances.squared(block, ask.means), labels[None, :], axis=0)[0]
+        found = Scatter.total([found, scattered(d2, labels, len(ask.centers), ask.reach)])
+    return found
+
+
+def scattered(d2: Floats, labels: Ints, clusters: int, reach: int) -> Scatter:
+    """The sums of rows at squared distances d2 <= 2^reach of their label's mean."""
+    zero = no_scatter(clusters, reach)
+    own = np.where(labels == np.arange(clusters)[:, None], np.sqrt(d2), 0.0)
+    limbs = deep(own, int(zero.distances.unit)), deep(d2[None, :], int(zero.squares.unit))
+    return Scatter(Exact(limbs[0], zero.distances.unit), Exact(limbs[1], zero.squares.unit))
+
+
+def no_scatter(clusters: int, reach: int) -> Scatter:
+    """The sums of no rows."""
+    units = np.asarray(-(-reach // 2) + 1 - DEEP, np.int32), np.asarray(reach - DEEP, np.int32)
+    counts = (clusters, 1)
+    return Scatter(*(Exact(np.zeros((n, 2), np.uint64), unit) for n, unit in zip(counts, units, strict=True)))
+
+
+def scores(
+    view: View, centers: Floats, m: float, names: Iterable[str], *, p: float = 2.0, q: float = 1.0
+) -> Protocol[dict[str, float]]:
+    """The named indices of centres in a view, at fuzziness m (1: hard): one total, two more for those of labels."""
+    names = checked(names, len(centers), p, q)
+    found: dict[str, float] = {}
+    if parts := parts_of(names):
+        terms = Terms(m, q, _reach(view, centers), parts)
+        sums_of_all = yield from total(around, Around(view, centers, terms))
+        between = index_formulas.powers_between(centers, centers, p), index_formulas.powers_between(centers, centers)
+        found |= from_sums(names, sums_of_all, between, p=p, q=q)
+    if any(name in CRISP for name in names):
+        found |= yield from _crisp(view, centers, names)
+    return {name: found[name] for name in names}
+
+
+def _crisp(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict[str, float]]:
+    """Indices of labels: their means first, then distances to them. A label without rows is left out."""
+    if view.missing == "partial":
+        raise StudyError(f"{' and '.join(CRISP)} need whole rows; choose another index, or drop rows with gaps")
+    groups = yield from total(gather, Nearby(view, centers))
+    sizes, pull = groups.sizes.floats(), groups.pull
+    means = np.where(sizes[:, None] > 0, pull.floats() / np.maximum(sizes, 1.0)[:, None], centers)
+    every = ring.total([Exact(limbs, unit) for limbs, unit in zip(pull.limbs, pull.unit, strict=True)])
+    mean = every.floats() / max(sizes.sum(), 1.0)
+    spread = yield from total(scatter, Labelled(view, centers, means, _reach(view, means)))
+    means = means[used_labels(sizes)]
+    between = index_formulas.powers_between(means, means), index_formulas.powers_between(means, mean[None, :])[:, 0]
+    return from_scatter(names, spread, sizes, between)
+
+
+def from_sums(
+    names: Iterable[str], found: Sums, between: tuple[Floats, Floats], *, p: float, q: float
+) -> dict[str, float]:
+    """Indices around the centres; `between` them are sums of p-th powers and of squares."""
+    rows = found.rows.integers()[0]
+    if rows < 1:
+        raise DataError(NO_ROWS)
+
+    def mean(part: Exact) -> float:
+        return float(part.floats()[0]) / rows
+
+    def fuzzy() -> float:
+        spread = index_formulas.fuzzy_spread(found.members.floats(), found.distances.floats(), rows, q)
+        return index_formulas.similarity(spread, index_formulas.root(between[0], p))
+
+    made: dict[str, Callable[[], float]] = {
+        "fuzzy-davies-bouldin": fuzzy,
+        "xie-beni": lambda: index_formulas.xie_beni(float(found.compactness.floats()[0]), rows, between[1]),
+        "simplified-silhouette": lambda: mean(found.silhouette),
+        "partition-coefficient": lambda: mean(found.squares),
+        "partition-entropy": lambda: mean(found.entropy),
+    }
+    return {name: made[name]() for name in names if name in made}
+
+
+def from_scatter(
+    names: Iterable[str], spread: Scatter, sizes: Floats, between: tuple[Floats, Floats]
+) -> dict[str, float]:
+    """Indices of labels with rows; `between` are squared distances of their means to each other and to the mean."""
+    used = sizes > 0
+    made: dict[str, Callable[[], float]] = {
+        "davies-bouldin": lambda: index_formulas.similarity(
+            spread.distances.floats()[used] / sizes[used], np.sqrt(between[0])
+        ),
+        "calinski-harabasz": lambda: index_formulas.calinski_harabasz(
+            sizes[used], between[1], float(spread.squares.floats()[0])
+        ),
+    }
+    return {name: made[name]() for name in names if name in made}
+
+
+def used_labels(sizes: Floats) -> Array:
+    """Which labels have rows; an index needs two of them."""
+    if not sizes.any():
+        raise DataError(NO_ROWS)
+    if (sizes > 0).sum() < 2:
+        raise StudyError("an index of labels needs at least two clusters with rows; ask for more clusters")
+    return sizes > 0
+
+
+def parts_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The sums that these indices need, each once."""
+    wanted = {part for name in names for part in AROUND.get(name, ())}
+    return tuple(part for part in PARTS if part in wanted)
+
+
+def checked(names: Iterable[str], clusters: int, p: float, q: float) -> tuple[str, ...]:
+    """The names, if they are indices and the question makes sense."""
+    names = tuple(names)
+    for name in names:
+        if name not in BEST:
+            raise StudyError(f"there is no index '{name}'; choose one of {', '.join(BEST)}")
+    if clusters < 2:
+        raise StudyError("an index needs at least two clusters")
+    if not (1 <= p <= 8 and 1 <= q <= 8):
+        raise StudyError(f"p is {p} and q is {q}; each must lie between 1 and 8")
+    return names
+
+
+def _reach(view: View, centers: Floats) -> int:
+    """An exponent above any squared distance between a row and a centre, roundings and filled gaps included."""
+    far = (np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)) ** 2
+    most = len(far) * float(far.max()) if view.missing == "partial" else math.fsum(far.tolist())
+    return power_above(most) + 1

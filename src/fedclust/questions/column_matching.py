@@ -1,0 +1,69 @@
+"""Which column of a model each column of a federation is: by name wherever there are names, and never by a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedclust.core.errors import DataError
+from fedclust.core.types import Ints
+from fedclust.questions.schema import Column, Schema
+
+
+def places(columns: Sequence[str], known: Sequence[str], declared: Schema, known_as: Schema) -> list[int]:
+    """Where the model, which knows the columns `known`, has each of `columns`.
+
+    By name; by place only where one of the two was made of bare arrays, whose columns are called x0, x1, ...
+
+    >>> places(("b", "a"), ("a", "b"), {}, {}), places(("a", "b"), ("x0", "x1"), {}, {})
+    ([1, 0], [0, 1])
+    """
+    if len(columns) != len(known):
+        raise DataError(
+            f"the sites have {len(columns)} columns where the model has {len(known)}; "
+            f"name the model's columns: {', '.join(known)}"
+        )
+    if set(columns) == set(known):
+        _same_meaning(declared, known_as)
+        return [list(known).index(name) for name in columns]
+    if _nameless(columns) or _nameless(known):
+        return list(range(len(columns)))
+    lacking = [name for name in known if name not in columns]
+    raise DataError(
+        f"the sites have no column '{lacking[0]}', which the model was fitted on; "
+        f"give the columns the model's names: {', '.join(known)}"
+    )
+
+
+def inverse(order: Sequence[int]) -> Ints:
+    """Where the federation has each of the model's columns.
+
+    >>> inverse([2, 0, 1]).tolist()
+    [1, 2, 0]
+    """
+    return np.argsort(np.asarray(order, np.int64))
+
+
+def _nameless(columns: Sequence[str]) -> bool:
+    return all(name == f"x{place}" for place, name in enumerate(columns))
+
+
+def _same_meaning(declared: Schema, known: Schema) -> None:
+    """A level's code, a unit or a mark for gaps that differs would change rows without a sign of it."""
+    for name, column in known.items():
+        if (here := declared.get(name)) is not None and (aspect := _differing(here, column)):
+            raise DataError(
+                f"the sites declare another {aspect} for column '{name}' than the model was fitted with; "
+                "declare it as the model does"
+            )
+
+
+def _differing(here: Column, model: Column) -> str:
+    if here.type != model.type:
+        return "type"
+    if (here.levels, here.ranks) != (model.levels, model.ranks):
+        return "order of levels"
+    if here.unit and model.unit and here.unit != model.unit:
+        return "unit"
+    return "" if set(here.missing_values) >= set(model.missing_values) else "mark for missing values"

@@ -1,0 +1,48 @@
+"""How the rows of each site spread over the clusters, as far as each site's policy lets it be known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, each, handler
+from fedclust.core.release import Release, counted
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Bools, Floats, Ints, PartyId
+from fedclust.questions.pca import nearest
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Count rows by their nearest centre."""
+
+    view: View
+    centers: Floats
+
+
+@dataclass(frozen=True)
+class Composition(Release):
+    rows: Ints = counted("how many rows of this site are nearest to each centre")
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Composition], ask: Nearest) -> Bools:
+        """Besides: a count for each centre."""
+        fits = np.array([part.rows.shape == ask.centers.shape[:1] for part in parts], bool)
+        return np.asarray(super().plausible(parts, ask) & fits)
+
+
+@handler(releases=Composition, scarce=3)
+def composition(site: Site, ask: Nearest) -> Composition:
+    """Rows of this site by nearest centre."""
+    counts = np.zeros(len(ask.centers), np.int64)
+    for block in site.blocks(ask.view):
+        counts += np.bincount(nearest(block, ask.centers, ask.view.missing), minlength=len(counts))
+    return Composition(counts)
+
+
+def compositions(view: View, centers: Floats) -> Protocol[dict[PartyId, Ints]]:
+    """Each party's counts; `HIDDEN` where its policy hides one."""
+    answers = yield from each(composition, Nearest(view, centers))
+    return {party: answer.rows for party, answer in answers.items()}

@@ -1,0 +1,100 @@
+"""What one row adds to an index, and the sums over rows, exact whatever their order.
+
+Distances keep their digits beside far larger bounds: they are summed to 2^-93 of these, not the usual 2^-51.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.ring import Exact
+from fedclust.core.types import Array, Floats, Limbs, Units
+from fedclust.kernels import elementary, exact_sums, fuzzy_sweep, hard_sweep
+from fedclust.questions import index_formulas
+
+BITS = 51  # a term is rounded to 2^-51 of its bound
+DEEP = 93  # a distance to 2^-93: 2^34 of them fit the ring
+PARTS = ("members", "distances", "compactness", "silhouette", "squares", "entropy")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Which sums to take of rows at squared distances d2 <= 2^reach of the centres, at fuzziness m and power q."""
+
+    m: float
+    q: float
+    reach: int
+    parts: tuple[str, ...]
+
+    def unit(self, part: str) -> int:
+        """The unit of a part, from the bound on one row's term; memberships are at most 1."""
+        if part == "compactness":
+            return self.reach - DEEP
+        return math.ceil(self.reach * self.q / 2) + 1 - DEEP if part == "distances" else -BITS
+
+    def of(self, d2: Floats) -> dict[str, Limbs]:
+        """The sums over rows with these squared distances (C, n): one per cluster, or one."""
+        u = memberships(d2, self.m)
+        made: dict[str, Callable[[], Floats]] = {
+            "members": lambda: u,
+            "distances": lambda: index_formulas.powered(np.sqrt(d2), self.q) if self.q != 2 else d2,
+            "compactness": lambda: _flat((u if self.m == 1 else fuzzy_sweep.weights(d2, self.m)) * d2),
+            "silhouette": lambda: _flat(_silhouettes(d2)),
+            "squares": lambda: _flat(u * u),
+            "entropy": lambda: _flat(-u * elementary.log(np.where(u > 0, u, 1.0))),
+        }
+        summed = {part: deep if part in ("distances", "compactness") else exact_sums.exact for part in self.parts}
+        return {part: summed[part](made[part](), self.unit(part)) for part in self.parts}
+
+    def none(self, clusters: int) -> dict[str, Limbs]:
+        """The sums over no rows."""
+        sizes = {"members": clusters, "distances": clusters}
+        return {part: np.zeros((sizes.get(part, 1), 2), np.uint64) for part in self.parts}
+
+    def exact(self, found: dict[str, Limbs]) -> dict[str, Exact]:
+        """The sums with their units; a part that was not asked for is empty."""
+        empty: Limbs = np.zeros((0, 2), np.uint64)
+        return {part: Exact(found.get(part, empty), np.asarray(self.unit(part), np.int32)) for part in PARTS}
+
+
+def deep(values: Array, unit: int | Units) -> Limbs:
+    """The exact sum of each row of values (k, n), |value| <= 2^(unit + DEEP): their leading bits, then the rest."""
+    coarse = np.asarray(unit + DEEP - BITS, np.int32)
+    by_row = coarse[..., None]
+    leading = np.ldexp(np.rint(np.ldexp(values, -by_row)), by_row)
+    out = _shifted(exact_sums.exact(leading, coarse), DEEP - BITS)
+    exact_sums.add(out, exact_sums.exact(values - leading, unit))
+    return out
+
+
+def by_label(block: Array, labels: Array, groups: int, unit: Units) -> Limbs:
+    """The exact sums (C, F) of the columns of each label's rows."""
+    columns = np.asarray(block, np.float64)
+    return np.stack([deep(np.ascontiguousarray(columns[:, labels == c]), unit) for c in range(groups)])
+
+
+def _shifted(limbs: Limbs, by: int) -> Limbs:
+    """The numbers times 2^by, 0 < by < 64."""
+    low, high = limbs[..., 0], limbs[..., 1]
+    return np.stack([low << np.uint64(by), (high << np.uint64(by)) | (low >> np.uint64(64 - by))], axis=-1)
+
+
+def memberships(d2: Floats, m: float) -> Floats:
+    """Memberships (C, n) from squared distances; m = 1: one for the nearest centre, the first of equals."""
+    if m != 1:
+        return fuzzy_sweep.memberships_from(d2, m)
+    return np.asarray(hard_sweep.labels_from(d2) == np.arange(len(d2))[:, None], np.float64)
+
+
+def _silhouettes(d2: Floats) -> Floats:
+    """(b - a) / max(a, b) of each row, a to the nearest centre, b to the next; 0 where both are 0."""
+    a, b = np.sqrt(np.partition(d2, 1, axis=0)[:2])
+    return np.asarray(np.divide(b - a, b, out=np.zeros_like(b), where=b > 0), np.float64)
+
+
+def _flat(values: Floats) -> Floats:
+    return np.ascontiguousarray(values.reshape(1, -1))

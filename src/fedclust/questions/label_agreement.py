@@ -1,0 +1,179 @@
+"""How far labels agree with a known truth, from a table of counts; and the table itself, summed over parties.
+
+For evaluation: whoever knows the truth hands each party the truth of its own rows, and only counts of (cluster, class)
+over all parties come back. In a real study nobody has it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from fedclust.core.effects import Keep, Protocol, each_to, handler, total
+from fedclust.core.errors import DataError
+from fedclust.core.release import Done, Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.kernels import distances, gap_sweep
+
+EPS = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The class of each of a party's rows that take part, in their order."""
+
+    classes: Ints
+    missing: str
+
+
+@handler(releases=Done)
+def remember(site: Site, ask: Truth) -> Keep[Done]:
+    """Keep the truth until it is counted."""
+    if len(ask.classes) != site.rows:
+        raise DataError(
+            f"{site.rows} rows of site '{site.party}' take part, but the truth of {len(ask.classes)} was given"
+        )
+    return Keep(Done(), {**site.memory, "truth": ask.classes})
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """Rows take the label of the nearest centre; how many of each label has each of so many classes?"""
+
+    view: View
+    centers: Floats
+    classes: int
+
+
+@dataclass(frozen=True)
+class Counts(Release):
+    table: Exact = additive("how many rows of each cluster belong to each class", cells=True)
+
+
+@handler(releases=Counts)
+def count(site: Site, ask: Nearest) -> Keep[Counts]:
+    """This party's share of the table; the truth is forgotten."""
+    table = np.zeros((len(ask.centers), ask.classes), np.int64)
+    at = 0
+    for block in site.blocks(ask.view):
+        truth = site.memory["truth"][at : at + block.shape[1]]
+        np.add.at(table, (nearest(block, ask), truth), 1)
+        at += block.shape[1]
+    return Keep(Counts(Exact.counts(table)), {name: kept for name, kept in site.memory.items() if name != "truth"})
+
+
+def nearest(block: Array, ask: Nearest) -> Units:
+    """Labels as the model gives them."""
+    if ask.view.missing == "partial":
+        return gap_sweep.labels(block, ask.centers)
+    return distances.labels(block, ask.centers)[0]
+
+
+def contingency(view: View, centers: Floats, truth: Mapping[PartyId, Ints], classes: int) -> Protocol[Ints]:
+    """Clusters by classes, over all parties."""
+    yield from each_to(remember, {party: Truth(own, view.missing) for party, own in truth.items()})
+    counts = (yield from total(count, Nearest(view, centers, classes))).table
+    return np.array(counts.integers(), np.int64).reshape(counts.shape)
+
+
+def ari(table: Ints) -> float:
+    """Adjusted Rand index (Hubert and Arabie): pairs that both keep together, beyond chance.
+
+    >>> ari(np.array([[2, 0], [1, 1]]))
+    0.0
+    """
+    both, one, other = (_pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0)))
+    every = _pairs(table.sum())
+    if both == one == other:
+        return 1.0
+    # 2 (tp tn - fn fp) / ((tp + fn)(fn + tn) + (tp + fp)(fp + tn)), in whole numbers.
+    fn, fp, tn = one - both, other - both, every - one - other + both
+    return 2 * (both * tn - fn * fp) / (one * (fn + tn) + other * (fp + tn))
+
+
+def nmi(table: Ints) -> float:
+    """Mutual information over the mean of both entropies (Strehl and Ghosh)."""
+    table = _used(table)
+    if table.shape == (1, 1):
+        return 1.0
+    shared = mutual_information(table)
+    mean = (entropy(table.sum(axis=0)) + entropy(table.sum(axis=1))) / 2
+    return shared / mean if shared > EPS else 0.0
+
+
+def ami(table: Ints) -> float:
+    """Mutual information beyond chance, over the mean of both entropies beyond chance (Vinh, Epps and Bailey)."""
+    table = _used(table)
+    if 1 in table.shape:
+        return 1.0 if table.shape == (1, 1) else 0.0
+    chance = expected_information(table.sum(axis=1), table.sum(axis=0))
+    mean = (entropy(table.sum(axis=0)) + entropy(table.sum(axis=1))) / 2
+    return _off_zero(mutual_information(table) - chance) / _off_zero(mean - chance)
+
+
+def accuracy(table: Ints) -> float:
+    """The share of rows in the right cluster under the best one-to-one naming of clusters (Hungarian)."""
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return int(table[rows, columns].sum()) / int(table.sum())
+
+
+def entropy(counts: Ints) -> float:
+    """Entropy of a partition, in nats."""
+    shares = counts[counts > 0] / counts.sum()
+    return -math.fsum((shares * np.log(shares)).tolist())
+
+
+def mutual_information(table: Ints) -> float:
+    """Mutual information of the two partitions of a table, in nats."""
+    rows = float(table.sum())
+    chance = np.outer(table.sum(axis=1), table.sum(axis=0).astype(np.float64)) / rows
+    seen = table > 0
+    terms = table[seen] / rows * np.log(table[seen] / chance[seen])
+    return max(math.fsum(terms.tolist()), 0.0)
+
+
+def expected_information(a: Ints, b: Ints) -> float:
+    """Mutual information that partitions of these sizes have by chance.
+
+    sum_ij sum_n P(n) n/N log(N n / (a_i b_j)), where P is hypergeometric: P(n + 1) / P(n) follows from n alone, so P
+    needs no factorials.
+    """
+    rows = int(a.sum())
+    terms = [_expected(int(one), int(other), rows) for one in a for other in b]
+    return math.fsum(terms)
+
+
+def _expected(a: int, b: int, rows: int) -> float:
+    n = np.arange(max(0, a + b - rows), min(a, b) + 1, dtype=np.float64)
+    ratios = (a - n[:-1]) * (b - n[:-1]) / ((n[:-1] + 1) * (rows - a - b + n[:-1] + 1))
+    logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
+    chances = np.exp(logs - logs.max())
+    told = n > 0
+    terms = chances[told] * n[told] / rows * np.log(rows * n[told] / (float(a) * b))
+    return math.fsum(terms.tolist()) / math.fsum(chances.tolist())
+
+
+def matched(cost: Floats) -> tuple[Ints, Ints]:
+    """The one-to-one matching of least total cost."""
+    rows, columns = linear_sum_assignment(cost)
+    return np.asarray(rows, np.int64), np.asarray(columns, np.int64)
+
+
+def _pairs(counts: Ints) -> int:
+    return sum(n * (n - 1) // 2 for n in np.ravel(counts).tolist())
+
+
+def _used(table: Ints) -> Ints:
+    """The table without empty rows and columns."""
+    return np.asarray(table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0], np.int64)
+
+
+def _off_zero(value: float) -> float:
+    """At least the spacing of 1 away from zero, so that a perfect match by chance alone is 1."""
+    return min(value, -EPS) if value < 0 else max(value, EPS)

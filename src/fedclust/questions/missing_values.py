@@ -1,0 +1,91 @@
+"""Gaps in rows that nobody pools: who has how many, told before the result and in it.
+
+refuse   rows with gaps end the run, with column and count
+drop     a row with any gap is left out at its site
+partial  a row without any value is left out; the others count by the values they have (`algorithms.partial`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedclust.core.effects import Protocol, each, handler, total
+from fedclust.core.errors import DataError
+from fedclust.core.release import ROWS, Release, additive, shown
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site
+from fedclust.core.types import PartyId
+
+MISSING = ("refuse", "drop", "partial")
+
+
+@dataclass(frozen=True)
+class How:
+    """What the study does about gaps."""
+
+    missing: str
+
+
+@dataclass(frozen=True)
+class Left(Release):
+    rows: int = shown(
+        "the number of the site's rows that take part, so that the result can name who lost how many",
+        kind="counts",
+    )
+    left_out: int = shown(
+        "the number of the site's rows left out for their gaps, so that the result can name it", kind="counts"
+    )
+    gaps: int = shown("the number of values the site's rows lack, so that the result can name it", kind="counts")
+
+
+@handler(releases=Left)
+def census(site: Site, ask: How) -> Left:  # noqa: ARG001
+    """How many rows of this party take part, how many do not, and how many values lack."""
+    return Left(site.rows, site.left_out, int(site.gaps.sum()))
+
+
+@dataclass(frozen=True)
+class Gaps(Release):
+    gaps: Exact = additive("how many values each column lacks in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive("the number of rows in all, those left out included", kind="facts", least=0.0, most=ROWS)
+
+
+@handler(releases=Gaps)
+def gaps(site: Site, ask: How) -> Gaps:  # noqa: ARG001
+    """How many values each column lacks."""
+    return Gaps(Exact.counts(site.gaps), Exact.counts(site.rows + site.left_out))
+
+
+def told(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
+    """What to say of the gaps; a column that has no value at any site is refused by name."""
+    if missing == "refuse":
+        return []
+    found = yield from total(gaps, How(missing))
+    lacking, rows = found.gaps.integers(), found.rows.integers()[0]
+    for name, count in zip(columns, lacking, strict=True):
+        if count == rows:
+            raise DataError(f"column '{name}' has no value at any site; leave it out of the columns")
+    left = yield from each(census, How(missing))
+    return list(_sentences(columns, missing, left, lacking))
+
+
+def _sentences(
+    columns: Sequence[str], missing: str, left: Mapping[PartyId, Left], lacking: Sequence[int]
+) -> Iterator[str]:
+    """What was left out and what lacks, site by site."""
+    lost = [f"{a.left_out:,} of {a.rows + a.left_out:,} rows at {party}" for party, a in left.items() if a.left_out]
+    if lost:
+        why = "with a missing value" if missing == "drop" else "without any value"
+        yield f"Missing values: {missing} left out rows {why}, {_listed(lost)}."
+    if missing == "partial" and any(lacking):
+        width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
+        cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]
+        yield (
+            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part by partial distances, lacking "
+            f"{_listed(cells)}, most in column {columns[most]} ({lacking[most]:,})."
+        )
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)

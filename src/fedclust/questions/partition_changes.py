@@ -1,0 +1,61 @@
+"""Whether two models part the same rows alike, found without a label leaving a site."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, handler, total
+from fedclust.core.errors import WireError
+from fedclust.core.release import Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Floats, Ints
+from fedclust.questions.pca import nearest
+
+MOST = 2**20  # pairs of centres: a short question must not ask a site for more memory than it has
+
+
+@dataclass(frozen=True)
+class Models:
+    """Two sets of centres, each in a view of its own."""
+
+    first: View
+    second: View
+    one: Floats
+    other: Floats
+    missing: str
+
+
+@dataclass(frozen=True)
+class Shared(Release):
+    table: Exact = additive("how many rows are nearest to each pair of centres of two models", cells=True)
+
+
+@handler(releases=Shared)
+def shared(site: Site, ask: Models) -> Shared:
+    """Rows by their nearest centre in either model."""
+    if len(ask.one) * len(ask.other) > MOST:
+        raise WireError("more pairs of centres than a site counts")
+    table = np.zeros((len(ask.one), len(ask.other)), np.int64)
+    for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):
+        pair = nearest(seen, ask.one, ask.missing), nearest(again, ask.other, ask.missing)
+        np.add.at(table, pair, 1)
+    return Shared(Exact.counts(table))
+
+
+def alike(ask: Models) -> Protocol[bool]:
+    """Whether both part all rows into the same clusters, whatever those are called."""
+    found = (yield from total(shared, ask)).table
+    return same_parts(np.array(found.integers(), np.int64).reshape(found.shape))
+
+
+def same_parts(table: Ints) -> bool:
+    """Whether each cluster of one meets one cluster of the other.
+
+    >>> same_parts(np.array([[0, 3], [4, 0]])), same_parts(np.array([[3, 1], [0, 4]]))
+    (True, False)
+    """
+    met = table > 0
+    return bool((met.sum(axis=0) <= 1).all() and (met.sum(axis=1) <= 1).all())

@@ -1,0 +1,236 @@
+"""Where the clusters lie in the plane that shows most: principal components from sums, and the spread around centres.
+
+Means and covariances are totals of exact terms: every partition of the rows gives the same plane, bit for bit, and no
+row leaves its site. A gap counts as its column's mean. The eigenvectors come from plain rotations, in one order and
+without a linear algebra library, so that they too have the same bits everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, each_one, handler, total
+from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Floats, Ints, Limbs, Units
+from fedclust.kernels import distances, exact_sums
+from fedclust.kernels import gap_sweep as gapped
+from fedclust.questions.standardisation import Columns
+
+BITS = 51
+MOST = 64  # columns; their products are 2,080 numbers
+AT_ONCE = 1024  # rows whose terms are in memory together
+SWEEPS = 60
+AXES = 2
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two directions through the mean: a row's place is axes (x - mean), over the columns that were used.
+
+    `variances` has one number per direction, all of them, in falling order.
+    """
+
+    columns: Ints
+    mean: Floats
+    axes: Floats
+    variances: Floats
+    reach: Floats  # no row deviates from the mean by more
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """How much of the variance of the columns used each of the two directions shows."""
+        whole = math.fsum(self.variances.tolist())
+        shown = [*self.variances.tolist(), 0.0][:AXES]
+        return tuple(value / whole if whole else 0.0 for value in shown)
+
+    def places(self, block: Array) -> Floats:
+        """The places (2, n) of a block of columns (F, n); columns are added in their order, ever."""
+        out = np.zeros((AXES, block.shape[1]))
+        for at, mean, weights in zip(self.columns, self.mean, self.axes.T, strict=True):
+            away = np.asarray(block[at], np.float64) - mean
+            out += weights[:, None] * np.where(np.isnan(away), 0.0, away)
+        return out
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """Which columns, their means, and the unit of each product of two."""
+
+    view: View
+    columns: Ints
+    mean: Floats
+    unit: Units
+
+
+@dataclass(frozen=True)
+class Products(Release):
+    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    products: Exact = additive("for every two columns, the product of a row's deviations from their means")
+
+
+def _both(site: Site, ask: Deviations) -> Floats:
+    """For every two columns, how many rows have both."""
+    there = np.zeros((len(ask.columns), len(ask.columns)), np.int64)
+    for block in site.blocks(ask.view):
+        known = (~np.isnan(block[ask.columns])).astype(np.int64)
+        there += known @ known.T
+    return each_one(there[np.triu_indices(len(ask.columns))])
+
+
+@handler(releases=Products, behind=_both)
+def products(site: Site, ask: Deviations) -> Products:
+    """Sums over rows of the products of deviations, by pairs of columns."""
+    one, other = np.triu_indices(len(ask.columns))
+    found: Limbs = np.zeros((len(one), 2), np.uint64)
+    for block in site.blocks(ask.view):
+        for at in range(0, block.shape[1], AT_ONCE):
+            piece = np.asarray(block[ask.columns, at : at + AT_ONCE], np.float64) - ask.mean[:, None]
+            piece = np.where(np.isnan(piece), 0.0, piece)
+            exact_sums.add(found, exact_sums.exact(piece[one] * piece[other], ask.unit))
+    return Products(Exact.counts(site.rows), Exact(found, ask.unit))
+
+
+def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plane]:
+    """The two directions of most variance in a view, from one total.
+
+    `found` are the columns' means and deviations; `everyone` says that no party is absent there or here.
+    """
+    columns = widest(found.sd)
+    mean = found.mean[columns]
+    reach = np.ldexp(1.0, view.exponents[columns]) + np.abs(mean)
+    if everyone:
+        # No deviation exceeds the root of the sum of their squares, which far from 0 is much nearer than the bounds.
+        nearer = 1.001 * found.sd[columns] * np.sqrt(found.counts[columns]) + np.ldexp(np.abs(mean), -44)
+        reach = np.where(nearer > 0, np.minimum(reach, nearer), reach)
+    one, other = np.triu_indices(len(columns))
+    unit = np.array([power_above(a) - BITS for a in reach[one] * reach[other]], np.int32)
+    answer = yield from total(products, Deviations(view, columns, mean, unit))
+    covariance = np.zeros((len(columns), len(columns)))
+    covariance[one, other] = answer.products.floats() / answer.rows.integers()[0]
+    covariance[other, one] = covariance[one, other]
+    variances, vectors = eigen(covariance)
+    axes = np.zeros((AXES, len(columns)))
+    axes[: len(vectors)] = vectors[:AXES]
+    return Plane(columns, mean, axes, variances, reach)
+
+
+def widest(sd: Floats) -> Ints:
+    """The columns to look at, in their order: all, or as many of the largest deviations as may be."""
+    return np.sort(np.argsort(-sd, kind="stable")[:MOST]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Around:
+    """Where the centres are, in all columns and in the plane: how do the rows nearest to each lie around it?"""
+
+    view: View
+    centers: Floats
+    plane: Plane
+    places: Floats
+    reach: int
+
+
+@dataclass(frozen=True)
+class Scattered(Release):
+    counts: Exact = additive("how many rows are nearest to each centre", cells=True)
+    offsets: Exact = additive("for each centre, how far its rows lie from it in two directions")
+    squares: Exact = additive("for each centre, the products of these offsets")
+
+
+@handler(releases=Scattered)
+def around(site: Site, ask: Around) -> Scattered:
+    """Counts and offsets in the plane of the rows nearest to each centre."""
+    clusters = len(ask.centers)
+    counts = np.zeros(clusters, np.int64)
+    offsets: Limbs = np.zeros((AXES * clusters, 2), np.uint64)
+    squares: Limbs = np.zeros((3 * clusters, 2), np.uint64)
+    units = np.asarray(ask.reach - BITS, np.int32), np.asarray(2 * ask.reach - BITS, np.int32)
+    for block in site.blocks(ask.view):
+        for at in range(0, block.shape[1], AT_ONCE):
+            piece = block[:, at : at + AT_ONCE]
+            labels = nearest(piece, ask.centers, ask.view.missing)
+            mine = np.asarray(labels == np.arange(clusters)[:, None], np.float64)
+            x, y = ask.plane.places(piece) - ask.places.T[:, labels]
+            counts += mine.sum(axis=1).astype(np.int64)
+            exact_sums.add(offsets, exact_sums.exact(_by_cluster(mine, (x, y)), int(units[0])))
+            exact_sums.add(squares, exact_sums.exact(_by_cluster(mine, (x * x, x * y, y * y)), int(units[1])))
+    shaped = offsets.reshape(clusters, AXES, 2), squares.reshape(clusters, 3, 2)
+    return Scattered(Exact.counts(counts), Exact(shaped[0], units[0]), Exact(shaped[1], units[1]))
+
+
+def _by_cluster(mine: Floats, values: tuple[Floats, ...]) -> Floats:
+    """Each value where the row is the cluster's, else 0: clusters, then values, by rows."""
+    return np.ascontiguousarray((mine[:, None] * np.stack(values)).reshape(-1, mine.shape[1]))
+
+
+def nearest(block: Array, centers: Floats, missing: str) -> Ints:
+    """The nearest centre of each row, by the values it has."""
+    found = gapped.labels(block, centers) if missing == "partial" else distances.labels(block, centers)[0]
+    return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Around each centre: how many rows are nearest to it, where their mean lies, and their 2 x 2 covariance."""
+
+    counts: Ints
+    places: Floats
+    means: Floats
+    covariances: Floats
+
+
+def spread(view: View, centers: Floats, seen: Plane) -> Protocol[Spread]:
+    """The centres in the plane with their rows' mean and covariance there, from one total."""
+    places = seen.places(np.ascontiguousarray(centers.T)).T
+    far = np.abs(seen.axes) * seen.reach
+    reach = power_above(float((far.sum(axis=1) + np.abs(places).max(axis=0)).max()) or 1.0) + 1
+    answer = yield from total(around, Around(view, centers, seen, np.ascontiguousarray(places), reach))
+    counts = np.array(answer.counts.integers(), np.int64)
+    rows = np.maximum(counts, 1)
+    offset = answer.offsets.floats() / rows[:, None]
+    xx, xy, yy = (answer.squares.floats() / rows[:, None]).T
+    x, y = offset.T
+    covariance = np.stack([xx - x * x, xy - x * y, xy - x * y, yy - y * y], axis=1).reshape(-1, 2, 2)
+    return Spread(counts, places, places + offset, covariance)
+
+
+def eigen(matrix: Floats) -> tuple[Floats, Floats]:
+    """Eigenvalues of a symmetric matrix in falling order; their vectors as rows, the largest entry of each positive.
+
+    Jacobi's rotations, one pair of columns after the other.
+
+    >>> values, vectors = eigen(np.array([[2.0, 1.0], [1.0, 2.0]]))
+    >>> values.round(12).tolist(), (vectors * 2**0.5).round(12).tolist()
+    ([3.0, 1.0], [[1.0, 1.0], [1.0, -1.0]])
+    """
+    a, v = np.array(matrix, np.float64), np.eye(len(matrix))
+    small = 1e-15 * float(np.abs(a).max(initial=0.0))
+    for _ in range(SWEEPS):
+        if not (np.abs(a - np.diag(np.diag(a))) > small).any():
+            break
+        for p in range(len(a) - 1):
+            for q in range(p + 1, len(a)):
+                if abs(a[p, q]) > small:
+                    _rotate(a, v, p, q)
+    values = np.diag(a).copy()
+    order = np.argsort(-values, kind="stable")
+    vectors = v[:, order].T
+    leading = np.take_along_axis(vectors, np.abs(vectors).argmax(axis=1)[:, None], axis=1)
+    return np.maximum(values[order], 0.0), vectors * np.where(leading < 0, -1.0, 1.0)
+
+
+def _rotate(a: Floats, v: Floats, p: int, q: int) -> None:
+    """Turn columns and rows p and q so that a[p, q] becomes 0."""
+    turn = (a[q, q] - a[p, p]) / (2 * a[p, q])
+    t = (1.0 if turn >= 0 else -1.0) / (abs(turn) + math.sqrt(turn * turn + 1.0))
+    c = 1.0 / math.sqrt(t * t + 1.0)
+    s = t * c
+    for m in (a, v):
+        m[:, p], m[:, q] = c * m[:, p] - s * m[:, q], s * m[:, p] + c * m[:, q]
+    a[p], a[q] = c * a[p] - s * a[q], s * a[p] + c * a[q]
+    a[p, q] = a[q, p] = 0.0

@@ -1,0 +1,72 @@
+"""How far columns reach, agreed without anyone showing an extreme value.
+
+After standardising, each party marks on a ladder of quarter octaves how far its rows go above and below the mean,
+column by column; the marks are summed, and the highest one bounds the reach of all. What the coordinator learns is each
+reach to a factor of 1.19, not whose it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, handler, total
+from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Array, Floats, Ints
+from fedclust.questions import standardisation
+
+OCTAVES = 20  # above one standard deviation; of fewer than 2^40 rows none lies farther
+LADDER = np.concatenate([[2.0**-4], np.ldexp([1.0, 2**0.25, 2**0.5, 2**0.75], np.arange(OCTAVES)[:, None]).ravel()])
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Mark how far the rows reach in this view."""
+
+    view: View
+
+
+@dataclass(frozen=True)
+class Marks(Release):
+    above: Exact = additive(
+        "how many parties reach each step above a column's mean", kind="facts", least=0.0, most=ROWS
+    )
+    below: Exact = additive(
+        "how many parties reach each step below a column's mean", kind="facts", least=0.0, most=ROWS
+    )
+
+
+@handler(releases=Marks, scarce=3)
+def reaches(site: Site, ask: Reach) -> Marks:
+    """A mark per column and side, at the first step that no row exceeds."""
+    high, low = np.zeros(len(site.columns)), np.zeros(len(site.columns))
+    for block in site.blocks(ask.view):
+        if block.shape[1]:
+            high = np.maximum(high, block.max(axis=1))
+            low = np.maximum(low, -block.min(axis=1))
+    return Marks(Exact.counts(marked(high)), Exact.counts(marked(low)))
+
+
+def marked(values: Array) -> Ints:
+    """For each value a row of zeros with a one at the first step that it does not exceed."""
+    marks = np.zeros((len(values), len(LADDER)), np.int64)
+    marks[np.arange(len(values)), np.minimum(np.searchsorted(LADDER, values), len(LADDER) - 1)] = 1
+    return marks
+
+
+def ranged(view: View) -> Protocol[View]:
+    """The view in which every column lies between 0 and 1 and nearly fills that; a constant column keeps spread 1."""
+    found = yield from standardisation.columns(view)
+    sd = np.where(found.sd > 0, found.sd, 1.0)
+    marks = yield from total(reaches, Reach(standardisation.scaled(view, found.mean, sd)))
+    above, below = _highest(marks.above), _highest(marks.below)
+    wide = np.where(found.sd > 0, (above + below) * sd, 1.0)
+    return standardisation.scaled(view, np.where(found.sd > 0, found.mean - below * sd, found.mean), wide)
+
+
+def _highest(marks: Exact) -> Floats:
+    some = marks.floats() > 0
+    return np.asarray(LADDER[some.shape[1] - 1 - np.argmax(some[:, ::-1], axis=1)], np.float64)

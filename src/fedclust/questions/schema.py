@@ -1,0 +1,213 @@
+"""What the columns are, declared once and the same at every site: number, ordinal or category, unit, levels.
+
+A site reads its table by the declaration; what does not fit is refused there, by column and count. Sites that declare
+columns for themselves show a fingerprint of each declaration, and a disagreement is told by site and column.
+
+>>> column = Column("ordinal", levels=["low", "mid", "high"])
+>>> encoded_names({"risk": column, "sex": Column("category", levels=["f", "m"])})
+('risk', 'sex=f', 'sex=m')
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fedclust.core.effects import Protocol, each_to, handler
+from fedclust.core.errors import DataError, StudyError
+from fedclust.core.release import Release, shown
+from fedclust.core.site_interface import Site
+from fedclust.core.types import PartyId
+
+TYPES = ("number", "ordinal", "category")
+Level = str | float
+Schema = Mapping[str, "Column"]
+DIGEST = 16  # bytes for each aspect of a declaration
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column as a study declares it.
+
+    Parameters
+    ----------
+    type : "number", "ordinal" (levels become codes 0, 1, 2, ...) or "category" (one column of 0 and 1 for each level).
+    unit : free text, compared between sites and shown with results.
+    levels : every value an ordinal or a category may take, all texts or all numbers.
+    codes : numbers for an ordinal's levels in place of 0, 1, 2, ...; they ascend.
+    missing_values : values that mean "missing" in this column, such as 0 for a cholesterol nobody measured.
+    """
+
+    type: str = "number"
+    unit: str = ""
+    levels: Sequence[Level] = ()
+    codes: Sequence[float] = ()
+    missing_values: Sequence[Level] = field(default=())
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "codes", "missing_values"):
+            object.__setattr__(self, name, _plain(getattr(self, name), name))
+        for wrong, sentence in self._complaints():
+            if wrong:
+                raise StudyError(sentence)
+
+    def _complaints(self) -> list[tuple[bool, str]]:
+        kind, coded = str(self.type), self.type != "number"
+        kinds = {isinstance(level, str) for level in self.levels}
+        texts = {isinstance(value, str) for value in self.missing_values}
+        return [
+            (kind not in TYPES, f"a column's type is '{kind}'; choose one of {', '.join(TYPES)}"),
+            (not isinstance(self.unit, str), "a column's unit must be a text, such as 'mmHg'"),
+            (
+                coded and len(self.levels) < 2,
+                f"a column of type '{kind}' needs its levels, two or more; list every value it may take",
+            ),
+            (not coded and bool(self.levels), "a column of type 'number' has no levels; leave them out"),
+            (len(kinds) > 1, "a column's levels mix texts and numbers; make them all texts or all numbers"),
+            (len(set(self.levels)) < len(self.levels), "a column lists a level twice; list each once"),
+            (bool(self.codes) and kind != "ordinal", "only an ordinal column has codes; leave them out"),
+            (not self._codes_fit(), "a column's codes must be numbers that ascend, one for each level"),
+            (
+                bool(texts - (kinds or {False})),
+                "a column's missing_values must be of the kind of its values: numbers, or texts where its levels are",
+            ),
+            (
+                bool(set(self.levels) & set(self.missing_values)),
+                "a value is listed among a column's levels and its missing_values; keep one",
+            ),
+        ]
+
+    def _codes_fit(self) -> bool:
+        numbers = [code for code in self.codes if not isinstance(code, str)]
+        return not self.codes or (len(numbers) == len(self.levels) and numbers == sorted(self.codes))
+
+    @property
+    def text(self) -> bool:
+        """Whether the column is read as text."""
+        return bool(self.levels) and isinstance(self.levels[0], str)
+
+    @property
+    def plain(self) -> bool:
+        """Whether values are taken as they are."""
+        return self.type == "number" and not self.missing_values
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """The names of the columns this one becomes."""
+        return tuple(f"{name}={_shown(level)}" for level in self.levels) if self.type == "category" else (name,)
+
+    def limits(self) -> tuple[float, float] | None:
+        """The range of what it becomes, where the declaration tells."""
+        if self.type == "number":
+            return None
+        return (0.0, 1.0) if self.type == "category" else (min(self.ranks), max(self.ranks))
+
+    @property
+    def ranks(self) -> tuple[float, ...]:
+        """The code of each level of an ordinal."""
+        return tuple(self.codes) or tuple(float(rank) for rank in range(len(self.levels)))
+
+    def fingerprint(self) -> bytes:
+        """A digest of each aspect, in the order of `ASPECTS`."""
+        stated = {**asdict(self), "codes": self.ranks}
+        parts = (json.dumps([stated[name] for name in names]) for names in ASPECTS.values())
+        return b"".join(hashlib.sha256(part.encode()).digest()[:DIGEST] for part in parts)
+
+
+ASPECTS = {
+    "type": ("type",),
+    "unit": ("unit",),
+    "levels": ("levels", "codes"),
+    "missing values": ("missing_values",),
+}
+
+
+def encoded_names(schema: Schema) -> tuple[str, ...]:
+    """The columns that clustering sees; two that would share a name are refused."""
+    names = [name for raw, column in schema.items() for name in column.names(raw)]
+    for name in names:
+        if names.count(name) > 1:
+            raise StudyError(f"two columns would be called '{name}'; rename one of them")
+    return tuple(names)
+
+
+def plain_schema(schema: Schema) -> dict[str, dict[str, Any]]:
+    """A schema as JSON and TOML hold it, defaults left out."""
+    bare = asdict(Column())
+    shown = {name: asdict(column) for name, column in schema.items()}
+    return {
+        name: {key: list(v) if isinstance(v, tuple) else v for key, v in stated.items() if v != bare[key]}
+        for name, stated in shown.items()
+    }
+
+
+def schema_from(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
+    """The schema that `plain_schema` wrote."""
+    return {name: Column(**stated) for name, stated in document.items()}
+
+
+@dataclass(frozen=True)
+class Names:
+    """Columns whose declaration is asked for, and how the study treats gaps."""
+
+    columns: tuple[str, ...]
+    missing: str
+
+
+@dataclass(frozen=True)
+class Declared(Release):
+    fingerprints: tuple[bytes, ...] = shown(
+        "a digest of what the site declares each column to be: type, unit, levels; never a value", kind="keys"
+    )
+
+
+@handler(releases=Declared)
+def declare(site: Site, ask: Names) -> Declared:
+    """What this party says the columns are; of a column it does not have, nothing."""
+    return Declared(tuple(site.declared.get(name, b"") for name in ask.columns))
+
+
+def agree(wanted: Mapping[PartyId, Schema], missing: str = "refuse") -> Protocol[None]:
+    """Compare the study's declaration of each party's columns with the party's own; refuse the first that differs."""
+    answers = yield from each_to(declare, {party: Names(tuple(own), missing) for party, own in wanted.items()})
+    for party, answer in answers.items():
+        if len(answer.fingerprints) != len(wanted[party]):
+            raise DataError(f"site '{party}' did not declare all columns; both sides must run the same version")
+        for (name, column), found in zip(wanted[party].items(), answer.fingerprints, strict=True):
+            if aspects := differing(column.fingerprint(), found):
+                raise DataError(
+                    f"site '{party}' declares column '{name}' otherwise than the study ({', '.join(aspects)}); "
+                    "correct one of the two"
+                )
+
+
+def differing(wanted: bytes, found: bytes) -> list[str]:
+    """The aspects in which two fingerprints differ."""
+    if not found:
+        return ["not at all"]
+    at = range(0, len(wanted), DIGEST)
+    return [aspect for aspect, i in zip(ASPECTS, at, strict=True) if wanted[i : i + DIGEST] != found[i : i + DIGEST]]
+
+
+def _plain(values: Any, name: str) -> tuple[Level, ...]:
+    """Texts and numbers, each number a float."""
+    if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
+        raise StudyError(f"a column's {name} must be a list")
+    out = tuple(value if isinstance(value, str) else _number(value, name) for value in values)
+    if any(isinstance(value, float) and not math.isfinite(value) for value in out):
+        raise StudyError(f"a column's {name} must be texts or finite numbers")
+    return out
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise StudyError(f"a column's {name} must be texts or finite numbers") from None
+
+
+def _shown(level: Level) -> str:
+    return level if isinstance(level, str) else str(int(level)) if level.is_integer() else repr(level)

@@ -1,0 +1,124 @@
+"""Means and standard deviations of columns that nobody pools: two totals, each exact.
+
+One pass over sums of squares is wrong at large offsets; the second total is of squared deviations from the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedclust.core.effects import Protocol, handler, heard, level
+from fedclust.core.release import ROW_BITS, Release, additive, together
+from fedclust.core.ring import Exact, power_above
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
+from fedclust.kernels import exact_sums
+
+BITS = 51
+LOOKS = 3  # at squared deviations, until they show their digits
+CONSTANT = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """Sum the first power of x, or the second of x - mean."""
+
+    view: View
+    mean: Floats | None
+    unit: Units
+
+
+@dataclass(frozen=True)
+class Spread(Release):
+    counts: Exact = additive("how many values each column has", cells=True)
+    sums: Exact = additive("a sum per column")
+
+    @classmethod
+    def plausible(cls, parts: Sequence[Spread], ask: Deviation) -> Bools:
+        """Besides: a sum is at most its count times the largest term, and one of squares is not negative."""
+        counts, sums = together(parts, "counts").floats(), together(parts, "sums")
+        largest = np.ldexp(1.0, ask.view.exponents)
+        if ask.mean is not None:
+            largest = (largest + np.abs(ask.mean)) ** 2
+        most = counts * largest + np.ldexp(1.0, sums.unit + ROW_BITS)
+        least = -most if ask.mean is None else np.zeros_like(most)
+        values = sums.floats()
+        return super().plausible(parts, ask) & ((values >= least) & (values <= most)).all(axis=1)
+
+
+@handler(releases=Spread)
+def spread(site: Site, ask: Deviation) -> Spread:
+    """How many values a column has, and the sum of x or of (x - mean)^2 over them."""
+    found: list[Exact] = []
+    counts = np.zeros(len(site.columns), np.int64)
+    for block in site.blocks(ask.view):
+        values = np.asarray(block, np.float64)
+        if ask.mean is not None:
+            values = (values - ask.mean[:, None]) ** 2
+        gap = np.isnan(values)
+        counts += gap.shape[1] - gap.sum(axis=1)
+        found.append(Exact(exact_sums.exact(np.where(gap, 0.0, values), ask.unit), ask.unit))
+    return Spread(Exact.counts(counts), sum_of(found, ask.unit))
+
+
+def sum_of(parts: list[Exact], unit: Units) -> Exact:
+    """The ring's sum of any number of parts, none included."""
+    zero: Limbs = np.zeros((*unit.shape, 2), np.uint64)
+    out = Exact(zero, unit)
+    for part in parts:
+        out = out + part
+    return out
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Exact statistics of the columns over all parties (population variance), of the values that are there."""
+
+    counts: Ints
+    mean: Floats
+    sd: Floats
+
+
+def columns(view: View) -> Protocol[Columns]:
+    """Number of values, mean and standard deviation of each column; a column must have some value somewhere."""
+    unit = (view.exponents - BITS).astype(np.int32)
+    first, parties = yield from heard(spread, Deviation(view, None, unit))
+    counts = np.array(first.counts.integers(), np.int64)
+    mean = first.sums.floats() / counts
+    bound = [power_above((np.ldexp(1.0, e) + abs(m)) ** 2) for e, m in zip(view.exponents, mean, strict=True)]
+    squares, counts = yield from level(_squares(view, mean, np.array(bound), parties), LOOKS)
+    sd = np.sqrt(squares / counts)
+    return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT, sd, 0.0))
+
+
+def _squares(view: View, mean: Floats, bound: Ints, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
+    """Sums of squared deviations, asked for again at a finer unit while they show too few digits.
+
+    At a large offset they are far below what bounds them. A sum of squares is at least each of its terms, so it bounds
+    them in turn; two steps reach the last digit that the rows themselves can have.
+    """
+    for _ in range(LOOKS):
+        found, parties = yield from heard(spread, Deviation(view, mean, (bound - BITS).astype(np.int32)), among=parties)
+        squares = found.sums.floats()
+        few = squares < np.ldexp(1.0, bound - 8)
+        if not few.any():
+            break
+        closer = np.where(squares > 0, np.frexp(squares)[1], bound - BITS + 1)
+        bound = np.where(few, np.minimum(closer, bound), bound)
+    return squares, np.array(found.counts.integers(), np.int64)
+
+
+def standardise(view: View) -> Protocol[View]:
+    """The view in which every column has mean 0 and standard deviation 1; a constant column keeps spread 1."""
+    found = yield from columns(view)
+    return scaled(view, found.mean, np.where(found.sd > 0, found.sd, 1.0))
+
+
+def scaled(view: View, origin: Floats, spread: Floats) -> View:
+    """A view with origin and spread, bounded by what bounds the raw columns."""
+    seen = replace(view, origin=origin, spread=spread)
+    largest = seen.largest(np.ldexp(1.0, view.exponents))
+    return replace(seen, exponents=np.array([power_above(value) for value in largest], np.int32))

@@ -1,0 +1,112 @@
+"""Axes and marks: what the figures share. Colours, strokes and type are the style sheet's business."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fedclust.report.markup import Markup, Node, tag
+from fedclust.report.wording import number
+
+WIDTH = 400.0
+COLOURS = 8  # clusters beyond that share a colour; their numbers tell them apart
+
+
+def figure(name: str, height: float, drawn: Node, *, title: str, told: str, caption: Node) -> Markup:
+    """A drawing with a text that says what it shows, for those who do not see it, and a caption for all."""
+    ids = f"{name}-title", f"{name}-told"
+    drawing = tag(
+        "svg",
+        tag("title", title, id=ids[0]),
+        tag("desc", told, id=ids[1]),
+        drawn,
+        viewBox=f"0 0 {WIDTH:g} {height:g}",
+        role="img",
+        aria_labelledby=" ".join(ids),
+    )
+    return tag("figure", drawing, tag("figcaption", caption), id=name)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to places in the drawing."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        if self.log:
+            low, high, value = (math.log10(v) for v in (self.low, self.high, value))
+        else:
+            low, high = self.low, self.high
+        return self.start + (value - low) / ((high - low) or 1.0) * (self.end - self.start)
+
+
+def ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round values within a range, a few of them.
+
+    >>> ticks(0.0, 1.0), ticks(5182.0, 9540.0, 5)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [6000.0, 7000.0, 8000.0, 9000.0])
+    """
+    if not high > low:
+        return [low]
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(at * step, 12) for at in range(first, last + 1)]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Powers of ten within a range, every so many that few remain.
+
+    >>> decades(1e-4, 1.0)
+    [0.0001, 0.001, 0.01, 0.1, 1.0]
+    """
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    every = max(1, -(-(last - first) // 5))
+    return [10.0**at for at in range(first, last + 1) if (last - at) % every == 0]
+
+
+def frame(x: Scale, y: Scale, across: Sequence[float], up: Sequence[float], names: tuple[str, str]) -> list[Markup]:
+    """Grid, ticks and names of both axes."""
+    left, right, bottom, top = x.start, x.end, y.start, y.end
+    grid = [tag("line", x1=left - 4, x2=right, y1=y(v), y2=y(v), class_="grid") for v in up]
+    labels = [write(number(v), left - 8, y(v) + 4, "end") for v in up]
+    below = [write(number(v), x(v), bottom + 18, "middle") for v in across]
+    axis = tag("line", x1=left - 4, x2=right, y1=bottom, y2=bottom, class_="axis")
+    titles = [
+        write(names[0], (left + right) / 2, bottom + 36, "middle", "name"),
+        write(names[1], 4, min(top - 14, 24), class_="name"),
+    ]
+    return [*grid, axis, *labels, *below, *titles]
+
+
+def write(words: str, x: float, y: float, anchor: str | None = None, class_: str | None = None) -> Markup:
+    return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
+
+
+def path(points: Sequence[tuple[float, float]], class_: str) -> Markup:
+    """A line through points."""
+    drawn = " ".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(points))
+    return tag("path", d=drawn, class_=class_)
+
+
+def colour(cluster: int) -> str:
+    """The class that gives a cluster its colour."""
+    return f"c{cluster % COLOURS}"
+
+
+def marker(cluster: int, x: float, y: float, radius: float = 11.0) -> Markup:
+    """A cluster's number on its colour."""
+    label = write(str(cluster), x, y + 4.5, "middle", "on")
+    return tag("g", tag("circle", cx=x, cy=y, r=radius, class_="fill edge"), label, class_=colour(cluster))
+
+
+def chip(cluster: int) -> Markup:
+    """The same in a line of text."""
+    return tag("span", str(cluster), class_=f"chip {colour(cluster)}")

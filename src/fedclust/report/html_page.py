@@ -1,0 +1,69 @@
+"""The whole page: one file that asks nobody for anything."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fedclust.report import final_sections, privacy_section, sections
+from fedclust.report.markup import Markup, Node, tag
+from fedclust.report.run_facts import Finished
+
+# Even a browser that wanted to could fetch nothing and run nothing from here.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+CONTENTS = {
+    "choice": "How many",
+    "clusters": "Clusters",
+    "quality": "Clarity",
+    "sites": "Sites",
+    "course": "Convergence",
+    "privacy": "Privacy",
+    "leaving": "What left",
+    "notes": "Notes",
+    "again": "Again",
+}
+
+
+def page(run: Finished) -> str:
+    """A finished run as HTML."""
+    style = files("fedclust.report").joinpath("style.css").read_text(encoding="utf-8")
+    title = f"{run.name}: {run.analysis['k']} clusters (fedclust report)"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("title", title),
+        Markup('<link rel="icon" href="data:,">'),
+        tag("style", Markup(style)),
+    )
+    body = tag("body", tag("a", "Skip to the content", href="#choice", class_="skip"), _content(run))
+    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _content(run: Finished) -> Node:
+    noted = len(run.analysis["notes"])
+    names = {**CONTENTS, "notes": f"Notes ({noted})" if noted else "Notes"}
+    if not run.analysis.get("privacy"):
+        del names["privacy"]
+    links = [tag("li", tag("a", name, href=f"#{place}")) for place, name in names.items()]
+    parts = (
+        sections.choice,
+        sections.clusters,
+        sections.quality,
+        sections.sites,
+        sections.course,
+        privacy_section.promised,
+        final_sections.leaving,
+        final_sections.notes,
+        final_sections.reproducing,
+    )
+    return [
+        sections.headline(run),
+        tag("nav", tag("ul", links), aria_label="Contents"),
+        tag("main", [part(run) for part in parts]),
+        tag(
+            "footer",
+            tag("p", f"Made by fedclust {run.metrics['fedclust']}. This file is complete: it needs no network."),
+        ),
+    ]

@@ -1,0 +1,60 @@
+"""What a run under differential privacy promises, and what its noise costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fedclust.report.chart_axes import WIDTH, Scale, figure, frame, path, ticks
+from fedclust.report.markup import Markup, Node, table, tag
+from fedclust.report.run_facts import Finished
+from fedclust.report.sections import section
+
+
+def promised(run: Finished) -> Markup | None:
+    """The section on privacy, of a run that has an epsilon."""
+    found = run.analysis.get("privacy")
+    if not found:
+        return None
+    told: list[Node] = [
+        tag(
+            "p",
+            f"No single row shows by more than epsilon = {found['epsilon']:g} at delta = {found['delta']:g} in what "
+            f"left the sites; by its privacy loss distribution {found['reported']:.3g}. {found['meaning']}",
+        )
+    ]
+    if found["warning"]:
+        told.append(tag("p", tag("strong", found["warning"])))
+    relied = found["honest"]
+    told.append(
+        tag(
+            "p",
+            "Each site added all the noise by itself."
+            if relied == 1
+            else f"The sites shared the noise: the promise holds while {relied} of them keep theirs to themselves.",
+        )
+    )
+    curve = found["curve"]
+    shown: Node = [_curve(curve, float(found["epsilon"])), _table(curve)] if curve else None
+    return section("privacy", "Privacy and what it costs", told, shown)
+
+
+def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:
+    lowest, highest = points[0]["epsilon"], points[-1]["epsilon"]
+    x, y = Scale(lowest, highest, 58, WIDTH - 20, log=True), Scale(0.0, 1.0, 232, 44)
+    drawn: list[Node] = [
+        frame(x, y, [p["epsilon"] for p in points], ticks(0.0, 1.0, 5), ("epsilon", "agreement with no noise (ARI)"))
+    ]
+    here = [(x(p["epsilon"]), y(max(0.0, p["mean"]))) for p in points]
+    drawn.append(path(here, "curve"))
+    drawn += [tag("circle", cx=a, cy=b, r=3, class_="dot") for a, b in here]
+    if lowest <= epsilon <= highest:
+        drawn.append(tag("line", x1=x(epsilon), x2=x(epsilon), y1=44, y2=232, class_="chosen-line"))
+    values = "; ".join(f"{p['epsilon']:g}: {p['mean']:.3f}" for p in points)
+    caption = "Expected agreement of private clusters with those without noise, on rows drawn like those of this model."
+    return figure("utility", 272, drawn, title="What noise costs", told=f"By epsilon: {values}.", caption=caption)
+
+
+def _table(points: list[Mapping[str, Any]]) -> Markup:
+    rows: list[list[Node]] = [[f"{p['epsilon']:g}", f"{p['mean']:.3f}", f"{p['least']:.3f}"] for p in points]
+    return table(["epsilon", "mean ARI", "least"], rows, caption="Expected agreement by epsilon", class_="numbers")

@@ -1,0 +1,89 @@
+"""Answers under noise: each is paid for, drawn once, and kept, so that no noise ever covers two different answers.
+
+In this order, each step on disk before the next: the price, the answer with its noise, the ledger's line. The same
+question of the same sites in the same run gets the kept answer again, and costs nothing more; whether the rows have
+changed meanwhile plays no part. Cut short before the answer was kept, it is paid for and drawn anew, and nothing of the
+first draw has left.
+
+Under masks from which sites may drop out it is another answer: who is in the sum is settled later, and of two sums over
+other sites with the same noise in them the difference has hardly any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclust.core import ring, wire
+from fedclust.core.atomic_files import keep, settle
+from fedclust.core.envelope import Call
+from fedclust.core.errors import DataError
+from fedclust.core.noise_price import ONE, Noisy, counted
+from fedclust.privacy.discrete_noise import drawn
+from fedclust.privacy.roster import lasting
+from fedclust.site.policy import Policy
+from fedclust.site.privacy_spending import Budget, Purchase
+
+DELTA = 1e-6  # where a policy names none
+
+
+class Till:
+    """Where a site's answers under noise are paid for and kept."""
+
+    def __init__(self, policy: Policy, folder: Path | None = None, *, durable: bool = True) -> None:
+        self._policy, self._folder, self._durable = policy, folder, durable
+        self._kept: dict[str, bytes] = {}
+
+    @cached_property
+    def budget(self) -> Budget:
+        """The site's budget, opened when something first costs."""
+        found = Budget(self._folder, self._policy.epsilon, self._policy.delta or DELTA, durable=self._durable)
+        given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
+        if self._policy.epsilon and given > len(found.purchases):
+            raise DataError(
+                f"{self._folder} holds {given} answers under noise, of which budget.jsonl has paid for "
+                f"{len(found.purchases)}: it was cut short or taken from a backup; put the whole file back"
+            )
+        return found
+
+    def noisy(self, call: Call, kind: type[Noisy], answer: Callable[[], Any]) -> Any:
+        """The answer to a question under the noise its price asks for; `answer` is called where there is none yet."""
+        name = _name(call)
+        if (kept := self._find(name)) is not None:
+            return wire.decode(kind, kept)
+        price = call.message.price
+        release = answer()  # a question that makes no sense ends here, and costs nothing
+        self.budget.spend(Purchase(call.run, call.step, call.handler, call.digest.hex(), price.rho))
+        exact: ring.Exact = release.sums
+        noise = drawn(int(np.prod(exact.shape)), ONE * price.sigma).reshape(exact.shape)
+        covered = replace(release, sums=ring.total([exact, counted(noise)]))
+        self._keep(name, wire.encode(covered))
+        return covered
+
+    def _find(self, name: str) -> bytes | None:
+        if self._folder is not None and name not in self._kept and (path := self._folder / "noisy" / name).exists():
+            return path.read_bytes()
+        return self._kept.get(name)
+
+    def _keep(self, name: str, text: bytes) -> None:
+        if self._folder is None:
+            self._kept[name] = text
+            return
+        path = self._folder / "noisy" / name
+        if not path.parent.exists():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            settle(self._folder)
+        keep(path, text)
+
+
+def _name(call: Call) -> str:
+    """One name for what is asked, by whom and of whom; not for when, but where others may be summed each time."""
+    masks = () if call.masks is None or lasting(call.masks) else (call.masks,)
+    parts = (call.run, call.question, *sorted(call.cohort), *masks)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

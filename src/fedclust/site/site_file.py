@@ -1,0 +1,361 @@
+"""A site's own file: where its rows are, who it is, what its rules are, and whose approval it waits for.
+
+It lies at the site and is written by the site. Nothing that comes from a study or a coordinator can change it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.effects import HANDLERS
+from fedclust.core.errors import StudyError
+from fedclust.privacy.accountant import MOST_DELTA
+from fedclust.privacy.keys import Identity
+from fedclust.questions.schema import Schema
+from fedclust.site.approval import Approval, read, roster_digest
+from fedclust.site.policy import PROFILES, STRENGTH, Policy
+from fedclust.site.server import Desk
+from fedclust.site.site_data import Holding
+from fedclust.site.sources import open_source, sorted_by_id
+from fedclust.site.sources.noised_rows import MECHANISMS, LocalNoise, Noised
+from fedclust.site.vault import Vaults
+
+SITES_OWN = ("source", "policy")  # of a study's [sites.NAME]: what a served site takes from its own file only
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a key takes, in words and as a test."""
+
+    what: str
+    fits: Callable[[Any], bool]
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+
+
+def _names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) and name in HANDLERS for name in value)
+
+
+COUNT = Key("a whole number; 0 is no rule", _whole)
+YES = Key("true or false", lambda value: isinstance(value, bool))
+TEXT = Key("a text", lambda value: isinstance(value, str) and bool(value))
+TABLE = Key("a table", lambda value: isinstance(value, dict))
+QUESTIONS = Key('a list of questions, such as ["bounds.rows", "row_split.moments"]', _names)
+TOP = {
+    "name": TEXT,
+    "source": Key(
+        'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
+        lambda value: TEXT.fits(value) or (isinstance(value, dict) and set(value) <= {"sql", "database"}),
+    ),
+    "id": TEXT,
+    "state": TEXT,
+    "identity": TEXT,
+    "coordinator": TEXT,
+    "steward": TEXT,
+    "approval": TEXT,
+    "policy": TABLE,
+    "noise": TABLE,
+    "roster": TABLE,
+}
+RULES = {
+    "profile": Key(f"one of {', '.join(PROFILES)}", lambda value: value in PROFILES),
+    "min_rows": COUNT,
+    "min_cell": COUNT,
+    "max_share": Key("a number from 0 to 1; 0 is no rule", lambda value: _number(value) and value <= 1),
+    "max_ratio": Key("a number of at least 0; 0 is no rule", _number),
+    "min_parties": COUNT,
+    "aggregation": Key(f"one of {', '.join(STRENGTH)}", lambda value: value in STRENGTH),
+    "one_cohort": YES,
+    "groups": YES,
+    "cohort_gap": COUNT,
+    "points": YES,
+    "weights": YES,
+    "rounding": COUNT,
+    "max_calls": COUNT,
+    "epsilon": Key("a number of at least 0; 0 is no rule", _number),
+    "delta": Key(f"a number from 0 to {MOST_DELTA:g}; 0 is 1e-6", lambda value: _number(value) and value <= MOST_DELTA),
+    "max_ids": Key("a number of at least 0; 0 is no rule", _number),
+    "max_alignments": COUNT,
+    "handlers": QUESTIONS,
+    "withheld": QUESTIONS,
+}
+
+
+ABOVE = Key("a number above 0", lambda value: _number(value) and value > 0)
+NOISE = {
+    "epsilon": ABOVE,
+    "bounds": Key(
+        "a pair [low, high], or a table of such pairs by column", lambda value: isinstance(value, (list, dict))
+    ),
+    "mechanism": Key(f"one of {', '.join(MECHANISMS)}", lambda value: value in MECHANISMS),
+    "budget": ABOVE,
+}
+
+
+@dataclass(frozen=True)
+class SiteFile:
+    """A site file, validated."""
+
+    name: str
+    source: Path | str | Mapping[str, str]
+    policy: Policy
+    id: str | None = None
+    state: Path | None = None
+    identity: Path | None = None
+    steward: Path | None = None
+    approval: Path | None = None
+    coordinator: bytes | None = None
+    noise: LocalNoise | None = None  # under which alone rows are looked at
+    roster: Mapping[str, bytes] = field(default_factory=dict)
+
+    def desk(
+        self,
+        *,
+        columns: tuple[str, ...] | None = None,
+        schema: Schema | None = None,
+        seed: int = 0,
+        id: str | None = None,  # noqa: A002 the study's word
+        sort: bool = False,
+        repeats: bool = False,
+        split: str | None = None,
+        method: str | None = None,
+        aligned: bool = False,
+    ) -> Desk:
+        """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
+
+        `sort` puts rows in the order of their `id`, as a split by columns needs them; ids may have `repeats` where the
+        sites are to find out which rows they have in common.
+        """
+        if self.noise is not None and id not in (None, self.id):
+            raise StudyError(
+                f"the study takes '{id}' for the id of rows, which gets no noise; a site with [noise] names its own id"
+            )
+        spec = self.source if self.noise is None else Noised(self.source, self.noise)
+        source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)
+        if sort:
+            source = sorted_by_id(source)
+        return Desk(
+            Holding(self.name, source, schema),
+            self.policy,
+            seed=seed,
+            folder=self.state,
+            vaults=self._vaults(),
+            approval=self.approved(),
+            split=split,
+            method=method,
+            aligned=aligned,
+        )
+
+    def approved(self) -> Approval | None:
+        """The approval this site waits for, as its file has it now; None where it waits for none."""
+        if self.approval is None or self.steward is None:
+            return None
+        return Approval(
+            read(self.approval, public_key(self.steward)),
+            self.name,
+            self.policy.digest,
+            roster_digest(self.roster),
+            version("fedclust"),
+            self.noise.digest if self.noise else "",
+        )
+
+    @property
+    def rehearsed(self) -> Any:
+        """The source as a rehearsal reads it: under noise of its own where the site's rows are."""
+        return self.source if self.noise is None else Noised(self.source, self.noise.rehearsed())
+
+    def accept(self, study: str) -> None:
+        """Refuse a study, given as its text, that says where a site's rows are or what its rules are."""
+        sites = tomllib.loads(study).get("sites", {})
+        for name, own in sites.items() if isinstance(sites, dict) else ():
+            for key in SITES_OWN:
+                if isinstance(own, dict) and key in own:
+                    raise StudyError(
+                        f"the study gives {key} in [sites.{name}]; a served site takes that from its own site.toml only"
+                    )
+
+    def _vaults(self) -> Callable[[], Vaults] | None:
+        """One set of vaults for the life of a desk; keys that no folder keeps would be lost with the process."""
+        if self.identity is None:
+            return None
+        if self.state is None:
+            raise StudyError("the site file names an identity but no state; name a folder in which keys are kept")
+        return cache(partial(Vaults, private_key(self.identity), self.roster, self.state))
+
+
+def read_site(path: str | Path) -> SiteFile:
+    """A site from its file; relative paths in it start where it lies."""
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        top = _checked(tomllib.loads(text), TOP, str(path))
+    except FileNotFoundError:
+        raise StudyError(f"there is no site file at {path}; check the path") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise StudyError(f"{path} is not TOML ({error}); correct it") from None
+    for name in ("name", "source", "policy"):
+        if name not in top:
+            raise StudyError(f"{path} lacks {name}; a site file says its name, its source and its [policy]")
+    if ("approval" in top) != ("steward" in top):
+        raise StudyError(f"{path} names one of approval and steward; a signed approval needs both")
+    if top["policy"].get("epsilon") and "state" not in top:
+        raise StudyError(
+            f"{path} has a privacy budget and no state; without a folder, what was spent would be forgotten"
+        )
+    folder = path.parent
+    places = {
+        key: folder / Path(top[key]).expanduser() for key in ("state", "identity", "steward", "approval") if key in top
+    }
+    noise = _checked(top.get("noise", {}), NOISE, f"[noise] of {path}")
+    if noise and ("epsilon" not in noise or "state" not in top):
+        raise StudyError(f"{path} has [noise] without epsilon or without state, where outcomes are kept; name both")
+    site = SiteFile(
+        top["name"],
+        _source(top["source"], folder),
+        policy_from(top["policy"], f"[policy] of {path}"),
+        id=top.get("id"),
+        noise=LocalNoise(**noise, folder=places["state"] / "noise") if noise else None,
+        coordinator=read_key(top["coordinator"], f"coordinator in {path}") if "coordinator" in top else None,
+        roster=read_roster(top.get("roster", {}), path),
+        **places,
+    )
+    _check_identity(site)
+    return site
+
+
+def _check_identity(site: SiteFile) -> None:
+    """Refuse an identity that the others do not know this site by: whatever it signs would be refused there.
+
+    Who only looks at a study need not have the key.
+    """
+    if site.identity is None or site.name not in site.roster:
+        return
+    check_no_public_half(site.identity)
+    if not os.access(site.identity, os.R_OK):
+        return
+    if Identity(read_key(_text(site.identity), str(site.identity))).public != site.roster[site.name]:
+        raise StudyError(
+            f"identity is not the key that [roster] has for {site.name}; put what is in {site.identity}.pub into the "
+            "[roster] of everyone, or name the key whose public half is there"
+        )
+
+
+def policy_from(table: Mapping[str, Any], place: str) -> Policy:
+    """A profile, or none, with single rules put over it."""
+    _checked(table, RULES, place)
+    base = PROFILES[table["profile"]] if "profile" in table else Policy("own")
+    rules: dict[str, Any] = {
+        name: frozenset(v) if isinstance(v, list) else v for name, v in table.items() if name != "profile"
+    }
+    return replace(base, name=f"{base.name}, changed" if rules and "profile" in table else base.name, **rules)
+
+
+def new_key(path: Path) -> Path:
+    """Make a signing key: the private half at a path, for its owner's eyes, the public half beside it."""
+    if path.exists():
+        raise StudyError(f"{path} exists; a key is never overwritten")
+    path.touch(mode=0o600)
+    identity = Identity.new()
+    path.write_text(identity.private.hex() + "\n")
+    public = path.with_name(f"{path.name}.pub")
+    public.write_text(identity.public.hex() + "\n")
+    return public
+
+
+def private_key(path: Path) -> Identity:
+    check_no_public_half(path)
+    text = _text(path)
+    check_owners_alone(path)
+    return Identity(read_key(text, str(path)))
+
+
+def check_no_public_half(path: Path) -> None:
+    """Refuse a key by its name: both halves are as many digits."""
+    if path.suffix == ".pub":
+        raise StudyError(f"{path} is a public half, which signs nothing; name {path.with_suffix('')}")
+
+
+def check_owners_alone(path: Path) -> None:
+    """Refuse a key that others on this machine can read: who has read it can sign with it.
+
+    Another owner's may be lent to a group, as a secret that a service is handed is.
+    """
+    about = path.stat()
+    if hasattr(os, "getuid") and about.st_mode & (0o077 if about.st_uid == os.getuid() else 0o007):
+        raise StudyError(
+            f"others can read the private key at {path}; make it its owner's alone with: chmod 600 {path} "
+            "(a stick with FAT knows no owners, and chmod changes nothing there: keep keys on this machine's disk)"
+        )
+
+
+def public_key(path: Path) -> bytes:
+    return read_key(_text(path), str(path))
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        raise StudyError(f"there is no key at {path}; make one with fedclust site key") from None
+
+
+def read_key(text: Any, place: str) -> bytes:
+    """A public or private key from its 64 digits; `place` is where they stand."""
+    try:
+        key = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        key = b""
+    if len(key) != 32:
+        raise StudyError(f"{place} is no key of 64 hexadecimal digits; fedclust site key makes one")
+    return key
+
+
+def read_roster(table: Mapping[str, Any], path: Path) -> dict[str, bytes]:
+    """Public keys by site; two sites with one key would be one that answers twice."""
+    sites: dict[bytes, str] = {}
+    for name, text in table.items():
+        key = read_key(text, f"[roster] of {path}, {name},")
+        if key in sites:
+            raise StudyError(f"[roster] of {path} gives '{sites[key]}' and '{name}' one key; each site has its own")
+        sites[key] = name
+    return {name: key for key, name in sites.items()}
+
+
+def _source(given: Any, folder: Path) -> Path | str | Mapping[str, str]:
+    if isinstance(given, str):
+        return given if "://" in given else folder / Path(given).expanduser()
+    database = given.get("database")
+    if database is None or database == ":memory:":
+        return {**given, "folder": str(folder)}
+    if "://" in database:
+        return dict(given)
+    return {**given, "database": str(folder / Path(database).expanduser())}
+
+
+def _checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> Mapping[str, Any]:
+    for name, value in table.items():
+        if name not in known:
+            raise StudyError(f"{place} has no key '{name}'; {_meant(name, known) or 'it may hold ' + ', '.join(known)}")
+        if not known[name].fits(value):
+            raise StudyError(f"{name} in {place} does not fit; it must be {known[name].what}")
+    return table
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(word.casefold(), list(known), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""

@@ -1,0 +1,142 @@
+"""Rows that are in this process as an array already: transposed once into blocks, never written to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedclust.core.errors import DataError
+from fedclust.questions.encoding import encoded, stranger
+from fedclust.questions.schema import Column, Schema, encoded_names
+from fedclust.site.sources.base import RESIDENT_BYTES, Ids, Packed, choose, distinct, regroup, rows_per_block
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+EXACT = 2**53  # beyond it float64 skips integers
+Words = npt.NDArray[np.uint64]  # (rows, columns): what each value is known again by
+
+
+def from_array(
+    array: npt.ArrayLike,
+    *,
+    columns: Sequence[str] | None,
+    id: str | None,  # noqa: A002
+    site: str,
+    schema: Schema,
+    repeats: bool = False,
+) -> Packed:
+    """Copy an (n, F) array into blocks.
+
+    It is copied even where its layout would allow a view: what a site answers must not change when the caller later
+    writes to the array, and short contiguous blocks are read faster than columns a whole array apart.
+    """
+    X = _numeric(array, site)
+    names = _names(X.shape[1], columns, site)
+    # Given names name the array's columns; only a subset of x0, x1, ... selects among them.
+    chosen = choose(names, columns=columns, id=id, site=site)
+    at = [names.index(name) for name in chosen]
+    _refuse_wide_integers(X, names, at, site)
+    dtype = np.float32 if X.dtype == np.float32 else np.float64
+    declared = {name: schema.get(name, Column()) for name in chosen}
+    shown = encoded_names(declared)
+    rows = rows_per_block(len(shown), RESIDENT_BYTES)
+    if all(column.plain for column in declared.values()):
+        held = tuple(_block(X[start : start + rows], at, dtype) for start in range(0, len(X), rows))
+    else:
+        pieces = _encoded(X, dict(zip(at, declared.items(), strict=True)), site)
+        held = tuple(regroup([pieces], width=len(shown), rows=rows, dtype=np.float64))
+    named = None if id is None else [_as_ids(X[:, names.index(id)], id, site)]
+    ids = None if id is None or named is None else distinct(named, id=id, site=site, repeats=repeats)
+    return Packed(site, shown, held, ids)
+
+
+def whole_array(array: npt.ArrayLike, site: str) -> Words:
+    """All columns of an array, as words."""
+    return words(_numeric(array, site))
+
+
+def words(values: npt.ArrayLike) -> Words:
+    """The bits of numbers; both zeros are one, and so are all gaps.
+
+    >>> words([0.0, -0.0]).tolist()
+    [0, 0]
+    """
+    exact = np.array(values, np.float64) + 0.0
+    exact[np.isnan(exact)] = np.nan
+    return exact.view(np.uint64)
+
+
+def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
+    masked = isinstance(array, np.ma.MaskedArray)
+    try:
+        # A plain conversion would drop the mask and let the hidden values in.
+        X: npt.NDArray[Any] = np.ma.filled(array.astype(np.float64), np.nan) if masked else np.asarray(array)  # type: ignore[union-attr]
+    except (TypeError, ValueError):
+        raise DataError(
+            f"the rows of site '{site}' have unequal lengths; give an array of n rows by F columns"
+        ) from None
+    if X.ndim != 2 or X.shape[1] == 0:
+        raise DataError(f"the array of site '{site}' has shape {X.shape}; give n rows by F columns")
+    if X.dtype.kind not in "fiub":
+        raise DataError(
+            f"the array of site '{site}' has dtype {X.dtype.name}; give numbers, or a frame with named columns"
+        )
+    return X
+
+
+def _encoded(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], site: str) -> list[npt.NDArray[Any]]:
+    out: list[npt.NDArray[Any]] = []
+    for i, (name, column) in at.items():
+        if column.text:
+            raise DataError(
+                f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
+            )
+        values, strange = encoded(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
+        if strange:
+            raise stranger(name, site, strange, column)
+        out += values
+    return out
+
+
+def _names(width: int, columns: Sequence[str] | None, site: str) -> tuple[str, ...]:
+    numbered = tuple(f"x{i}" for i in range(width))
+    if columns is None or set(columns) <= set(numbered):
+        return numbered
+    if len(columns) != width:
+        raise DataError(
+            f"the array of site '{site}' has {width} columns but {len(columns)} names; give one name for each"
+        )
+    return tuple(columns)
+
+
+def _refuse_wide_integers(X: npt.NDArray[Any], names: Sequence[str], at: Sequence[int], site: str) -> None:
+    if X.dtype.kind not in "iu" or X.dtype.itemsize < 8 or not len(X):
+        return
+    low, high = X.min(axis=0), X.max(axis=0)
+    for i in at:
+        if int(high[i]) > EXACT or int(low[i]) < -EXACT:
+            raise DataError(wide(names[i], site))
+
+
+def wide(name: str, site: str) -> str:
+    return (
+        f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale or leave it out"
+    )
+
+
+def _block(rows: npt.NDArray[Any], at: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    whole = len(at) == rows.shape[1] and list(at) == sorted(at)
+    return np.array((rows if whole else rows[:, at]).T, dtype=dtype, order="C")
+
+
+def _as_ids(column: npt.NDArray[Any], id: str, site: str) -> Ids:  # noqa: A002
+    with np.errstate(invalid="ignore"):
+        ids = column.astype(np.int64)
+    if not np.array_equal(ids, column):
+        raise DataError(
+            f"id column '{id}' of site '{site}' holds numbers that are no integers; use integer or text ids"
+        )
+    return ids

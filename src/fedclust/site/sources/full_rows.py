@@ -1,0 +1,69 @@
+"""A row as its source holds it, whatever a study asks of it: what a row is known again by.
+
+Every value of a column that a study could name becomes eight bytes: numbers, and texts that read as numbers, their
+float64, other texts a digest. How a study selects, orders, encodes or names columns changes none of it. Values that no
+study can read count as gaps; rows that differ in those alone are then taken for the same row, which errs on the side
+of the row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from fedclust.core.errors import DataError
+from fedclust.core.types import Ints
+from fedclust.site.sources.array_rows import Words, words
+from fedclust.site.sources.arrow import MARKS
+
+if TYPE_CHECKING:
+    from fedclust.site.sources.streamed import Feed
+
+
+def whole_rows(feed: Feed) -> Words:
+    """The rows of a file, a database or a frame, columns in the order of their names."""
+    names = [name for name, times in sorted(Counter(feed.names).items()) if times == 1 and _readable(feed, name)]
+    parts = [np.stack([_column(column) for column in batch.columns], axis=1) for batch in feed.batches(names)]
+    return np.concatenate([np.empty((0, len(names)), np.uint64), *parts])
+
+
+def _readable(feed: Feed, name: str) -> bool:
+    try:
+        feed.types([name])
+    except DataError:  # what cannot be read is shown to nobody
+        return False
+    return True
+
+
+def _column(column: pa.Array) -> Words:
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())  # digits are rounded once
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return words(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        return words(np.full(len(column), np.nan))
+    listed = pa.compute.dictionary_encode(column.cast(pa.string()))
+    known: Words = np.array([*map(_text, listed.dictionary.to_pylist()), _text("")], np.uint64)
+    at: Ints = np.asarray(listed.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False), np.int64)
+    return known[at]
+
+
+def _text(text: str) -> int:
+    """A text that reads as a number is that number: the same file may be read as text or not."""
+    plain = text.strip()
+    try:
+        number = math.nan if plain in MARKS else float(plain)
+    except ValueError:
+        return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")
+    return int(words([number])[0])

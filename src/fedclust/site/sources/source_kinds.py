@@ -1,0 +1,106 @@
+"""From what a user writes to a source: the only list of the kinds of data a site may bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedclust.core.errors import DataError
+from fedclust.questions.schema import Schema
+from fedclust.site.sources.array_rows import Words, from_array, whole_array
+from fedclust.site.sources.noised_rows import Noised
+
+if TYPE_CHECKING:
+    from fedclust.site.sources.base import Source
+    from fedclust.site.sources.streamed import Feed
+
+
+def open_source(
+    spec: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    id: str | None = None,  # noqa: A002 - the study's own word
+    site: str = "here",
+    schema: Schema | None = None,
+    repeats: bool = False,
+) -> Source:
+    """Open an array, a frame, a .csv or .parquet path, or {"sql": ..., "database": ...} as rows of `site`.
+
+    `columns` selects and orders (an array's columns are x0, x1, ... unless it names all of them); `id` names the column
+    that tells rows apart and is no data. The database is a DuckDB or SQLite file, a postgresql:// address, or None for
+    SQL over local files. SQL without ORDER BY has no order: row splits do not mind, since their sums are exact in any
+    order, but column splits need `id`, by which the result is then ordered. `schema` says what columns are; those it
+    does not name are numbers. Ids must differ, unless they may have `repeats`.
+
+    >>> source = open_source(np.array([[1.0, 2.0], [3.0, 4.0]]), columns=["age", "weight"])
+    >>> next(source.blocks())
+    array([[1., 3.],
+           [2., 4.]])
+    """
+    if isinstance(columns, str):
+        columns = [columns]
+    schema = schema or {}
+    if isinstance(spec, Noised):
+        plain = partial(open_source, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+        return spec.opened(plain, partial(_whole, id=id, site=site))
+    if isinstance(spec, (np.ndarray, list, tuple)):
+        return from_array(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+    if id is not None and id in (columns or ()):
+        raise DataError(f"'{id}' of site '{site}' tells rows apart and is no column to use; leave it out of those")
+    # Arrow takes longer to import than all of fedclust, and arrays need none of it.
+    from fedclust.site.sources.frames import from_frame, is_frame  # noqa: PLC0415
+    from fedclust.site.sources.streamed import Streamed  # noqa: PLC0415
+
+    if is_frame(spec):
+        return from_frame(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+    texts = {name for name, column in schema.items() if column.text} | ({id} if id is not None else set())
+    feed = _feed(spec, id, site, texts)
+    return Streamed(feed, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+
+
+def _whole(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
+    """All that a source holds, row by row in the order of `open_source`, as no study can change it."""
+    if isinstance(spec, (np.ndarray, list, tuple)):
+        return whole_array(spec, site)
+    from fedclust.site.sources.frames import frame_feed, is_frame  # noqa: PLC0415
+    from fedclust.site.sources.full_rows import whole_rows  # noqa: PLC0415
+
+    if is_frame(spec):
+        return whole_rows(frame_feed(spec, site))
+    names = _feed(spec, id, site, set()).names
+    return whole_rows(_feed(spec, id, site, set(names)))
+
+
+def _feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002
+    if isinstance(spec, Mapping):
+        from fedclust.site.sources.databases import query  # noqa: PLC0415
+
+        return query(spec, id=id, site=site)
+    if isinstance(spec, (str, Path)):
+        return _file(str(spec), site, texts)
+    raise DataError(
+        f"the source of site '{site}' is a {type(spec).__name__}; give an array, a frame, a path or a table with `sql`"
+    )
+
+
+def _file(name: str, site: str, texts: set[str]) -> Feed:
+    from fedclust.site.sources.data_files import CsvFeed, ParquetFeed  # noqa: PLC0415
+
+    if "://" in name:
+        # An address may hold a password: it is not repeated.
+        raise DataError(
+            f"the source of site '{site}' is an address; write it as `database` beside the `sql` to run there"
+        )
+    path = Path(name).expanduser()
+    kind = path.suffix.lower()
+    if kind not in {".csv", ".parquet"}:
+        raise DataError(f"the source of site '{site}' is '{path.name}'; give a .csv or .parquet file, or `sql`")
+    if path.is_dir():
+        raise DataError(f"the source of site '{site}' is a folder; read its files with `sql`, FROM 'folder/*{kind}'")
+    if not path.is_file():
+        raise DataError(f"the source of site '{site}' does not exist: {path}; check the path")
+    return CsvFeed(path, site, texts) if kind == ".csv" else ParquetFeed(path, site)

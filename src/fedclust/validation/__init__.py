@@ -1,1 +1,0 @@
-"""How good a clustering is, from sums alone."""

@@ -1,0 +1,462 @@
+"""Choosing K: each formula by hand, the same bits for every partition, and honest notes."""
+
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.cluster import KMeans
+
+import fedclust as fc
+from fedclust.algorithms.gaussian_mixture import mixture
+from fedclust.algorithms.gaussian_mixture.mixture import Evaluated, Mixture
+from fedclust.questions import bounds
+from fedclust.questions.choice_of_k import centers_for_each_k, choice_notes, k_range, prediction_strength, two_step
+from fedclust.questions.choice_of_k.centers_for_each_k import Grown, Lot, Lots
+from fedclust.questions.choice_of_k.two_step import Score
+
+
+def framed(fed, then):
+    """The result of a protocol that starts from a frame of the federation's columns."""
+
+    def script():
+        view = yield from bounds.agree(len(fed.columns))
+        frame = yield from mixture.frame(view, full=True)
+        return (yield from then(frame))
+
+    return fed.run(script())[0]
+
+
+def groups(seed=0, k=3, width=2, rows=240, apart=8.0):
+    return fc.datasets.mixture(k, width, rows, seed, separation=apart).X
+
+
+def dealt(X, parties, seed=0):
+    rows = np.random.default_rng(seed).permutation(X)
+    return {f"p{i}": part for i, part in enumerate(np.array_split(rows, parties))}
+
+
+# Formulas
+
+
+def test_separation_by_hand():
+    # Means 3 and 4 apart, 5 the long way; mean squared radii 1, 3 and 7: 3 / sqrt(2), 4 / sqrt(5), 5 / 2
+    means = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]])
+    three = Evaluated(
+        Mixture("VII", np.ones(3) / 3, means, np.ones((3, 1))), 0.0, 0.0, np.ones(3), np.array([1, 3, 7.0])
+    )
+    assert two_step.separation(three) == pytest.approx(4 / math.sqrt(5))
+    one = Evaluated(Mixture("VII", np.ones(1), means[:1], np.ones((1, 1))), 0.0, 0.0, np.ones(1), np.ones(1))
+    assert two_step.separation(one) == math.inf
+    empty = Evaluated(three.mixture, 0.0, 0.0, np.array([5.0, 5.0, 0.0]), three.radii)
+    assert two_step.separation(empty) == 0.0
+
+
+def test_prediction_strength_by_hand():
+    # First cluster: 4 rows, 3 + 1 by the other half's centres, 3 of 6 pairs kept; second: 5 rows, all kept
+    assert prediction_strength.strength(np.array([[3, 1], [0, 5]])) == 0.5
+    assert prediction_strength.strength(np.array([[2, 0], [0, 5]])) == 1.0
+    # A cluster of one row has no pairs; nothing but such clusters shows nothing
+    assert prediction_strength.strength(np.array([[1, 0], [2, 2]])) == pytest.approx(2 / 6)
+    assert prediction_strength.strength(np.array([[1, 0], [0, 1]])) == 0.0
+
+
+def test_a_mixture_with_two_components_in_one_place_is_dropped():
+    near = Score(2, "VII", 0.0, bic=1.0, icl=1.0, separation=0.74)
+    far = Score(3, "VII", 0.0, bic=3.0, icl=2.0, separation=0.76)
+    one = Score(1, "EII", 0.0, bic=2.0, icl=4.0, separation=math.inf)
+    assert two_step.least([near, far, one], "icl") is far
+    assert two_step.least([near, far, one], "bic") is one
+
+
+@pytest.mark.parametrize(
+    ("counts", "rows", "found"),
+    [
+        ([2, 2, 2], 1000, (2, 6)),  # the paper's rule stops at 4, the sites' sum is 6
+        ([2, 5], 1000, (2, 7)),
+        ([4], 1000, (4, 8)),
+        ([3] * 50, 1000, (3, 20)),  # no further than 20
+        ([3, 3], 25, (3, 5)),  # five rows to a cluster
+        ([1, 1], 9, (1, 1)),
+    ],
+)
+def test_the_range_from_what_sites_find(counts, rows, found):
+    assert k_range.thumb(counts, rows) == found
+
+
+def test_a_range_widens_by_half_within_limits():
+    assert [k_range.wider(n, 1000) for n in (2, 8, 12, 18, 20)] == [4, 12, 18, 20, 20]
+    assert k_range.wider(8, 45) == 9
+    assert k_range.wider(8, 30) == 8
+
+
+def test_the_elbow_lies_farthest_below_the_line_between_the_ends():
+    # Line from 10 to 2: 10, 8, 6, 4, 2; the curve is 0, 3, 2.5, 1, 0 below it
+    assert k_range.elbow([2, 3, 4, 5, 6], [10.0, 5.0, 3.5, 3.0, 2.0]) == 3
+    assert k_range.elbow([2, 3], [2.0, 1.0]) == 3
+
+
+def test_an_infinite_index_is_no_point_of_the_curve():
+    assert k_range.elbow([2, 3, 4, 5], [1.0, 0.5, math.inf, math.inf]) == 3
+    assert k_range.elbow([2, 3, 4, 5, 6], [10.0, math.inf, 3.0, 2.5, 2.0]) == 4
+    assert k_range.elbow([2, 3, 4], [5.0, -math.inf, 7.0]) == 2
+    assert k_range.elbow([2, 3], [math.inf, math.inf]) == 2
+
+
+def test_what_a_new_centre_would_gain_by_hand():
+    fed = fc.Federation.local({"a": np.array([[0.0], [1.0]]), "b": np.array([[5.0], [6.0]])})
+
+    def script(frame):
+        places = frame.view.points(np.array([[5.0], [20.0]]))
+        lots = (Lot(0, frame.view.points(np.array([[0.0]])), places),)
+        asked = Lots(frame.view, frame.reach, 0, lots)
+        return (yield from centers_for_each_k.total(centers_for_each_k.gains, asked)).gains.floats()
+
+    # At 5: rows 5 and 6 come 25 and 36 - 1 nearer; at 20: none does
+    assert framed(fed, script).tolist() == [60.0, 0.0]
+
+
+def test_joining_takes_the_cheapest_pair_by_wards_cost():
+    # 1 * 1 / 2 * 9 = 4.5, 1 * 8 / 9 * 16 = 14.2, 1 * 8 / 9 * 1 = .89
+    of = Grown(0, np.array([[0.0], [3.0], [4.0]]), np.array([1.0, 1.0, 8.0]), 0.0)
+    assert centers_for_each_k._joined(of) == pytest.approx(np.array([[0.0], [35 / 9]]))
+
+
+# Centres for every K
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_grown_centres_are_as_good_as_many_restarts(seed):
+    X = groups(seed, k=7, width=3, rows=350, apart=5.0)
+    (grown,) = framed(fc.Federation.local({"a": X}), lambda frame: centers_for_each_k.grow(frame, 9))
+    assert [found.centers.shape for found in grown] == [(k, 3) for k in range(1, 10)]
+    assert [found.mass.sum() for found in grown] == [350] * 9
+    for k, slack in ((4, 1.03), (7, 1.0001), (9, 1.03)):
+        assert grown[k - 1].objective <= slack * KMeans(k, n_init=8, random_state=0).fit(X).inertia_
+
+
+def test_halves_cluster_their_own_rows_only():
+    X = groups()
+    fed = fc.Federation.local(dealt(X, 3))
+    one, other = framed(fed, lambda frame: centers_for_each_k.grow(frame, 3, parts=(1, 2)))
+    assert one[0].mass.sum() + other[0].mass.sum() == len(X)
+    assert not np.array_equal(one[2].centers, other[2].centers)
+
+
+def test_clusters_come_back_in_halves_and_pieces_of_a_gaussian_do_not():
+    def script(k, family):
+        def then(frame):
+            halved = yield from prediction_strength.halves(frame, k)
+            crisp = yield from halved.strengths([k])
+            ((*_, whole),) = yield from centers_for_each_k.grow(frame, k)
+            return crisp[0], (yield from halved.strength_of_mixture(whole.centers, family, tol=1e-6, max_rounds=20))
+
+        return then
+
+    real = framed(fc.Federation.local(dealt(groups(), 4)), script(3, "EII"))
+    assert min(real) > 0.97
+    blob = np.random.default_rng(0).normal(size=(400, 2))
+    assert max(framed(fc.Federation.local(dealt(blob, 4)), script(5, "EII"))) < 0.75
+
+
+# The whole
+
+
+def document(found):
+    return json.dumps([found.k, found.scores, found.range, found.stability, found.notes])
+
+
+@pytest.mark.parametrize("estimator", [fc.CMeans(), fc.FuzzyCMeans(scale="standardise"), fc.GaussianMixture()])
+def test_every_partition_gives_the_same_choice_to_the_bit(estimator):
+    X = groups(1, k=4, rows=200)
+    pooled = fc.select_k(estimator, X, range(1, 7), restarts=1)
+    assert pooled.k == 4
+    for parties, wire in ((2, False), (7, True)):
+        found = fc.select_k(
+            estimator, fc.Federation.local(dealt(X, parties, seed=parties), wire=wire), range(1, 7), restarts=1
+        )
+        assert document(found) == document(pooled)
+        assert np.array_equal(found.model.cluster_centers_, pooled.model.cluster_centers_)
+        assert found.model.objective_ == pooled.model.objective_
+
+
+def test_an_overlap_is_looked_at_in_halves_the_same_for_every_partition():
+    X = fc.datasets.g2(60, 2, 3).X
+    found = [fc.select_k(fc.CMeans(), f, range(1, 5), restarts=1) for f in (X, fc.Federation.local(dealt(X, 5)))]
+    assert document(found[0]) == document(found[1])
+    assert found[0].k == 2
+    assert found[0].notes[0].startswith("Overlapping clusters: ICL says 1, BIC says 2")
+
+
+def test_the_motivational_example_by_default():
+    parties, truth = fc.datasets.motivational(3)
+    found = fc.select_k(fc.FuzzyCMeans(), fc.Federation.local(parties), restarts=2)
+    assert found.k == 5
+    assert found.criterion == "two-step"
+    assert found.range == (1, 8)
+    assert found.stability > 0.9
+    chosen = [row for row in found.scores if row["chosen"]]
+    assert [(row["k"], row["family"]) for row in chosen] == [(5, "VII")]
+    assert fc.agreement.displacement(found.model.cluster_centers_, truth.centers) < 0.3
+
+
+def test_the_papers_index_finds_five_where_every_client_finds_two():
+    parties, _ = fc.datasets.motivational(4)
+    fed = fc.Federation.local(parties)
+    found = fc.select_k(fc.FuzzyCMeans(tol=1e-4), fed, criterion="index", restarts=3, stability=None)
+    assert (found.k, found.range, found.stability) == (5, (2, 6), None)
+    values = {row["k"]: row["value"] for row in found.scores}
+    assert values[5] == min(values.values())
+    assert values[5] == fc.indices.fuzzy_davies_bouldin(found.model, fed)
+
+    def script():
+        return (yield from k_range.local_counts((yield from bounds.agree(2))))
+
+    assert fed.run(script())[0] == [2, 2, 2]
+
+
+def test_no_structure_is_said():
+    X = np.random.default_rng(1).normal(size=(300, 2))
+    found = fc.select_k(fc.CMeans(), X, restarts=1)
+    assert found.k == found.model.n_clusters == 1
+    assert found.notes[-1].startswith("No structure found: one cluster describes the rows best")
+    asked = fc.select_k(fc.CMeans(), X, range(2, 5), restarts=1)
+    assert asked.k in range(2, 5)
+    assert asked.notes[0].startswith("No structure found: nothing speaks for any of the K asked for")
+
+
+def test_pieces_of_what_is_no_gaussian_do_not_count():
+    X = np.random.default_rng(10).exponential(size=(600, 8))
+    found = fc.select_k(fc.CMeans(), X, range(1, 9), restarts=1)
+    assert min(found.scores, key=lambda row: row["icl"])["k"] > 3
+    assert found.k == 1
+    assert "do not come back in halves" in found.notes[-2]
+    assert found.notes[-1].startswith("Closest to coming back are")
+
+
+def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
+    X = groups(2, k=14, width=5, rows=560)
+    found = fc.select_k(fc.CMeans(), X, restarts=1)
+    assert (found.k, found.range) == (14, (1, 18))
+    assert found.notes == ["The least ICL fell on the edge of the range: widened from 12 to 18."]
+
+
+def test_a_choice_on_the_edge_of_a_given_range_is_said():
+    found = fc.select_k(fc.CMeans(), groups(1, k=4, rows=200), range(1, 5), restarts=1)
+    assert (found.k, found.range) == (4, (1, 4))
+    assert found.notes == ["The choice is the largest K asked for; ask for more than 4 to see whether it holds."]
+
+
+def test_columns_at_several_sites_are_chosen_by_index():
+    X = groups(3, k=3, width=4, rows=90, apart=12.0)
+    fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
+    found = fc.select_k(fc.FuzzyCMeans(max_rounds=12), fed, index="xie-beni", restarts=2)
+    assert (found.k, found.criterion, found.range) == (3, "index", (2, 8))
+    assert found.stability == 1.0
+    assert found.notes[0] == "Where columns are split, no site can look for clusters alone: looked at 2 to 8."
+    with pytest.raises(fc.StudyError, match="two-step needs whole rows"):
+        fc.select_k(fc.FuzzyCMeans(), fed, criterion="two-step")
+
+
+def test_an_index_of_which_more_is_better_and_the_elbow():
+    X = groups(4, k=4, rows=200)
+    more = fc.select_k(fc.CMeans(), X, range(2, 7), index="calinski-harabasz", restarts=3)
+    values = [row["value"] for row in more.scores]
+    assert (more.k, more.criterion) == (4, "index")
+    assert values[2] == max(values)
+    elbow = fc.select_k(fc.CMeans(), X, range(2, 9), index="davies-bouldin", rule="elbow", restarts=3, stability=None)
+    assert elbow.k == k_range.elbow(range(2, 9), [row["value"] for row in elbow.scores])
+
+
+def test_the_best_of_the_restarts_is_kept():
+    X = groups(5, k=6, rows=300)
+    estimator = fc.CMeans(start="box")
+    found = fc.select_k(estimator, X, [6], criterion="index", restarts=6)
+    tried = [fc.CMeans(6, start="box", random_state=seed).fit(X).objective_ for seed in range(6)]
+    assert found.model.objective_ == pytest.approx(min(tried), rel=1e-6)
+    assert max(tried) > 1.1 * min(tried)
+    assert found.stability < 0.99
+
+
+def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
+    X = groups(6, k=3, rows=150, apart=10.0)
+    even = fc.select_k(fc.CMeans(), fc.Federation.local(dealt(X, 3)), [3], restarts=2, stability="sites")
+    assert even.stability == 1.0
+    order = np.argsort(fc.CMeans(3, start=even.model.cluster_centers_).fit(X).labels_, kind="stable")
+    apart = fc.Federation.local({f"p{i}": X[part] for i, part in enumerate(np.array_split(order, 3))})
+    assert fc.select_k(fc.CMeans(), apart, [3], restarts=2, stability="sites").stability < 0.8
+    with pytest.raises(fc.StudyError, match="leaving sites out needs two sites"):
+        fc.select_k(fc.CMeans(), X, [3], stability="sites")
+
+
+def test_ties_flat_curves_and_coinciding_centres_are_said():
+    notes = choice_notes.of_index({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
+    assert notes == ["Nearly level with 2: 3."]
+    assert choice_notes.of_index({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
+    assert choice_notes.of_index({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
+    assert choice_notes.of_index({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes
+    assert "The curve is flat" in choice_notes.of_index({2: 0.50, 3: 0.51, 4: 0.52}, 2, given=False, elbow=True)[0]
+    (told,) = choice_notes.of_index({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
+    assert told == "The index is infinite at K = 3: centres coincide."
+    (told,) = choice_notes.of_index({2: -321.0, 3: -math.inf, 4: -math.inf}, 3, given=False, elbow=False)
+    assert told == "The index is infinite at K = 3, 4: no row is apart from its centre."
+    (told,) = choice_notes.of_index({2: 0.9, 3: 0.5}, 3, given=True, elbow=False)
+    assert told.startswith("The choice is the largest K asked for")
+    assert choice_notes.of_index({2: 0.9, 3: 0.5, 4: 0.7}, 3, given=True, elbow=False) == []
+
+
+def test_rivals_by_icl_are_named():
+    scores = [Score(k, "EII", 0.0, 0.0, icl, 9.0) for k, icl in ((1, 200.0), (2, 100.0), (3, 109.0), (4, 111.0))]
+    assert choice_notes._rivals(scores, 2) == ["Nearly level with 2 by ICL: 3."]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"criterion": "bic"}, "criterion is 'bic'; choose one of two-step, index"),
+        ({"rule": "max"}, "rule is 'max'"),
+        ({"index": "dunn"}, "index is 'dunn'; choose one of"),
+        ({"restarts": 0}, "restarts is 0"),
+        ({"stability": "yes"}, "stability is 'yes'"),
+        ({"ks": []}, "at least 1"),
+        ({"ks": [0, 2]}, "at least 1"),
+        ({"ks": [1], "criterion": "index"}, "an index needs two clusters"),
+    ],
+)
+def test_a_senseless_question_is_named(options, sentence):
+    with pytest.raises(fc.StudyError, match=sentence):
+        fc.select_k(fc.CMeans(), groups(), **options)
+
+
+def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
+    X = groups(7, rows=150)
+    X[::10, 0] = np.nan
+    found = fc.select_k(fc.CMeans(missing="drop"), X, range(1, 6), restarts=1)
+    whole = fc.select_k(fc.CMeans(), X[~np.isnan(X[:, 0])], range(1, 6), restarts=1)
+    assert found.k == 3
+    assert found.scores == whole.scores
+    with pytest.raises(fc.StudyError, match="set missing to 'drop', or criterion to 'index'"):
+        fc.select_k(fc.CMeans(missing="partial"), X)
+
+
+def test_leaving_sites_out_is_refused_where_sums_are_masked():
+    fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
+    with pytest.raises(fc.StudyError, match="leaving sites out shows each site's part; set aggregation to 'plain'"):
+        fc.select_k(fc.CMeans(), fed, [3], restarts=1, stability="sites")
+    assert all(not counted["messages"] for counted in fed.traffic().values())
+
+
+@pytest.mark.parametrize("ks", [3, 2.0, "2..4", [2.7, 3], ["2"], [None]])
+def test_candidates_that_are_no_whole_numbers_are_refused(ks):
+    with pytest.raises(fc.StudyError, match="give whole numbers of at least 1, such as"):
+        fc.select_k(fc.CMeans(), groups(), ks)
+
+
+@pytest.mark.parametrize("estimator", [KMeans, fc.CMeans, "CMeans", fc.FCAC()])
+def test_what_has_no_number_of_clusters_is_refused(estimator):
+    with pytest.raises(fc.StudyError, match="has no number of centres to choose"):
+        fc.select_k(estimator, groups())
+
+
+@pytest.mark.parametrize("criterion", ["two-step", "index"])
+def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
+    X = groups(rows=40)
+    X[:, 1] = np.nan
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
+        fc.select_k(fc.CMeans(missing="drop", scale="standardise"), X, criterion=criterion)
+
+
+# Rows of which few differ
+
+
+def chosen(X, ks=None):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return fc.select_k(fc.CMeans(), X, ks, restarts=1, stability=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_yes_and_no_in_two_columns_are_four_clusters_or_none(seed):
+    found = chosen(np.random.default_rng(seed).integers(0, 2, size=(200, 2)).astype(float))
+    assert found.k in {1, 4}
+    assert (found.k == 1) == any(note.startswith("A half of the rows was empty") for note in found.notes)
+
+
+def test_answers_from_one_to_five_at_random_have_no_structure():
+    assert chosen(np.random.default_rng(0).integers(1, 6, size=(150, 3)).astype(float)).k == 1
+
+
+def test_answers_from_one_to_five_of_two_opinions_are_two_clusters():
+    rng = np.random.default_rng(0)
+    opinions = np.where(rng.random((200, 1)) < 0.5, 1, 4) + rng.integers(0, 2, size=(200, 6))
+    assert chosen(opinions.astype(float)).k == 2
+
+
+@pytest.mark.parametrize(
+    ("points", "ks"),
+    [
+        ([[0.13, -0.13], [5.3, 6.1]], {1, 2}),
+        ([[0.0, 0.0], [1.0, 1.0]], {1, 2}),
+        ([[0.1, -0.1], [5.3, 6.1], [-4.1, 7.7]], {1, 3}),
+        ([[0.3, 0.7]], {1}),
+    ],
+)
+def test_rows_that_repeat_a_few_points_are_as_many_clusters_or_none(points, ks):
+    assert chosen(np.repeat(points, 20, axis=0)).k in ks
+
+
+def test_a_half_without_rows_has_no_strength():
+    # Two points, both on the same side of both halvings: nothing could come back
+    X = np.repeat([[0.13, -0.13], [5.3, 6.1]], 20, axis=0)
+
+    def script(frame):
+        halved = yield from prediction_strength.halves(frame, 2)
+        crisp = yield from halved.strengths([2])
+        mixed = yield from halved.strength_of_mixture(frame.view.points(X[[0, -1]]), "EII", tol=1e-6, max_rounds=5)
+        return halved.empty, crisp[0], mixed
+
+    assert framed(fc.Federation.local({"a": X}), script) == (True, 0.0, 0.0)
+
+
+def test_more_clusters_than_rows_are_left_out():
+    X = np.random.default_rng(0).normal(size=(6, 2))
+    found = chosen(X, [2, 10])
+    assert found.range == (2, 2)
+    assert found.notes[0] == "There are 6 rows: K = 10 left out."
+    with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
+        chosen(X, [7, 10])
+
+
+# Columns that have nothing to do with the clusters
+
+
+def beside(seed, more=1):
+    """Three Gaussians in two columns beside columns that know nothing of them."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]], 100, axis=0) + rng.normal(size=(300, 2))
+    return np.column_stack([X, rng.normal(size=(300, more))])
+
+
+@pytest.mark.parametrize("seed", [2, 5, 6, 11])
+def test_an_irrelevant_column_hides_no_clusters(seed):
+    found = fc.select_k(fc.CMeans(scale="standardise"), beside(seed), range(1, 6), restarts=1, stability=None)
+    assert (found.k, found.notes) == (3, [])
+
+
+def test_a_half_from_a_poor_start_is_given_the_means_of_the_whole():
+    # c-means cuts along the wide column; only from the true means does EM in a half find the true components
+    rng = np.random.default_rng(0)
+    X = np.repeat([[0.0, 0.0], [8.0, 0.0]], 150, axis=0) + rng.normal(size=(300, 2)) * [1.0, 40.0]
+    fed = fc.Federation.local({"a": X})
+
+    def script(means):
+        def then(frame):
+            halved = yield from prediction_strength.halves(frame, 2)
+            of = frame.view.points(np.array(means))
+            return (yield from halved.strength_of_mixture(of, "VVI", tol=1e-6, max_rounds=25))
+
+        return then
+
+    assert framed(fed, script([[0.0, 0.0], [8.0, 0.0]])) > 0.95
+    assert framed(fed, script([[4.0, -32.0], [4.0, 32.0]])) < 0.75

@@ -1,0 +1,184 @@
+"""A study file as objects: what it says, what it leaves out, and where its paths start."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+from fedclust.app.study import parse_study, read_study, study_keys
+from fedclust.models import METHODS
+
+FULL = """
+name = "heart"
+columns = ["age", "bp"]
+scale = "minmax"
+missing = "refuse"
+split = "rows"
+id = "who"
+bounds = { bp = [0, 300], age = [0, 120] }
+seed = 3
+
+[cluster]
+method = "fuzzy-c-means"
+k = 4
+m = 1.7
+tol = "none"
+max_rounds = 12
+start = "box"
+participation = 0.5
+quorum = 0.8
+small_sites = "paper"
+seed = 9
+
+[privacy]
+aggregation = "plain"
+
+[sites.cleveland]
+source = "data/cleveland.csv"
+policy = "nhs"
+
+[sites."San Diego"]
+source = { sql = "SELECT * FROM t", database = "sd.duckdb" }
+"""
+SHORT = 'name = "x"\n[cluster]\nmethod = "c-means"\nk = 2\n[sites.a]\nsource = "a.csv"\n'
+
+
+def study(text=SHORT):
+    return parse_study(text, folder=Path("/home/me"))
+
+
+def test_every_key_reaches_the_estimator_and_the_sites():
+    full = study(FULL)
+    model = full.estimator(["age", "bp"])
+    assert isinstance(model, fc.FuzzyCMeans)
+    assert model.get_params() == {
+        "n_clusters": 4,
+        "m": 1.7,
+        "tol": None,
+        "max_rounds": 12,
+        "start": "box",
+        "participation": 0.5,
+        "quorum": 0.8,
+        "small_sites": "paper",
+        "random_state": 9,
+        "scale": "minmax",
+        "missing": "refuse",
+        "bounds": [(0.0, 120.0), (0.0, 300.0)],
+    }
+    assert (full.name, full.columns, full.id, full.seed, full.split) == ("heart", ("age", "bp"), "who", 3, "rows")
+    cleveland, san_diego = full.sites
+    assert (cleveland.name, cleveland.source, cleveland.policy) == (
+        "cleveland",
+        Path("/home/me/data/cleveland.csv"),
+        "nhs",
+    )
+    assert san_diego.name == "San Diego"
+    assert san_diego.source == {"sql": "SELECT * FROM t", "database": "/home/me/sd.duckdb"}
+
+
+ELSEWHERE = {"n_clusters", "n_components", "random_state", "bounds", "missing", "scale"}  # k, seed, and keys at the top
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_parameter_of_a_method_has_a_key(method):
+    assert set(METHODS[method]().get_params()) - ELSEWHERE - set(study_keys.CLUSTER) == set()
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("gaussian-mixture", {"family": "EEE"}),
+        ("averaged-fuzzy-c-means", {"average": "index", "local_tol": 0.01, "m": 1.5}),
+        ("gradient-fuzzy-c-means", {"step": 0.01, "local_rounds": 3, "m": 1.5}),
+        ("k-fed", {"local_clusters": 4, "min_rows": 7}),
+        ("mufc", {"local_clusters": 4, "min_rows": 7, "step": 0.1}),
+    ],
+)
+def test_a_methods_own_parameters_reach_it(method, options):
+    lines = "".join(f"{name} = {value!r}\n" for name, value in options.items())
+    model = study(SHORT.replace('"c-means"\n', f'"{method}"\n{lines}')).estimator()
+    assert {name: model.get_params()[name] for name in options} == options
+
+
+@pytest.mark.parametrize("line", ['family = "XYZ"', "step = 0", "local_tol = -1", "local_rounds = 1.5", "min_rows = 1"])
+def test_a_methods_own_parameters_must_make_sense(line):
+    with pytest.raises(fc.StudyError, match="it must be"):
+        study(SHORT.replace("k = 2", f"k = 2\n{line}"))
+
+
+def test_what_is_left_out_keeps_the_estimators_defaults():
+    assert study().estimator().get_params() == fc.CMeans(2).get_params()
+
+
+def test_the_studys_seed_is_the_methods_unless_it_has_its_own():
+    assert study(f"seed = 5\n{SHORT}").estimator().random_state == 5
+    assert study(f"seed = 5\n{SHORT}".replace("k = 2", "k = 2\nseed = 6")).estimator().random_state == 6
+
+
+def test_addresses_and_absolute_paths_stay_as_they_are():
+    assert study(SHORT.replace("a.csv", "/data/a.csv")).sites[0].source == Path("/data/a.csv")
+    sql = '{ sql = "SELECT 1", database = "postgresql://h/d" }'
+    assert study(SHORT.replace('"a.csv"', sql)).sites[0].source["database"] == "postgresql://h/d"
+
+
+def test_paths_start_where_the_study_lies(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "a.csv").write_text("u,v\n0,1\n4,5\n")
+    (tmp_path / "here" / "study.toml").write_text(SHORT)
+    monkeypatch.chdir(tmp_path)
+    fed = read_study("here/study.toml").federation()
+    assert (fed.parties, fed.columns) == (("a",), ("u", "v"))
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path):
+    (tmp_path / "study.toml").write_bytes(b"\xef\xbb\xbf" + SHORT.encode())
+    assert read_study(tmp_path / "study.toml").name == "x"
+
+
+def test_a_column_split_names_each_sites_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("who,u,rest\n1,0,9\n2,4,9\n")
+    (tmp_path / "b.csv").write_text("who,v\n2,5\n1,1\n")
+    text = SHORT.replace("[cluster]", 'split = "columns"\nid = "who"\n[cluster]').replace(
+        '"a.csv"', '"a.csv"\ncolumns = ["u"]'
+    )
+    with pytest.raises(fc.StudyError, match=r"columns in \[sites.b\] names 'v' 2 times"):
+        parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v", "v"]\n', folder=tmp_path)
+    fed = parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v"]\n', folder=tmp_path).federation()
+    assert fed.columns == ("u", "v")
+    assert [next(iter(h.source.blocks())).tolist() for h in fed.holdings.values()] == [[[0.0, 4.0]], [[1.0, 5.0]]]
+
+
+def test_explicit_centres_are_given_row_by_row():
+    model = study(SHORT.replace("k = 2", "k = 2\nstart = [[1, 2], [3, 4.5]]")).estimator()
+    assert np.asarray(model.start).tolist() == [[1.0, 2.0], [3.0, 4.5]]
+
+
+def test_numbers_too_large_for_a_float_are_refused():
+    with pytest.raises(fc.StudyError, match="a number of at least 0"):
+        study(SHORT.replace("k = 2", f"k = 2\ntol = {10**400}"))
+
+
+def test_files_that_sql_names_lie_where_the_study_lies(tmp_path, monkeypatch):
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "rows.csv").write_text("a\n1\n2\n3\n")
+    text = """name = "s"
+[cluster]
+method = "c-means"
+k = 2
+[sites.here]
+source = { sql = "SELECT * FROM 'rows.csv'" }
+"""
+    monkeypatch.chdir(tmp_path)
+    fed = parse_study(text, folder=tmp_path / "study").federation()
+    assert fed.holdings["here"].survey.rows == 3
+
+
+@pytest.mark.parametrize("scale", ["damped", "range", "standardise"])
+def test_a_study_may_name_the_scales_that_only_fcac_has(scale):
+    text = SHORT.replace('method = "c-means"\nk = 2', 'method = "fcac"')
+    assert study(f'scale = "{scale}"\n{text}').estimator().scale == scale
+    assert study(text).estimator().scale is None
+    if scale != "standardise":
+        with pytest.raises(fc.FedclustError, match=f"scale is '{scale}'; choose one of none, minmax, standardise"):
+            study(f'scale = "{scale}"\n{SHORT}').estimator().fit(np.zeros((20, 2)))

@@ -1,0 +1,86 @@
+"""Whole federations by an engine between machines, on one machine: what tests and measurements of engines work on.
+
+An engine is measured and put through the battery if it is in `LOOPS`: a function of the desks, a folder to use, and the
+name of the run, that gives an engine to be closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fedclust.core.drive import Reply
+from fedclust.core.envelope import Call
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.files.files_link import FilesLink, boxes
+from fedclust.engines.files.files_site import Mailroom
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.registry import Posting
+from fedclust.federation.federation import Federation
+from fedclust.privacy.keys import Identity
+from fedclust.site.approval import digest_of
+from fedclust.site.server import Desk
+from fedclust.site.session import Reception
+
+STUDY = "a federation in a loop"
+RUN = f"loop-{digest_of(STUDY)}"
+
+
+class FilesLoop:
+    """Desks of this process that are reached by files: each letter is written, read and answered in turn."""
+
+    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:
+        self.desks = dict(desks)
+        self.parties = tuple(desks)
+        coordinator = Identity.new()
+        owns = {party: Identity.new() for party in desks}
+        self._rooms = [self._room(party, folder, owns[party], coordinator.public) for party in desks]
+        link = FilesLink(
+            Posting(run=run, study=STUDY, parties=self.parties, folder=folder / "coordinator"),
+            boxes(folder / "mail", self.parties),
+            coordinator,
+            {party: own.public for party, own in owns.items()},
+            idle=self._answer,
+        )
+        patience = Attendance(timeout=60, again=0, patience=60)
+        self._engine = Networked(link, self.parties, run=run, study=STUDY, attendance=patience)
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
+
+    def close(self) -> None:
+        self._engine.close(done=True)
+        self._answer()
+
+    def _room(self, party: PartyId, folder: Path, own: Identity, coordinator: bytes) -> Mailroom:
+        state = folder / "states" / party
+        state.mkdir(parents=True)
+        door = Reception(party, state, lambda _: self.desks[party])
+        return Mailroom(door, own, coordinator, folder / "mail" / "to" / party, folder / "mail" / "from" / party)
+
+    def _answer(self) -> None:
+        for room in self._rooms:
+            room.turn()
+
+
+Loop = Callable[[Mapping[PartyId, Desk], Path, str], Any]
+LOOPS: dict[str, Loop] = {"files": FilesLoop}
+if find_spec("nvflare") is not None:
+    LOOPS["nvflare"] = lambda *given: import_module("fault_rig.loops_nvflare").NvflareLoop(*given)
+if find_spec("distributed") is not None:
+    LOOPS["dask"] = lambda *given: import_module("fault_rig.loops_dask").DaskLoop(*given)
+if find_spec("flwr") is not None:
+    LOOPS["flower"] = lambda *given: import_module("fault_rig.loops_flower").FlowerLoop(*given)
+
+
+def by(name: str, fed: Federation, folder: Path) -> Federation:
+    """A federation of this process, its messages carried by an engine between machines from now on."""
+    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    engine = LOOPS[name](desks, folder, RUN)
+    fed.engine = engine
+    fed.use(engine, run=RUN)
+    return fed

@@ -1,0 +1,92 @@
+"""Desks of this process behind real FLARE processes: a server, and a client and a job for each site, over mutual TLS.
+
+Such a federation takes a quarter of a minute to come up, so one is kept for as long as the process lives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import tempfile
+import threading
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from fedclust.core import wire
+from fedclust.core.drive import Reply
+from fedclust.core.envelope import Answer, Call
+from fedclust.core.types import PartyId
+from fedclust.engines.attendance import Attendance
+from fedclust.engines.networked_engine import Networked
+from fedclust.engines.nvflare.nvflare_link import NvflareLink
+from fedclust.engines.nvflare.nvflare_serve import Served
+from fedclust.engines.nvflare.startup_kit import Kit, provisioned, site_names
+from fedclust.site.server import Desk
+
+COORDINATOR = "coordinator"
+WAIT = 120.0  # seconds; a busy machine is slow to start so many processes
+
+
+class Kept:
+    """A running federation whose sites answer from the desks of the moment."""
+
+    def __init__(self, parties: tuple[PartyId, ...]) -> None:
+        self.desks: dict[PartyId, Desk] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="fedclust-flare-")
+        folder, names, port = Path(self._folder.name), site_names(parties), free_port()
+        kits = {p: Kit("site", p, "loop", "", "localhost", port, names) for p in parties}
+        kits[COORDINATOR] = Kit(COORDINATOR, COORDINATOR, "loop", "", "localhost", port, names)
+        for name in kits:
+            (folder / name).mkdir()
+        provisioned(folder, kits, days=2)
+        for name, kit in kits.items():
+            kit.write(folder / name)
+        self._end = threading.Event()
+        self.link = NvflareLink(folder / COORDINATOR, kits[COORDINATOR], folder / "work")
+        self._sites = [Served(folder / party, partial(self._hear, party)) for party in parties]
+        for site in self._sites:
+            threading.Thread(target=site.run, args=(self._end,), daemon=True).start()
+
+    def close(self) -> None:
+        self._end.set()
+        self.link.close(done=True)
+        for site in self._sites:
+            site.close()
+        self._folder.cleanup()
+
+    def _hear(self, party: PartyId, data: bytes) -> bytes:
+        return wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desks[party].answer_bytes(data)))
+
+
+_kept: dict[frozenset[PartyId], Kept] = {}
+
+
+class NvflareLoop:
+    """Desks of this process that are reached over FLARE."""
+
+    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+        self.desks = dict(desks)
+        self.parties = tuple(desks)
+        everyone = frozenset(desks)
+        kept = next((one for names, one in _kept.items() if everyone <= names), None)
+        if kept is None:
+            kept = _kept[everyone] = Kept(self.parties)
+            # FLARE's console has workers that a process waits for at its end, before anything that atexit would call.
+            threading._register_atexit(kept.close)  # type: ignore[attr-defined]  # noqa: SLF001
+        kept.desks = dict(desks)
+        self._engine = Networked(
+            kept.link, self.parties, run=run, study="", attendance=Attendance(WAIT, patience=WAIT), met=self.parties
+        )
+
+    def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
+        return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
+
+    def close(self) -> None:
+        """The federation stays for the next loop."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

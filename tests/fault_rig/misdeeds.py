@@ -1,0 +1,141 @@
+"""What a process of a federation does wrong, from the inside: it hangs, lies, dies, or finds no room on its disk."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.drive import Reply
+from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.journal import Journal
+from fedclust.core.ring import Exact
+from fedclust.core.types import PartyId
+from fedclust.engines.local_engine import LocalEngine
+from fedclust.site.server import Desk
+
+Patch = Callable[[], None]
+VICTIM = "south"
+LATER = 5  # a step in the middle of a run
+
+
+def hanging(flag: Path, *, seconds: float = 3600.0) -> Patch:
+    """A site that has worked out an answer and does not get to sending it, the first time."""
+
+    def patch() -> None:
+        plain = Desk.answer
+
+        def answer(self: Desk, call: Call) -> Any:
+            reply = plain(self, call)
+            if call.step == LATER and not flag.exists():
+                flag.touch()
+                time.sleep(seconds)
+            return reply
+
+        Desk.answer = answer  # type: ignore[method-assign]
+
+    return patch
+
+
+def refusing() -> None:
+    """A site whose rows cannot be used any more, from the middle of the run on."""
+    plain = Desk.answer
+
+    def answer(self: Desk, call: Call) -> Any:
+        return Refusal(self.party, "bad-data") if call.step >= LATER else plain(self, call)
+
+    Desk.answer = answer  # type: ignore[method-assign]
+
+
+def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
+    """A site whose answers are not what it worked out, from the middle of the run on."""
+
+    def patch() -> None:
+        plain = Desk.answer
+
+        def answer(self: Desk, call: Call) -> Any:
+            reply = plain(self, call)
+            lies = self.party == VICTIM and call.step >= LATER and call.handler == about
+            return how(reply) if lies and isinstance(reply, Sealed) else reply
+
+        Desk.answer = answer  # type: ignore[method-assign]
+
+    return patch
+
+
+def absent() -> None:
+    """One process whose victim is asked nothing from the middle of the run on, as if it were gone."""
+    plain = LocalEngine.exchange
+
+    def exchange(self: LocalEngine, calls: Mapping[PartyId, Call], **how: Any) -> dict[PartyId, Reply]:
+        return plain(self, {p: call for p, call in calls.items() if p != VICTIM or call.step < LATER}, **how)
+
+    LocalEngine.exchange = exchange  # type: ignore[method-assign]
+
+
+def dying(writes: int) -> Patch:
+    """A coordinator that is gone once it has written so many records to its journal."""
+
+    def patch() -> None:
+        plain, left = Journal.write, [writes]
+
+        def write(self: Journal, kind: bytes, step: int, payload: bytes) -> None:
+            plain(self, kind, step, payload)
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Journal.write = write  # type: ignore[method-assign]
+
+    return patch
+
+
+def short_of_room(records: int) -> Patch:
+    """A coordinator whose disk is full once its journal has so many records; the next is torn by it."""
+
+    def patch() -> None:
+        plain, left = Journal.write, [records]
+
+        def write(self: Journal, kind: bytes, step: int, payload: bytes) -> None:
+            left[0] -= 1
+            if left[0] == 0:
+                size = self.path.stat().st_size + 10
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+            plain(self, kind, step, payload)
+
+        Journal.write = write  # type: ignore[method-assign]
+
+    return patch
+
+
+def changed(name: str, number: Callable[[Exact], Exact]) -> Callable[[Sealed], Sealed]:
+    """An answer with one of its sums changed."""
+    return lambda sealed: replace(
+        sealed, release=replace(sealed.release, **{name: number(getattr(sealed.release, name))})
+    )
+
+
+def not_numbers(sealed: Sealed) -> Sealed:
+    """An answer whose floats are none."""
+    own = {name: getattr(sealed.release, name) for name in sealed.release.schema()}
+    none = {n: np.full_like(v, np.nan) for n, v in own.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
+    return replace(sealed, release=replace(sealed.release, **none))
+
+
+def far_out(value: Exact) -> Exact:
+    return Exact.of(np.full(value.shape, 1e12), unit=value.unit)
+
+
+def cut_short(value: Exact) -> Exact:
+    return Exact(value.limbs[:-1], value.unit if value.unit.ndim == 0 else value.unit[:-1])
+
+
+def another_step(sealed: Sealed) -> Sealed:
+    return replace(sealed, step=sealed.step - 1)

@@ -1,0 +1,64 @@
+"""A federation over NVIDIA FLARE for faults: each site goes through a door of its own, which can be shut."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import socket
+from pathlib import Path
+
+from fault_rig.stages import NAMES, STUDY, tables
+from fedclust.engines.port_forwarding import Forwarder
+
+PATIENCE = 15.0  # deadlines of a step until a run ends for want of a site: to begin, FLARE takes several of the short
+
+
+class Nvflare:
+    """Three served sites and a coordinator, as `fedclust enrol` sets them up."""
+
+    name = "nvflare"
+    serves = True
+    soon, longest, records, more = 5.0, 400.0, 1, ""
+
+    def prepare(self, folder: Path) -> None:
+        self.folder = folder
+        tables(folder, self.more)
+        (folder / "study.toml").write_text(STUDY + self.more + "".join(f"[sites.{party}]\n" for party in NAMES))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        words = ["enrol", str(folder / "study.toml"), "--out", str(folder / "kits")]
+        words += ["--address", f"localhost:{port}", "--policy", "none"]
+        with contextlib.redirect_stdout(io.StringIO()):
+            if importlib.import_module("fedclust.cli.main").main(words):
+                raise RuntimeError("the kits could not be made")
+        self._doors = {party: Forwarder(("127.0.0.1", 0), port) for party in NAMES}
+        for party, door in self._doors.items():
+            path = folder / "kits" / party / "startup" / "fed_client.json"
+            config = json.loads(path.read_text())
+            config["servers"][0]["service"]["target"] = f"localhost:{door.address[1]}"
+            path.write_text(json.dumps(config))
+
+    def begin(self, *, timeout: float) -> list[str]:
+        own = str(self.folder / "kits" / "coordinator" / "coordinator.toml")
+        words = ["coordinate", str(self.folder / "study.toml"), "--engine", "nvflare", "--own", own]
+        words += ["--out", str(self.folder / "run"), "--set", f"patience={PATIENCE * timeout}"]
+        return [*words, "--timeout", str(timeout), "--quiet"]
+
+    def resume(self, *, timeout: float) -> list[str]:
+        return ["resume", str(self.folder / "run"), "--timeout", str(timeout), "--quiet"]
+
+    def serve(self, party: str) -> list[str]:
+        return ["site", "serve", str(self.folder / "kits" / party), "--data", str(self.folder / party / "rows.csv")]
+
+    def cut(self, party: str) -> None:
+        self._doors[party].shut()
+
+    def heal(self, party: str) -> None:
+        self._doors[party].reopen()
+
+    def close(self) -> None:
+        for door in self._doors.values():
+            door.close()

@@ -1,0 +1,56 @@
+"""Scripts that print documented figures run, on a small drawn set under the name of a real one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=600)
+    X = rng.normal(size=(600, 4)) + 9 * y[:, None]
+    np.savez(folder / "s_set1.npz", X=X, y=y, classes=["a", "b", "c"])
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (
+            "app/unlearning.py --sets s_set1 --seeds 1",
+            [r"\| s_set1 \| FuzzyCMeans \| a row \| .* \| 1 of 1 \| 1.0000 \|"],
+        ),
+        (
+            "fcac.py table --sets s_set1 --seeds 1 --parts parts",
+            [r"FCAC default +mean ari 1.0000", r"k-FED +mean ari 1.0000", r"pooled k-means, unscaled mean ari 1.0000"],
+        ),
+        ("fcac_rounds.py --seeds 1 --out rounds", ["at least 99% of round 1 known, no node gone: yes"]),
+        ("local_noise.py curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +FCAC 1.000"]),
+    ],
+)
+def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):
+    script, *options = command.split()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(ROOT / "experiments" / script), *options],
+        cwd=tmp_path,
+        env={**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not run" not in done.stdout
+    for line in lines:
+        assert re.search(line, done.stdout), done.stdout

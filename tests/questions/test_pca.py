@@ -1,0 +1,108 @@
+"""The plane of most variance: as the textbook's, as scikit-learn's, and the same bits for every partition."""
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+import fedclust as fc
+from fedclust.questions import bounds, pca, standardisation
+
+RNG = np.random.default_rng(11)
+X = RNG.normal(size=(300, 5)) @ RNG.normal(size=(5, 5)) + 100.0
+CENTERS = X[[3, 50, 200]]
+
+
+def looked(rows, missing="refuse"):
+    """The plane and the spread of rows at sites."""
+    fed = fc.Federation.local(rows if isinstance(rows, dict) else {"one": rows})
+    width = len(fed.columns)
+
+    def script():
+        view = yield from bounds.agree(width, missing)
+        found = yield from standardisation.columns(view)
+        plane = yield from pca.plane(view, found)
+        return plane, (yield from pca.spread(view, CENTERS[:, :width], plane))
+
+    return fed.run(script(), missing=missing)[0]
+
+
+def bits(plane, spread):
+    return [
+        part.tobytes()
+        for part in (plane.mean, plane.axes, plane.variances, spread.counts, spread.means, spread.covariances)
+    ]
+
+
+def test_a_matrix_of_two_by_hand():
+    values, vectors = pca.eigen(np.array([[3.0, 4.0], [4.0, 9.0]]))
+    np.testing.assert_allclose(values, [11.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(vectors, np.array([[1, 2], [2, -1]]) / 5**0.5, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 20, 64])
+def test_eigenvalues_are_those_of_lapack(size):
+    half = np.random.default_rng(size).normal(size=(size, size))
+    matrix = half @ half.T
+    values, vectors = pca.eigen(matrix)
+    np.testing.assert_allclose(values, np.linalg.eigvalsh(matrix)[::-1], atol=1e-10 * values[0])
+    np.testing.assert_allclose(vectors @ matrix, values[:, None] * vectors, atol=1e-10 * values[0])
+
+
+def test_the_plane_is_that_of_scikit_learn():
+    plane, _ = looked({"a": X[:20], "b": X[20:21], "c": X[21:]})
+    peer = PCA(2, svd_solver="full").fit(X)
+    signs = np.sign((peer.components_ * plane.axes).sum(axis=1))
+    np.testing.assert_allclose(plane.axes, peer.components_ * signs[:, None], atol=1e-9)
+    np.testing.assert_allclose(plane.shares, peer.explained_variance_ratio_, atol=1e-12)
+    assert (plane.axes[[0, 1], np.abs(plane.axes).argmax(axis=1)] > 0).all()
+
+
+def test_every_partition_gives_the_same_bits():
+    expected = bits(*looked(X))
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        parts = np.split(X[rng.permutation(len(X))], np.sort(rng.choice(np.arange(1, 299), 1 + seed, replace=False)))
+        assert bits(*looked({f"p{i}": part for i, part in enumerate(parts)})) == expected
+
+
+def test_spread_is_the_covariance_of_the_nearest_rows():
+    plane, spread = looked(X)
+    labels = ((X[:, None] - CENTERS) ** 2).sum(axis=2).argmin(axis=1)
+    places = (X - X.mean(axis=0)) @ plane.axes.T
+    for cluster in range(3):
+        own = places[labels == cluster]
+        assert spread.counts[cluster] == len(own)
+        np.testing.assert_allclose(spread.means[cluster], own.mean(axis=0), atol=1e-9)
+        np.testing.assert_allclose(spread.covariances[cluster], np.cov(own.T, bias=True), atol=1e-9)
+
+
+def test_digits_survive_far_from_zero():
+    plane, spread = looked(X)
+    there, shifted = looked(X + 2.0**34)  # which costs the rows themselves some digits
+    np.testing.assert_allclose(there.axes, plane.axes, atol=1e-4)
+    np.testing.assert_allclose(there.variances, plane.variances, rtol=1e-4)
+    assert shifted.counts.sum() == spread.counts.sum()
+
+
+def test_gaps_count_as_the_mean_of_their_column():
+    gapped = X[:, :3].copy()
+    gapped[RNG.random(gapped.shape) < 0.2] = np.nan
+    gapped = gapped[~np.isnan(gapped).all(axis=1)]
+    plane, spread = looked({"a": gapped[:90], "b": gapped[90:]}, missing="partial")
+    filled = np.where(np.isnan(gapped), np.nanmean(gapped, axis=0), gapped)
+    np.testing.assert_allclose(plane.shares, PCA(2).fit(filled).explained_variance_ratio_, atol=1e-12)
+    assert spread.counts.sum() == len(gapped)
+
+
+def test_one_column_and_constant_columns_are_no_trouble():
+    plane, _ = looked(X[:, :1])
+    assert plane.shares == (1.0, 0.0)
+    plane, spread = looked(np.full((9, 2), 4.0))
+    assert plane.shares == (0.0, 0.0)
+    assert np.isfinite(spread.covariances).all()
+
+
+def test_of_many_columns_the_widest_are_looked_at():
+    sd = np.arange(100.0)
+    sd[7] = 500.0
+    assert pca.widest(sd).tolist() == [7, *range(37, 100)]
