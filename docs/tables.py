@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from fedclust.app.serve import know_questions
 from fedclust.core.effects import HANDLERS
 from fedclust.core.release import Disclosure
-from fedclust.app.serve import know_questions
 
 PAGE = Path(__file__).with_name("what-leaves-a-site.md")
 HEAD = "| question | field | leaves as | what it is |\n|---|---|---|---|\n"

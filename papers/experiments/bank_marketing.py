@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """Paper 2's bank marketing example: eleven jobs as sites, K by the elbow of its index, and who the wealthy are.
 
     python experiments/bank_marketing.py FILE [--clip] [--restarts N]

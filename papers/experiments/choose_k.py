@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, FBT001, T201  (a script, not part of the package)
+# ruff: noqa: FBT001  (a script, not part of the package)
 """How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
 
     python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE]

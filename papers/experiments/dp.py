@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201, S603  (a script, not part of the package)
+# ruff: noqa: S603  (a script, not part of the package)
 """How good clusters are under differential privacy: ARI over epsilon, rows, columns, sizes and real sets.
 
     python experiments/dp.py --out FILE [--only BED ...] [--diffprivlib PYTHON] [--seeds N] [--first SEED]

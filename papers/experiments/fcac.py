@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """FCAC beside other methods on the data of paper 3 and others.
 
     python experiments/fcac.py table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]

@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """How often FCAC says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
 
 python experiments/fcac_clearness.py [--seeds 5]

@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """The figures of docs/fcac.md and the tables of docs/fcac-table.md, from runs of experiments/fcac.py.
 
     python experiments/fcac_page.py [--parts FOLDER ...]

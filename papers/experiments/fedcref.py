@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """Paper 4's Tables 1 to 8, with our association, the paper's and a perfect one in the same loop.
 
     python experiments/fedcref.py --table 3 [--quick] [--device cuda] [--workers 8] [--seeds 5] [--json]
@@ -171,7 +171,7 @@ def carried_out(tasks: list[Task], known: Known, *, device: str, workers: int, b
 
 
 def _alone() -> None:
-    import torch  # noqa: PLC0415 in the worker only
+    import torch
 
     torch.set_num_threads(1)
     kernels.set_threads(1)

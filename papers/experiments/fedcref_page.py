@@ -1,4 +1,4 @@
-# ruff: noqa: INP001  (a script, not part of the package)
+
 """Writes the tables of docs/fedcref.md from the runs in fedcref.jsonl: python experiments/fedcref_page.py"""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: INP001  (beside a script, not part of the package)
+
 """One run of paper 4's experiments: all sites on one device, their models in one stack, and what came of it.
 
 The loop is that of `fedclust.algorithms.fedcref.refinement_loop`, without a federation around it: labels are known here, and the truth
@@ -18,8 +18,8 @@ import numpy as np
 
 from fedclust.algorithms import dec
 from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, drawn, layers
-from fedclust.algorithms.fedcref import association as association
-from fedclust.algorithms.fedcref import refining as refining
+from fedclust.algorithms.fedcref import association
+from fedclust.algorithms.fedcref import refining
 from fedclust.algorithms.fedcref.cluster_memory import remembering
 from fedclust.datasets.deep import Population, affordable, images, populate
 from fedclust.datasets.loading import Dataset
@@ -284,8 +284,8 @@ def deep_start(part: Part, site: str, device: str) -> dict[str, Any]:
 
 def central(part: Part, device: str) -> dict[str, Any]:
     """Table 2's comparator: DEC on all rows together, K by the silhouette on a 2-D t-SNE of some of them."""
-    from sklearn.manifold import TSNE  # noqa: PLC0415 slow to import
-    from sklearn.metrics import silhouette_score  # noqa: PLC0415
+    from sklearn.manifold import TSNE
+    from sklearn.metrics import silhouette_score
 
     data, pop, _ = part.population()
     X = _scaled(data.X[np.concatenate(list(pop.rows.values()))])

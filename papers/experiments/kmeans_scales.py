@@ -1,4 +1,4 @@
-# ruff: noqa: INP001, T201  (a script, not part of the package)
+
 """Which k-means is the reference of FCAC's default: pooled rows as they are, by their ranges, or by their deviations.
 
     python experiments/kmeans_scales.py

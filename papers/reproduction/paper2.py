@@ -94,7 +94,7 @@ def table_2(bench: Bench) -> Found:
 @experiment("paper2-fig1", full="as paper2-table1", quick="as paper2-table1")
 def figure_1(bench: Bench) -> Found:
     """The example's clients, and the federated centres over them."""
-    import fedclust as fc  # noqa: PLC0415 rows to draw
+    import fedclust as fc
 
     found = bench.found("paper2-fig1")
     draws = _draws(bench)

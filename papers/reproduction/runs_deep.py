@@ -50,9 +50,9 @@ def chosen(**facts: Any) -> list[dict[str, Any]]:
 )
 def course(rule: str, seed: int, sites: int = SITES, overlap: float = 0.0) -> list[dict[str, Any]]:
     """Sites with a few of the ten digits of scikit-learn each, dirt .3: what each iteration finds."""
-    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.datasets import load_digits
 
-    from fedclust.datasets.deep import populate  # noqa: PLC0415
+    from fedclust.datasets.deep import populate
 
     digits = load_digits()
     pop = populate(digits.target, sites, classes=(2, 3), per_class=ROWS, overlap=overlap, dirt=0.3, seed=seed)

@@ -93,10 +93,18 @@ _HOMES = {
 }
 
 
+_MODULES = {
+    "agreement": "fedclust.app.agreement",
+    "datasets": "fedclust.datasets",
+    "indices": "fedclust.app.indices",
+    "statistics": "fedclust.report.method_ranks",
+}
+
+
 def __getattr__(name: str) -> Any:
     """Import on first use: the command line answers before scikit-learn is loaded."""
-    if name in ("agreement", "datasets", "indices", "statistics"):
-        return importlib.import_module(f"fedclust.{name}")
+    if name in _MODULES:
+        return importlib.import_module(_MODULES[name])
     if name in _HOMES:
         return getattr(importlib.import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'fedclust' has no attribute '{name}'")

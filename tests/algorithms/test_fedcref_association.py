@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fedclust.algorithms.fedcref import association as association
-from fedclust.algorithms.fedcref import refining as refining
+from fedclust.algorithms.fedcref import association
+from fedclust.algorithms.fedcref import refining
 
 # Site b holds rows 0, 1 in cluster 0 and rows 2, 3 in cluster 1; site a has two models.
 ERRORS = {

@@ -265,7 +265,7 @@ def test_slopes_are_those_of_torch():
 
 
 def test_wins_are_those_of_the_association_without_noise():
-    from fedclust.algorithms.fedcref import association as association
+    from fedclust.algorithms.fedcref import association
 
     X = TABLES["usual"]
     sums = np.array(summed(private_site.contest, look(), X), float).reshape(4, 5) / ONE * np.sqrt(5)

@@ -196,7 +196,7 @@ def killed_in_a_step(play: Play, expected: Any) -> str:
     return ends_well(play, expected, process)
 
 
-def gone_for_good(play: Play, expected: Any) -> str:  # noqa: ARG001
+def gone_for_good(play: Play, expected: Any) -> str:
     """A site's process is killed and never comes back."""
     flag = play.folder / "flag"
     sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
@@ -256,7 +256,7 @@ def woken_past_the_deadline(play: Play, expected: Any) -> str:
     return f"{refused}; then woken and resumed: {ends_well(play, expected, play.coordinator())}"
 
 
-def gone_where_two_are_enough(play: Play, expected: Any) -> str:  # noqa: ARG001 the bits of all three
+def gone_where_two_are_enough(play: Play, expected: Any) -> str:
     """A site's process is killed and never comes back, in a study that two sites are enough for."""
     flag = play.folder / "flag"
     sites, process = play.sites(hanging(flag)), play.coordinator()
@@ -293,7 +293,7 @@ def link_cut_and_healed(play: Play, expected: Any) -> str:
 def lies(how: Callable[[Sealed], Sealed], *words: str, about: str = "row_split.moments") -> Callable[[Play, Any], str]:
     """A site that answers one question falsely; what is no answer at all is waited for until the deadline."""
 
-    def enact(play: Play, expected: Any) -> str:  # noqa: ARG001
+    def enact(play: Play, expected: Any) -> str:
         play.sites(lying(how, about))
         patch = None if play.stage.serves else lying(how, about)
         timeout = play.stage.soon if how is another_step else LONG

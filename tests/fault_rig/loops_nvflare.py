@@ -73,7 +73,7 @@ class NvflareLoop:
         if kept is None:
             kept = _kept[everyone] = Kept(self.parties)
             # FLARE's console has workers that a process waits for at its end, before anything that atexit would call.
-            threading._register_atexit(kept.close)  # type: ignore[attr-defined]  # noqa: SLF001
+            threading._register_atexit(kept.close)  # type: ignore[attr-defined]
         kept.desks = dict(desks)
         self._engine = Networked(
             kept.link, self.parties, run=run, study="", attendance=Attendance(WAIT, patience=WAIT), met=self.parties

@@ -25,7 +25,7 @@ import numpy as np
 
 from fedclust.algorithms.autoencoders import private_gradients as models
 from fedclust.algorithms.autoencoders.autoencoder import Weights, drawn
-from fedclust.algorithms.fedcref import association as association
+from fedclust.algorithms.fedcref import association
 from fedclust.algorithms.fedcref.private_site import (
     AXES,
     LENGTH,

@@ -73,7 +73,7 @@ def measured(places: Floats, rows: Ints, levels: Sequence[Level], cloud: Cloud, 
     >>> rng, rows = np.random.default_rng(0), np.full(90, 5)
     >>> blob, far = rng.normal(size=(90, 2)), np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
     >>> for points in (blob, blob + far):
-    ...     levels = fcac_graph.clusters(points, rows, seed=0).levels
+    ...     levels = neighbor_graph.clusters(points, rows, seed=0).levels
     ...     round(measured(points, rows, levels, Cloud.like(points, rows, sites=2, floor=5), seed=0))
     1
     3
