@@ -74,7 +74,7 @@ def test_small_counts_stay_hidden_beside_the_totals():
     names = ["age", "chol", "thalach"]
     model = fc.CMeans(3, start=START).fit(fc.Federation.local(rows, columns=names))
     # A sum over too few rows would keep the site out of the whole run, so nothing that holds one is asked.
-    asked = frozenset(n for n in HANDLERS if not n.startswith(("pca", "indices")))
+    asked = frozenset(n for n in HANDLERS if not n.startswith(("pca", "cluster_indices")))
     rules = Policy("own", min_cell=5, handlers=asked)
     found = describe(model, fc.Federation.local(rows, columns=names, policy=rules))
     cells = found["composition"]["sites"]

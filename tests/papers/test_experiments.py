@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def data(tmp_path_factory) -> Path:
     ("command", "lines"),
     [
         (
-            "app/unlearning.py --sets s_set1 --seeds 1",
+            "unlearning.py --sets s_set1 --seeds 1",
             [r"\| s_set1 \| FuzzyCMeans \| a row \| .* \| 1 of 1 \| 1.0000 \|"],
         ),
         (
@@ -42,7 +42,7 @@ def data(tmp_path_factory) -> Path:
 def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):
     script, *options = command.split()
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(ROOT / "experiments" / script), *options],
+        [sys.executable, "-W", "ignore", str(ROOT / "papers" / "experiments" / script), *options],
         cwd=tmp_path,
         env={**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1"},
         capture_output=True,

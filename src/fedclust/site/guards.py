@@ -75,7 +75,7 @@ def allowed(q: Question) -> str | None:
 
 def of_the_split(q: Question) -> str | None:
     """Sites of a column split are each sent a slice of their own: where all hold all columns, that singles one out."""
-    return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("vertical") else None
+    return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("column_") else None
 
 
 def of_the_method(q: Question) -> str | None:

@@ -13,7 +13,7 @@ from fedclust.core.errors import StudyError
 
 Aggregation = Literal["plain", "secure", "blind"]
 STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
-METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "fcac": "fcac", "fcac_summaries": "fcac"}  # whose own questions these are
+METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "fcac": "fcac", "summaries": "fcac"}  # whose own questions these are
 WITHHELD = frozenset(
     {
         "column_split.reveal",  # slices of centres
