@@ -1,4 +1,3 @@
-
 """Paper 2's bank marketing example: eleven jobs as sites, K by the elbow of its index, and who the wealthy are.
 
     python experiments/bank_marketing.py FILE [--clip] [--restarts N]

@@ -1,4 +1,3 @@
-
 """FCAC beside other methods on the data of paper 3 and others.
 
     python experiments/fcac.py table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]

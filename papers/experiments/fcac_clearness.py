@@ -1,4 +1,3 @@
-
 """How often FCAC says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
 
 python experiments/fcac_clearness.py [--seeds 5]

@@ -1,4 +1,3 @@
-
 """The figures of docs/fcac.md and the tables of docs/fcac-table.md, from runs of experiments/fcac.py.
 
     python experiments/fcac_page.py [--parts FOLDER ...]

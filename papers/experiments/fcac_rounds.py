@@ -1,4 +1,3 @@
-
 """Paper 3's continual run of Figs. 4-9: two sites, three rounds, eight subsets. What is known of round 1 at the end?
 
     python experiments/fcac_rounds.py [--seeds 3] [--out FOLDER]

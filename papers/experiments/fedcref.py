@@ -1,4 +1,3 @@
-
 """Paper 4's Tables 1 to 8, with our association, the paper's and a perfect one in the same loop.
 
     python experiments/fedcref.py --table 3 [--quick] [--device cuda] [--workers 8] [--seeds 5] [--json]

@@ -1,4 +1,3 @@
-
 """Writes the tables of docs/fedcref.md from the runs in fedcref.jsonl: python experiments/fedcref_page.py"""
 
 from __future__ import annotations

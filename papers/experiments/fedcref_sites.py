@@ -1,8 +1,7 @@
-
 """One run of paper 4's experiments: all sites on one device, their models in one stack, and what came of it.
 
 The loop is that of `fedclust.algorithms.fedcref.refinement_loop`, without a federation around it: labels are known here, and the truth
-is used to judge, and for perfect association.
+The loop is that of `fedclust.algorithms.fedcref`, without a federation around it: labels are known here, and the truth
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import numpy as np
 
 from fedclust.algorithms import dec
 from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, drawn, layers
-from fedclust.algorithms.fedcref import association
-from fedclust.algorithms.fedcref import refining
+from fedclust.algorithms.fedcref import association, refining
 from fedclust.algorithms.fedcref.cluster_memory import remembering
 from fedclust.datasets.deep import Population, affordable, images, populate
 from fedclust.datasets.loading import Dataset

@@ -1,4 +1,3 @@
-
 """Which k-means is the reference of FCAC's default: pooled rows as they are, by their ranges, or by their deviations.
 
     python experiments/kmeans_scales.py

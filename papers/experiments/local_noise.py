@@ -1,4 +1,3 @@
-
 """What local noise costs: agreement with the classes and the distance of noised rows, by epsilon; and what it promises.
 
     python experiments/local_noise.py curve [--sets NAME ...] [--seeds 2] [--out FOLDER]

@@ -1,4 +1,3 @@
-
 """How long forgetting takes, as a share of a replay, and whether the quick way ends where the replay does.
 
     python experiments/unlearning.py [--sets s_set1 pendigits ...] [--seeds 3] [--json]

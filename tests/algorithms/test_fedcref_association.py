@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from fedclust.algorithms.fedcref import association
-from fedclust.algorithms.fedcref import refining
+from fedclust.algorithms.fedcref import association, refining
 
 # Site b holds rows 0, 1 in cluster 0 and rows 2, 3 in cluster 1; site a has two models.
 ERRORS = {

@@ -5,8 +5,7 @@ import pytest
 
 import fedclust as fc
 from fedclust.algorithms.fedcref import cluster_memory as remembering
-from fedclust.algorithms.fedcref import fedcref_site
-from fedclust.algorithms.fedcref import refining
+from fedclust.algorithms.fedcref import fedcref_site, refining
 
 
 def two_blobs(rng, rows=300, apart=3.0):

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 import fedclust as fc
-from fedclust import analysis, kernels, statistics, unlearning
+from fedclust import kernels
+from fedclust.app import analysis, unlearning
 from fedclust.core import wire
+from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.errors import FedclustError
-from fedclust.core.protocol import HANDLERS, Keep
 from fedclust.core.ring import Exact
 from fedclust.kernels import _backend
-from fedclust.site import paying
-from fedclust.testing.engines import Faulty
+from fedclust.report import method_ranks
+from fedclust.site import noise_budget
+from fedclust.testing.faulty_engines import Faulty
 
 # --- The adapter: everything here that names an attribute, a handler, a module's function or an option. -------------
 # After a rename, change the right-hand side. The left-hand side, and every order, stays as it was recorded.
@@ -109,7 +111,77 @@ SCORES = (
     *("k", "log_likelihood", "bic", "icl", "separation", "dropped"),  # of the two-step
     *("value", "objective", "chosen"),  # of an index, and of both
 )
-RENAMED: dict[str, str] = {}  # handlers: the name it was recorded under -> today's name
+# Handlers: the name it was recorded under -> today's name.
+RENAMED: dict[str, str] = {
+    "agreement.count": "label_agreement.count",
+    "agreement.remember": "label_agreement.remember",
+    "align.come_back": "alignment.come_back",
+    "align.enough": "alignment.enough",
+    "align.pass_on": "alignment.pass_on",
+    "align.set_out": "alignment.set_out",
+    "align.settle": "alignment.settle",
+    "align.stay": "alignment.stay",
+    "blind.add": "blind_aggregation.add",
+    "blind.group": "blind_aggregation.group",
+    "blind.tell": "blind_aggregation.tell",
+    "fcac_summaries.summaries": "summaries.summaries",
+    "fcm_averaged.local_centers": "averaged_fcm.local_centers",
+    "fcm_averaged.weighted_centers": "averaged_fcm.weighted_centers",
+    "fcm_gradient.slope": "gradient_fcm.slope",
+    "fcm_local.cost": "local_fcm.cost",
+    "fedcref_private_site.ballot": "private_site.ballot",
+    "fedcref_private_site.contest": "private_site.contest",
+    "fedcref_private_site.own_slopes": "private_site.own_slopes",
+    "fedcref_private_site.own_sums": "private_site.own_sums",
+    "fedcref_private_site.slopes": "private_site.slopes",
+    "fedcref_private_site.told": "private_site.told",
+    "fedcref_private_site.usual": "private_site.usual",
+    "gaussians.moments": "densities.moments",
+    "gaussians.reach": "densities.reach",
+    "gaussians.scatter": "densities.scatter",
+    "horizontal.moments": "row_split.moments",
+    "indices.around": "cluster_indices.around",
+    "indices.gather": "cluster_indices.gather",
+    "indices.scatter": "cluster_indices.scatter",
+    "indices_columns.apart": "cluster_indices_columns.apart",
+    "indices_columns.gaps": "cluster_indices_columns.gaps",
+    "indices_columns.keep_means": "cluster_indices_columns.keep_means",
+    "missing.census": "missing_values.census",
+    "missing.gaps": "missing_values.gaps",
+    "partial.moments": "rows_with_gaps.moments",
+    "partial.seeds": "rows_with_gaps.seeds",
+    "partitions.shared": "partition_changes.shared",
+    "private.grid": "private_fit.grid",
+    "private.lengths": "private_fit.lengths",
+    "private.moves": "private_fit.moves",
+    "private.products": "private_fit.products",
+    "recovery.consent": "dropout_recovery.consent",
+    "recovery.share": "dropout_recovery.share",
+    "recovery.unmask": "dropout_recovery.unmask",
+    "select.products": "feature_selection.products",
+    "select_centers.gains": "centers_for_each_k.gains",
+    "select_centers.move": "centers_for_each_k.move",
+    "select_centers.widths": "centers_for_each_k.widths",
+    "select_range.own_k": "k_range.own_k",
+    "standardise.spread": "standardisation.spread",
+    "start.draw": "initial_centers.draw",
+    "start.seeds": "initial_centers.seeds",
+    "strength.tables": "prediction_strength.tables",
+    "vertical.measure": "column_split.measure",
+    "vertical.place": "column_split.place",
+    "vertical.prepare": "column_split.prepare",
+    "vertical.reach": "column_split.reach",
+    "vertical.reveal": "column_split.reveal",
+    "vertical.roll": "column_split.roll",
+    "vertical.weigh": "column_split.weigh",
+    "vertical_labels.enter": "column_labels.enter",
+    "vertical_labels.finish": "column_labels.finish",
+    "vertical_labels.get_to_know": "column_labels.get_to_know",
+    "vertical_labels.go_on": "column_labels.go_on",
+    "vertical_labels.hand_over": "column_labels.hand_over",
+    "vertical_labels.move": "column_labels.move",
+    "vertical_labels.sit_down": "column_labels.sit_down",
+}
 
 
 def parts_of(model: Any, what: tuple[str, ...], rows: Any = None) -> dict[str, Any]:
@@ -158,11 +230,11 @@ def fixed_noise() -> Any:
     def drawn(count: int, scale: float) -> Any:
         return np.rint(np.random.default_rng(count).normal(size=count) * scale).astype(np.int64)
 
-    before, paying.drawn = paying.drawn, drawn
+    before, noise_budget.drawn = noise_budget.drawn, drawn
     try:
         yield
     finally:
-        paying.drawn = before
+        noise_budget.drawn = before
 
 
 @contextlib.contextmanager
@@ -785,7 +857,7 @@ def told_of(make: Callable[[], Any], fed: Callable[..., fc.Federation], how: dic
 
 def ranked() -> list[Any]:
     scores = np.random.default_rng(27).normal(size=(9, 4)) + np.array([0.0, 0.5, 1.0, 1.5])
-    found = statistics.compare(scores, ["a", "b", "c", "d"])
+    found = method_ranks.compare(scores, ["a", "b", "c", "d"])
     tests = [found.chi_square, found.p_value, found.f_statistic, found.f_p_value, found.distance]
     return [found.names, found.ranks, found.p_values, found.blocks, *tests, found.groups()]
 

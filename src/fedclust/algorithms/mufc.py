@@ -1,7 +1,7 @@
 """MUFC: sites send counts on a grid so sparse that a few sums over a finite field hold them; forgetting is cheap.
 
 A site picks k rows by k-means++, counts the rows nearest to each, and rounds their mean to a cell of a grid of step
-1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (privacy/sparse_sums.py):
+1/sqrt(n) over the box of the data. What leaves is not the histogram of cells but its power sums (sparse_sums.py):
 they add up over sites, and only their total is needed. From it the coordinator finds the cells and counts of all sites
 together, not whose they were, and runs k-means on cells weighted by counts.
 

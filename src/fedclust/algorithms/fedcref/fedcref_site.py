@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, Weights, layers
-from fedclust.algorithms.fedcref import association
-from fedclust.algorithms.fedcref import refining
+from fedclust.algorithms.fedcref import association, refining
 from fedclust.algorithms.fedcref.cluster_memory import remembering
 from fedclust.algorithms.fedcref.local_clusters import first_clusters
 from fedclust.core import wire

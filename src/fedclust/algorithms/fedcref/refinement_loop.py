@@ -31,9 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedclust.algorithms.autoencoders.autoencoder import Weights, drawn, layers
-from fedclust.algorithms.fedcref import association
+from fedclust.algorithms.fedcref import association, refining
 from fedclust.algorithms.fedcref import fedcref_site as at_site
-from fedclust.algorithms.fedcref import refining
 from fedclust.algorithms.fedcref.association import THETA
 from fedclust.algorithms.fedcref.fedcref_site import Begin, Closing, Compare, Plan, Refine, Step, Train
 from fedclust.core import wire
