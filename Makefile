@@ -43,10 +43,10 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 	@$(BIN)/lint-imports > $(VENV)/contracts.log 2>&1 || { cat $(VENV)/contracts.log; exit 1; }
 
 bench: $(VENV)/.bench ## ratios of speed against peers, in one run
-	@$(BIN)/fedclust bench sweep
+	@$(BIN)/python -m benchmarks sweep
 
 bench-engines: .venv-engines/.done .venv-flower/.done ## time per step on every engine, in one run, and whether bits are equal
-	@.venv-engines/bin/fedclust bench engines
+	@PYTHONPATH=tests .venv-engines/bin/python -m benchmarks engine_rounds
 	@.venv-flower/bin/python -m pytest -m engines -k superlink tests/engines/test_flower.py
 
 attacks: $(VENV)/.base ## rows that the known attacks recover from 1,000 runs, plain, secure and blind; 10 to 20 minutes
@@ -70,7 +70,7 @@ test-engines: .venv-engines/.done .venv-flower/.done ## federations in separate 
 	@.venv-flower/bin/python -m pytest -m "engines or not engines" -k flower --durations 5 tests/engines tests/conformance
 
 faults: .venv-engines/.done .venv-flower/.done ## kill, stop, cut off and mislead real processes on every engine; prints what came of each
-	@.venv-engines/bin/python -m fault_rig.faults
+	@PYTHONPATH=tests .venv-engines/bin/python -m fault_rig.faults
 	@.venv-flower/bin/python -m pytest -q -m engines -k killed tests/engines/test_flower.py
 
 constraints: ## resolve all dependencies anew and pin them in constraints.txt

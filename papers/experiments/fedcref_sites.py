@@ -1,7 +1,7 @@
 """One run of paper 4's experiments: all sites on one device, their models in one stack, and what came of it.
 
-The loop is that of `fedclust.algorithms.fedcref.refinement_loop`, without a federation around it: labels are known here, and the truth
 The loop is that of `fedclust.algorithms.fedcref`, without a federation around it: labels are known here, and the truth
+is used to judge, and for perfect association.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ WITHHELD = frozenset(
     {
         "column_split.reveal",  # slices of centres
         "fcac.nodes",  # nodes that are rows
-        "label_agreement.remember",  # classes of rows that a coordinator chooses: a row alone in its class is singled out
+        "label_agreement.remember",  # classes that a coordinator chooses: a row alone in its class is singled out
         "label_agreement.count",
         "averaged_fcm.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published
         "averaged_fcm.weighted_centers",  # methods to compare with, no others need them
