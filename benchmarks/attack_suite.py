@@ -187,14 +187,14 @@ def _plan(
 def _fitted(case: Case, fed: fc.Federation) -> Any:
     settings: dict[str, Any] = {
         "start": case.start,
-        "max_rounds": case.rounds,
+        "max_iter": case.rounds,
         "random_state": case.seed,
         "bounds": (-8, 8) if case.wide else None,
     }
     settings["tol"] = None if case.m > 1 else 0.0
     if case.m > 1:
         return fc.FuzzyCMeans(case.k, m=case.m, **settings).fit(fed)
-    return fc.CMeans(case.k, singletons="paper" if case.paper else None, **settings).fit(fed)
+    return fc.KMeans(case.k, singletons="paper" if case.paper else None, **settings).fit(fed)
 
 
 def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:

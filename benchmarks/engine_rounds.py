@@ -46,7 +46,7 @@ def measured(name: str | None) -> dict[str, Any]:
         if name is not None:
             by(name, fed, Path(folder))
         fed.use(Observed(fed.engine, tell))
-        model = FuzzyCMeans(CLUSTERS, tol=None, max_rounds=ROUNDS, random_state=0, scale="standardise").fit(fed)
+        model = FuzzyCMeans(CLUSTERS, tol=None, max_iter=ROUNDS, random_state=0, scale="standardise").fit(fed)
         if name is not None:
             fed.engine.close()  # type: ignore[attr-defined]
     return {

@@ -63,7 +63,7 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
     """One run: what came of it and was seen, its seconds, and the bytes that left all sites."""
     fed = fc.Federation.local(parts, split="columns")
     recording = record(fed)
-    model = fc.CMeans(len(start), start=start, opens=opens, tol=None, max_rounds=rounds)
+    model = fc.KMeans(len(start), init=start, opens=opens, tol=None, max_iter=rounds)
     with _listening() as heard:
         begin, busy = time.perf_counter(), time.process_time()
         model.fit(fed)

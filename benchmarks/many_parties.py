@@ -17,13 +17,13 @@ def main(*, json: bool, parties: int = 10_000, rows: int = 50, rounds: int = 20)
     begin = time.perf_counter()
     fed = fc.Federation.local({f"p{i}": rng.normal(size=(rows, 4)) + i % 3 * 5 for i in range(parties)})
     opened = time.perf_counter()
-    model = fc.FuzzyCMeans(3, start=start, tol=None, max_rounds=rounds).fit(fed)
+    model = fc.FuzzyCMeans(3, init=start, tol=None, max_iter=rounds).fit(fed)
     done = time.perf_counter()
     asked = sum(own["messages"] for own in fed.traffic().values())
     row = {
         "parties": parties,
         "rows each": rows,
-        "rounds": model.n_rounds_,
+        "rounds": model.n_iter_,
         "open s": opened - begin,
         "run s": done - opened,
         "answers": asked,

@@ -18,13 +18,13 @@ import json, resource, sys, time
 import numpy as np
 import fedclust as fc
 import pyarrow.parquet, sklearn.cluster
-fc.FuzzyCMeans(2, start=[[0.0], [1.0]], max_rounds=1).fit(np.arange(8.0)[:, None])
+fc.FuzzyCMeans(2, init=[[0.0], [1.0]], max_iter=1).fit(np.arange(8.0)[:, None])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 begin = time.perf_counter()
 fed = fc.Federation.local({"here": sys.argv[1]})
-model = fc.FuzzyCMeans(int(sys.argv[2]), tol=None, max_rounds=int(sys.argv[3])).fit(fed)
+model = fc.FuzzyCMeans(int(sys.argv[2]), tol=None, max_iter=int(sys.argv[3])).fit(fed)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"mb": (after - before) / 1024, "seconds": time.perf_counter() - begin, "rounds": model.n_rounds_}))
+print(json.dumps({"mb": (after - before) / 1024, "seconds": time.perf_counter() - begin, "rounds": model.n_iter_}))
 """
 
 

@@ -28,7 +28,7 @@ def _round(rows: int = 1_000_000, width: int = 16, k: int = 10, parties: int = 2
     runs = {}
     for mode in ("plain", "secure", "blind"):
         fed = fc.Federation.local(parts, aggregation=mode)
-        for name, kind in (("fuzzy", fc.FuzzyCMeans), ("hard", fc.CMeans)):
+        for name, kind in (("fuzzy", fc.FuzzyCMeans), ("hard", fc.KMeans)):
             runs[f"{name} {mode}"] = _rounds(kind, k, start, fed)
     took = timing.marginal(runs)
     ratios = {
@@ -52,7 +52,7 @@ def _crowd(parties: int = 200, rows: int = 20, width: int = 785, k: int = 100) -
     took, models = {}, {}
     for mode in ("plain", "secure"):
         fed = fc.Federation.local(parts, aggregation=mode)
-        model = fc.CMeans(k, start=start, tol=None, max_rounds=1, bounds=(0, 1))
+        model = fc.KMeans(k, init=start, tol=None, max_iter=1, bounds=(0, 1))
         begin = time.perf_counter()
         models[mode] = model.fit(fed)
         took[mode] = time.perf_counter() - begin
@@ -68,4 +68,4 @@ def _crowd(parties: int = 200, rows: int = 20, width: int = 785, k: int = 100) -
 
 
 def _rounds(kind: Any, k: int, start: Floats, fed: fc.Federation) -> timing.Run:
-    return lambda count: kind(k, start=start, tol=None, max_rounds=count, bounds=(-10, 10)).fit(fed)
+    return lambda count: kind(k, init=start, tol=None, max_iter=count, bounds=(-10, 10)).fit(fed)

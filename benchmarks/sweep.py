@@ -83,7 +83,7 @@ def _fuzzy_runs(X: Floats, pooled: fc.Federation, start: Floats, m: float) -> di
     u0 = fuzzy_kernel.memberships(np.ascontiguousarray(X.T), start, m)
 
     def ours(count: int) -> None:
-        fc.FuzzyCMeans(k, m=m, start=start, tol=None, max_rounds=count).fit(pooled)
+        fc.FuzzyCMeans(k, m=m, init=start, tol=None, max_iter=count).fit(pooled)
 
     def scikit_fuzzy(count: int) -> None:
         skfuzzy.cmeans(transposed, k, m, error=0.0, maxiter=count, init=u0)
@@ -106,7 +106,7 @@ def _hard_runs(X: Floats, pooled: fc.Federation, start: Floats) -> dict[str, tim
     from sklearn.cluster import KMeans
 
     def ours(count: int) -> None:
-        fc.CMeans(len(start), start=start, tol=None, max_rounds=count).fit(pooled)
+        fc.KMeans(len(start), init=start, tol=None, max_iter=count).fit(pooled)
 
     def peer(algorithm: str) -> timing.Run:
         def run(count: int) -> None:
@@ -186,13 +186,13 @@ def _parties_over_pooled(rows: int = 1_000_000, width: int = 16, k: int = 10, pa
     split = fc.Federation.local({f"p{i}": part for i, part in enumerate(np.array_split(X, parties))})
 
     def run(fed: fc.Federation, kind: Any) -> timing.Run:
-        return lambda count: kind(k, start=start, tol=None, max_rounds=count).fit(fed)
+        return lambda count: kind(k, init=start, tol=None, max_iter=count).fit(fed)
 
     runs = {
         "pooled": run(pooled, fc.FuzzyCMeans),
         "split": run(split, fc.FuzzyCMeans),
-        "hard pooled": run(pooled, fc.CMeans),
-        "hard split": run(split, fc.CMeans),
+        "hard pooled": run(pooled, fc.KMeans),
+        "hard split": run(split, fc.KMeans),
     }
     took = timing.marginal(runs)
     fuzzy, hard = took["split"] / took["pooled"], took["hard split"] / took["hard pooled"]
@@ -210,7 +210,7 @@ def _pendigits() -> dict[str, Any]:
     X, start = rng.random((10_992, 16)), rng.random((10, 16))
     fed = fc.Federation.local({f"p{i}": part for i, part in enumerate(np.array_split(X, 20))})
     took = timing.marginal(
-        {"ours": lambda count: fc.FuzzyCMeans(10, start=start, tol=None, max_rounds=count).fit(fed)},
+        {"ours": lambda count: fc.FuzzyCMeans(10, init=start, tol=None, max_iter=count).fit(fed)},
         few=5,
         most=40,
     )

@@ -46,19 +46,19 @@ def partition(rng, X, parties=None):
 
 def estimators(start, rng, rounds):
     explicit = bool(rng.integers(2))
-    options = {"start": start if explicit else "box", "tol": float(rng.choice([1e-3, 1e-8])), "max_rounds": rounds}
+    options = {"init": start if explicit else "box", "tol": float(rng.choice([1e-3, 1e-8])), "max_iter": rounds}
     options["scale"] = str(rng.choice(["none", "standardise"]))
     k = len(start)
-    return [fc.CMeans(k, **options), fc.FuzzyCMeans(k, **options), fc.FuzzyCMeans(k, m=1.7, **options)]
+    return [fc.KMeans(k, **options), fc.FuzzyCMeans(k, **options), fc.FuzzyCMeans(k, m=1.7, **options)]
 
 
 def same(a, b, X):
     assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
-    assert np.array_equal(a.start_centers_, b.start_centers_)
+    assert np.array_equal(a.initial_centers_, b.initial_centers_)
     assert np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
     assert a.history_ == b.history_
     assert a.objective_ == b.objective_
-    assert a.n_rounds_ == b.n_rounds_
+    assert a.n_iter_ == b.n_iter_
     assert np.array_equal(a.predict(X), b.predict(X))
     if isinstance(a, fc.FuzzyCMeans):
         assert np.array_equal(a.memberships(X), b.memberships(X))
@@ -138,11 +138,11 @@ def test_a_thousand_partitions_of_columns(seed):
 def test_starts_drawn_by_parties_equal_the_pooled_run_from_the_recorded_start(start, seed):
     rng = np.random.default_rng(seed)
     X, centers = table(rng)
-    for kind in (fc.CMeans, fc.FuzzyCMeans):
-        federated = kind(len(centers), start=start, max_rounds=8, random_state=seed).fit(
+    for kind in (fc.KMeans, fc.FuzzyCMeans):
+        federated = kind(len(centers), init=start, max_iter=8, random_state=seed).fit(
             fc.Federation.local(partition(rng, X, parties=6))
         )
-        pooled = kind(len(centers), start=federated.start_centers_, max_rounds=8, random_state=seed).fit(X)
+        pooled = kind(len(centers), init=federated.initial_centers_, max_iter=8, random_state=seed).fit(X)
         same(federated, pooled, X)
 
 
@@ -151,9 +151,9 @@ def test_a_far_centre_keeps_its_digits_and_its_bits(m):
     rng = np.random.default_rng(3)
     X = np.concatenate([rng.normal(size=(150, 3)), rng.normal(size=(150, 3)) + 20])
     start = np.array([[0.0, 0, 0], [20.0, 20, 20], [4e3, 4e3, 4e3]])
-    pooled = fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(X)
+    pooled = fc.FuzzyCMeans(3, m=m, init=start, tol=None, max_iter=1).fit(X)
     parts = fc.Federation.local(partition(rng, X, parties=30), wire=True)
-    same(fc.FuzzyCMeans(3, m=m, start=start, tol=None, max_rounds=1).fit(parts), pooled, X)
+    same(fc.FuzzyCMeans(3, m=m, init=start, tol=None, max_iter=1).fit(parts), pooled, X)
     # The far centre's weights are down to 1e-50 and less; its next place is still their exact weighted mean.
     d2 = ((X[:, None].astype(np.longdouble) - start) ** 2).sum(axis=2)
     w = 1 / ((d2[:, :, None] / d2[:, None, :]) ** np.longdouble(1 / (m - 1))).sum(axis=2) ** np.longdouble(m)
@@ -165,8 +165,8 @@ def test_a_far_centre_keeps_its_digits_and_its_bits(m):
 def test_hard_tables_one_by_one(kind):
     rng = np.random.default_rng(11)
     X, start = table(rng, kind)
-    options = {"n_clusters": len(start), "start": start, "max_rounds": 6}
-    made = [fc.CMeans(**options), *(fc.FuzzyCMeans(m=m, **options) for m in (2.0, 1.1, 1.3))]
+    options = {"n_clusters": len(start), "init": start, "max_iter": 6}
+    made = [fc.KMeans(**options), *(fc.FuzzyCMeans(m=m, **options) for m in (2.0, 1.1, 1.3))]
     for estimator in made:
         pooled = clone(estimator).fit(X)
         same(clone(estimator).fit(fc.Federation.local(partition(rng, X, parties=17), wire=True)), pooled, X)

@@ -173,12 +173,12 @@ AVERAGED = ("g2", "motivational", "s-sets", "mixtures", "uneven", "blobs")  # th
 
 
 def default(case: Case, fed: fc.Federation, ks: Any = None) -> Any:
-    return fc.select_k(fc.CMeans(scale=case.scale), fed, ks, restarts=1, stability=None)
+    return fc.select_k(fc.KMeans(scale=case.scale), fed, ks, restarts=1, stability=None)
 
 
 def paper(case: Case, fed: fc.Federation) -> Any:
     """Fuzzy c-means, K from 2 to well beyond the truth, the least index; the best of three starts for each K."""
-    estimator = fc.FuzzyCMeans(scale=case.scale, tol=1e-3, max_rounds=60)
+    estimator = fc.FuzzyCMeans(scale=case.scale, tol=1e-3, max_iter=60)
     ks = range(2, max(8, case.k + 4) + 1)
     return fc.select_k(estimator, fed, ks, criterion="index", restarts=3, stability=None)
 

@@ -108,7 +108,7 @@ def results(bed: Bed, seed: int, done: set[tuple[str, str, float, int]], peer: s
         return (bed.name, method, epsilon, seed) not in done
 
     if due("exact", 0.0):
-        model = fc.CMeans(bed.k, bounds=bounds, start=_spread(X, bed.k, seed)).fit(X)
+        model = fc.KMeans(bed.k, bounds=bounds, init=_spread(X, bed.k, seed)).fit(X)
         yield Result(bed.name, "exact", 0.0, seed, adjusted_rand_score(y, model.labels_))
     mode = "secure" if bed.sites > 2 else "plain"
     for variant in ("projected", "lloyd"):
@@ -116,7 +116,7 @@ def results(bed: Bed, seed: int, done: set[tuple[str, str, float, int]], peer: s
             if due(variant, epsilon):
                 parts = {f"s{i}": part for i, part in enumerate(np.array_split(X, bed.sites))}
                 fed = fc.Federation.local(parts, aggregation=mode)
-                model = fc.PrivateCMeans(bed.k, epsilon=epsilon, bounds=bounds, variant=variant, random_state=seed)
+                model = fc.PrivateKMeans(bed.k, epsilon=epsilon, bounds=bounds, variant=variant, random_state=seed)
                 yield Result(bed.name, variant, epsilon, seed, adjusted_rand_score(y, model.fit(fed).labels_))
     if peer and any(due("diffprivlib", epsilon) for epsilon in EPSILONS):
         with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def _spread(X: np.ndarray, k: int, seed: int) -> np.ndarray:
         while len(chosen) < k:
             far = ((sample[:, None] - np.array(chosen)) ** 2).sum(axis=2).min(axis=1)
             chosen.append(sample[rng.choice(len(sample), p=far / far.sum())])
-        model = fc.CMeans(k, start=np.array(chosen), max_rounds=20).fit(sample)
+        model = fc.KMeans(k, init=np.array(chosen), max_iter=20).fit(sample)
         if best is None or model.objective_ < best[0]:
             best = model.objective_, model.cluster_centers_
     return best[1]

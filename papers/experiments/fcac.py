@@ -242,7 +242,7 @@ METHODS: dict[str, Any] = {
     "k-FED": fitted(lambda k, seed, X: fc.KFed(k, random_state=seed, scale="minmax", bounds=box(X))),
     "MUFC": fitted(lambda k, seed, X: fc.MUFC(k, random_state=seed, scale="minmax", bounds=box(X))),
     "averaged FCM": fitted(
-        lambda k, seed, X: fc.AveragedFuzzyCMeans(k, random_state=seed, scale="minmax", bounds=box(X), max_rounds=20)
+        lambda k, seed, X: fc.AveragedFuzzyCMeans(k, random_state=seed, scale="minmax", bounds=box(X), max_iter=20)
     ),
     "pooled k-means, scaled": pooled(scaled),
     "pooled k-means, unscaled": pooled(np.asarray),  # as in paper 3's runs, which scale nothing

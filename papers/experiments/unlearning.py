@@ -22,8 +22,8 @@ from fedclust.app import unlearning
 
 SETS = ("s_set1", "waveform", "satimage", "pendigits")
 METHODS: dict[str, Callable[[int, int], Any]] = {
-    "CMeans": lambda k, seed: fc.CMeans(k, bounds=(0, 1), start="box", max_rounds=1000, random_state=seed),
-    "FuzzyCMeans": lambda k, seed: fc.FuzzyCMeans(k, bounds=(0, 1), start="box", max_rounds=1000, random_state=seed),
+    "KMeans": lambda k, seed: fc.KMeans(k, bounds=(0, 1), init="box", max_iter=1000, random_state=seed),
+    "FuzzyCMeans": lambda k, seed: fc.FuzzyCMeans(k, bounds=(0, 1), init="box", max_iter=1000, random_state=seed),
     "MUFC": lambda k, seed: fc.MUFC(k, min_rows=2, bounds=(0, 1), random_state=seed),
 }
 
@@ -61,7 +61,7 @@ def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
                 "forgotten": amount,
                 "seconds of a replay": slow,
                 "share of it": fast / slow,
-                "rounds": [replay.n_rounds_, quick.n_rounds_],
+                "rounds": [replay.n_iter_, quick.n_iter_],
                 "same partition": unlearning._alike(replay, quick, left),  # noqa: SLF001
                 "ARI": fc.agreement.ari(a, b),
                 "apart": fc.agreement.displacement(replay.cluster_centers_, quick.cluster_centers_),

@@ -98,7 +98,7 @@ def _labels(method: str, parts: dict[str, Array], X: Floats, k: int, seed: int) 
     kinds: dict[str, Any] = {
         "k-FED": fc.KFed(k, random_state=seed),
         "MUFC": fc.MUFC(k, random_state=seed),
-        "FedFCM": fc.AveragedFuzzyCMeans(k, random_state=seed, max_rounds=20),
+        "FedFCM": fc.AveragedFuzzyCMeans(k, random_state=seed, max_iter=20),
     }
     return kinds[method].fit(fed).predict(X), k, k
 

@@ -45,8 +45,8 @@ def motivational_draw(seed: int, k: int) -> dict[str, Any]:
     fed, rows = fc.Federation.local(parties), np.concatenate(list(parties.values()))
     index = fc.indices.fuzzy_davies_bouldin
     central = _best(fc.FuzzyCMeans, k, rows, seed, tol=1e-4)
-    averaged = _best(fc.AveragedFuzzyCMeans, k, fed, seed, max_rounds=ROUNDS)
-    by_index = fc.AveragedFuzzyCMeans(k, average="index", start="box", max_rounds=ROUNDS, random_state=seed).fit(fed)
+    averaged = _best(fc.AveragedFuzzyCMeans, k, fed, seed, max_iter=ROUNDS)
+    by_index = fc.AveragedFuzzyCMeans(k, average="index", init="box", max_iter=ROUNDS, random_state=seed).fit(fed)
     found = {
         "central": index(central, rows),
         "k-means": index(averaged, fed),
@@ -77,9 +77,9 @@ def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str
     values, gap = [], 0.0
     for k in G2_KS:
         if parties == 1:
-            model: Any = fc.FuzzyCMeans(k, tol=TOL, max_rounds=100, random_state=seed)
+            model: Any = fc.FuzzyCMeans(k, tol=TOL, max_iter=100, random_state=seed)
         else:
-            model = fc.AveragedFuzzyCMeans(k, average=average, max_rounds=ROUNDS, random_state=seed)
+            model = fc.AveragedFuzzyCMeans(k, average=average, max_iter=ROUNDS, random_state=seed)
         model.fit(fed)
         values.append(fc.indices.fuzzy_davies_bouldin(model, fed))
         if k == 2:
@@ -92,11 +92,11 @@ def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     """Ours on the same set over ten clients: hard c-means at K = 2, and K by our default."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
     fed = fc.Federation.local(fc.datasets.split(data.X, parties=10, seed=0))
-    model = fc.CMeans(2).fit(fed)
+    model = fc.KMeans(2).fit(fed)
     return {
         "gap": fc.agreement.knowledge_gap(model.cluster_centers_, data.centers, data.X.var(axis=0)),
         "index": fc.indices.fuzzy_davies_bouldin(model, fed),
-        "k": fc.select_k(fc.CMeans(), fed, restarts=1, stability=None).k if choose else None,
+        "k": fc.select_k(fc.KMeans(), fed, restarts=1, stability=None).k if choose else None,
     }
 
 
@@ -159,9 +159,9 @@ def g2_uneven(sd: int, dim: int, method: str, beta: float | None, seed: int) -> 
     fed = fc.Federation.local(parts)
     if method == "lossless":
         begin = np.random.default_rng(seed).uniform(500, 600, (2, dim))
-        model: Any = fc.FuzzyCMeans(2, start=begin, tol=TOL, max_rounds=100)
+        model: Any = fc.FuzzyCMeans(2, init=begin, tol=TOL, max_iter=100)
     else:
-        model = fc.AveragedFuzzyCMeans(2, average=method, max_rounds=ROUNDS, random_state=seed)
+        model = fc.AveragedFuzzyCMeans(2, average=method, max_iter=ROUNDS, random_state=seed)
     model.fit(fed)
     gap = fc.agreement.knowledge_gap(model.cluster_centers_, data.centers, data.X.var(axis=0))
     return {"gap": gap, "bits": [float(v).hex() for v in np.sort(model.cluster_centers_, axis=0).ravel()]}

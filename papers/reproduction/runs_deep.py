@@ -60,7 +60,7 @@ def course(rule: str, seed: int, sites: int = SITES, overlap: float = 0.0) -> li
     counts = {site: int(own.max()) + 1 for site, own in pop.start.items()}
     model = fc.FedCRef(
         counts,
-        start=pop.start,
+        init=pop.start,
         association=rule,
         bounds=(0, 16),
         rate=3e-3,

@@ -85,7 +85,7 @@ def random_start(
     """LLF-FCM or GDF-FCM from random centres, and the pooled run from the same."""
     X, y, k = scaled(data)
     fed = fc.Federation.local(dealt(X, y, beta))
-    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_rounds": rounds}
+    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": rounds}
     pooled = fc.FuzzyCMeans(k, **how).fit(X)
     own = how | {"participation": participation, "random_state": seed}
     model = fc.FuzzyCMeans(k, **own) if method == "LLF-FCM" else fc.GradientFuzzyCMeans(k, step=step, **own)
@@ -102,9 +102,9 @@ def careful_start(data: str, method: str, participation: float, seed: int, beta:
     X, y, k = scaled(data)
     fed = fc.Federation.local(dealt(X, y, beta))
     begin, _ = kmeans_plusplus(X, k, random_state=seed)
-    pooled = fc.FuzzyCMeans(k, start=begin, tol=None, max_rounds=ROUNDS).fit(X)
+    pooled = fc.FuzzyCMeans(k, init=begin, tol=None, max_iter=ROUNDS).fit(X)
     kind = fc.FuzzyCMeans if method == "LLF-FCM" else fc.AveragedFuzzyCMeans
-    model = kind(k, tol=None, max_rounds=ROUNDS, participation=participation, random_state=seed).fit(fed)
+    model = kind(k, tol=None, max_iter=ROUNDS, participation=participation, random_state=seed).fit(fed)
     return scores(model, fed, X, y, pooled)
 
 
@@ -122,7 +122,7 @@ def best_of_restarts(data: str, seed: int) -> dict[str, float]:
 def same_bits(data: str, seed: int) -> bool:
     """Whether even, uneven, class-wise and pooled runs give the same centres, to the last bit."""
     X, y, k = scaled(data)
-    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_rounds": 10}
+    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": 10}
     spread = [dealt(X, y, beta) for beta in (None, 0.5, 0.1)]
     spread.append(fc.datasets.split(X, y, PARTIES, "classes", seed=0))
     spread.append({"here": X})
@@ -141,7 +141,7 @@ def by_columns(data: str, sizes: list[int], seed: int) -> dict[str, Any]:
         split="columns",
         columns={party: names[span] for party, span in spans.items()},
     )
-    model = fc.FuzzyCMeans(k, start=drawn(seed, k, X.shape[1]), tol=None, max_rounds=ROUNDS).fit(fed)
+    model = fc.FuzzyCMeans(k, init=drawn(seed, k, X.shape[1]), tol=None, max_iter=ROUNDS).fit(fed)
     # Exact, so that "the same" can mean the same.
     return {
         "shifts": [entry["shift"] for entry in model.history_],
@@ -172,7 +172,7 @@ def numbers_in_a_round(data: str, method: str) -> dict[str, int]:
         fed = fc.Federation.local(fc.datasets.split(X, parties=PARTIES, seed=0), policy=counted)
         engine = _Listening(fed.engine.desks)  # type: ignore[attr-defined]
         fed.use(engine)
-        kind(k, start=drawn(0, k, X.shape[1]), tol=None, max_rounds=rounds).fit(fed)
+        kind(k, init=drawn(0, k, X.shape[1]), tol=None, max_iter=rounds).fit(fed)
         ledger = next(iter(engine.desks.values())).gate.ledger
         found.append((sum(entry.numbers for entry in ledger.entries), engine.down))
     return {"up": found[1][0] - found[0][0], "down": found[1][1] - found[0][1]}

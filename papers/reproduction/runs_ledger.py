@@ -33,9 +33,7 @@ def sent(data: str, method: str) -> dict[str, int]:
         columns = {party: [f"{party}-{i}" for i in range(own.shape[1])] for party, own in halves.items()}
         begin = np.hstack([drawn(0, k, X.shape[1])[:, at::2] for at in (0, 1)])
         counts = [
-            _counted(
-                halves, fc.FuzzyCMeans(k, start=begin, tol=None, max_rounds=rounds), split="columns", columns=columns
-            )
+            _counted(halves, fc.FuzzyCMeans(k, init=begin, tol=None, max_iter=rounds), split="columns", columns=columns)
             for rounds in (2, 3)
         ]
         return {"numbers": counts[1] - counts[0], "rows": len(X)}

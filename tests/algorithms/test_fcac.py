@@ -78,7 +78,7 @@ def test_later_rounds_go_on_with_all_nets():
         answers = {p: Nodes(net.places, net.wins, 0, anew=False) for p, net in nets.items()}
         server = server.learn(server_stream(answers, 2, seed=0), server=True)
     assert np.array_equal(model.nodes_, server.places)
-    assert model.n_rounds_ == 2
+    assert model.n_iter_ == 2
 
 
 def test_rounds_survive_the_process_in_model_and_run_folders(tmp_path):
@@ -288,4 +288,4 @@ def test_a_study_leaves_the_number_of_clusters_to_the_method(tmp_path):
     with pytest.raises(fc.StudyError, match="finds the number of clusters; leave k out"):
         parse_study(STUDY.replace("floor = 6", "k = 3"), folder=tmp_path)
     with pytest.raises(fc.StudyError, match="lacks k"):
-        parse_study(STUDY.replace("fcac", "c-means").replace("floor = 6\n", ""), folder=tmp_path)
+        parse_study(STUDY.replace("fcac", "k-means").replace("floor = 6\n", ""), folder=tmp_path)

@@ -29,7 +29,7 @@ def turn(X):
 def averaged(average, **options):
     """Parties whose own centres lie at 0 and 10, and at 0 and 20, with 3 and 3, 3 and 6 rows."""
     parts = {"a": np.array([[0.0]] * 3 + [[10.0]] * 3), "b": np.array([[0.0]] * 3 + [[20.0]] * 6)}
-    model = fc.AveragedFuzzyCMeans(2, average=average, start=[[0.0], [10.0]], **options)
+    model = fc.AveragedFuzzyCMeans(2, average=average, init=[[0.0], [10.0]], **options)
     return model.fit(fc.Federation.local(parts))
 
 
@@ -37,7 +37,7 @@ def test_kmeans_averaging_by_hand():
     model = averaged("kmeans")
     # Local centres 0, 10, 0, 20: unweighted means 0 and 15, whatever the rows behind them.
     assert np.sort(model.cluster_centers_.ravel()) == pytest.approx([0, 15], abs=1e-3)
-    assert model.n_rounds_ == 2
+    assert model.n_iter_ == 2
     assert any("own centres left it" in note for note in model.notes_)
 
 
@@ -48,10 +48,10 @@ def test_index_averaging_by_hand():
 
 
 def test_the_objective_is_that_of_all_rows():
-    model = averaged("index", tol=None, max_rounds=1)
+    model = averaged("index", tol=None, max_iter=1)
     # At the start, 0 and 10, the six rows at 20 count: u = .2 and .8, squared .04 * 400 + .64 * 100 each.
     assert model.history_[0]["objective"] == pytest.approx(6 * (0.04 * 400 + 0.64 * 100), rel=1e-12)
-    pooled = fc.FuzzyCMeans(2, start=model.cluster_centers_, tol=None, max_rounds=1).fit(
+    pooled = fc.FuzzyCMeans(2, init=model.cluster_centers_, tol=None, max_iter=1).fit(
         np.array([[0.0]] * 6 + [[10.0]] * 3 + [[20.0]] * 6)
     )
     assert model.objective_ == pytest.approx(pooled.history_[0]["objective"], rel=1e-12)
@@ -120,13 +120,13 @@ def test_the_motivational_example_of_table_1(k):
 def test_index_wise_averaging_fails_where_parties_hold_different_clusters():
     # Table 2: federated averaging has 2.92 at K = 5 where k-means averaging has .43, and its best is at K = 3.
     parties, truth = fc.datasets.motivational(0)
-    score, model = best(5, parties, starts=1, average="index", start="box")
+    score, model = best(5, parties, starts=1, average="index", init="box")
     assert score > 2 * FEDERATED[5]
     _, grouped = best(5, parties, starts=1)
     pooled = fc.Federation.local(parties)
     gap = fc.agreement.knowledge_gap(model.cluster_centers_, truth.centers, pooled)
     assert gap > 5 * fc.agreement.knowledge_gap(grouped.cluster_centers_, truth.centers, pooled)
-    assert best(3, parties, starts=1, average="index", start="box")[0] == pytest.approx(0.914, abs=0.02)
+    assert best(3, parties, starts=1, average="index", init="box")[0] == pytest.approx(0.914, abs=0.02)
 
 
 @pytest.mark.slow
@@ -161,7 +161,7 @@ def test_the_wealthy_of_bank_marketing():
     _, model = best(4, parties, starts=2, scale="standardise")
     assert model.scaled_centers_[:, 1].max() == pytest.approx(3.1, abs=0.05)
     fed = fc.Federation.local(parties)
-    lossless = fc.FuzzyCMeans(4, scale="standardise", max_rounds=300).fit(fed)
+    lossless = fc.FuzzyCMeans(4, scale="standardise", max_iter=300).fit(fed)
     assert lossless.scaled_centers_[:, 1].max() == pytest.approx(2.4, abs=0.05)
     assert fc.indices.fuzzy_davies_bouldin(model, fed) < fc.indices.fuzzy_davies_bouldin(lossless, fed)
 

@@ -19,7 +19,7 @@ needs_data = pytest.mark.skipif(not DATA or not Path(DATA).is_dir(), reason="set
 def test_one_step_by_hand():
     # Centres 0 and 4. The row at 1 has memberships .9 and .1, the two rows at 3 have .1 and .9.
     parts = {"a": np.array([[1.0]]), "b": np.array([[3.0], [3.0]])}
-    options = {"start": [[0.0], [4.0]], "local_rounds": 1, "step": 0.1, "tol": None, "max_rounds": 1}
+    options = {"init": [[0.0], [4.0]], "local_rounds": 1, "step": 0.1, "tol": None, "max_iter": 1}
     model = fc.GradientFuzzyCMeans(2, **options).fit(fc.Federation.local(parts))
     of_a = 2 * np.array([0.81 * (0 - 1), 0.01 * (4 - 1)])
     of_b = 2 * 2 * np.array([0.01 * (0 - 3), 0.81 * (4 - 3)])
@@ -46,7 +46,7 @@ def test_a_party_looks_ahead():
 def test_parties_alike_lead_where_the_pooled_rows_do():
     X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0, 0], [9, 9]], 60, axis=0)
     fed = fc.Federation.local({"a": X[::2], "b": X[1::2]})
-    model = fc.GradientFuzzyCMeans(2, max_rounds=60).fit(fed)
+    model = fc.GradientFuzzyCMeans(2, max_iter=60).fit(fed)
     pooled = fc.FuzzyCMeans(2).fit(X)
     assert fc.agreement.displacement(model.cluster_centers_, pooled.cluster_centers_) < 0.05
 
@@ -64,7 +64,7 @@ def published(name, seeds, step=0.005):
     X, k = (data.X - low) / (high - low), len(data.classes)
     fed = fc.Federation.local(fc.datasets.split(X, parties=20, seed=0))
     for seed in seeds:
-        options = {"start": np.random.RandomState(seed).rand(k, X.shape[1]), "tol": None, "max_rounds": 30}
+        options = {"init": np.random.RandomState(seed).rand(k, X.shape[1]), "tol": None, "max_iter": 30}
         model = fc.GradientFuzzyCMeans(k, step=step, **options).fit(fed)
         pooled = fc.FuzzyCMeans(k, **options).fit(X)
         yield (
@@ -79,7 +79,7 @@ def test_a_round_asks_a_fresh_share_of_the_parties(kind):
     X = np.random.default_rng(0).normal(size=(120, 2)) + np.repeat([[0, 0], [9, 9]], 60, axis=0)
     fed = fc.Federation.local({name: X[at::4] for at, name in enumerate("abcd")})
     start = [[0.0, 0.0], [9.0, 9.0]]
-    model = kind(2, start=start, participation=0.5, tol=None, max_rounds=6).fit(fed)
+    model = kind(2, init=start, participation=0.5, tol=None, max_iter=6).fit(fed)
     asked = ("gradient_fcm.slope", "averaged_fcm.local_centers")
     entries = {p: [e.step for e in desk.gate.ledger.entries if e.handler in asked] for p, desk in desks(fed).items()}
     steps = [step for own in entries.values() for step in own]

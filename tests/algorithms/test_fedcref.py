@@ -67,7 +67,7 @@ def majority(model, fed, found):
 def fitted():
     data, found = sites()
     fed = fc.Federation.local(data)
-    return fc.FedCRef(start=found.start, **QUICK).fit(fed), fed, found
+    return fc.FedCRef(init=found.start, **QUICK).fit(fed), fed, found
 
 
 def test_communities_are_the_classes_that_sites_share(fitted):
@@ -116,7 +116,7 @@ def one_class_in_common():
 def test_a_class_of_one_site_stays_local_and_says_so():
     data, start = one_class_in_common()
     fed = fc.Federation.local(data)
-    model = fc.FedCRef(start=start, **QUICK).fit(fed)
+    model = fc.FedCRef(init=start, **QUICK).fit(fed)
     assert model.n_communities_ == 1
     assert {site for site, _ in model.isolated_} == {"a", "b", "c"}
     assert any("stay local: 3 (a, b, c)" in note for note in model.notes_)
@@ -148,7 +148,7 @@ def test_a_community_of_two_is_not_averaged_under_masks_and_says_so():
         p: np.unique(y[np.isin(y, own)], return_inverse=True)[1]
         for p, own in zip("abc", ([0, 1], [0, 4], [6, 7]), strict=True)
     }
-    model = fc.FedCRef(start=start, **QUICK).fit(fc.Federation.local(data, aggregation="secure"))
+    model = fc.FedCRef(init=start, **QUICK).fit(fc.Federation.local(data, aggregation="secure"))
     assert model.n_communities_ == 0
     assert any("not averaged" in note and "each knows the other's part" in note for note in model.notes_)
 
@@ -166,7 +166,7 @@ def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
             return fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
 
     fed.use(Watch())
-    model = fc.FedCRef(start=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
+    model = fc.FedCRef(init=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
     assert [one["active"] for one in model.history_] == [0, 0]  # the iteration, and the closing pass
     assert sum(name == "fedcref_site.train" for name, _ in asked) == 5 + 5  # in each, once a site
     for desk in fed.engine.desks.values():
@@ -177,7 +177,7 @@ def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
 def test_the_share_of_rows_asked_for_trains(share):
     data, found = sites(count=4)
     fed = fc.Federation.local(data)
-    fc.FedCRef(start=found.start, sure=share, **(QUICK | {"rounds": 2, "max_iterations": 1, "closing": 0})).fit(fed)
+    fc.FedCRef(init=found.start, sure=share, **(QUICK | {"rounds": 2, "max_iterations": 1, "closing": 0})).fit(fed)
     for desk in fed.engine.desks.values():
         memory = desk.memory[fed.run_id]
         several = len(np.unique(memory["labels"])) > 1  # one cluster alone has nothing to doubt
@@ -200,7 +200,7 @@ def test_in_the_last_pass_all_rows_train():
             return found
 
     fed.use(Watch())
-    fc.FedCRef(start=found.start, **(QUICK | {"rounds": 1, "max_iterations": 1, "closing": 2})).fit(fed)
+    fc.FedCRef(init=found.start, **(QUICK | {"rounds": 1, "max_iterations": 1, "closing": 2})).fit(fed)
     passes = [share for share, before in zip(seen, [None, *seen], strict=False) if share != before]
     assert passes == [0.8, 1.0]
 
@@ -210,7 +210,7 @@ def test_an_isolated_clusters_model_trains_as_long_as_those_of_communities():
     errors = []
     for epochs in (2, 10):
         options = QUICK | {"max_iterations": 1, "closing_epochs": epochs}
-        model = fc.FedCRef(start=start, **options).fit(fc.Federation.local(data))
+        model = fc.FedCRef(init=start, **options).fit(fc.Federation.local(data))
         assert {site for site, _ in model.isolated_} == {"a", "b", "c"}
         errors.append(model.isolated_usual_[0])
     assert (errors[1] < errors[0] - 0.1).all()  # of logarithms
@@ -219,8 +219,8 @@ def test_an_isolated_clusters_model_trains_as_long_as_those_of_communities():
 def test_the_same_seed_gives_the_same_bits_in_any_order_of_sites():
     data, found = sites(count=4)
     options = QUICK | {"rounds": 2, "max_iterations": 2}
-    first = fc.FedCRef(start=found.start, **options).fit(fc.Federation.local(data, wire=True))
-    second = fc.FedCRef(start=found.start, **options).fit(fc.Federation.local(dict(reversed(data.items()))))
+    first = fc.FedCRef(init=found.start, **options).fit(fc.Federation.local(data, wire=True))
+    second = fc.FedCRef(init=found.start, **options).fit(fc.Federation.local(dict(reversed(data.items()))))
     assert first.models_.tobytes() == second.models_.tobytes()
     assert first.sites_ == second.sites_
 
@@ -234,8 +234,8 @@ def test_a_site_that_leaves_is_missed_or_left_out():
         return fed
 
     with pytest.raises(fc.QuorumLost, match="site-02"):
-        fc.FedCRef(start=found.start, **options).fit(leaving(fc.Federation.local(data), 5))
-    model = fc.FedCRef(start=found.start, quorum=0.5, **options).fit(leaving(fc.Federation.local(data), 5))
+        fc.FedCRef(init=found.start, **options).fit(leaving(fc.Federation.local(data), 5))
+    model = fc.FedCRef(init=found.start, quorum=0.5, **options).fit(leaving(fc.Federation.local(data), 5))
     assert "site-02" not in model.sites_
     assert any("site-02 did not contribute" in note for note in model.notes_)
 
@@ -258,7 +258,7 @@ def test_a_site_that_leaves_while_models_are_averaged_leaves_a_result():
 
     faulty = Faulty(fed.engine, leaving)
     fed.use(Watch())
-    model = fc.FedCRef(start=found.start, quorum=0.5, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fed)
+    model = fc.FedCRef(init=found.start, quorum=0.5, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fed)
     assert left
     assert any("site-02" in note for note in model.notes_)
     assert all(len(own) for site, own in zip(model.sites_, model.communities_, strict=True) if site != "site-02")
@@ -267,7 +267,7 @@ def test_a_site_that_leaves_while_models_are_averaged_leaves_a_result():
 def test_a_cluster_that_no_row_prefers_is_dropped():
     data, found = sites(count=5)
     data["site-01"] = np.repeat(X[y == 0][:1], 80, axis=0)  # one image again and again, dealt to two clusters
-    model = fc.FedCRef(start=found.start, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fc.Federation.local(data))
+    model = fc.FedCRef(init=found.start, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fc.Federation.local(data))
     assert len(model.communities_[model.sites_.index("site-01")]) == 1
     assert len(np.unique(model.labels_[:80])) == 1
 
@@ -312,14 +312,14 @@ def test_the_number_of_clusters_is_estimated_where_it_is_not_given():
 
 def test_labels_to_begin_with_must_fit_the_rows():
     with pytest.raises(fc.DataError, match="3 labels to begin with for 10 rows"):
-        fc.FedCRef(start={"a": [0, 1, 1]}).fit(fc.Federation.local({"a": np.random.default_rng(0).random((10, 3))}))
+        fc.FedCRef(init={"a": [0, 1, 1]}).fit(fc.Federation.local({"a": np.random.default_rng(0).random((10, 3))}))
 
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"association": "close"}, "choose one of win, rival, paper"),
-        ({"start": "random"}, "choose one of kmeans, encoded, dec"),
+        ({"init": "random"}, "choose one of kmeans, encoded, dec"),
         ({"n_clusters": 0}, "at least 1"),
         ({"epochs": 0}, "epochs is 0"),
         ({"closing": -1}, "closing is -1; it must not be negative"),
@@ -336,4 +336,4 @@ def test_weights_leave_only_where_the_site_agreed():
     assert schema["weights"].kind == "weights"
     data, found = sites(count=5)
     with pytest.raises(fc.QuorumLost, match="weights"):
-        fc.FedCRef(start=found.start, **QUICK).fit(fc.Federation.local(data, policy="standard"))
+        fc.FedCRef(init=found.start, **QUICK).fit(fc.Federation.local(data, policy="standard"))

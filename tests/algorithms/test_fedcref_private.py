@@ -183,18 +183,18 @@ WRONG_LABELS = {
 def test_labels_that_do_not_fit_are_refused_in_words(said):
     fed, start = federation()
     with pytest.raises(StudyError, match=said):
-        fc.FedCRef(2, start=start | {"b": WRONG_LABELS[said]}, epsilon=8.0, bounds=(0, 16)).fit(fed)
+        fc.FedCRef(2, init=start | {"b": WRONG_LABELS[said]}, epsilon=8.0, bounds=(0, 16)).fit(fed)
 
 
 def test_how_many_clusters_there_are_is_not_taken_from_labels():
     fed, start = federation()
     with pytest.raises(StudyError, match="n_clusters"):
-        fc.FedCRef(start=start, epsilon=8.0, bounds=(0, 16)).fit(fed)
+        fc.FedCRef(init=start, epsilon=8.0, bounds=(0, 16)).fit(fed)
 
 
 def test_labels_where_the_rows_are_not_or_where_a_site_has_a_budget_are_refused_in_words(monkeypatch):
     fed, start = federation(policy=Policy("p", epsilon=8.0))
-    model = fc.FedCRef(2, start=start, epsilon=1.0, bounds=(0, 16))
+    model = fc.FedCRef(2, init=start, epsilon=1.0, bounds=(0, 16))
     with pytest.raises(StudyError, match="budget"):
         model.fit(fed)
     fed, start = federation()
@@ -343,7 +343,7 @@ def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_ep
     seen = watched(monkeypatch)
     monkeypatch.setattr(private_loop, "STEPS", 3)
     fed, given = federation("plain")
-    model = fc.FedCRef(2, start=given if start == "given" else start, epsilon=8.0, bounds=(0, 16)).fit(fed)
+    model = fc.FedCRef(2, init=given if start == "given" else start, epsilon=8.0, bounds=(0, 16)).fit(fed)
     rowless = {name for name in seen if not issubclass(HANDLERS[name].release, Noisy)}
     assert rowless <= {"private_site.told"}
     assert model.epsilon_ == pytest.approx(8.0, rel=1e-6)
@@ -356,7 +356,7 @@ def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_ep
 
 def test_clusters_and_communities_are_found_where_noise_is_small(tmp_path):
     fed, start = federation("secure")
-    model = fc.FedCRef(2, start=start, epsilon=1000.0, bounds=(0, 16)).fit(fed)
+    model = fc.FedCRef(2, init=start, epsilon=1000.0, bounds=(0, 16)).fit(fed)
     for number, own in enumerate(np.split(model.labels_, 3)):
         truth = DIGITS.target[rows_of(number, tuple(HELD.values())[number], 50)]
         assert fc.agreement.accuracy(own, truth) > 0.95  # 0.9 to begin with
@@ -366,7 +366,7 @@ def test_clusters_and_communities_are_found_where_noise_is_small(tmp_path):
     again = fc.load(model.save(tmp_path / "model.json"))
     assert np.array_equal(again.predict(fed), model.predict(fed))
     assert again.epsilon_ == model.epsilon_
-    assert again.start == "given"  # a saved model does not hold the rows' labels
+    assert again.init == "given"  # a saved model does not hold the rows' labels
 
 
 def test_rows_that_are_not_finite_are_left_out_with_their_labels_and_belong_nowhere():
@@ -378,7 +378,7 @@ def test_rows_that_are_not_finite_are_left_out_with_their_labels_and_belong_nowh
         for i, (p, own) in enumerate(HELD.items())
     }
     given = {p: np.insert(own, [0, 0, 50, 100], [1, 0, 1, 0]) for p, own in start.items()}
-    model = fc.FedCRef(2, start=given, epsilon=1000.0, bounds=(0, 16)).fit(fc.Federation.local(rows))
+    model = fc.FedCRef(2, init=given, epsilon=1000.0, bounds=(0, 16)).fit(fc.Federation.local(rows))
     there = np.insert(np.ones(100, bool), [0, 0, 50, 100], False)
     for number, own in enumerate(np.split(model.labels_, 3)):
         truth = DIGITS.target[rows_of(number, tuple(HELD.values())[number], 50)]
@@ -393,7 +393,7 @@ def test_rows_that_are_not_finite_are_left_out_with_their_labels_and_belong_nowh
 def test_a_column_whose_bounds_are_one_value_does_not_make_every_row_novel():
     fed, start = federation()
     limits = [(0, 0)] * 24 + [(0, 16)] * 40  # under which models learn what is in the middle of each column's bounds
-    model = fc.FedCRef(2, start=start, epsilon=1000.0, bounds=limits).fit(fed)
+    model = fc.FedCRef(2, init=start, epsilon=1000.0, bounds=limits).fit(fed)
     assert (model.predict(fed) == -1).mean() < 0.5  # few, as a rule; how much is usual is under noise, too
 
 
@@ -407,7 +407,7 @@ def test_where_rows_are_too_few_for_the_noise_the_result_says_so(monkeypatch):
 WRONG = {
     "bounds": {"bounds": None},
     "n_clusters": {"n_clusters": None},
-    "start": {"start": "dec"},
+    "init": {"init": "dec"},
     "association": {"association": "paper"},
     "epsilon": {"epsilon": -1.0},
     "delta": {"delta": 0.0},
@@ -488,7 +488,7 @@ def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice
 
         def kept(desk, call, seen=seen, plain=plain):
             reply = plain(desk, call)
-            if call.handler.startswith("fedcref") and hasattr(reply, "packed"):
+            if call.handler.startswith(("fedcref", "private_site")) and hasattr(reply, "packed"):
                 seen.setdefault((desk.party, call.question), set()).add(reply.packed)
             return reply
 
@@ -520,7 +520,7 @@ def test_accuracy_by_epsilon():
             for start in ("labels", "kmeans"):
                 for epsilon in (2, 8, 32):
                     given = people.start if start == "labels" else "kmeans"
-                    model = fc.FedCRef(counts, start=given, epsilon=epsilon, bounds=(0, data.X.max())).fit(fed)
+                    model = fc.FedCRef(counts, init=given, epsilon=epsilon, bounds=(0, data.X.max())).fit(fed)
                     labels = np.split(model.labels_, np.cumsum([len(people.rows[p]) for p in fed.parties])[:-1])
                     own = {p: fc.agreement.accuracy(a, people.classes[p]) for p, a in zip(counts, labels, strict=True)}
                     acc = np.mean(list(own.values()))

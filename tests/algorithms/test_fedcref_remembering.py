@@ -272,7 +272,7 @@ def test_a_run_heeds_the_first_clusters_only_if_asked(monkeypatch, remember):
         name: np.clip(kinds[np.array(own)[labels]] + rng.normal(size=(40, 12)) / 20, 0, 1) for name, own in held.items()
     }
     fc.FedCRef(
-        start=dict.fromkeys(held, labels), bounds=(0, 1), rate=3e-3, epochs=5, rounds=2, closing=1, closing_epochs=2,
+        init=dict.fromkeys(held, labels), bounds=(0, 1), rate=3e-3, epochs=5, rounds=2, closing=1, closing_epochs=2,
         max_iterations=1, remember=remember,
     ).fit(fc.Federation.local(data))  # fmt: skip
     assert asked == ([40, 40, 40] if remember else [])

@@ -26,7 +26,7 @@ def rows(seed=0, offset=0.0):
     return np.concatenate([tilted, rng.normal(size=(90, 3)) + 3, 2 * rng.normal(size=(50, 3)) - 4]) + offset
 
 
-def climbed(sites, family, start, *, tol=None, max_rounds=6, wire=False):
+def climbed(sites, family, start, *, tol=None, max_iter=6, wire=False):
     """The frame, the mixture EM began with, and where it ended."""
     fed = fc.Federation.local(sites, wire=wire)
 
@@ -34,7 +34,7 @@ def climbed(sites, family, start, *, tol=None, max_rounds=6, wire=False):
         view = yield from bounds.agree(len(fed.columns))
         frame = yield from mixture.frame(view, full=family == "EEE")
         ((begin,),) = yield from mixture.start(frame, [family], [frame.view.points(start)])
-        (end,) = yield from mixture.climb(frame, [begin], tol=tol, max_rounds=max_rounds)
+        (end,) = yield from mixture.climb(frame, [begin], tol=tol, max_iter=max_iter)
         return frame, begin, end
 
     return fed.run(script())[0]
@@ -60,7 +60,7 @@ def test_bic_and_icl_by_hand():
 def test_four_rows_by_hand():
     # Nearest to 0 and 10: weights 1/2, means 0 and 10, variance 1. Each row: log 1/2 - log(2 pi)/2 - 1/2 + O(e^-40).
     X = np.array([[-1.0], [1.0], [9.0], [11.0]])
-    _, begin, end = climbed({"a": X[:1], "b": X[1:]}, "EII", np.array([[0.5], [8.0]]), max_rounds=1)
+    _, begin, end = climbed({"a": X[:1], "b": X[1:]}, "EII", np.array([[0.5], [8.0]]), max_iter=1)
     assert begin.weights.tolist() == [0.5, 0.5]
     assert begin.variance.tolist() == [[1.0]]
     assert end.log == pytest.approx(4 * (math.log(0.5) - math.log(2 * math.pi) / 2 - 0.5), abs=1e-12)
@@ -113,7 +113,7 @@ def test_likelihood_and_entropy_are_scipys(family, offset):
 @pytest.mark.parametrize("family", PEERS)
 def test_the_log_likelihood_is_scikit_learns_from_the_same_start(family, offset):
     X = rows(1, offset)
-    frame, begin, end = climbed({"a": X}, family, X[[0, 100, 200]], max_rounds=8)
+    frame, begin, end = climbed({"a": X}, family, X[[0, 100, 200]], max_iter=8)
     centred = X - frame.view.origin
     precisions = np.linalg.inv(begin.variance) if family == "EEE" else 1 / begin.variance.squeeze()
     peer = Peer(
@@ -136,7 +136,7 @@ def test_the_log_likelihood_is_scikit_learns_from_the_same_start(family, offset)
 def test_a_round_never_lowers_the_likelihood():
     X = rows(2)
     for family in FAMILIES:
-        _, _, end = climbed({"a": X}, family, X[[0, 1, 2]], max_rounds=20)
+        _, _, end = climbed({"a": X}, family, X[[0, 1, 2]], max_iter=20)
         levels = [-step.objective for step in end.history] + [end.log]
         assert (np.diff(levels) > -1e-9 * abs(end.log)).all()
 
@@ -212,10 +212,10 @@ def test_many_mixtures_climb_together_as_each_does_alone():
         starts = yield from mixture.start(frame, FAMILIES, [X[[0, 100]], X[[0, 100, 200]]])
         flat = [m for row in starts for m in row]
         if together:
-            return (yield from mixture.climb(frame, flat, tol=1e-5, max_rounds=9))
+            return (yield from mixture.climb(frame, flat, tol=1e-5, max_iter=9))
         found = []
         for m in flat:
-            found += yield from mixture.climb(frame, [m], tol=1e-5, max_rounds=9)
+            found += yield from mixture.climb(frame, [m], tol=1e-5, max_iter=9)
         return found
 
     for a, b in zip(fed.run(script(True))[0], fed.run(script(False))[0], strict=True):
@@ -226,7 +226,7 @@ def test_many_mixtures_climb_together_as_each_does_alone():
 def test_a_row_far_away_has_the_likelihood_it_has():
     X = rows(4)
     X[0] = 1e7  # some 1e13 variances away: the bound of a log density is as far off
-    frame, _, end = climbed({"a": X}, "EII", X[[5, 100, 200]], max_rounds=1)
+    frame, _, end = climbed({"a": X}, "EII", X[[5, 100, 200]], max_iter=1)
     log = logsumexp(_scores(end.mixture, X - frame.view.origin), axis=1)
     assert end.log == pytest.approx(log.sum(), rel=1e-12)
 
@@ -242,17 +242,17 @@ def test_collinear_and_constant_columns_stay_finite():
 
 def test_variances_have_a_floor_relative_to_what_they_are_of():
     X = np.concatenate([np.zeros((30, 2)), np.full((30, 2), 8.0)]) * [1.0, 1000.0]  # two points, thirty times each
-    frame, _, end = climbed({"a": X}, "VVI", np.array([[0.0, 0.0], [8.0, 8000.0]]), max_rounds=2)
+    frame, _, end = climbed({"a": X}, "VVI", np.array([[0.0, 0.0], [8.0, 8000.0]]), max_iter=2)
     assert frame.variance == pytest.approx([16, 16e6])
     assert end.mixture.variance == pytest.approx(np.tile([16e-5, 160.0], (2, 1)))
-    _, _, end = climbed({"a": X}, "VII", np.array([[0.0, 0.0], [8.0, 8000.0]]), max_rounds=2)
+    _, _, end = climbed({"a": X}, "VII", np.array([[0.0, 0.0], [8.0, 8000.0]]), max_iter=2)
     assert end.mixture.variance == pytest.approx(np.full((2, 1), 1e-5 * (16 + 16e6) / 2))
 
 
 def test_a_component_without_rows_stays_and_the_others_go_on():
     X = rows(6)
     start = np.concatenate([X[[0, 100]], [[500.0, 500, 500]]])
-    frame, _, end = climbed({"a": X}, "VVI", start, max_rounds=3)
+    frame, _, end = climbed({"a": X}, "VVI", start, max_iter=3)
     assert end.mass[2] < mixture.TINY
     assert end.mixture.means[2] == pytest.approx(start[2] - frame.view.origin)
     assert np.isfinite(end.log)
@@ -299,7 +299,7 @@ def test_a_half_alone_has_scipys_likelihood_and_no_round_lowers_it(family):
         (sums,) = yield from mixture.sweep(frame, [mixture.nearest(np.zeros((1, 3)), part=1)])
         of = yield from mixture.in_part(frame, 1, sums.mass[0])
         starts = yield from mixture.start(of, [family], [frame.view.points(X[[0, 100]])], parts=[1])
-        (end,) = yield from mixture.climb(of, starts[0], tol=None, max_rounds=12, parts=[1])
+        (end,) = yield from mixture.climb(of, starts[0], tol=None, max_iter=12, parts=[1])
         return frame, end
 
     frame, end = fed.run(script())[0]

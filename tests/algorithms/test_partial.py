@@ -66,7 +66,7 @@ def test_a_share_beyond_the_bound_it_is_asked_under_is_refused():
 
 def test_a_hard_round_by_hand():
     X = [[0.0, 5.0], [1.0, NAN], [10.0, NAN], [12.0, NAN]]
-    model = fc.CMeans(2, start=[[0.0, 5.0], [9.0, 70.0]], tol=None, max_rounds=1, missing="partial").fit(X)
+    model = fc.KMeans(2, init=[[0.0, 5.0], [9.0, 70.0]], tol=None, max_iter=1, missing="partial").fit(X)
     # No row of the second cluster has the second column: its centre stays where it was.
     assert model.cluster_centers_.tolist() == [[0.5, 5.0], [11.0, 70.0]]
     assert model.cluster_sizes_.tolist() == [2, 2]
@@ -77,14 +77,14 @@ def test_the_published_iteration(m):
     rng = np.random.default_rng(5)
     X, start = table(rng)
     X = X[~np.isnan(X).all(axis=1)]
-    model = fc.FuzzyCMeans(len(start), m=m, start=start, tol=None, max_rounds=6, missing="partial").fit(X)
+    model = fc.FuzzyCMeans(len(start), m=m, init=start, tol=None, max_iter=6, missing="partial").fit(X)
     assert model.cluster_centers_ == pytest.approx(reference(X, start, m, 6), rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 def test_where_nothing_is_missing_it_is_the_ordinary_method(kind):
     X, start = table(np.random.default_rng(2), gaps=0)
-    options = {"start": start, "tol": None, "max_rounds": 8}
+    options = {"init": start, "tol": None, "max_iter": 8}
     plain, gapped = (kind(len(start), missing=how, **options).fit(X) for how in ("refuse", "partial"))
     assert gapped.cluster_centers_ == pytest.approx(plain.cluster_centers_, rel=1e-12)
     assert gapped.objective_ == pytest.approx(plain.objective_, rel=1e-12)
@@ -97,11 +97,11 @@ def test_rows_with_gaps_at_any_parties_give_the_pooled_bits(seed, missing):
     rng = np.random.default_rng(seed)
     X, start = table(rng)
     X[rng.integers(len(X))] = NAN
-    for kind in (fc.CMeans, fc.FuzzyCMeans):
+    for kind in (fc.KMeans, fc.FuzzyCMeans):
         options = {
-            "start": start if rng.integers(2) else "box",
+            "init": start if rng.integers(2) else "box",
             "scale": str(rng.choice(["none", "standardise"])),
-            "max_rounds": 6,
+            "max_iter": 6,
             "missing": missing,
         }
         pooled = kind(len(start), **options).fit(X)
@@ -119,7 +119,7 @@ def test_a_far_centre_keeps_its_digits():
     X = np.concatenate([rng.normal(size=(80, 2)), rng.normal(size=(80, 2)) + 20])
     X[::5, 1] = NAN
     start = np.array([[0.0, 0.0], [20.0, 20.0], [4e3, 4e3]])
-    model = fc.FuzzyCMeans(3, m=1.2, start=start, tol=None, max_rounds=1, missing="partial").fit(X)
+    model = fc.FuzzyCMeans(3, m=1.2, init=start, tol=None, max_iter=1, missing="partial").fit(X)
     assert model.cluster_centers_ == pytest.approx(reference(X, start, 1.2, 1), rel=1e-10)
 
 
@@ -152,17 +152,17 @@ def test_a_party_with_few_rows_sends_no_candidates():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"start": "party"}, "'party' needs whole rows"),
+        ({"init": "party"}, "'party' needs whole rows"),
         ({"small_sites": "paper"}, "papers' rules"),
         ({"missing": "impute"}, "missing is 'impute'; choose one of refuse, drop, partial"),
     ],
 )
 def test_what_partial_distances_cannot_do_is_said(options, words):
     with pytest.raises(fc.StudyError, match=words):
-        fc.CMeans(2, **{"missing": "partial", **options}).fit(np.ones((20, 2)))
+        fc.KMeans(2, **{"missing": "partial", **options}).fit(np.ones((20, 2)))
 
 
 def test_a_column_split_refuses_gaps():
     fed = fc.Federation.local({"a": np.ones((9, 1)), "b": np.ones((9, 1))}, split="columns")
     with pytest.raises(fc.StudyError, match="a column split needs every value"):
-        fc.CMeans(2, missing="drop").fit(fed)
+        fc.KMeans(2, missing="drop").fit(fed)

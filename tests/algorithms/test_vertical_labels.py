@@ -30,14 +30,14 @@ def table(rows=90, clusters=3, sites=3, seed=0):
 
 def fitted(parts, start, opens="labels", federation=None, **options):
     fed = fc.Federation.local(parts, split="columns", **(federation or {}))
-    return fc.CMeans(len(start), start=start, opens=opens, **options).fit(fed)
+    return fc.KMeans(len(start), init=start, opens=opens, **options).fit(fed)
 
 
 def same(a, b):
     assert np.array_equal(a.labels_, b.labels_)
     assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
     assert np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
-    assert a.n_rounds_ == b.n_rounds_
+    assert a.n_iter_ == b.n_iter_
 
 
 @pytest.mark.parametrize(("clusters", "sites"), [(1, 3), (2, 3), (3, 3), (4, 5), (6, 4)])
@@ -51,7 +51,7 @@ def test_of_equal_distances_the_first_wins():
     X = np.array([[0.0, 1.0, 0.0], [4.0, 1.0, 0.0], [2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
     parts = {name: X[:, [i]] for i, name in enumerate("abc")}
     centers = np.array([[0.0, 1.0, 0.0], [4.0, 1.0, 0.0], [4.0, 1.0, 0.0]])
-    model = fc.CMeans(3, start=centers, opens="labels", max_rounds=1).fit(fc.Federation.local(parts, split="columns"))
+    model = fc.KMeans(3, init=centers, opens="labels", max_iter=1).fit(fc.Federation.local(parts, split="columns"))
     model.cluster_centers_ = centers
     assert model.predict(fc.Federation.local(parts, split="columns")).tolist() == [0, 1, 0, 0]
 
@@ -75,7 +75,7 @@ def test_scales_and_drawn_starts_work_alike(options, drawn):
     X, parts = table(clusters=2)
     start = "box" if drawn else X[:2]
     made = [
-        fc.CMeans(2, start=start, opens=opens, max_rounds=4, tol=None, **options).fit(
+        fc.KMeans(2, init=start, opens=opens, max_iter=4, tol=None, **options).fit(
             fc.Federation.local(parts, split="columns")
         )
         for opens in ("labels", "distances")
@@ -102,7 +102,7 @@ def test_there_is_no_objective_and_the_notes_say_so():
     assert {entry["objective"] for entry in model.history_} == {None}
     assert model.history_[-1]["shift"] == 0
     assert any(note.startswith("Only labels were opened") for note in model.notes_)
-    short = fitted(parts, X[:3] * 3, max_rounds=1)
+    short = fitted(parts, X[:3] * 3, max_iter=1)
     assert any("before every row stayed" in note for note in short.notes_)
 
 
@@ -121,7 +121,7 @@ def test_nothing_but_labels_is_opened(mode):
     X, parts = table()
     fed = fc.Federation.local(parts, split="columns", aggregation=mode, policy=PROFILES["standard"])
     recording = record(fed)
-    fc.CMeans(3, start=X[:3], opens="labels", max_rounds=3).fit(fed)
+    fc.KMeans(3, init=X[:3], opens="labels", max_iter=3).fit(fed)
     asked = {ask.who.name for _, ask in recording.asked}
     assert asked == {
         "column_split.roll",
@@ -149,19 +149,19 @@ def test_attack_c_is_no_better_than_a_guess_on_what_seats_and_coordinator_saw():
 
 def test_a_run_cut_short_at_any_letter_goes_on_to_the_same_bits(tmp_path):
     X, parts = table(rows=20)
-    want = fitted(parts, X[:3], max_rounds=1, tol=None)
+    want = fitted(parts, X[:3], max_iter=1, tol=None)
     for step in (7, 14):
         folder = tmp_path / str(step)
         fed = fc.Federation.local(parts, split="columns", run=folder)
         fed.use(Faulty(fed.engine, lambda s, p, step=step: "lost" if (s, p) == (step, "s1") else None))
-        model = fc.CMeans(3, start=X[:3], opens="labels", max_rounds=1, tol=None)
+        model = fc.KMeans(3, init=X[:3], opens="labels", max_iter=1, tol=None)
         with fed:
             try:
                 model.fit(fed)
             except QuorumLost as lost:
                 assert lost.missing == {"s1": "no-answer"}  # noqa: PT017 what matters comes after
         with fc.Federation.local(parts, split="columns", run=folder) as again:
-            same(fc.CMeans(3, start=X[:3], opens="labels", max_rounds=1, tol=None).fit(again), want)
+            same(fc.KMeans(3, init=X[:3], opens="labels", max_iter=1, tol=None).fit(again), want)
 
 
 def test_what_cannot_be_done_is_refused_in_words():
@@ -170,16 +170,16 @@ def test_what_cannot_be_done_is_refused_in_words():
         ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "opens is 'all'"),
         ({"opens": "labels"}, fc.Federation.local({"a": X, "b": X}), "column splits"),
         ({"opens": "labels"}, fc.Federation.local(dict(list(parts.items())[:2]), split="columns"), "three sites"),
-        ({"opens": "labels", "start": "careful"}, fc.Federation.local(parts, split="columns"), "use 'box'"),
+        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use 'box'"),
     ):
         with pytest.raises(StudyError, match=words):
-            fc.CMeans(3, **{"start": "box", **options}).fit(fed)
+            fc.KMeans(3, **{"init": "box", **options}).fit(fed)
     model = fitted(parts, X[:3])
     fed = fc.Federation.local(parts, split="columns")
     with pytest.raises(StudyError, match="opens distances"):
         fc.indices.xie_beni(model, fed)
     with pytest.raises(StudyError, match="give one K"):
-        fc.select_k(fc.CMeans(start="box", opens="labels"), fed, [2, 3])
+        fc.select_k(fc.KMeans(init="box", opens="labels"), fed, [2, 3])
 
 
 def test_a_seat_that_was_not_enrolled_is_refused():
@@ -355,7 +355,7 @@ def test_a_served_site_of_a_study_that_opens_labels_tells_no_distances(opens, tm
     (tmp_path / "site.toml").write_text(
         'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nmin_rows = 5\n'
     )
-    text = f'name = "s"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 2\nstart = "box"\nopens = "{opens}"\n'
+    text = f'name = "s"\nsplit = "columns"\n[cluster]\nmethod = "k-means"\nk = 2\ninit = "box"\nopens = "{opens}"\n'
     text += '[sites.north]\ncolumns = ["a", "b"]\n' + "".join(
         f'[sites.{name}]\ncolumns = ["{name}"]\n' for name in ("east", "west")
     )
@@ -372,8 +372,8 @@ def test_a_served_site_of_a_study_that_opens_labels_tells_no_distances(opens, tm
 def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     X, parts = table()
-    text = 'name = "quiet"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 3\nopens = "labels"\n'
-    text += f"start = {json.dumps(X[:3].tolist())}\n"
+    text = 'name = "quiet"\nsplit = "columns"\n[cluster]\nmethod = "k-means"\nk = 3\nopens = "labels"\n'
+    text += f"init = {json.dumps(X[:3].tolist())}\n"
     for name, part in parts.items():
         lines = [f"{name}.a,{name}.b", *(",".join(map(repr, row)) for row in part.tolist())]
         (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")

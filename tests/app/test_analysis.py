@@ -20,12 +20,12 @@ START = X[[0, 40, 70]]
 
 def described(sites, model=None, **options):
     fed = fc.Federation.local(sites, columns=["age", "chol", "thalach"], **options)
-    return describe((model or fc.FuzzyCMeans(3, start=START)).fit(fed), fed)
+    return describe((model or fc.FuzzyCMeans(3, init=START)).fit(fed), fed)
 
 
 def test_a_small_case_by_hand():
     fed = fc.Federation.local({"a": np.array([[0.0], [2.0], [10.0]]), "b": np.array([[12.0]])}, columns=["age"])
-    found = describe(fc.CMeans(2, start=[[0.0], [9.0]]).fit(fed), fed)
+    found = describe(fc.KMeans(2, init=[[0.0], [9.0]]).fit(fed), fed)
     assert found["sizes"] == {"rows": [2, 2], "weights": None}
     assert found["composition"] == {"sites": {"a": [2, 1], "b": [0, 1]}}
     assert found["profiles"]["mean"] == [6.0]
@@ -53,7 +53,7 @@ def test_every_partition_is_described_alike():
 
 def test_what_left_is_what_the_ledgers_hold():
     fed = fc.Federation.local({"a": X[:50], "b": X[50:]}, policy={"a": Policy("own", min_rows=5), "b": "none"})
-    found = describe(fc.CMeans(3, start=START).fit(fed), fed)["left"]
+    found = describe(fc.KMeans(3, init=START).fit(fed), fed)["left"]
     for party, own in fed.traffic().items():
         assert {name: found["sites"][party][name] for name in own} == own
         assert sum(question["bytes"][party] for question in found["questions"]) == own["bytes"]
@@ -65,14 +65,14 @@ def test_what_left_is_what_the_ledgers_hold():
 
 def test_units_are_told_where_they_were_declared():
     fed = fc.Federation.local({"a": X}, columns={"age": fc.Column(unit="years"), "b": fc.Column(), "c": fc.Column()})
-    found = describe(fc.CMeans(3, start=START).fit(fed), fed)
+    found = describe(fc.KMeans(3, init=START).fit(fed), fed)
     assert found["columns"][0] == {"name": "age", "type": "number", "unit": "years"}
 
 
 def test_small_counts_stay_hidden_beside_the_totals():
     rows = {"a": np.r_[X[:30], X[30:32]], "b": X[30:60], "c": X[60:]}
     names = ["age", "chol", "thalach"]
-    model = fc.CMeans(3, start=START).fit(fc.Federation.local(rows, columns=names))
+    model = fc.KMeans(3, init=START).fit(fc.Federation.local(rows, columns=names))
     # A sum over too few rows would keep the site out of the whole run, so nothing that holds one is asked.
     asked = frozenset(n for n in HANDLERS if not n.startswith(("pca", "cluster_indices")))
     rules = Policy("own", min_cell=5, handlers=asked)
@@ -108,7 +108,7 @@ def test_a_question_that_a_site_does_not_allow_leaves_a_gap_with_a_reason():
 
 def test_sites_that_allow_the_fit_alone_get_a_description_of_the_centres():
     rules = Policy("own", handlers=frozenset({"bounds.rows", "row_split.moments"}))
-    found = described({"a": X[:50], "b": X[50:]}, fc.FuzzyCMeans(3, start=START, bounds=(-9, 29)), policy=rules)
+    found = described({"a": X[:50], "b": X[50:]}, fc.FuzzyCMeans(3, init=START, bounds=(-9, 29)), policy=rules)
     assert found["profiles"]["against"] == "centres"
     assert "does not allow this question" in found["map"]["absent"]
     assert found["map"] == found["sizes"] == found["indices"] == found["composition"] == found["fuzziness"]
@@ -133,7 +133,7 @@ def test_gaps_are_described_by_the_values_there_are():
     assert any("took part by partial distances" in note for note in found["notes"])
 
 
-@pytest.mark.parametrize("model", [fc.GaussianMixture(3), fc.AveragedFuzzyCMeans(3), fc.CMeans(1)], ids=repr)
+@pytest.mark.parametrize("model", [fc.GaussianMixture(3), fc.AveragedFuzzyCMeans(3), fc.KMeans(1)], ids=repr)
 def test_every_method_can_be_described(model):
     found = described({"a": X[:50], "b": X[50:]}, model)
     json.dumps(found, allow_nan=False)

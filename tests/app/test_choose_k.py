@@ -150,7 +150,7 @@ def test_clusters_come_back_in_halves_and_pieces_of_a_gaussian_do_not():
             halved = yield from prediction_strength.halves(frame, k)
             crisp = yield from halved.strengths([k])
             ((*_, whole),) = yield from centers_for_each_k.grow(frame, k)
-            return crisp[0], (yield from halved.strength_of_mixture(whole.centers, family, tol=1e-6, max_rounds=20))
+            return crisp[0], (yield from halved.strength_of_mixture(whole.centers, family, tol=1e-6, max_iter=20))
 
         return then
 
@@ -167,7 +167,7 @@ def document(found):
     return json.dumps([found.k, found.scores, found.range, found.stability, found.notes])
 
 
-@pytest.mark.parametrize("estimator", [fc.CMeans(), fc.FuzzyCMeans(scale="standardise"), fc.GaussianMixture()])
+@pytest.mark.parametrize("estimator", [fc.KMeans(), fc.FuzzyCMeans(scale="standardise"), fc.GaussianMixture()])
 def test_every_partition_gives_the_same_choice_to_the_bit(estimator):
     X = groups(1, k=4, rows=200)
     pooled = fc.select_k(estimator, X, range(1, 7), restarts=1)
@@ -183,7 +183,7 @@ def test_every_partition_gives_the_same_choice_to_the_bit(estimator):
 
 def test_an_overlap_is_looked_at_in_halves_the_same_for_every_partition():
     X = fc.datasets.g2(60, 2, 3).X
-    found = [fc.select_k(fc.CMeans(), f, range(1, 5), restarts=1) for f in (X, fc.Federation.local(dealt(X, 5)))]
+    found = [fc.select_k(fc.KMeans(), f, range(1, 5), restarts=1) for f in (X, fc.Federation.local(dealt(X, 5)))]
     assert document(found[0]) == document(found[1])
     assert found[0].k == 2
     assert found[0].notes[0].startswith("Overlapping clusters: ICL says 1, BIC says 2")
@@ -218,17 +218,17 @@ def test_the_papers_index_finds_five_where_every_client_finds_two():
 
 def test_no_structure_is_said():
     X = np.random.default_rng(1).normal(size=(300, 2))
-    found = fc.select_k(fc.CMeans(), X, restarts=1)
+    found = fc.select_k(fc.KMeans(), X, restarts=1)
     assert found.k == found.model.n_clusters == 1
     assert found.notes[-1].startswith("No structure found: one cluster describes the rows best")
-    asked = fc.select_k(fc.CMeans(), X, range(2, 5), restarts=1)
+    asked = fc.select_k(fc.KMeans(), X, range(2, 5), restarts=1)
     assert asked.k in range(2, 5)
     assert asked.notes[0].startswith("No structure found: nothing speaks for any of the K asked for")
 
 
 def test_pieces_of_what_is_no_gaussian_do_not_count():
     X = np.random.default_rng(10).exponential(size=(600, 8))
-    found = fc.select_k(fc.CMeans(), X, range(1, 9), restarts=1)
+    found = fc.select_k(fc.KMeans(), X, range(1, 9), restarts=1)
     assert min(found.scores, key=lambda row: row["icl"])["k"] > 3
     assert found.k == 1
     assert "do not come back in halves" in found.notes[-2]
@@ -237,13 +237,13 @@ def test_pieces_of_what_is_no_gaussian_do_not_count():
 
 def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
     X = groups(2, k=14, width=5, rows=560)
-    found = fc.select_k(fc.CMeans(), X, restarts=1)
+    found = fc.select_k(fc.KMeans(), X, restarts=1)
     assert (found.k, found.range) == (14, (1, 18))
     assert found.notes == ["The least ICL fell on the edge of the range: widened from 12 to 18."]
 
 
 def test_a_choice_on_the_edge_of_a_given_range_is_said():
-    found = fc.select_k(fc.CMeans(), groups(1, k=4, rows=200), range(1, 5), restarts=1)
+    found = fc.select_k(fc.KMeans(), groups(1, k=4, rows=200), range(1, 5), restarts=1)
     assert (found.k, found.range) == (4, (1, 4))
     assert found.notes == ["The choice is the largest K asked for; ask for more than 4 to see whether it holds."]
 
@@ -251,7 +251,7 @@ def test_a_choice_on_the_edge_of_a_given_range_is_said():
 def test_columns_at_several_sites_are_chosen_by_index():
     X = groups(3, k=3, width=4, rows=90, apart=12.0)
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
-    found = fc.select_k(fc.FuzzyCMeans(max_rounds=12), fed, index="xie-beni", restarts=2)
+    found = fc.select_k(fc.FuzzyCMeans(max_iter=12), fed, index="xie-beni", restarts=2)
     assert (found.k, found.criterion, found.range) == (3, "index", (2, 8))
     assert found.stability == 1.0
     assert found.notes[0] == "Where columns are split, no site can look for clusters alone: looked at 2 to 8."
@@ -261,19 +261,19 @@ def test_columns_at_several_sites_are_chosen_by_index():
 
 def test_an_index_of_which_more_is_better_and_the_elbow():
     X = groups(4, k=4, rows=200)
-    more = fc.select_k(fc.CMeans(), X, range(2, 7), index="calinski-harabasz", restarts=3)
+    more = fc.select_k(fc.KMeans(), X, range(2, 7), index="calinski-harabasz", restarts=3)
     values = [row["value"] for row in more.scores]
     assert (more.k, more.criterion) == (4, "index")
     assert values[2] == max(values)
-    elbow = fc.select_k(fc.CMeans(), X, range(2, 9), index="davies-bouldin", rule="elbow", restarts=3, stability=None)
+    elbow = fc.select_k(fc.KMeans(), X, range(2, 9), index="davies-bouldin", rule="elbow", restarts=3, stability=None)
     assert elbow.k == k_range.elbow(range(2, 9), [row["value"] for row in elbow.scores])
 
 
 def test_the_best_of_the_restarts_is_kept():
     X = groups(5, k=6, rows=300)
-    estimator = fc.CMeans(start="box")
+    estimator = fc.KMeans(init="box")
     found = fc.select_k(estimator, X, [6], criterion="index", restarts=6)
-    tried = [fc.CMeans(6, start="box", random_state=seed).fit(X).objective_ for seed in range(6)]
+    tried = [fc.KMeans(6, init="box", random_state=seed).fit(X).objective_ for seed in range(6)]
     assert found.model.objective_ == pytest.approx(min(tried), rel=1e-6)
     assert max(tried) > 1.1 * min(tried)
     assert found.stability < 0.99
@@ -281,13 +281,13 @@ def test_the_best_of_the_restarts_is_kept():
 
 def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
     X = groups(6, k=3, rows=150, apart=10.0)
-    even = fc.select_k(fc.CMeans(), fc.Federation.local(dealt(X, 3)), [3], restarts=2, stability="sites")
+    even = fc.select_k(fc.KMeans(), fc.Federation.local(dealt(X, 3)), [3], restarts=2, stability="sites")
     assert even.stability == 1.0
-    order = np.argsort(fc.CMeans(3, start=even.model.cluster_centers_).fit(X).labels_, kind="stable")
+    order = np.argsort(fc.KMeans(3, init=even.model.cluster_centers_).fit(X).labels_, kind="stable")
     apart = fc.Federation.local({f"p{i}": X[part] for i, part in enumerate(np.array_split(order, 3))})
-    assert fc.select_k(fc.CMeans(), apart, [3], restarts=2, stability="sites").stability < 0.8
+    assert fc.select_k(fc.KMeans(), apart, [3], restarts=2, stability="sites").stability < 0.8
     with pytest.raises(fc.StudyError, match="leaving sites out needs two sites"):
-        fc.select_k(fc.CMeans(), X, [3], stability="sites")
+        fc.select_k(fc.KMeans(), X, [3], stability="sites")
 
 
 def test_ties_flat_curves_and_coinciding_centres_are_said():
@@ -326,34 +326,34 @@ def test_rivals_by_icl_are_named():
 )
 def test_a_senseless_question_is_named(options, sentence):
     with pytest.raises(fc.StudyError, match=sentence):
-        fc.select_k(fc.CMeans(), groups(), **options)
+        fc.select_k(fc.KMeans(), groups(), **options)
 
 
 def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
     X = groups(7, rows=150)
     X[::10, 0] = np.nan
-    found = fc.select_k(fc.CMeans(missing="drop"), X, range(1, 6), restarts=1)
-    whole = fc.select_k(fc.CMeans(), X[~np.isnan(X[:, 0])], range(1, 6), restarts=1)
+    found = fc.select_k(fc.KMeans(missing="drop"), X, range(1, 6), restarts=1)
+    whole = fc.select_k(fc.KMeans(), X[~np.isnan(X[:, 0])], range(1, 6), restarts=1)
     assert found.k == 3
     assert found.scores == whole.scores
     with pytest.raises(fc.StudyError, match="set missing to 'drop', or criterion to 'index'"):
-        fc.select_k(fc.CMeans(missing="partial"), X)
+        fc.select_k(fc.KMeans(missing="partial"), X)
 
 
 def test_leaving_sites_out_is_refused_where_sums_are_masked():
     fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
     with pytest.raises(fc.StudyError, match="leaving sites out shows each site's part; set aggregation to 'plain'"):
-        fc.select_k(fc.CMeans(), fed, [3], restarts=1, stability="sites")
+        fc.select_k(fc.KMeans(), fed, [3], restarts=1, stability="sites")
     assert all(not counted["messages"] for counted in fed.traffic().values())
 
 
 @pytest.mark.parametrize("ks", [3, 2.0, "2..4", [2.7, 3], ["2"], [None]])
 def test_candidates_that_are_no_whole_numbers_are_refused(ks):
     with pytest.raises(fc.StudyError, match="give whole numbers of at least 1, such as"):
-        fc.select_k(fc.CMeans(), groups(), ks)
+        fc.select_k(fc.KMeans(), groups(), ks)
 
 
-@pytest.mark.parametrize("estimator", [KMeans, fc.CMeans, "CMeans", fc.FCAC()])
+@pytest.mark.parametrize("estimator", [KMeans, fc.KMeans, "KMeans", fc.FCAC()])
 def test_what_has_no_number_of_clusters_is_refused(estimator):
     with pytest.raises(fc.StudyError, match="has no number of centres to choose"):
         fc.select_k(estimator, groups())
@@ -364,7 +364,7 @@ def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
     X = groups(rows=40)
     X[:, 1] = np.nan
     with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
-        fc.select_k(fc.CMeans(missing="drop", scale="standardise"), X, criterion=criterion)
+        fc.select_k(fc.KMeans(missing="drop", scale="standardise"), X, criterion=criterion)
 
 
 # Rows of which few differ
@@ -373,7 +373,7 @@ def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
 def chosen(X, ks=None):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return fc.select_k(fc.CMeans(), X, ks, restarts=1, stability=None)
+        return fc.select_k(fc.KMeans(), X, ks, restarts=1, stability=None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -413,7 +413,7 @@ def test_a_half_without_rows_has_no_strength():
     def script(frame):
         halved = yield from prediction_strength.halves(frame, 2)
         crisp = yield from halved.strengths([2])
-        mixed = yield from halved.strength_of_mixture(frame.view.points(X[[0, -1]]), "EII", tol=1e-6, max_rounds=5)
+        mixed = yield from halved.strength_of_mixture(frame.view.points(X[[0, -1]]), "EII", tol=1e-6, max_iter=5)
         return halved.empty, crisp[0], mixed
 
     assert framed(fc.Federation.local({"a": X}), script) == (True, 0.0, 0.0)
@@ -440,7 +440,7 @@ def beside(seed, more=1):
 
 @pytest.mark.parametrize("seed", [2, 5, 6, 11])
 def test_an_irrelevant_column_hides_no_clusters(seed):
-    found = fc.select_k(fc.CMeans(scale="standardise"), beside(seed), range(1, 6), restarts=1, stability=None)
+    found = fc.select_k(fc.KMeans(scale="standardise"), beside(seed), range(1, 6), restarts=1, stability=None)
     assert (found.k, found.notes) == (3, [])
 
 
@@ -454,7 +454,7 @@ def test_a_half_from_a_poor_start_is_given_the_means_of_the_whole():
         def then(frame):
             halved = yield from prediction_strength.halves(frame, 2)
             of = frame.view.points(np.array(means))
-            return (yield from halved.strength_of_mixture(of, "VVI", tol=1e-6, max_rounds=25))
+            return (yield from halved.strength_of_mixture(of, "VVI", tol=1e-6, max_iter=25))
 
         return then
 

@@ -21,19 +21,19 @@ name = "kill"
 [cluster]
 method = "fuzzy-c-means"
 k = 2
-max_rounds = 3
+max_iter = 3
 [sites.a]
 source = "a.csv"
 [sites.b]
 source = "b.csv"
 """
 COLUMNS = ROWS.replace("[cluster]", 'split = "columns"\nid = "who"\nscale = "standardise"\n[cluster]').replace(
-    "max_rounds = 3", "max_rounds = 2"
+    "max_iter = 3", "max_iter = 2"
 )
 CHOOSING = ROWS.replace("k = 2", 'k = "1..3"\nrestarts = 2')
-MORE = ROWS.replace("max_rounds = 3", "max_rounds = 2") + "".join(f'[sites.{s}]\nsource = "{s}.csv"\n' for s in "cd")
+MORE = ROWS.replace("max_iter = 3", "max_iter = 2") + "".join(f'[sites.{s}]\nsource = "{s}.csv"\n' for s in "cd")
 SECURE = MORE + '[privacy]\naggregation = "secure"\n'
-RECOVERABLE = SECURE.replace("max_rounds = 2", "max_rounds = 1\nquorum = 0.75")
+RECOVERABLE = SECURE.replace("max_iter = 2", "max_iter = 1\nquorum = 0.75")
 BLIND = MORE + '[privacy]\naggregation = "blind"\nlead = "b"\n'
 SHORT = BLIND + "early_stopping = true\n"  # few enough messages to be killed at each
 

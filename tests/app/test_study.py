@@ -24,8 +24,8 @@ method = "fuzzy-c-means"
 k = 4
 m = 1.7
 tol = "none"
-max_rounds = 12
-start = "box"
+max_iter = 12
+init = "box"
 participation = 0.5
 quorum = 0.8
 small_sites = "paper"
@@ -41,7 +41,7 @@ policy = "nhs"
 [sites."San Diego"]
 source = { sql = "SELECT * FROM t", database = "sd.duckdb" }
 """
-SHORT = 'name = "x"\n[cluster]\nmethod = "c-means"\nk = 2\n[sites.a]\nsource = "a.csv"\n'
+SHORT = 'name = "x"\n[cluster]\nmethod = "k-means"\nk = 2\n[sites.a]\nsource = "a.csv"\n'
 
 
 def study(text=SHORT):
@@ -56,8 +56,8 @@ def test_every_key_reaches_the_estimator_and_the_sites():
         "n_clusters": 4,
         "m": 1.7,
         "tol": None,
-        "max_rounds": 12,
-        "start": "box",
+        "max_iter": 12,
+        "init": "box",
         "participation": 0.5,
         "quorum": 0.8,
         "small_sites": "paper",
@@ -97,7 +97,7 @@ def test_every_parameter_of_a_method_has_a_key(method):
 )
 def test_a_methods_own_parameters_reach_it(method, options):
     lines = "".join(f"{name} = {value!r}\n" for name, value in options.items())
-    model = study(SHORT.replace('"c-means"\n', f'"{method}"\n{lines}')).estimator()
+    model = study(SHORT.replace('"k-means"\n', f'"{method}"\n{lines}')).estimator()
     assert {name: model.get_params()[name] for name in options} == options
 
 
@@ -108,7 +108,7 @@ def test_a_methods_own_parameters_must_make_sense(line):
 
 
 def test_what_is_left_out_keeps_the_estimators_defaults():
-    assert study().estimator().get_params() == fc.CMeans(2).get_params()
+    assert study().estimator().get_params() == fc.KMeans(2).get_params()
 
 
 def test_the_studys_seed_is_the_methods_unless_it_has_its_own():
@@ -150,8 +150,8 @@ def test_a_column_split_names_each_sites_columns(tmp_path):
 
 
 def test_explicit_centres_are_given_row_by_row():
-    model = study(SHORT.replace("k = 2", "k = 2\nstart = [[1, 2], [3, 4.5]]")).estimator()
-    assert np.asarray(model.start).tolist() == [[1.0, 2.0], [3.0, 4.5]]
+    model = study(SHORT.replace("k = 2", "k = 2\ninit = [[1, 2], [3, 4.5]]")).estimator()
+    assert np.asarray(model.init).tolist() == [[1.0, 2.0], [3.0, 4.5]]
 
 
 def test_numbers_too_large_for_a_float_are_refused():
@@ -164,7 +164,7 @@ def test_files_that_sql_names_lie_where_the_study_lies(tmp_path, monkeypatch):
     (tmp_path / "study" / "rows.csv").write_text("a\n1\n2\n3\n")
     text = """name = "s"
 [cluster]
-method = "c-means"
+method = "k-means"
 k = 2
 [sites.here]
 source = { sql = "SELECT * FROM 'rows.csv'" }
@@ -176,7 +176,7 @@ source = { sql = "SELECT * FROM 'rows.csv'" }
 
 @pytest.mark.parametrize("scale", ["damped", "range", "standardise"])
 def test_a_study_may_name_the_scales_that_only_fcac_has(scale):
-    text = SHORT.replace('method = "c-means"\nk = 2', 'method = "fcac"')
+    text = SHORT.replace('method = "k-means"\nk = 2', 'method = "fcac"')
     assert study(f'scale = "{scale}"\n{text}').estimator().scale == scale
     assert study(text).estimator().scale is None
     if scale != "standardise":

@@ -28,16 +28,16 @@ def same(a, b):
     return (
         np.array_equal(a.cluster_centers_, b.cluster_centers_)
         and np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
-        and np.array_equal(a.start_centers_, b.start_centers_)
+        and np.array_equal(a.initial_centers_, b.initial_centers_)
         and (a.objective_, a.history_) == (b.objective_, b.history_)
     )
 
 
 KINDS = [
-    fc.CMeans(3),
-    fc.CMeans(3, start="box", scale="standardise"),
+    fc.KMeans(3),
+    fc.KMeans(3, init="box", scale="standardise"),
     fc.FuzzyCMeans(3),
-    fc.FuzzyCMeans(4, m=1.5, scale="minmax", bounds=(-20, 20), start="box"),
+    fc.FuzzyCMeans(4, m=1.5, scale="minmax", bounds=(-20, 20), init="box"),
 ]
 GONE = [3, 11, 28]
 
@@ -48,11 +48,11 @@ def test_a_replay_is_the_model_trained_without_the_rows_bit_for_bit(model):
     fitted = type(model)(**model.get_params()).fit(fed := fc.Federation.local(held))
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=GONE)
     less = {**held, "b": np.delete(held["b"], GONE, axis=0)}
-    trained = type(model)(**{**model.get_params(), "start": fitted.start_centers_}).fit(fc.Federation.local(less))
+    trained = type(model)(**{**model.get_params(), "init": fitted.initial_centers_}).fit(fc.Federation.local(less))
     assert same(found, trained)
     assert certificate.exact
     assert certificate.removed == "3 rows of site b"
-    assert found.get_params()["start"] is model.start or found.get_params()["start"] == model.start
+    assert found.get_params()["init"] is model.init or found.get_params()["init"] == model.init
 
 
 @pytest.mark.parametrize("model", [*KINDS, fc.GaussianMixture(3, family="EII")])
@@ -61,12 +61,12 @@ def test_a_replay_is_the_model_trained_without_the_site_bit_for_bit(model):
     fitted = type(model)(**model.get_params()).fit(fed := fc.Federation.local(held))
     found, certificate = fc.unlearn(fitted, fed, site="a")
     del held["a"]
-    trained = type(model)(**{**model.get_params(), "start": fitted.start_centers_}).fit(fc.Federation.local(held))
+    trained = type(model)(**{**model.get_params(), "init": fitted.initial_centers_}).fit(fc.Federation.local(held))
     assert same(found, trained)
     assert (certificate.removed, certificate.sites) == ("site a", 2)
 
 
-@pytest.mark.parametrize("model", [fc.CMeans(3), fc.KFed(3), fc.MUFC(3), fc.AveragedFuzzyCMeans(3)])
+@pytest.mark.parametrize("model", [fc.KMeans(3), fc.KFed(3), fc.MUFC(3), fc.AveragedFuzzyCMeans(3)])
 def test_a_start_drawn_anew_leaves_no_trace_at_all(model):
     held = parts()
     fitted = type(model)(**model.get_params()).fit(fed := fc.Federation.local(held))
@@ -76,24 +76,24 @@ def test_a_start_drawn_anew_leaves_no_trace_at_all(model):
     assert certificate.start == "free of what was removed"
 
 
-@pytest.mark.parametrize("model", [fc.CMeans(3), fc.CMeans(3, scale="standardise"), *KINDS[2:]])
+@pytest.mark.parametrize("model", [fc.KMeans(3), fc.KMeans(3, scale="standardise"), *KINDS[2:]])
 def test_the_quick_way_ends_where_the_replay_does_within_tolerance(model):
-    fitted = type(model)(**{**model.get_params(), "tol": 1e-9, "max_rounds": 500}).fit(
+    fitted = type(model)(**{**model.get_params(), "tol": 1e-9, "max_iter": 500}).fit(
         fed := fc.Federation.local(parts())
     )
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=GONE, how="quick", check=True)
     assert not certificate.exact
     assert certificate.apart < 1e-6
     assert certificate.matches_replay
-    assert found.n_rounds_ <= fitted.n_rounds_
-    assert np.array_equal(found.start_centers_, fitted.start_centers_)
+    assert found.n_iter_ <= fitted.n_iter_
+    assert np.array_equal(found.initial_centers_, fitted.initial_centers_)
 
 
 def test_a_quick_result_in_another_optimum_is_said_to_differ():
     # Four groups in a square and two centres: rows decide which way the square is cut.
     X = np.array([[0.0, 0.0], [0.0, 1.0], [1.2, 0.0], [1.2, 1.0]])
     held = {"a": np.repeat(X, 4, axis=0), "b": np.repeat(X[[0, 1]], 40, axis=0)}
-    model = fc.CMeans(2, start=[[0.6, 0.0], [0.6, 1.0]], tol=None, max_rounds=1).fit(fed := fc.Federation.local(held))
+    model = fc.KMeans(2, init=[[0.6, 0.0], [0.6, 1.0]], tol=None, max_iter=1).fit(fed := fc.Federation.local(held))
     model.cluster_centers_ = np.array([[0.0, 0.5], [1.2, 0.5]])  # as if it had ended in the other optimum
     model.scaled_centers_ = model.cluster_centers_
     _, certificate = fc.unlearn(model, fed, site="b", rows=[0], how="quick", check=True)
@@ -104,7 +104,7 @@ def test_a_quick_result_in_another_optimum_is_said_to_differ():
 
 def test_whether_the_other_rows_stay_together_is_said():
     X = np.array([[0.0], [1.0], [4.0], [6.0], [10.0], [10.0]])
-    model = fc.CMeans(2, start=[[0.0], [10.0]]).fit(fed := fc.Federation.local({"a": X}))
+    model = fc.KMeans(2, init=[[0.0], [10.0]]).fit(fed := fc.Federation.local({"a": X}))
     assert model.labels_.tolist() == [0, 0, 0, 1, 1, 1]
     _, certificate = fc.unlearn(model, fed, site="a", rows=[4, 5])
     assert not certificate.same_partition  # without the rows at 10, the one at 6 pulls 4 over
@@ -144,11 +144,11 @@ def test_rows_in_a_file_are_left_out_as_those_in_memory(tmp_path):
     held = parts()
     np.savetxt(tmp_path / "b.csv", held["b"], delimiter=",", header="x0,x1,x2", comments="", fmt="%.17g")
     filed = fc.Federation.local({**held, "b": tmp_path / "b.csv"})
-    fitted = fc.CMeans(3, start="box").fit(filed)
+    fitted = fc.KMeans(3, init="box").fit(filed)
     found, _ = fc.unlearn(fitted, filed, site="b", rows=GONE)
     assert same(
         found,
-        fc.unlearn(fc.CMeans(3, start="box").fit(held_ := fc.Federation.local(held)), held_, site="b", rows=GONE)[0],
+        fc.unlearn(fc.KMeans(3, init="box").fit(held_ := fc.Federation.local(held)), held_, site="b", rows=GONE)[0],
     )
 
 
@@ -164,7 +164,7 @@ def test_sites_that_deleted_rows_themselves_need_name_none():
 @pytest.mark.parametrize("aggregation", ["secure", "blind"])
 def test_what_sites_deleted_is_not_forgotten_under_masks(aggregation):
     held = {**parts(), "d": parts()["a"] + 1.0}
-    fitted = fc.CMeans(3).fit(fc.Federation.local(held, aggregation=aggregation))
+    fitted = fc.KMeans(3).fit(fc.Federation.local(held, aggregation=aggregation))
     less = fc.Federation.local({**held, "b": held["b"][1:]}, aggregation=aggregation)
     with pytest.raises(fc.StudyError, match="masks are there to hide"):
         fc.unlearn(fitted, less)
@@ -174,7 +174,7 @@ def test_sites_with_rules_on_cohorts_remember_whom_they_answered_with():
     rng = np.random.default_rng(0)
     held = {f"s{i}": rng.normal(size=(60, 2)) + 9 * (np.arange(60) % 2)[:, None] for i in range(8)}
     fed = fc.Federation.local(held, aggregation="secure", policy="standard")
-    fitted = fc.CMeans(2, start=[[0.0, 0.0], [9.0, 9.0]]).fit(fed)
+    fitted = fc.KMeans(2, init=[[0.0, 0.0], [9.0, 9.0]]).fit(fed)
     with pytest.raises(fc.QuorumLost, match="another set of sites"):
         fc.unlearn(fitted, fed, site=["s0", "s1", "s2"])
 
@@ -200,7 +200,7 @@ def test_an_fcac_model_forgets_by_fitting_anew():
 
 def test_a_certificate_names_both_models_and_shows_no_sum_and_no_row(tmp_path):
     held = parts()
-    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(held))
+    fitted = fc.KMeans(3).fit(fed := fc.Federation.local(held))
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=GONE, how="quick", check=True)
     assert certificate.fits(fitted, found)
     assert not certificate.fits(found, fitted)
@@ -213,14 +213,14 @@ def test_a_certificate_names_both_models_and_shows_no_sum_and_no_row(tmp_path):
 
 def test_where_the_start_came_from_is_said():
     fed = fc.Federation.local(parts())
-    careful = fc.unlearn(fc.CMeans(3).fit(fed), fed, site="a")[1]
-    public = fc.unlearn(fc.CMeans(3, start="box", bounds=(-20, 20)).fit(fed), fed, site="a")[1]
+    careful = fc.unlearn(fc.KMeans(3).fit(fed), fed, site="a")[1]
+    public = fc.unlearn(fc.KMeans(3, init="box", bounds=(-20, 20)).fit(fed), fed, site="a")[1]
     assert careful.start.startswith("recorded, drawn while")
     assert public.start == "free of what was removed"
 
 
 def test_the_model_and_the_federation_are_left_as_they_were():
-    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(parts()))
+    fitted = fc.KMeans(3).fit(fed := fc.Federation.local(parts()))
     before = fingerprint(fitted)
     fc.unlearn(fitted, fed, site="b", rows=GONE)
     assert fingerprint(fitted) == before
@@ -247,12 +247,12 @@ def test_the_model_and_the_federation_are_left_as_they_were():
 def test_what_cannot_be_forgotten_is_said(options, sentence):
     fed = fc.Federation.local(parts())
     with pytest.raises(fc.StudyError, match=sentence):
-        fc.unlearn(fc.CMeans(3).fit(fed), fed, **options)
+        fc.unlearn(fc.KMeans(3).fit(fed), fed, **options)
 
 
 def test_a_mask_names_the_rows_where_it_is_true():
     held = parts()
-    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(held))
+    fitted = fc.KMeans(3).fit(fed := fc.Federation.local(held))
     mask = np.zeros(len(held["b"]), bool)
     mask[GONE] = True
     by_mask, certificate = fc.unlearn(fitted, fed, site="b", rows=mask)
@@ -268,33 +268,33 @@ def test_a_mask_names_the_rows_where_it_is_true():
 
 @pytest.mark.parametrize("given", [4, [4, 4], np.array([[4]], np.uint8), np.where(np.arange(60) == 4)])
 def test_the_certificate_counts_rows_that_were_forgotten_each_once(given):
-    fitted = fc.CMeans(3).fit(fed := fc.Federation.local(parts()))
+    fitted = fc.KMeans(3).fit(fed := fc.Federation.local(parts()))
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=given)
     assert certificate.removed == "1 row of site b"
     assert found.cluster_sizes_.sum() == 179
 
 
 def test_a_quorum_of_all_sites_goes_with_those_that_are_left():
-    fitted = fc.CMeans(3, quorum=3).fit(fed := fc.Federation.local(parts()))
+    fitted = fc.KMeans(3, quorum=3).fit(fed := fc.Federation.local(parts()))
     found, certificate = fc.unlearn(fitted, fed, site="a")
     assert (certificate.sites, found.quorum) == (2, 3)
 
 
 def test_a_model_that_was_not_fitted_has_nothing_to_forget():
     with pytest.raises(NotFittedError):
-        fc.unlearn(fc.CMeans(3), fc.Federation.local(parts()), site="a")
+        fc.unlearn(fc.KMeans(3), fc.Federation.local(parts()), site="a")
 
 
 def test_a_row_that_is_not_there_is_said():
     fed = fc.Federation.local(parts())
     with pytest.raises(fc.DataError, match="b has rows 0 to 59"):
-        fc.unlearn(fc.CMeans(3).fit(fed), fed, site="b", rows=[60])
+        fc.unlearn(fc.KMeans(3).fit(fed), fed, site="b", rows=[60])
 
 
 def test_masked_sums_are_not_opened_by_forgetting():
     held = {f"p{i}": part for i, part in enumerate(np.array_split(rows(), 6))}
     fed = fc.Federation.local(held, aggregation="secure")
-    model = fc.CMeans(3).fit(fed)
+    model = fc.KMeans(3).fit(fed)
     with pytest.raises(fc.StudyError, match="which masks are there to hide"):
         fc.unlearn(model, fed, site="p0")
     with pytest.raises(fc.StudyError, match="which masks are there to hide"):
@@ -306,7 +306,7 @@ def test_masked_sums_are_not_opened_by_forgetting():
 def test_a_model_of_batches_and_a_method_without_a_quick_way_are_refused():
     fed = fc.Federation.local(parts())
     with pytest.raises(fc.StudyError, match="several batches"):
-        fc.unlearn(fc.CMeans(3).partial_fit(fed).partial_fit(fed), fed, site="a")
+        fc.unlearn(fc.KMeans(3).partial_fit(fed).partial_fit(fed), fed, site="a")
     with pytest.raises(fc.StudyError, match="KFed has no quicker way"):
         fc.unlearn(fc.KFed(3).fit(fed), fed, site="a", how="quick")
 
@@ -315,7 +315,7 @@ def test_a_column_split_is_refused():
     X = rows()
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
     with pytest.raises(fc.StudyError, match="over a column split"):
-        fc.unlearn(fc.CMeans(3).fit(fed), fed, rows=[1])
+        fc.unlearn(fc.KMeans(3).fit(fed), fed, rows=[1])
 
 
 @pytest.mark.parametrize(("policy", "said"), [(Policy("open"), False), (Policy("own", min_cell=5), None)])
@@ -323,7 +323,7 @@ def test_a_site_that_may_not_count_so_few_rows_leaves_the_comparison_open(policy
     # Without the rows at 14 the one at 5.4 is nearer to the upper centre: one row that changes its cluster.
     here = np.array([[0.0]] * 20 + [[10.0]] * 20 + [[5.4]])
     fed = fc.Federation.local({"here": here, "far": np.full((20, 1), 14.0)}, policy=policy)
-    model = fc.CMeans(2, start=[[0.0], [10.0]], bounds=(0, 16)).fit(fed)
+    model = fc.KMeans(2, init=[[0.0], [10.0]], bounds=(0, 16)).fit(fed)
     _, certificate = fc.unlearn(model, fed, site="far")
     assert certificate.same_partition is said
     assert certificate.exact

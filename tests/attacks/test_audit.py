@@ -15,7 +15,7 @@ scale = "standardise"
 [cluster]
 method = "{method}"
 k = 4
-max_rounds = 8
+max_iter = 8
 
 [privacy]
 aggregation = "{mode}"
@@ -29,7 +29,7 @@ def ran(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(2)
     centers = rng.normal(size=(4, 4))
 
-    def run(mode="plain", method="c-means"):
+    def run(mode="plain", method="k-means"):
         text = STUDY.format(mode=mode, method=method)
         for i in range(4):
             rows = rng.normal(size=(30, 4)) + centers[rng.integers(4, size=30)]
@@ -68,7 +68,7 @@ def test_a_secure_run_has_lost_none_by_site(ran, capsys):
 
 
 def test_sums_that_parties_may_leave_are_looked_at_too(ran, capsys, monkeypatch):
-    monkeypatch.setattr(sys.modules[__name__], "STUDY", STUDY.replace("max_rounds = 8", "max_rounds = 8\nquorum = 3"))
+    monkeypatch.setattr(sys.modules[__name__], "STUDY", STUDY.replace("max_iter = 8", "max_iter = 8\nquorum = 3"))
     found = audited(capsys, ran("secure"))
     assert recovered(found, "a3") > 0
 

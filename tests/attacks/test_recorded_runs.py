@@ -53,7 +53,7 @@ def test_distances_over_columns_unfold():
     X = np.random.default_rng(0).normal(size=(40, 6))
     fed = fc.Federation.local({"a": X[:, :3], "b": X[:, 3:]}, split="columns")
     recording = record(fed)
-    fc.FuzzyCMeans(3, start="box", tol=None, max_rounds=8).fit(fed)
+    fc.FuzzyCMeans(3, init="box", tol=None, max_iter=8).fit(fed)
     whole = next(one for one in attacks.unfolding(recording.coordinator()) if one.parties == ("a", "b"))
     np.testing.assert_allclose(attacks.completed(whole, X[:7], np.arange(7)), X, atol=1e-6)
 

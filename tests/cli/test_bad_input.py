@@ -86,7 +86,7 @@ def over_columns(*policies):
         for place, policy in enumerate(policies):
             user.write(f"site{place}.csv", csv([f"c{place}"], spoiled(1.0)[:, :1]))
             sites += f'[sites.s{place}]\nsource = "site{place}.csv"\npolicy = "{policy}"\n'
-        user.study(text=f'name = "joint"\nsplit = "columns"\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}')
+        user.study(text=f'name = "joint"\nsplit = "columns"\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}')
 
     return bad
 
@@ -111,17 +111,17 @@ BAD = {
     "two sites of one name": (change(("[sites.hungary]", "[sites.cleveland]")), "two sites are called 'cleveland'"),
     "two sites of one name, inline": (
         lambda u: u.study(
-            text='name = "x"\n[cluster]\nmethod="c-means"\nk=1\n[sites]\na = {source="a.csv"}\na = {source="b.csv"}\n'
+            text='name = "x"\n[cluster]\nmethod="k-means"\nk=1\n[sites]\na = {source="a.csv"}\na = {source="b.csv"}\n'
         ),
         "two sites are called 'a'",
     ),
     "unknown key": (change(("columns", "colums")), "has no key 'colums'; did you mean 'columns'?"),
-    "unknown key in [cluster]": (cluster("max_round = 3"), "has no key 'max_round'; did you mean 'max_rounds'?"),
+    "unknown key in [cluster]": (cluster("max_ite = 3"), "has no key 'max_ite'; did you mean 'max_iter'?"),
     "unknown key in a site": (change(("source = ", "sources = ")), "[sites.cleveland] has no key 'sources'"),
     "key in the wrong table": (cluster('scale = "none"'), "move it to the top"),
     "no name": (change(('name = "heart"\n', "")), "lacks a name"),
     "name with a slash": (change(('"heart"', '"../heart"')), "without '/'"),
-    "no sites": (lambda u: u.study(text='name="x"\n[cluster]\nmethod="c-means"\nk=2\n'), "lacks its sites"),
+    "no sites": (lambda u: u.study(text='name="x"\n[cluster]\nmethod="k-means"\nk=2\n'), "lacks its sites"),
     "no cluster": (lambda u: u.study(text='name="x"\n[sites.a]\nsource="a.csv"\n'), "what to look for"),
     "no k": (change(("k = 3", "")), "lacks k"),
     "no source": (change(('source = "hungary.csv"', "")), "[sites.hungary] lacks its source"),
@@ -134,20 +134,20 @@ BAD = {
     "an index without a choice": (cluster('index = "xie-beni"'), "says how to choose k, which is 3"),
     "an unknown index": (change(("k = 3", 'k = "2..4"\nindex = "xie-bini"')), "did you mean 'xie-beni'?"),
     "a rule for the two-step": (change(("k = 3", 'k = "auto"\ncriterion = "two-step"\nrule = "min"')), "no rule"),
-    "a choice with centres": (change(("k = 3", 'k = "auto"\nstart = [[1, 2], [3, 4]]')), "k is to be chosen"),
+    "a choice with centres": (change(("k = 3", 'k = "auto"\ninit = [[1, 2], [3, 4]]')), "k is to be chosen"),
     "m <= 1": (cluster("m = 1"), "m in [cluster] is 1; it must be a number above 1"),
     "m not finite": (cluster("m = inf"), "number above 1"),
-    "m for hard clusters": (change(("fuzzy-c-means", "c-means"), ("k = 3", "k = 3\nm = 2")), "takes no m"),
+    "m for hard clusters": (change(("fuzzy-c-means", "k-means"), ("k = 3", "k = 3\nm = 2")), "takes no m"),
     "tol below 0": (cluster("tol = -1"), "at least 0, or 'none'"),
-    "max_rounds 0": (cluster("max_rounds = 0"), "at least 1"),
+    "max_iter 0": (cluster("max_iter = 0"), "at least 1"),
     "participation 0": (cluster("participation = 0"), "above 0 and at most 1"),
     "quorum 0": (cluster("quorum = 0"), "a share such as 0.8"),
     "quorum of more sites": (cluster("quorum = 5"), "quorum in [cluster] is 5, and the study has 2 sites"),
     "a column twice": (change(('"age", "bp"', '"age", "bp", "age"')), "columns names 'age' 2 times; name it once"),
-    "start unknown": (cluster('start = "carefull"'), "did you mean 'careful'?"),
-    "start too short": (cluster("start = [[1, 2], [3, 4]]"), "2 centres where k is 3"),
-    "start too narrow": (cluster("start = [[1], [3], [5]]"), "centres of 1 numbers where there are 2 columns"),
-    "start ragged": (cluster("start = [[1, 2], [3], [5, 6]]"), "a list of centres"),
+    "start unknown": (cluster('init = "carefull"'), "did you mean 'careful'?"),
+    "start too short": (cluster("init = [[1, 2], [3, 4]]"), "2 centres where k is 3"),
+    "start too narrow": (cluster("init = [[1], [3], [5]]"), "centres of 1 numbers where there are 2 columns"),
+    "start ragged": (cluster("init = [[1, 2], [3], [5, 6]]"), "a list of centres"),
     "seed negative": (cluster("seed = -1"), "from 0 to 4294967295"),
     "scale unknown": (change(("[cluster]", 'scale = "standardize"\n[cluster]')), "did you mean 'standardise'?"),
     "scale without bounds": (change(("[cluster]", 'scale = "minmax"\n[cluster]')), "needs public bounds"),
@@ -238,7 +238,6 @@ def test_bad_input_in_a_process_of_its_own(user, name):
         (["resume", "."], "is not a run folder"),
         (["export", ".", "--to", "csv"], "is not a run folder"),
         (["export", ".", "--to", "xml"], "invalid choice: 'xml'"),
-        (["bench", "no-such"], "there is no benchmark 'no-such'"),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.txt"], "says no format"),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.csv"], "there is no model"),
         (["site", "assign", "study.toml", "--data", "hungary.csv", "--out", "labels.csv"], "is not a saved model"),

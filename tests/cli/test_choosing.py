@@ -79,7 +79,7 @@ def test_a_flat_or_infinite_curve_is_still_told():
 
 
 def test_while_choosing_there_is_no_guess(capsys):
-    progress = Progress(tol=1e-6, max_rounds=50, choosing=True)
+    progress = Progress(tol=1e-6, max_iter=50, choosing=True)
     for number in (1, 2, 3, 1, 2):
         progress({"round": number, "shift": 0.1**number})
     assert progress.place == "round 2 of fit 2"

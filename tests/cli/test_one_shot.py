@@ -14,7 +14,7 @@ def test_a_study_of_one_shot_runs_to_its_report(user, method):
 
 
 def test_a_start_is_not_for_such_methods(user):
-    user.study(('"fuzzy-c-means"', '"k-fed"'), ("k = 3", 'k = 3\nstart = "box"'))
+    user.study(('"fuzzy-c-means"', '"k-fed"'), ("k = 3", 'k = 3\ninit = "box"'))
     code, _, err = user("run", "study.toml")
     assert code == 2
-    assert "method 'k-fed' takes no start" in err
+    assert "method 'k-fed' takes no init" in err

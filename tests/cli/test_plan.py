@@ -18,8 +18,8 @@ columns = ["age", "bp"]
 [cluster]
 method = "fuzzy-c-means"
 k = 3
-start = "box"
-max_rounds = 5
+init = "box"
+max_iter = 5
 [privacy]
 aggregation = "secure"
 [sites.cleveland]
@@ -88,12 +88,12 @@ def test_numbers_that_are_known_are_real_and_others_are_marked_as_stand_ins(stew
     _, out, _ = plan(steward, "--site", "site.toml")
     real, stand_ins = out.split("Stand-ins, computed from this site's rows alone")
     assert "bounds.rows.rows         40  [the number of rows in all]" in real
-    assert "horizontal.moments.mass" in stand_ins
+    assert "row_split.moments.mass" in stand_ins
     assert "bounds.rows.rows" not in stand_ins
 
 
 def test_the_first_round_is_known_where_start_and_bounds_are_declared(steward):
-    text = STUDY.replace('start = "box"', "start = [[0.0, 0.0], [6.0, 6.0], [12.0, 12.0]]").replace(
+    text = STUDY.replace('init = "box"', "init = [[0.0, 0.0], [6.0, 6.0], [12.0, 12.0]]").replace(
         'columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-30.0, 30.0]'
     )
     steward.study(text=text)
@@ -112,7 +112,7 @@ def test_a_refusal_names_rule_and_remedy(steward):
 
 
 def test_points_are_refused_where_the_floor_is_above_five(steward):
-    steward.study(('start = "box"', 'start = "careful"'), text=STUDY)
+    steward.study(('init = "box"', 'init = "careful"'), text=STUDY)
     code, found = document(steward, "--data", "hungary.csv", "--policy", "nhs")
     assert code == 3
     assert {q["name"]: q["code"] for q in found["questions"] if q["code"]} == {
@@ -168,7 +168,7 @@ def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(
     for at, name in enumerate(SITES):
         steward.write(f"{name}.csv", csv(["age", "bp"], rng.normal(size=(60, 2)) + 20 * at))
     search = STUDY.replace("k = 3", 'k = "1..4"').replace("secure", "blind")
-    steward.study(text=search.replace("max_rounds = 5", "max_rounds = 20"))
+    steward.study(text=search.replace("max_iter = 5", "max_iter = 20"))
     assert approve(steward)[0] == 0
     study, whole = federated(steward, "blind")
     choice = study.cluster.choice
@@ -180,7 +180,7 @@ def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(
 
 @pytest.mark.parametrize(
     ("name", "old", "new"),
-    [("study.toml", "max_rounds = 5", "max_rounds = 6"), ("site.toml", "standard", "datashield")],
+    [("study.toml", "max_iter = 5", "max_iter = 6"), ("site.toml", "standard", "datashield")],
 )
 def test_a_change_after_approval_makes_the_site_refuse(steward, name, old, new):
     import fedclust as fc
@@ -219,8 +219,8 @@ def test_a_plan_shows_rows_only_as_noise_leaves_them(steward):
 def private(epsilon):
     return (
         STUDY.replace('columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-1000, 1000]')
-        .replace('fuzzy-c-means"', 'c-means"')
-        .replace('start = "box"\nmax_rounds = 5\n', "")
+        .replace('fuzzy-c-means"', 'k-means"')
+        .replace('init = "box"\nmax_iter = 5\n', "")
         .replace('"secure"', f'"secure"\nepsilon = {epsilon}\ndelta = 1e-6')
     )
 

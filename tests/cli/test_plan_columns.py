@@ -13,10 +13,10 @@ split = "columns"
 id = "who"
 {align}
 [cluster]
-method = "c-means"
+method = "k-means"
 k = 3
-start = "box"
-max_rounds = 5
+init = "box"
+max_iter = 5
 {opens}
 [sites.a]
 columns = ["x"]

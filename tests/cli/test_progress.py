@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def after(shifts, **settings):
-    progress = Progress(**({"tol": 1e-6, "max_rounds": 100, "to": io.StringIO()} | settings))
+    progress = Progress(**({"tol": 1e-6, "max_iter": 100, "to": io.StringIO()} | settings))
     for number, shift in enumerate(shifts, 1):
         progress({"round": number, "shift": shift, "objective": 1.0})
     return progress
@@ -26,7 +26,7 @@ def test_a_shift_that_shrinks_tenfold_each_round_is_extrapolated():
 
 
 def test_never_more_rounds_than_may_be():
-    assert after([1.0, 0.99, 0.98, 0.97], max_rounds=20).rounds_left() == 16
+    assert after([1.0, 0.99, 0.98, 0.97], max_iter=20).rounds_left() == 16
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_lines_are_few_and_the_last_is_told():
 
 def test_silence_is_silent():
     told = io.StringIO()
-    progress = Progress(tol=None, max_rounds=3, to=told)
+    progress = Progress(tol=None, max_iter=3, to=told)
     progress.silent = True
     progress({"round": 1, "shift": 1.0})
     progress.end()

@@ -15,7 +15,7 @@ import fedclust as fc
 
 @pytest.fixture
 def long(user):
-    user.study(("k = 3", 'k = 3\ntol = "none"\nmax_rounds = 60'))
+    user.study(("k = 3", 'k = 3\ntol = "none"\nmax_iter = 60'))
     assert user("run", "study.toml", "--out", "whole", "--quiet")[0] == 0
     return user
 
@@ -64,7 +64,7 @@ def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
         assert "then: fedclust run STUDY --out DIR)" in err
         assert "fedclust resume" not in err
     text = (user.folder / "study.toml").read_text()
-    user.write("study.toml", text.replace("k = 3", 'k = 3\nstart = "box"') + '[privacy]\naggregation = "secure"\n')
+    user.write("study.toml", text.replace("k = 3", 'k = 3\ninit = "box"') + '[privacy]\naggregation = "secure"\n')
     assert user("run", "study.toml", "--out", "runs/again", "--quiet") == (0, "", "")
 
 
@@ -85,7 +85,7 @@ def test_sigkill_at_random_moments_then_resume_gives_the_same_bits(long):
 
 
 def test_a_terminal_shows_a_bar(user):
-    user.study(("k = 3", 'k = 3\ntol = "none"\nmax_rounds = 20'))
+    user.study(("k = 3", 'k = 3\ntol = "none"\nmax_iter = 20'))
     ours, theirs = pty.openpty()
     process = user.slowly("run", "study.toml", stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "100"})
     os.close(theirs)

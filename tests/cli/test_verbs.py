@@ -202,7 +202,7 @@ def test_assign_refuses_values_of_which_no_distance_can_be_taken(ran):
 
 
 def test_hard_models_have_labels_only(user):
-    user.study(("fuzzy-c-means", "c-means"))
+    user.study(("fuzzy-c-means", "k-means"))
     user("run", "study.toml", "--quiet")
     user("site", "assign", "runs/heart/model.json", "--data", "hungary.csv", "--out", "labels.csv")
     assert pa.csv.read_csv("labels.csv").column_names == ["row", "cluster"]
@@ -242,7 +242,7 @@ def test_demo_never_overwrites_another_run(ran):
 
 def test_the_demos_claim_is_computed(monkeypatch):
     parties, _ = fc.datasets.motivational(0)
-    model = fc.FuzzyCMeans(5, max_rounds=3).fit(fc.Federation.local(parties))
+    model = fc.FuzzyCMeans(5, max_iter=3).fit(fc.Federation.local(parties))
     assert demo._pooled(model, parties).endswith("same bits as pooled: yes")
     model.cluster_centers_ = np.nextafter(model.cluster_centers_, 9)
     assert demo._pooled(model, parties).endswith("same bits as pooled: NO")

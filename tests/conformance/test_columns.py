@@ -13,10 +13,10 @@ from fedclust.testing import CHECKS
 
 ENGINES = {"local": {}, "local-wire": {"wire": True}}
 SETTINGS = [
-    ("c-means", {}),
-    ("c-means", {"start": "box"}),
+    ("k-means", {}),
+    ("k-means", {"init": "box"}),
     ("fuzzy-c-means", {"scale": "standardise", "m": 1.7}),
-    ("c-means", {"start": "box", "opens": "labels", "max_rounds": 4}),
+    ("k-means", {"init": "box", "opens": "labels", "max_iter": 4}),
 ]
 APPLY = [
     "check_same_seed_same_bits",

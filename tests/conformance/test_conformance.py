@@ -19,11 +19,11 @@ ENGINES = {
     "blind": {"aggregation": "blind", "early_stopping": True},
 }
 SETTINGS = {
-    "c-means": [{}, {"start": "box"}, {"scale": "standardise"}, {"missing": "drop"}],
-    "fuzzy-c-means": [{}, {"start": "party"}, {"m": 1.7, "scale": "standardise"}, {"missing": "partial"}],
+    "k-means": [{}, {"init": "box"}, {"scale": "standardise"}, {"missing": "drop"}],
+    "fuzzy-c-means": [{}, {"init": "party"}, {"m": 1.7, "scale": "standardise"}, {"missing": "partial"}],
     "averaged-fuzzy-c-means": [{}, {"average": "index", "scale": "standardise"}],
-    "gradient-fuzzy-c-means": [{"max_rounds": 6}, {"max_rounds": 6, "start": "box", "scale": "standardise"}],
-    "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "start": "box"}],
+    "gradient-fuzzy-c-means": [{"max_iter": 6}, {"max_iter": 6, "init": "box", "scale": "standardise"}],
+    "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "init": "box"}],
     "k-fed": [{}, {"scale": "standardise", "min_rows": 4}],
     "fcac": [{}, {"setting": "published"}, {"missing": "drop", "scale": "none"}],
     "mufc": [{}, {"bounds": (-20, 40), "scale": "minmax", "local_clusters": 5}],
@@ -68,7 +68,7 @@ QUICKLY = {  # what every run of the tests sees of engines between machines; mak
             engine,
             method,
             check,
-            marks=() if (method, engine[1]) == ("c-means", "plain") and check in QUICKLY else pytest.mark.engines,
+            marks=() if (method, engine[1]) == ("k-means", "plain") and check in QUICKLY else pytest.mark.engines,
             id="-".join((*engine, method, check)),
         )
         for engine in ((name, mode) for name in LOOPS for mode in ("plain", "secure"))

@@ -35,10 +35,10 @@ for mode in ("plain", "secure", "blind"):
             parts = {name: X[:, [i]] for i, name in enumerate("abc")}
         fed = fc.Federation.local(parts, aggregation=mode, split=split)
         fed.use(Watch(fed.engine))
-        fc.FuzzyCMeans(2, max_rounds=2, random_state=0).fit(fed)
+        fc.FuzzyCMeans(2, max_iter=2, random_state=0).fit(fed)
 fed = fc.Federation.local(sites(rows=40), aggregation="secure")
 fed.use(Watch(fed.engine))
-fc.CMeans(2, max_rounds=2, random_state=0, quorum=0.75, scale="standardise").fit(fed)
+fc.KMeans(2, max_iter=2, random_state=0, quorum=0.75, scale="standardise").fit(fed)
 samples = [(how, data) for how, data in seen if len(data) < 4000]
 kinds = {data[:60] for _, data in samples}
 assert len(samples) > 60, len(samples)

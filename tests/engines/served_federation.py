@@ -21,7 +21,7 @@ scale = "standardise"
 [cluster]
 method = "fuzzy-c-means"
 k = "2..3"
-max_rounds = {rounds}
+max_iter = {rounds}
 tol = "none"
 [privacy]
 aggregation = "{mode}"

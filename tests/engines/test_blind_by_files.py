@@ -20,7 +20,7 @@ def _quick(monkeypatch):
 
 def blind(folder, rounds=1):
     """A blind run that south leads, and how the coordinator goes on with it."""
-    fed = ByFiles.made(folder, k="2", more=f"max_rounds = {rounds}", mode="blind", policy="standard")
+    fed = ByFiles.made(folder, k="2", more=f"max_iter = {rounds}", mode="blind", policy="standard")
     path = fed.folder / "coordinator" / "study.toml"
     path.write_text(path.read_text().replace('"blind"', '"blind"\nlead = "south"'))
     run, _ = begun(fed)

@@ -112,7 +112,7 @@ def test_letters_without_a_coordinators_file_are_refused_before_anything_is_made
     [("--wait",), ("--timeout", "3"), ("--without", "north"), ("--log-json", "l"), ("--metrics", "0"), ("--own", "o")],
 )
 def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_process(words, tmp_path, capsys):
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
     (tmp_path / "here.toml").write_text(fed.pooled_study())
     assert main(["run", str(tmp_path / "here.toml"), "--out", str(tmp_path / "here"), "--quiet"]) == 0
     (tmp_path / "here" / "metrics.json").unlink()
@@ -151,7 +151,7 @@ def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine,
 
 
 def test_a_coordinators_file_that_was_moved_is_named_to_go_on(tmp_path, capsys):
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
     run, _ = begun(fed)
     words = ["resume", str(run.folder), "--quiet"]
     assert main(words) == 4
@@ -163,7 +163,7 @@ def test_a_coordinators_file_that_was_moved_is_named_to_go_on(tmp_path, capsys):
 
 @pytest.mark.parametrize("mode", ["secure", pytest.param("blind", marks=pytest.mark.engines)])
 def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, capsys):
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1", mode=mode, policy="standard")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1", mode=mode, policy="standard")
     run, _ = begun(fed)
     words = ["resume", str(run.folder)]
     for _ in range(400):

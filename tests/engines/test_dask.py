@@ -11,7 +11,7 @@ pytest.importorskip("distributed", reason="an extra; make test-engines installs 
 import distributed
 from test_rounds import grown
 
-from fedclust import FCAC, CMeans, Federation, FuzzyCMeans, select_k
+from fedclust import FCAC, Federation, FuzzyCMeans, KMeans, select_k
 from fedclust.core.errors import QuorumLost
 from fedclust.engines.attendance import nobody
 from fedclust.engines.dask_cluster import DaskEngine, SpreadDesk
@@ -54,7 +54,7 @@ def same(a, b):
 @pytest.mark.parametrize("aggregation", ["plain", "secure"])
 def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
     def chosen(fed):
-        model = FuzzyCMeans(scale="standardise", random_state=0, max_rounds=10)
+        model = FuzzyCMeans(scale="standardise", random_state=0, max_iter=10)
         return select_k(model, fed, range(2, 5), index="fuzzy-davies-bouldin")
 
     there, here = (
@@ -70,7 +70,7 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
 def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
     fed = Federation.local(sites())
     fed.use(Observed(DaskEngine(client, fed.engine.desks, seed=fed.seed), nobody))
-    FuzzyCMeans(2, max_rounds=2).fit(fed)
+    FuzzyCMeans(2, max_iter=2).fit(fed)
     assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
     assert min(fed.carried().values()) > 0
 
@@ -83,7 +83,7 @@ def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(clie
         return made
 
     def model():
-        return FuzzyCMeans(3, scale="standardise", max_rounds=6, random_state=0)
+        return FuzzyCMeans(3, scale="standardise", max_iter=6, random_state=0)
 
     def leave(event, **facts):
         if event == "asked" and facts["step"] == 9:
@@ -97,7 +97,7 @@ def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(clie
     assert same(model().fit(fed(tmp_path / "run")), model().fit(fed()))
 
 
-@pytest.mark.parametrize("method", [FCAC, lambda: FuzzyCMeans(3, start="box", max_rounds=3, random_state=0)])
+@pytest.mark.parametrize("method", [FCAC, lambda: FuzzyCMeans(3, init="box", max_iter=3, random_state=0)])
 def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
     there, here = method(), method()
     for number in range(3):
@@ -144,13 +144,13 @@ def large_site(client, X, pieces, **options):
     return fed, desk
 
 
-@pytest.mark.parametrize("method", [CMeans, FuzzyCMeans])
+@pytest.mark.parametrize("method", [KMeans, FuzzyCMeans])
 @pytest.mark.parametrize("pieces", [1, 3, 7])
 def test_the_rows_of_one_site_in_pieces_give_its_bits(client, method, pieces):
     X = np.concatenate(list(sites(rows=400).values()))
     fed, desk = large_site(client, X, pieces)
     alone = Federation.local({"large": X})  # its name is part of its streams
-    spread, whole = (method(3, scale="standardise", max_rounds=8).fit(data) for data in (fed, alone))
+    spread, whole = (method(3, scale="standardise", max_iter=8).fit(data) for data in (fed, alone))
     assert same(spread, whole)
     assert len(desk._parts) == pieces
 
@@ -173,4 +173,4 @@ def test_a_party_whose_worker_is_killed_in_a_step_is_named_and_the_others_answer
 
         fed.use(Observed(fed.engine, kill_at))
         with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(p1: no answer"):
-            FuzzyCMeans(2, max_rounds=5).fit(fed)
+            FuzzyCMeans(2, max_iter=5).fit(fed)

@@ -11,7 +11,7 @@ from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed, StudyError, Waiting
 from fedclust.engines.files.files_link import FilesLink
 
-FEW = "max_rounds = 2"
+FEW = "max_iter = 2"
 
 
 @pytest.fixture(autouse=True)
@@ -24,8 +24,8 @@ def _quick(monkeypatch):
     [
         ("plain", "none", "3", FEW),
         ("secure", "standard", "3", FEW),
-        pytest.param("plain", "none", '"2..4"', "max_rounds = 6", marks=pytest.mark.engines),
-        pytest.param("secure", "standard", '"2..4"', "max_rounds = 6", marks=pytest.mark.engines),
+        pytest.param("plain", "none", '"2..4"', "max_iter = 6", marks=pytest.mark.engines),
+        pytest.param("secure", "standard", '"2..4"', "max_iter = 6", marks=pytest.mark.engines),
     ],
 )
 def test_files_give_the_bits_of_one_process(mode, policy, k, more, tmp_path):
@@ -38,7 +38,7 @@ def test_files_give_the_bits_of_one_process(mode, policy, k, more, tmp_path):
 
 
 def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
     _, go_on = begun(fed)
     fed.until_done(go_on)
     fed.carry(back=False)
@@ -68,7 +68,7 @@ def test_a_coordinator_that_died_last_of_all_says_the_end_when_it_is_resumed(die
 def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):
     import threading
 
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
     _, go_on = begun(fed)
     fed.share()
     words = [
@@ -81,7 +81,7 @@ def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):
     ]
     for site in sites:
         site.start()
-    assert go_on(wait=True).n_rounds_ == 1
+    assert go_on(wait=True).n_iter_ == 1
     for site in sites:
         site.join(20)
     assert not any(site.is_alive() for site in sites)
@@ -89,7 +89,7 @@ def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):
 
 def first_question(folder, **options):
     """A run whose sites have met the coordinator and were asked their first question."""
-    fed = ByFiles.made(folder, k="2", more="max_rounds = 1", **options)
+    fed = ByFiles.made(folder, k="2", more="max_iter = 1", **options)
     run, go_on = begun(fed)
     waited(go_on)
     fed.around()

@@ -22,7 +22,7 @@ from fedclust.site.server import Desk
 from fedclust.site.session import Reception
 from fedclust.site.site_file import read_site
 
-FEW = "max_rounds = 1"
+FEW = "max_iter = 1"
 REFUSED = "its data cannot be used"
 
 

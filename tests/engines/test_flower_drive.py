@@ -29,7 +29,7 @@ def configured(fed, out):
 
 @pytest.fixture
 def config(tmp_path):
-    return configured(ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1"), tmp_path / "run")
+    return configured(ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1"), tmp_path / "run")
 
 
 def driven(config, folder, names=NAMES, **more):

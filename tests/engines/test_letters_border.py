@@ -27,7 +27,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def fed(tmp_path):
-    return ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    return ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
 
 
 def greeting(fed, run, *, by=None, way=(COORDINATOR, "south")):

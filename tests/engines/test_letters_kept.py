@@ -19,7 +19,7 @@ def _quick(monkeypatch):
 
 @pytest.fixture
 def fed(tmp_path):
-    return ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    return ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
 
 
 def test_enrolment_by_files_names_a_command_that_the_kit_can_be_used_with(fed, tmp_path, capsys):

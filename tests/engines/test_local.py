@@ -13,7 +13,7 @@ from fedclust.kernels import _threads
 from fedclust.privacy.keys import Identity
 
 
-@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 def test_threads_over_parties_give_the_same_bits(kind):
     rng = np.random.default_rng(0)
     sites = {f"p{i}": rng.normal(size=(9000 + i, 8)) for i in range(6)}
@@ -23,7 +23,7 @@ def test_threads_over_parties_give_the_same_bits(kind):
         for count in (1, 2):
             kernels.set_threads(count)
             fed = fc.Federation.local(sites)
-            model = kind(4, start=start, max_rounds=4).fit(fed)
+            model = kind(4, init=start, max_iter=4).fit(fed)
             calls = dict.fromkeys(fed.parties)
             found.append((fed.engine._worth_sharing(calls), model.cluster_centers_, model.objective_))
     finally:

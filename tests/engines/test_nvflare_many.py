@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 SITES, ROUNDS = 20, 100
 SETTLED = 20  # rounds: all has been used a few times, and what FLARE keeps for seven seconds is there
-MODEL = {"tol": None, "max_rounds": ROUNDS, "start": "box", "bounds": (-20, 20)}
+MODEL = {"tol": None, "max_iter": ROUNDS, "init": "box", "bounds": (-20, 20)}
 
 
 def coordinators():
@@ -41,7 +41,7 @@ def test_a_hundred_rounds_of_twenty_sites_leave_the_coordinators_memory_flat(tmp
 
     fed.watch = watch
     model = FuzzyCMeans(3, **MODEL).fit(fed)
-    assert model.n_rounds_ == ROUNDS
+    assert model.n_iter_ == ROUNDS
     told = [{name: round(size, 1) for name, size in one.items()} for one in sizes[::10]]
     record_property("megabytes", told)
     total = [sum(one.values()) for one in sizes]

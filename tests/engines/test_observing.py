@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust import CMeans, Federation
+from fedclust import Federation, KMeans
 from fedclust.app.run_folder import Run
 from fedclust.cli.coordinate_verbs import told
 from fedclust.cli.main import main
@@ -24,7 +24,7 @@ ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name i
 def run(tell, plan=lambda *_: None, **options):
     fed = Federation.local(ROWS)
     fed.use(Observed(Faulty(fed.engine, plan), tell))
-    return CMeans(2, max_rounds=2, random_state=0, **options).fit(fed)
+    return KMeans(2, max_iter=2, random_state=0, **options).fit(fed)
 
 
 def test_a_status_counts_answers_and_bytes_and_outlives_the_process(tmp_path):
@@ -75,7 +75,7 @@ def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_a_log_that_cannot_grow_says_so_once_and_the_run_goes_on(capsys):
     log = Log(Path("/dev/full"), "r")
-    assert run(log).n_rounds_ == 2
+    assert run(log).n_iter_ == 2
     log.close()
     assert capsys.readouterr().err == (
         "fedclust: the log /dev/full ends here (no space left on device); the run goes on\n"
@@ -123,7 +123,7 @@ def test_a_run_that_nobody_works_at_is_shown_as_interrupted(tmp_path, monkeypatc
     for name, rows in ROWS.items():
         np.savetxt(f"{name}.csv", rows, delimiter=",", header="a,b", comments="")
     sites = "".join(f'[sites.{name}]\nsource = "{name}.csv"\n' for name in ROWS)
-    (tmp_path / "study.toml").write_text(f'name = "x"\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}')
+    (tmp_path / "study.toml").write_text(f'name = "x"\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}')
     assert main(["run", "study.toml", "--quiet"]) == 0
     assert main(["status", "runs/x", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

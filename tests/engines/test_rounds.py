@@ -136,7 +136,7 @@ def test_a_served_site_that_lost_its_memory_is_named(tmp_path):
 
 
 def test_lossless_models_take_batches_from_served_sites(tmp_path):
-    by_files = ByFiles.made(tmp_path, k="3", more='start = "box"\nmax_rounds = 2')
+    by_files = ByFiles.made(tmp_path, k="3", more='init = "box"\nmax_iter = 2')
     run = first_round(by_files)
     here = fc.load(run.model)
     batch = {name: X[:60] for name, X in grown(0).items()}

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 COLUMNS = 'name = "three"\ncolumns = ["age", "bp"]\n'
 FCAC = COLUMNS + '[cluster]\nmethod = "fcac"\n'
-LOSSLESS = COLUMNS + '[cluster]\nmethod = "fuzzy-c-means"\nk = 3\nstart = "box"\nmax_rounds = 2\n'
+LOSSLESS = COLUMNS + '[cluster]\nmethod = "fuzzy-c-means"\nk = 3\ninit = "box"\nmax_iter = 2\n'
 
 
 def put(own, tables):

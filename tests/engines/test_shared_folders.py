@@ -63,7 +63,7 @@ def test_letters_in_a_folder_that_is_not_shared_are_for_their_owner_alone(folder
 
 
 def test_what_is_not_mail_stays_its_owners_whatever_is_shared(tmp_path):
-    fed = ByFiles.made(tmp_path / "f", k="2", more="max_rounds = 1")
+    fed = ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
     fed.mail.mkdir()
     fed.mail.chmod(0o2770)
     _, go_on = begun(fed)

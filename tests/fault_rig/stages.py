@@ -24,7 +24,7 @@ scale = "standardise"
 [cluster]
 method = "fuzzy-c-means"
 k = 2
-max_rounds = 3
+max_iter = 3
 tol = "none"
 """
 

@@ -34,10 +34,10 @@ def history(model: Any, *names: str) -> list[list[Any]]:
 READ: dict[str, Callable[[Any], Any]] = {
     "centres": lambda m: getattr(m, "cluster_centers_", None),
     "scaled centres": lambda m: getattr(m, "scaled_centers_", None),
-    "start": lambda m: getattr(m, "start_centers_", None),
+    "start": lambda m: getattr(m, "initial_centers_", None),
     "sizes": lambda m: m.cluster_sizes_,
     "objective": lambda m: m.objective_,
-    "rounds": lambda m: m.n_rounds_,
+    "rounds": lambda m: m.n_iter_,
     "history": lambda m: history(m, "round", "shift", "objective"),
     "labels": lambda m: getattr(m, "labels_", None),
     "origin": lambda m: getattr(m, "origin_", None),
@@ -493,44 +493,44 @@ def fitted(
 
 
 START = [[0.0, 50.0, 1.0, -7.0], [5.0, 60.0, 1.4, -16.0], [-1.0, 110.0, 1.3, -1.0]]
-QUICK = {"max_rounds": 12}
+QUICK = {"max_iter": 12}
 CMEANS: dict[str, dict[str, Any]] = {
-    "given": {"start": START},
-    "box": {"start": "box"},
-    "party": {"start": "party"},
+    "given": {"init": START},
+    "box": {"init": "box"},
+    "party": {"init": "party"},
     "careful": {},
     "other-seed": {"random_state": 7},
-    "exact-stop": {"start": START, "tol": None, "max_rounds": 5},
-    "bounds": {"start": "box", "bounds": BOX},
+    "exact-stop": {"init": START, "tol": None, "max_iter": 5},
+    "bounds": {"init": "box", "bounds": BOX},
     "standardised": {"scale": "standardise"},
-    "standardised-box": {"scale": "standardise", "start": "box"},
-    "minmax": {"scale": "minmax", "bounds": BOX, "start": "box"},
-    "small-sites": {"start": START, "small_sites": "paper"},
-    "participation": {"start": START, "participation": 0.5},
-    "quorum": {"start": START, "quorum": 3},
+    "standardised-box": {"scale": "standardise", "init": "box"},
+    "minmax": {"scale": "minmax", "bounds": BOX, "init": "box"},
+    "small-sites": {"init": START, "small_sites": "paper"},
+    "participation": {"init": START, "participation": 0.5},
+    "quorum": {"init": START, "quorum": 3},
 }
 FUZZY = {
     **CMEANS,
     "m-1.7": {"m": 1.7, "scale": "standardise"},
     "m-1.3": {"m": 1.3, "scale": "standardise"},
-    "m-1.7-given": {"m": 1.7, "start": START},
-    "m-1.3-box": {"m": 1.3, "start": "box"},
-    "m-3": {"m": 3.0, "start": START},
+    "m-1.7-given": {"m": 1.7, "init": START},
+    "m-1.3-box": {"m": 1.3, "init": "box"},
+    "m-3": {"m": 3.0, "init": START},
 }
-HARD = {**CMEANS, "singletons": {"start": START, "singletons": "paper"}}
+HARD = {**CMEANS, "singletons": {"init": START, "singletons": "paper"}}
 LOSSY: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "averaged-fuzzy-c-means/kmeans": (partial(fc.AveragedFuzzyCMeans, 3, max_rounds=8), CENTRES),
+    "averaged-fuzzy-c-means/kmeans": (partial(fc.AveragedFuzzyCMeans, 3, max_iter=8), CENTRES),
     "averaged-fuzzy-c-means/index": (
-        partial(fc.AveragedFuzzyCMeans, 3, average="index", scale="standardise", max_rounds=8),
+        partial(fc.AveragedFuzzyCMeans, 3, average="index", scale="standardise", max_iter=8),
         CENTRES,
     ),
-    "averaged-fuzzy-c-means/m-1.7": (partial(fc.AveragedFuzzyCMeans, 3, m=1.7, start="box", max_rounds=8), CENTRES),
+    "averaged-fuzzy-c-means/m-1.7": (partial(fc.AveragedFuzzyCMeans, 3, m=1.7, init="box", max_iter=8), CENTRES),
     "gradient-fuzzy-c-means/careful": (
-        partial(fc.GradientFuzzyCMeans, 3, max_rounds=6, scale="standardise"),
+        partial(fc.GradientFuzzyCMeans, 3, max_iter=6, scale="standardise"),
         CENTRES,
     ),
     "gradient-fuzzy-c-means/box": (
-        partial(fc.GradientFuzzyCMeans, 3, m=1.7, max_rounds=6, start="box", scale="minmax", bounds=BOX),
+        partial(fc.GradientFuzzyCMeans, 3, m=1.7, max_iter=6, init="box", scale="minmax", bounds=BOX),
         CENTRES,
     ),
     "k-fed/default": (partial(fc.KFed, 3), CENTRES),
@@ -563,29 +563,29 @@ TWICE = ("c", "numpy")
 
 def over_rows() -> None:
     made: dict[str, tuple[Callable[[], Any], tuple[str, ...], bool, Any]] = {}
-    for method, kind, settings in (("c-means", fc.CMeans, HARD), ("fuzzy-c-means", fc.FuzzyCMeans, FUZZY)):
+    for method, kind, settings in (("c-means", fc.KMeans, HARD), ("fuzzy-c-means", fc.FuzzyCMeans, FUZZY)):
         for name, options in settings.items():
             made[f"{method}/{name}"] = partial(kind, 3, **QUICK | options), CENTRES, False, None
         for name, options in {
             "drop": {"missing": "drop"},
-            "drop-standardised": {"missing": "drop", "scale": "standardise", "start": "box"},
+            "drop-standardised": {"missing": "drop", "scale": "standardise", "init": "box"},
             "partial": {"missing": "partial"},
-            "partial-standardised": {"missing": "partial", "scale": "standardise", "start": "box"},
-            "partial-given": {"missing": "partial", "start": START},
+            "partial-standardised": {"missing": "partial", "scale": "standardise", "init": "box"},
+            "partial-given": {"missing": "partial", "init": START},
         }.items():
             made[f"{method}/{name}"] = partial(kind, 3, **QUICK | options), CENTRES, False, gapped
     for name, options in {"m-1.7": {"m": 1.7}, "m-1.3": {"m": 1.3}}.items():
         own = {**QUICK, **options, "missing": "partial", "scale": "standardise"}
         made[f"fuzzy-c-means/partial-{name}"] = partial(fc.FuzzyCMeans, 3, **own), CENTRES, False, gapped
     for family in ("EII", "VII", "VVI", "EEE"):
-        for name, options in {"": {}, "-standardised": {"scale": "standardise", "start": "box"}}.items():
-            own = {"family": family, "max_rounds": 10, **options}
+        for name, options in {"": {}, "-standardised": {"scale": "standardise", "init": "box"}}.items():
+            own = {"family": family, "max_iter": 10, **options}
             made[f"gaussian-mixture/{family}{name}"] = partial(fc.GaussianMixture, 3, **own), MIXTURE, True, None
-    made["gaussian-mixture/drop"] = partial(fc.GaussianMixture, 3, missing="drop", max_rounds=10), MIXTURE, True, gapped
+    made["gaussian-mixture/drop"] = partial(fc.GaussianMixture, 3, missing="drop", max_iter=10), MIXTURE, True, gapped
     for name, (make, what) in LOSSY.items():
         made[name] = make, what, True, None
     for name, make in {
-        "averaged-fuzzy-c-means": partial(fc.AveragedFuzzyCMeans, 3, missing="drop", max_rounds=5),
+        "averaged-fuzzy-c-means": partial(fc.AveragedFuzzyCMeans, 3, missing="drop", max_iter=5),
         "k-fed": partial(fc.KFed, 3, missing="drop"),
         "mufc": partial(fc.MUFC, 3, missing="drop"),
         "fcac": partial(fc.FCAC, missing="drop", scale="none"),
@@ -606,18 +606,18 @@ def over_rows() -> None:
 
 def over_columns() -> None:
     settings: dict[str, tuple[Any, dict[str, Any]]] = {
-        f"c-means/{name}": (fc.CMeans, CMEANS[name])
+        f"c-means/{name}": (fc.KMeans, CMEANS[name])
         for name in ("given", "box", "careful", "bounds", "standardised", "minmax", "exact-stop")
     }
     settings |= {
         f"fuzzy-c-means/{name}": (fc.FuzzyCMeans, FUZZY[name])
         for name in ("given", "box", "careful", "standardised", "minmax", "m-1.7", "m-1.3", "m-1.7-given", "m-1.3-box")
     }
-    few = {"max_rounds": 3, "opens": "labels"}
+    few = {"max_iter": 3, "opens": "labels"}
     settings |= {
-        "c-means/opens-labels-given": (fc.CMeans, {"start": START, **few}),
-        "c-means/opens-labels-four": (fc.CMeans, {"start": START, **few}),
-        "c-means/opens-labels-box": (fc.CMeans, {"start": "box", "scale": "standardise", **few}),
+        "c-means/opens-labels-given": (fc.KMeans, {"init": START, **few}),
+        "c-means/opens-labels-four": (fc.KMeans, {"init": START, **few}),
+        "c-means/opens-labels-box": (fc.KMeans, {"init": "box", "scale": "standardise", **few}),
     }
     for name, (kind, options) in settings.items():
         setting = name.partition("/")[2]
@@ -636,10 +636,10 @@ def over_columns() -> None:
         "align-first": {"align": "psi", "duplicates": "first"},
     }.items():
         for mode in ("plain",) if "align" in how else ("plain", "secure"):
-            run = partial(fitted, partial(fc.CMeans, 3, **QUICK), CENTRES, partial(by_ids, **how), MODES[mode], None)
+            run = partial(fitted, partial(fc.KMeans, 3, **QUICK), CENTRES, partial(by_ids, **how), MODES[mode], None)
             add(f"columns/c-means/{name}/{mode}", run)
             SCENARIOS.append((run, False, ()))
-    alone = partial(fitted, partial(fc.CMeans, 2), CENTRES, partial(by_ids, 1, align="psi"), {}, None)
+    alone = partial(fitted, partial(fc.KMeans, 2), CENTRES, partial(by_ids, 1, align="psi"), {}, None)
     add("columns/c-means/align-alone/plain", alone)
     SCENARIOS.append((alone, False, ()))
 
@@ -651,7 +651,7 @@ def columns_fitted(make: Callable[[], Any], how: dict[str, Any]) -> dict[str, An
 
 
 def other_fits() -> None:
-    whole = (("c-means", fc.CMeans, {}), ("fuzzy-c-means", fc.FuzzyCMeans, {"m": 1.7}))
+    whole = (("c-means", fc.KMeans, {}), ("fuzzy-c-means", fc.FuzzyCMeans, {"m": 1.7}))
     for method, kind, options in whole:
         for backend in TWICE:
             add(f"pooled/{method}/{backend}", partial(pooled, partial(kind, 3, **options)), backend=backend)
@@ -665,9 +665,9 @@ def other_fits() -> None:
         add(f"declared/{method}", declared)
         SCENARIOS.append((declared, False, ()))
         for how in ("blind", "blind-even"):
-            run = partial(fitted, partial(kind, 3, start=START, max_rounds=3, **options), CENTRES, rows_fed, MODES[how])
+            run = partial(fitted, partial(kind, 3, init=START, max_iter=3, **options), CENTRES, rows_fed, MODES[how])
             SCENARIOS.append((partial(run, None), False, ()))
-    add("quorum/gaussian-mixture/plain", partial(lacking, partial(fc.GaussianMixture, 3, quorum=3, max_rounds=8), {}))
+    add("quorum/gaussian-mixture/plain", partial(lacking, partial(fc.GaussianMixture, 3, quorum=3, max_iter=8), {}))
     add("quorum/k-fed/plain", partial(lacking, partial(fc.KFed, 3, quorum=3), {}), processor=True)
     for setting in ("default", "published"):
         for mode in ("plain", "secure"):
@@ -726,9 +726,9 @@ def under_noise(make: Callable[[], Any], how: dict[str, Any]) -> dict[str, Any]:
 def private_models() -> None:
     """Noise is drawn from the operating system: with other noise the same runs are deterministic, and recorded so."""
     made = {
-        "c-means/projected": partial(fc.PrivateCMeans, 3, epsilon=8.0, bounds=(-12, 12)),
-        "c-means/range-of-k": partial(fc.PrivateCMeans, (2, 5), epsilon=8.0, bounds=(-12, 12), scale="minmax"),
-        "c-means/lloyd": partial(fc.PrivateCMeans, 3, epsilon=8.0, bounds=(-12, 12), variant="lloyd", rounds=3),
+        "c-means/projected": partial(fc.PrivateKMeans, 3, epsilon=8.0, bounds=(-12, 12)),
+        "c-means/range-of-k": partial(fc.PrivateKMeans, (2, 5), epsilon=8.0, bounds=(-12, 12), scale="minmax"),
+        "c-means/lloyd": partial(fc.PrivateKMeans, 3, epsilon=8.0, bounds=(-12, 12), variant="lloyd", rounds=3),
         "fuzzy-c-means/m-2": partial(fc.PrivateFuzzyCMeans, 3, epsilon=8.0, bounds=(-12, 12)),
         "fuzzy-c-means/m-1.7": partial(fc.PrivateFuzzyCMeans, 3, m=1.7, epsilon=8.0, bounds=(-12, 12)),
     }
@@ -755,7 +755,7 @@ def communities(how: dict[str, Any], *, labelled: bool, **options: Any) -> dict[
     rows, labels = deep_rows()
     fed = fc.Federation.local(rows, **how)
     if labelled:
-        options["start"] = labels
+        options["init"] = labels
     model = fc.FedCRef(2, **options)
     noise = fixed_noise() if "epsilon" in options else contextlib.nullcontext()
     with one_thread_of_torch(), noise:
@@ -794,19 +794,19 @@ def deep_models() -> None:
 
 def chosen(kind: Any, fed: Callable[..., fc.Federation], how: dict[str, Any], **options: Any) -> dict[str, Any]:
     where = fed(**how)
-    found = fc.select_k(kind(max_rounds=10), where, **options)
+    found = fc.select_k(kind(max_iter=10), where, **options)
     return {**selected(found), "messages": messages(where)}
 
 
 def choices_of_k() -> None:
     made: dict[str, tuple[Any, Any, dict[str, Any], str]] = {
         "two-step": (fc.FuzzyCMeans, rows_fed, {"restarts": 2}, "plain"),
-        "two-step-given": (fc.CMeans, rows_fed, {"ks": [2, 3, 4], "restarts": 2, "stability": "sites"}, "plain"),
-        "two-step-secure": (fc.CMeans, rows_fed, {"ks": [1, 2, 3], "restarts": 2}, "secure"),
+        "two-step-given": (fc.KMeans, rows_fed, {"ks": [2, 3, 4], "restarts": 2, "stability": "sites"}, "plain"),
+        "two-step-secure": (fc.KMeans, rows_fed, {"ks": [1, 2, 3], "restarts": 2}, "secure"),
         "two-step-mixture": (fc.GaussianMixture, rows_fed, {"ks": [2, 3], "restarts": 2}, "plain"),
         "index": (fc.FuzzyCMeans, rows_fed, {"criterion": "index", "restarts": 2}, "plain"),
-        "index-elbow": (fc.CMeans, rows_fed, {"ks": range(2, 6), "index": "xie-beni", "rule": "elbow"}, "plain"),
-        "index-secure": (fc.CMeans, rows_fed, {"ks": [2, 3], "index": "davies-bouldin", "restarts": 2}, "secure"),
+        "index-elbow": (fc.KMeans, rows_fed, {"ks": range(2, 6), "index": "xie-beni", "rule": "elbow"}, "plain"),
+        "index-secure": (fc.KMeans, rows_fed, {"ks": [2, 3], "index": "davies-bouldin", "restarts": 2}, "secure"),
         "index-columns": (fc.FuzzyCMeans, columns_fed, {"ks": [2, 3, 4], "restarts": 2}, "plain"),
     }
     for name, (kind, fed, options, mode) in made.items():
@@ -818,7 +818,7 @@ def choices_of_k() -> None:
 
 def indexed(kind: Any, fed: Callable[..., fc.Federation], how: dict[str, Any]) -> dict[str, Any]:
     where = fed(**how)
-    model = kind(3, start=START, max_rounds=6).fit(where)
+    model = kind(3, init=START, max_iter=6).fit(where)
     found = fc.indices.scores(model, where, INDICES, p=1.5, q=2.0)
     return {"scores": [found[name] for name in INDICES], "one": fc.indices.fuzzy_davies_bouldin(model, where)}
 
@@ -826,7 +826,7 @@ def indexed(kind: Any, fed: Callable[..., fc.Federation], how: dict[str, Any]) -
 def agreed(fed: Callable[..., fc.Federation], how: dict[str, Any]) -> dict[str, Any]:
     where = fed(**how)
     truth = np.arange(120) * 7 % 4
-    model = fc.CMeans(3, start=START, max_rounds=6).fit(where)
+    model = fc.KMeans(3, init=START, max_iter=6).fit(where)
     classes = truth if where.split == "columns" else dict(zip(parts(), np.split(truth, CUTS), strict=True))
     counts = fc.agreement.contingency(model, where, classes)
     other = np.array(START) + 1.0
@@ -864,7 +864,7 @@ def ranked() -> list[Any]:
 
 def analyses() -> None:
     for split, fed in (("rows", rows_fed), ("columns", columns_fed)):
-        for method, kind in (("c-means", fc.CMeans), ("fuzzy-c-means", fc.FuzzyCMeans)):
+        for method, kind in (("c-means", fc.KMeans), ("fuzzy-c-means", fc.FuzzyCMeans)):
             for mode in ("plain", "secure", "blind"):
                 for backend in TWICE:
                     run = partial(indexed, kind, fed, MODES[mode])
@@ -877,7 +877,7 @@ def analyses() -> None:
         for mode in ("plain", "secure", "blind"):
             add(f"features/{missing}/{mode}", partial(features, X, MODES[mode], missing))
         SCENARIOS.append((partial(features, X, {}, missing), False, ()))
-    for method, kind in (("c-means", fc.CMeans), ("fuzzy-c-means", fc.FuzzyCMeans), ("mufc", fc.MUFC)):
+    for method, kind in (("c-means", fc.KMeans), ("fuzzy-c-means", fc.FuzzyCMeans), ("mufc", fc.MUFC)):
         for how in ("replay", "anew", "quick"):
             run = partial(forgotten, kind, how, site="south", rows=[0, 3, 8], check=how == "quick")
             add(f"unlearning/{method}/{how}", run, processor=method == "mufc")
@@ -885,9 +885,9 @@ def analyses() -> None:
         add(f"unlearning/{method}/site", site, processor=method == "mufc")
         SCENARIOS.append((site, method == "mufc", ()))
     for name, make in {
-        "c-means": partial(fc.CMeans, 3, start=START, max_rounds=6),
-        "fuzzy-c-means": partial(fc.FuzzyCMeans, 3, m=1.7, scale="standardise", max_rounds=6),
-        "gaussian-mixture": partial(fc.GaussianMixture, 3, max_rounds=6),
+        "c-means": partial(fc.KMeans, 3, init=START, max_iter=6),
+        "fuzzy-c-means": partial(fc.FuzzyCMeans, 3, m=1.7, scale="standardise", max_iter=6),
+        "gaussian-mixture": partial(fc.GaussianMixture, 3, max_iter=6),
         "fcac": fc.FCAC,
     }.items():
         for mode in ("plain", "secure", "blind"):

@@ -36,7 +36,7 @@ def by_columns(names):
 @pytest.mark.parametrize("scale", ["none", "standardise"])
 @pytest.mark.parametrize("fitted_on", [by_rows, by_columns])
 @pytest.mark.parametrize("offered", [by_rows, by_columns])
-@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 def test_columns_of_a_federation_go_by_name(kind, offered, fitted_on, scale):
     model = kind(3, scale=scale).fit(fitted_on(NAMES))
     assert len(set(model.labels_)) == 3
@@ -107,12 +107,12 @@ def test_bare_arrays_go_by_place():
 )
 def test_a_column_that_means_something_else_is_refused(fitted, offered, aspect):
     Y = np.array([[0.0, 5.0], [1.0, 5.0], [2.0, 40.0], [2.0, 41.0]])
-    model = fc.CMeans(2).fit(fc.Federation.local({"p": Y}, columns={"a": fitted, "b": fc.Column()}))
+    model = fc.KMeans(2).fit(fc.Federation.local({"p": Y}, columns={"a": fitted, "b": fc.Column()}))
     with pytest.raises(fc.DataError, match=f"another {aspect} for column 'a'"):
         model.predict(fc.Federation.local({"p": Y}, columns={"a": offered, "b": fc.Column()}))
 
 
-FITTED = [fc.CMeans(3), fc.FuzzyCMeans(3, scale="standardise"), fc.GaussianMixture(3), fc.KFed(3)]
+FITTED = [fc.KMeans(3), fc.FuzzyCMeans(3, scale="standardise"), fc.GaussianMixture(3), fc.KFed(3)]
 
 
 @pytest.mark.parametrize("model", FITTED, ids=lambda model: type(model).__name__)
@@ -136,7 +136,7 @@ def test_rows_that_are_left_out_may_hold_anything():
     gappy = X.copy()
     gappy[0] = np.nan
     gappy[0, 1] = 1e200
-    model = fc.CMeans(3, missing="drop").fit(gappy)
+    model = fc.KMeans(3, missing="drop").fit(gappy)
     assert model.predict(gappy)[0] == model.labels_[0] == model.labels_of(gappy[:1].T)[0] == -1
 
 

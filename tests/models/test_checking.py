@@ -9,7 +9,7 @@ import fedclust as fc
 from fedclust.core.errors import FedclustError
 
 X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0, 0], [9, 9]], 20, axis=0)
-KINDS = {kind.__name__: kind for kind in (fc.CMeans, fc.FuzzyCMeans, fc.GaussianMixture, fc.KFed, fc.MUFC)}
+KINDS = {kind.__name__: kind for kind in (fc.KMeans, fc.FuzzyCMeans, fc.GaussianMixture, fc.KFed, fc.MUFC)}
 KINDS |= {kind.__name__: kind for kind in (fc.AveragedFuzzyCMeans, fc.GradientFuzzyCMeans)}
 
 
@@ -20,8 +20,8 @@ KINDS |= {kind.__name__: kind for kind in (fc.AveragedFuzzyCMeans, fc.GradientFu
         *[("FuzzyCMeans", "tol", value) for value in ("x", float("nan"), -1, [1])],
         *[("FuzzyCMeans", "m", value) for value in ("2", None, 1, float("nan"))],
         *[("FuzzyCMeans", "n_clusters", value) for value in ("2", 2.0, True, 0, None)],
-        *[("CMeans", "participation", value) for value in ("1", None, 0)],
-        *[("CMeans", "max_rounds", value) for value in ("3", 1.5, True)],
+        *[("KMeans", "participation", value) for value in ("1", None, 0)],
+        *[("KMeans", "max_iter", value) for value in ("3", 1.5, True)],
         *[("GaussianMixture", "n_components", value) for value in ("2", True, 1.5)],
         *[("AveragedFuzzyCMeans", "local_tol", value) for value in ("x", 0)],
         *[("GradientFuzzyCMeans", "step", value) for value in ("x", 0, float("inf"))],
@@ -40,18 +40,18 @@ def test_a_parameter_that_makes_no_sense_is_named_with_what_it_is(kind, paramete
 @pytest.mark.parametrize("stream", [np.random.RandomState, np.random.default_rng])
 @pytest.mark.parametrize("start", ["box", "careful", "party"])
 def test_generators_of_numpy_are_drawn_from(stream, start, tmp_path):
-    first, second = (fc.CMeans(2, start=start, random_state=stream(5)).fit(X) for _ in range(2))
+    first, second = (fc.KMeans(2, init=start, random_state=stream(5)).fit(X) for _ in range(2))
     assert first.seed_ == second.seed_
-    again = fc.CMeans(2, start=start, random_state=first.seed_).fit(X)
-    assert np.array_equal(first.start_centers_, again.start_centers_)
+    again = fc.KMeans(2, init=start, random_state=first.seed_).fit(X)
+    assert np.array_equal(first.initial_centers_, again.initial_centers_)
     shared = stream(5)
-    assert len({fc.CMeans(2, random_state=shared).fit(X).seed_ for _ in range(3)}) == 3
+    assert len({fc.KMeans(2, random_state=shared).fit(X).seed_ for _ in range(3)}) == 3
     assert fc.load(first.save(tmp_path / "model.json")).random_state == first.seed_
 
 
 def test_the_largest_seed_suits_every_start():
     for start in ("box", "careful", "party"):
-        assert fc.CMeans(2, start=start, random_state=2**32 - 1).fit(X).seed_ == 2**32 - 1
+        assert fc.KMeans(2, init=start, random_state=2**32 - 1).fit(X).seed_ == 2**32 - 1
 
 
 def test_a_folder_is_no_model(tmp_path):
@@ -79,10 +79,10 @@ def test_a_quorum_of_more_sites_than_there_are_is_refused(kind):
 def test_a_quorum_of_more_sites_than_there_are_is_refused_in_a_batch_and_in_a_choice():
     fed = fc.Federation.local({"a": X[::2], "b": X[1::2]})
     with pytest.raises(fc.StudyError, match="quorum is 5"):
-        fc.CMeans(2).fit(fed).set_params(quorum=5).partial_fit(fed)
+        fc.KMeans(2).fit(fed).set_params(quorum=5).partial_fit(fed)
     with pytest.raises(fc.StudyError, match="quorum is 5"):
-        fc.select_k(fc.CMeans(quorum=5), fed, [2])
-    found = fc.select_k(fc.CMeans(quorum=2), fed, [2], index="xie-beni", restarts=1, stability="sites")
+        fc.select_k(fc.KMeans(quorum=5), fed, [2])
+    found = fc.select_k(fc.KMeans(quorum=2), fed, [2], index="xie-beni", restarts=1, stability="sites")
     assert found.stability is not None  # with one site left out, all that are left must answer
 
 
@@ -91,34 +91,34 @@ def columns():
 
 
 def test_a_stop_over_columns_speaks_of_distances():
-    model = fc.FuzzyCMeans(2, max_rounds=1).fit(columns())
+    model = fc.FuzzyCMeans(2, max_iter=1).fit(columns())
     assert model.notes_ == ["Stopped after 1 rounds, before the distances changed by less than 1e-06."]
-    model = fc.FuzzyCMeans(2, max_rounds=1).fit(X)
+    model = fc.FuzzyCMeans(2, max_iter=1).fit(X)
     assert model.notes_ == ["Stopped after 1 rounds, before the centres moved by less than 1e-06."]
 
 
 COARSE = "Stopped by tol = 1e-06, coarse for such small"
 
 
-@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 def test_a_tol_too_coarse_for_the_units_is_told(kind):
     small = X * 1e-7
-    (note,) = kind(2, start="box").fit(small).notes_
+    (note,) = kind(2, init="box").fit(small).notes_
     assert note.startswith(f"{COARSE} values (x0, x1): set scale")
     # The same far from zero, where only the centres tell.
-    (note,) = kind(2, start="box").fit(small + 1.0).notes_
+    (note,) = kind(2, init="box").fit(small + 1.0).notes_
     assert note.startswith(f"{COARSE} distances between centres")
-    (note,) = kind(2, start="box").fit(X * [1.0, 1e-7]).notes_
+    (note,) = kind(2, init="box").fit(X * [1.0, 1e-7]).notes_
     assert note.startswith(f"{COARSE} values (x1):")
     split = fc.Federation.local({"a": small[:, :1], "b": small[:, 1:]}, split="columns")
-    (note,) = kind(2, start="box").fit(split).notes_
+    (note,) = kind(2, init="box").fit(split).notes_
     assert note.startswith(f"{COARSE} distances:")
 
 
-@pytest.mark.parametrize("options", [{"scale": "standardise"}, {"tol": 1e-12}, {"tol": None, "max_rounds": 3}])
+@pytest.mark.parametrize("options", [{"scale": "standardise"}, {"tol": 1e-12}, {"tol": None, "max_iter": 3}])
 def test_nothing_is_told_where_tol_suits_the_units(options):
-    assert fc.FuzzyCMeans(2, start="box", **options).fit(X * 1e-7).notes_ == []
-    assert fc.FuzzyCMeans(2, start="box").fit(np.c_[X, np.zeros(40)]).notes_ == ["Constant, so without influence: x2."]
+    assert fc.FuzzyCMeans(2, init="box", **options).fit(X * 1e-7).notes_ == []
+    assert fc.FuzzyCMeans(2, init="box").fit(np.c_[X, np.zeros(40)]).notes_ == ["Constant, so without influence: x2."]
 
 
 def crowded(width, apart, seed=0):
@@ -136,13 +136,13 @@ def test_fuzzy_centres_that_coincide_are_told(scale, split):
     told = (
         "Centres 0, 1 and 2 coincide, and rows belong to them alike: lower m, use c-means, or ask for fewer clusters."
     )
-    assert fc.FuzzyCMeans(3, scale=scale, max_rounds=300).fit(fed).notes_ == [told]
+    assert fc.FuzzyCMeans(3, scale=scale, max_iter=300).fit(fed).notes_ == [told]
     assert "coincide" not in " ".join(fc.FuzzyCMeans(3, m=1.1, scale=scale).fit(fed).notes_)
-    assert fc.CMeans(3, scale=scale).fit(fed).notes_ == []
+    assert fc.KMeans(3, scale=scale).fit(fed).notes_ == []
 
 
 def test_centres_that_coincide_in_pairs_are_told_as_pairs():
-    (note,) = fc.FuzzyCMeans(5, scale="standardise", max_rounds=300).fit(crowded(20, 1.5)).notes_
+    (note,) = fc.FuzzyCMeans(5, scale="standardise", max_iter=300).fit(crowded(20, 1.5)).notes_
     assert re.match(r"Centres \d and \d; \d and \d coincide, ", note)
 
 
@@ -152,7 +152,7 @@ def test_centres_of_clusters_that_are_merely_near_do_not_coincide(far):
     near = groups + np.random.default_rng(1).normal(size=groups.shape) * 0.1
     start = [[0.0, 0.0], [1.0, 0.0], [far, far]]
     for scale in ("none", "standardise"):
-        model = fc.FuzzyCMeans(3, start=start, scale=scale, tol=None, max_rounds=50).fit(near)
+        model = fc.FuzzyCMeans(3, init=start, scale=scale, tol=None, max_iter=50).fit(near)
         assert model.notes_ == []
         assert 0.9 < np.ptp(model.cluster_centers_[:2, 0]) < 1.1
 
@@ -160,6 +160,6 @@ def test_centres_of_clusters_that_are_merely_near_do_not_coincide(far):
 def test_nor_do_those_of_narrow_clusters_beside_a_wide_one():
     rng = np.random.default_rng(1)
     rows = np.r_[rng.normal(0, 0.01, 500), rng.normal(0.1, 0.01, 500), rng.normal(1e5, 500, 100)][:, None]
-    model = fc.FuzzyCMeans(3, start=[[0.0], [0.1], [1e5]]).fit(rows)
+    model = fc.FuzzyCMeans(3, init=[[0.0], [0.1], [1e5]]).fit(rows)
     assert np.bincount(model.labels_).tolist() == [500, 500, 100]
     assert "coincide" not in " ".join(model.notes_)

@@ -13,7 +13,7 @@ from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 VARIANCES = {"EII": (1,), "VII": (3,), "VVI": (3, 2), "EEE": (2, 2)}
 
 
-@parametrize_with_checks([fc.GaussianMixture(), fc.GaussianMixture(family="EEE", start="box", scale="standardise")])
+@parametrize_with_checks([fc.GaussianMixture(), fc.GaussianMixture(family="EEE", init="box", scale="standardise")])
 def test_scikit_learns_own_checks(estimator, check):
     if check.func.__name__ == "check_array_api_input":
         pytest.skip("array API dispatch is not offered")
@@ -81,7 +81,7 @@ def test_rows_with_gaps_are_dropped_and_said():
     assert np.isnan(model.score_samples(X)[3])
     assert np.isnan(model.predict_proba(X)[3]).all()
     assert model.n_rows_ == 89
-    whole = fc.GaussianMixture(3, start=model.start_centers_).fit(np.delete(X, 3, axis=0))
+    whole = fc.GaussianMixture(3, init=model.initial_centers_).fit(np.delete(X, 3, axis=0))
     assert whole.log_likelihood_ == model.log_likelihood_
 
 
@@ -94,12 +94,12 @@ def test_n_clusters_is_another_name():
 def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
     # Overlapping components: EM is slow
     X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0, 0], [2, 0]], 100, axis=0)
-    short = fc.GaussianMixture(2, max_rounds=2).fit(X)
-    assert short.n_rounds_ == 2
+    short = fc.GaussianMixture(2, max_iter=2).fit(X)
+    assert short.n_iter_ == 2
     assert short.notes_ == ["Stopped after 2 rounds, before one added less than 1e-06 to the mean log-likelihood."]
-    long = fc.GaussianMixture(2, max_rounds=5000).fit(X)
+    long = fc.GaussianMixture(2, max_iter=5000).fit(X)
     assert long.notes_ == []
-    assert long.n_rounds_ < 5000
+    assert long.n_iter_ < 5000
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
         ({"n_components": 1.5}, "n_components is 1.5"),
         ({"family": "VVV"}, "family is 'VVV'; choose one of EII, VII, VVI, EEE"),
         ({"missing": "partial"}, "needs whole rows"),
-        ({"max_rounds": 0}, "max_rounds is 0"),
-        ({"start": "kmeans"}, "start is 'kmeans'"),
+        ({"max_iter": 0}, "max_iter is 0"),
+        ({"init": "kmeans"}, "init is 'kmeans'"),
     ],
 )
 def test_a_senseless_parameter_is_named(options, sentence):

@@ -33,7 +33,7 @@ def test_a_saved_model_is_the_model(kind, options, tmp_path):
     again = fc.load(model.save(tmp_path / "model.json"))
     assert type(again) is kind
     assert np.array_equal(again.predict(X), model.predict(X))
-    assert np.array_equal(again.start_centers_, model.start_centers_)
+    assert np.array_equal(again.initial_centers_, model.initial_centers_)
     assert (again.notes_, again.history_, again.objective_) == (model.notes_, model.history_, model.objective_)
 
 
@@ -44,7 +44,7 @@ def test_groups_that_all_sites_hold_are_found_in_any_scale(kind, options):
     model = kind(3, local_clusters=4, **options).fit(federation(X))
     assert fc.agreement.ari(model.predict(X), np.repeat([0, 1, 2], 30)) == 1
     assert model.cluster_sizes_.tolist() == [30, 30, 30]
-    assert model.n_rounds_ == 1
+    assert model.n_iter_ == 1
 
 
 @pytest.mark.parametrize("kind", [fc.KFed, fc.MUFC])
@@ -85,5 +85,5 @@ def test_a_grid_must_have_cells():
 @pytest.mark.parametrize("kind", [fc.KFed, fc.MUFC])
 def test_columns_at_several_sites_are_refused(kind):
     X = rows()
-    with pytest.raises(fc.StudyError, match="needs whole rows; use CMeans"):
+    with pytest.raises(fc.StudyError, match="needs whole rows; use KMeans"):
         kind(3).fit(fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns"))

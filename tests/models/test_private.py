@@ -36,14 +36,14 @@ def over(parts, **options):
 
 @pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
 def test_clusters_are_found_under_noise_in_every_mode(mode):
-    model = fc.PrivateCMeans(3, epsilon=4.0, bounds=BOUNDS).fit(over(4, aggregation=mode))
+    model = fc.PrivateKMeans(3, epsilon=4.0, bounds=BOUNDS).fit(over(4, aggregation=mode))
     assert near(model) < 0.5
     assert model.honest_ == (1 if mode == "plain" else 3)
     assert model.n_rows_ == pytest.approx(3000, abs=300)
 
 
 def test_prices_add_up_to_the_epsilon_that_was_set():
-    model = fc.PrivateCMeans(3, epsilon=1.0, bounds=BOUNDS).fit(X)
+    model = fc.PrivateKMeans(3, epsilon=1.0, bounds=BOUNDS).fit(X)
     assert math.fsum(model.prices_) <= rho_of(1.0, 1e-6)
     assert model.epsilon_ == pytest.approx(1.0, rel=1e-6)
     assert 0.8 < model.reported_epsilon_ < 1.0
@@ -52,7 +52,7 @@ def test_prices_add_up_to_the_epsilon_that_was_set():
 
 def test_every_question_is_under_noise_or_about_keys():
     fed = over(4, aggregation="secure")
-    describe(fc.PrivateCMeans(3, bounds=BOUNDS).fit(fed), fed)
+    describe(fc.PrivateKMeans(3, bounds=BOUNDS).fit(fed), fed)
     asked = {entry.handler for desk in fed.engine.desks.values() for entry in desk.gate.ledger.entries}
     kinds = {d.kind for name in asked for d in HANDLERS[name].release.schema().values()}
     assert "private_fit.grid" in asked
@@ -62,21 +62,21 @@ def test_every_question_is_under_noise_or_about_keys():
 def test_a_site_with_a_budget_takes_part_until_it_is_spent():
     rules = replace(PROFILES["standard"], epsilon=1.5)
     fed = over(3, aggregation="secure", policy=rules)
-    fc.PrivateCMeans(3, epsilon=1.0, bounds=BOUNDS).fit(fed)
+    fc.PrivateKMeans(3, epsilon=1.0, bounds=BOUNDS).fit(fed)
     with pytest.raises(fc.QuorumLost, match="privacy budget"):
-        fc.PrivateCMeans(3, epsilon=1.1, bounds=BOUNDS).fit(fed)  # another question: not the first answered again
+        fc.PrivateKMeans(3, epsilon=1.1, bounds=BOUNDS).fit(fed)  # another question: not the first answered again
     with pytest.raises(fc.QuorumLost, match="under noise only"):
-        fc.CMeans(3, bounds=BOUNDS, start="box").fit(over(3, aggregation="secure", policy=rules))
+        fc.KMeans(3, bounds=BOUNDS, init="box").fit(over(3, aggregation="secure", policy=rules))
 
 
 def test_the_number_of_clusters_is_chosen_from_the_same_sums():
-    models = [fc.PrivateCMeans((1, 6), epsilon=4.0, bounds=BOUNDS).fit(X) for _ in range(5)]
+    models = [fc.PrivateKMeans((1, 6), epsilon=4.0, bounds=BOUNDS).fit(X) for _ in range(5)]
     assert sorted(model.n_clusters_ for model in models)[2] == 3  # noise is not to be foretold: one in fifty has 4
     assert all(math.fsum(model.prices_) <= rho_of(4.0, 1e-6) for model in models)
 
 
 def test_fuzzy_centres_lie_where_fuzzy_c_means_puts_them():
-    exact = fc.FuzzyCMeans(3, start=CENTERS).fit(X)
+    exact = fc.FuzzyCMeans(3, init=CENTERS).fit(X)
     model = fc.PrivateFuzzyCMeans(3, epsilon=8.0, bounds=BOUNDS).fit(X)
     gaps = np.linalg.norm(exact.cluster_centers_[:, None] - model.cluster_centers_, axis=2)
     assert gaps.min(axis=1).max() < 0.4
@@ -84,13 +84,13 @@ def test_fuzzy_centres_lie_where_fuzzy_c_means_puts_them():
 
 
 def test_lloyd_is_there_by_name_and_spends_the_same():
-    model = fc.PrivateCMeans(3, epsilon=2.0, bounds=BOUNDS, variant="lloyd", rounds=3).fit(X)
-    assert len(model.prices_) == model.n_rounds_ == 3
+    model = fc.PrivateKMeans(3, epsilon=2.0, bounds=BOUNDS, variant="lloyd", rounds=3).fit(X)
+    assert len(model.prices_) == model.n_iter_ == 3
     assert math.fsum(model.prices_) <= rho_of(2.0, 1e-6)
 
 
 def test_a_saved_model_is_the_model(tmp_path):
-    model = fc.PrivateCMeans(3, bounds=BOUNDS, scale="minmax").fit(X)
+    model = fc.PrivateKMeans(3, bounds=BOUNDS, scale="minmax").fit(X)
     again = fc.load(model.save(tmp_path / "model.json"))
     assert np.array_equal(again.predict(X), model.predict(X))
     assert again.prices_ == model.prices_
@@ -113,33 +113,33 @@ def test_a_saved_model_is_the_model(tmp_path):
 )
 def test_what_cannot_be_kept_private_is_refused(given, told):
     with pytest.raises(fc.StudyError, match=told):
-        fc.PrivateCMeans(3, bounds=BOUNDS).set_params(**given).fit(X)
+        fc.PrivateKMeans(3, bounds=BOUNDS).set_params(**given).fit(X)
 
 
 def test_a_column_split_is_refused():
     fed = fc.Federation.local({"a": X[:, :2], "b": X[:, 2:]}, split="columns")
     with pytest.raises(fc.StudyError, match="whole rows"):
-        fc.PrivateCMeans(3, bounds=BOUNDS).fit(fed)
+        fc.PrivateKMeans(3, bounds=BOUNDS).fit(fed)
 
 
 def test_a_large_epsilon_comes_with_a_warning():
-    notes = fc.PrivateCMeans(3, epsilon=50.0, bounds=BOUNDS).fit(X).notes_
+    notes = fc.PrivateKMeans(3, epsilon=50.0, bounds=BOUNDS).fit(X).notes_
     assert "no protection" in notes[-1]
 
 
 def test_a_delta_that_is_not_below_one_in_so_many_rows_comes_with_a_warning():
-    notes = fc.PrivateCMeans(3, epsilon=2.0, delta=0.01, bounds=BOUNDS).fit(X).notes_
+    notes = fc.PrivateKMeans(3, epsilon=2.0, delta=0.01, bounds=BOUNDS).fit(X).notes_
     assert notes[-1].startswith("delta = 0.01 is not below 1 / rows")
-    notes = fc.PrivateCMeans(3, epsilon=2.0, delta=1e-4, bounds=BOUNDS).fit(X).notes_
+    notes = fc.PrivateKMeans(3, epsilon=2.0, delta=1e-4, bounds=BOUNDS).fit(X).notes_
     assert not any("not below 1 / rows" in note for note in notes)
 
 
 @pytest.mark.parametrize("variant", ["projected", "lloyd"])
 def test_rows_that_are_few_beside_the_noise_in_their_number_are_told(variant):
     told = "There are few rows beside the noise in their number"
-    few = fc.PrivateCMeans(3, epsilon=0.5, bounds=BOUNDS, variant=variant).fit(X[:60])
+    few = fc.PrivateKMeans(3, epsilon=0.5, bounds=BOUNDS, variant=variant).fit(X[:60])
     assert any(note.startswith(told) for note in few.notes_)
-    many = fc.PrivateCMeans(3, epsilon=2.0, bounds=BOUNDS, variant=variant).fit(X)
+    many = fc.PrivateKMeans(3, epsilon=2.0, bounds=BOUNDS, variant=variant).fit(X)
     assert not any(note.startswith(told) for note in many.notes_)
 
 
@@ -172,7 +172,7 @@ name = "quiet"
 columns = ["a", "b", "c", "d"]
 bounds = [-12, 12]
 [cluster]
-method = "c-means"
+method = "k-means"
 k = {k}
 {more}
 [privacy]
@@ -188,14 +188,14 @@ def study(k="3", more="", privacy="epsilon = 2.0", folder=None):
 
 def test_a_study_with_an_epsilon_asks_for_the_private_form(tmp_path):
     estimator = study('"2..5"', folder=tmp_path).estimator(("a", "b", "c", "d"))
-    assert type(estimator) is fc.PrivateCMeans
+    assert type(estimator) is fc.PrivateKMeans
     assert (estimator.n_clusters, estimator.epsilon, estimator.delta) == ((2, 5), 2.0, 1e-6)
 
 
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"more": 'start = "box"'}, "start in .* does not go with epsilon"),
+        ({"more": 'init = "box"'}, "init in .* does not go with epsilon"),
         ({"privacy": "delta = 1e-5"}, "no epsilon"),
         ({"privacy": "epsilon = 2.0\ndelta = 0.5"}, r"delta in \[privacy\] is 0.5; it must be .* at most 0.01"),
         ({"k": '"auto"'}, "give a range"),

@@ -7,9 +7,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import fedclust as fc
 
 KINDS = [
-    fc.AveragedFuzzyCMeans(3, max_rounds=5),
-    fc.AveragedFuzzyCMeans(3, average="index", max_rounds=5),
-    fc.GradientFuzzyCMeans(3, max_rounds=5, local_rounds=3),
+    fc.AveragedFuzzyCMeans(3, max_iter=5),
+    fc.AveragedFuzzyCMeans(3, average="index", max_iter=5),
+    fc.GradientFuzzyCMeans(3, max_iter=5, local_rounds=3),
 ]
 
 
@@ -34,7 +34,7 @@ def federation(X):
 @pytest.mark.parametrize("kind", [fc.AveragedFuzzyCMeans, fc.GradientFuzzyCMeans])
 def test_a_saved_model_is_the_model(kind, scale, start, tmp_path):
     X = rows()
-    model = kind(3, start=start, scale=scale, max_rounds=3).fit(federation(X))
+    model = kind(3, init=start, scale=scale, max_iter=3).fit(federation(X))
     again = fc.load(model.save(tmp_path / "model.json"))
     assert type(again) is kind
     assert np.array_equal(again.cluster_centers_, model.cluster_centers_)
@@ -46,7 +46,7 @@ def test_a_saved_model_is_the_model(kind, scale, start, tmp_path):
 @pytest.mark.parametrize("model", KINDS)
 def test_groups_that_all_parties_hold_are_found(model):
     X = rows()
-    options = {"max_rounds": 40} if isinstance(model, fc.GradientFuzzyCMeans) else {}
+    options = {"max_iter": 40} if isinstance(model, fc.GradientFuzzyCMeans) else {}
     fitted = type(model)(**{**model.get_params(), **options}).fit(federation(X))
     assert fc.agreement.ari(fitted.predict(X), np.repeat([0, 1, 2], 30)) == 1
     assert fitted.cluster_sizes_.shape == (3,)
@@ -91,6 +91,6 @@ def test_rows_with_gaps_may_be_dropped(kind):
     X = rows()
     X[::10, 0] = np.nan
     kept = ~np.isnan(X).any(axis=1)
-    options = {"max_rounds": 3, "start": rows()[[1, 41, 81]]}
+    options = {"max_iter": 3, "init": rows()[[1, 41, 81]]}
     dropped = kind(3, missing="drop", **options).fit(X)
     assert np.array_equal(dropped.cluster_centers_, kind(3, **options).fit(X[kept]).cluster_centers_)

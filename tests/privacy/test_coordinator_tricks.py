@@ -88,7 +88,7 @@ def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
 
 def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     tricky = Evil(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
-    fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=2).fit(tricky.fed)
+    fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=2).fit(tricky.fed)
     friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
     inner = filled(

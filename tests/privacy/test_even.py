@@ -72,40 +72,40 @@ def lengths(parts, act, **how):
 
 
 def two_step(fed):
-    fc.select_k(fc.FuzzyCMeans(max_rounds=12), fed, range(2, 7), restarts=2)
+    fc.select_k(fc.FuzzyCMeans(max_iter=12), fed, range(2, 7), restarts=2)
 
 
 def narrow(fed):
-    fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, [2], restarts=2)
+    fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [2], restarts=2)
 
 
 def by_index(fed):
-    fc.select_k(fc.CMeans(max_rounds=6), fed, range(2, 5), restarts=2, index="xie-beni")
+    fc.select_k(fc.KMeans(max_iter=6), fed, range(2, 5), restarts=2, index="xie-beni")
 
 
 def unnamed_range(fed):
-    found = fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, restarts=2)
+    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, restarts=2)
     assert found.range == (1, 8)
 
 
 def one_fit(fed):
-    fc.FuzzyCMeans(3, m=1.2, max_rounds=30).fit(fed)
+    fc.FuzzyCMeans(3, m=1.2, max_iter=30).fit(fed)
 
 
 def hard_fit(fed):
-    describe(fc.CMeans(4, max_rounds=30, scale="standardise").fit(fed), fed)
+    describe(fc.KMeans(4, max_iter=30, scale="standardise").fit(fed), fed)
 
 
 def mixture(fed):
-    fc.GaussianMixture(2, family="EEE", max_rounds=10, scale="standardise").fit(fed)
+    fc.GaussianMixture(2, family="EEE", max_iter=10, scale="standardise").fit(fed)
 
 
 def averaged(fed):
-    fc.AveragedFuzzyCMeans(3, max_rounds=5, scale="standardise").fit(fed)
+    fc.AveragedFuzzyCMeans(3, max_iter=5, scale="standardise").fit(fed)
 
 
 def one_or_more(fed):
-    found = fc.select_k(fc.CMeans(max_rounds=6, scale="standardise"), fed, [1, 2, 3], restarts=2)
+    found = fc.select_k(fc.KMeans(max_iter=6, scale="standardise"), fed, [1, 2, 3], restarts=2)
     describe(found.model, fed, found)
 
 
@@ -149,7 +149,7 @@ def test_that_there_is_one_cluster_only_does_not_show():
 
 def test_which_number_was_chosen_does_not_show_where_columns_are_split():
     def act(fed):
-        found = fc.select_k(fc.CMeans(max_rounds=5), fed, [2, 3], index="xie-beni", restarts=2)
+        found = fc.select_k(fc.KMeans(max_iter=5), fed, [2, 3], index="xie-beni", restarts=2)
         describe(found.model, fed, found)
         chosen.append(found.k)
 
@@ -180,7 +180,7 @@ def test_where_early_stopping_may_be_seen_it_is():
 def test_the_choice_is_the_one_of_a_plain_run():
     plain, hidden = (
         fc.select_k(
-            fc.FuzzyCMeans(max_rounds=12, tol=None, bounds=(-80, 80)),
+            fc.FuzzyCMeans(max_iter=12, tol=None, bounds=(-80, 80)),
             fc.Federation.local(TABLES["three groups"], aggregation=how),
             range(2, 5),
             restarts=2,
@@ -214,7 +214,7 @@ def test_a_whole_run_with_its_report_shows_a_blind_coordinator_the_same(tmp_path
         folder = tmp_path / name.split(maxsplit=1)[0]
         folder.mkdir()
         text = 'name = "even"\ncolumns = ["x", "y"]\nscale = "standardise"\n[cluster]\nmethod = "fuzzy-c-means"\n'
-        text += 'k = "2..6"\nmax_rounds = 15\n[privacy]\naggregation = "blind"\n'
+        text += 'k = "2..6"\nmax_iter = 15\n[privacy]\naggregation = "blind"\n'
         for party, rows in TABLES[name].items():
             np.savetxt(folder / f"{party}.csv", rows, delimiter=",", header="x,y", comments="")
             text += f'[sites.{party}]\nsource = "{party}.csv"\n'

@@ -126,7 +126,7 @@ def test_a_second_lead_is_refused():
     from fedclust.privacy import blind_aggregation
 
     evil = Evil(4, policy=PROFILES["none"], aggregation="blind")
-    fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=1).fit(evil.fed)
+    fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=1).fit(evil.fed)
     evil.step = 1000
     vault = evil.fed.engine.desks["p02"].gate.vault(evil.run)
     key, about = blind_aggregation._between(vault, "lasting-1", "p01", way=("p02", "p01"))
@@ -146,7 +146,7 @@ def test_a_veiled_question_for_other_parties_is_refused():
             return evil.fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
 
     evil.fed.use(Watch())
-    fc.CMeans(2, start=[[0, 0], [8, 8]], max_rounds=1).fit(evil.fed)
+    fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=1).fit(evil.fed)
     call = next(calls["p00"] for calls in reversed(seen) if calls["p00"].handler == "blind_aggregation.add")
     fresh = Evil(5, policy=PROFILES["none"], aggregation="blind")
     assert fresh.names == evil.names
@@ -167,9 +167,9 @@ def test_a_run_that_made_new_keys_on_the_way_is_resumed(aggregation, tmp_path):
     def fit(plan):
         with fc.Federation.local(rows, aggregation=aggregation, run=tmp_path, early_stopping=True) as fed:
             fed.use(Faulty(fed.engine, plan))
-            return fc.FuzzyCMeans(2, start=[[0], [8]], tol=None, max_rounds=20).fit(fed).objective_
+            return fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fed).objective_
 
-    expected = fc.FuzzyCMeans(2, start=[[0], [8]], tol=None, max_rounds=20).fit(fc.Federation.local(rows)).objective_
+    expected = fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fc.Federation.local(rows)).objective_
     with pytest.raises(fc.FedclustError):
         fit(lambda step, party: "silent" if party == "p1" and (step == 7 or step > 14) else None)
     assert fit(lambda *_: None) == expected

@@ -31,7 +31,7 @@ DELTA = 1e-6
 
 def fit(folder, aggregation, epsilon=1.0):
     with fc.Federation.local(PARTS, aggregation=aggregation, run=folder) as fed:
-        model = fc.PrivateCMeans(2, epsilon=epsilon, bounds=(-12, 12)).fit(fed)
+        model = fc.PrivateKMeans(2, epsilon=epsilon, bounds=(-12, 12)).fit(fed)
         return model.cluster_centers_.tobytes()
 
 
@@ -254,7 +254,7 @@ def test_no_membership_test_of_whole_runs_finds_more_than_the_claim(variant, eps
     far = np.vstack([rows, [[1.0, -1.0, 1.0]]])
 
     def run(table):
-        model = fc.PrivateCMeans(2, epsilon=epsilon, bounds=(-1, 1), variant=variant).fit(table)
+        model = fc.PrivateKMeans(2, epsilon=epsilon, bounds=(-1, 1), variant=variant).fit(table)
         return [*model.cluster_centers_.ravel(), *model.cluster_sizes_, model.n_rows_]
 
     found = empirical_epsilon(run, far, rows, runs=1000, delta=DELTA)

@@ -24,7 +24,7 @@ def fitted(aggregation, kind=fc.FuzzyCMeans, plan=None, quorum="all", parts=None
     fed = fc.Federation.local(parts or PARTS, aggregation=aggregation, **options)
     if plan is not None:
         fed.use(Faulty(fed.engine, plan))
-    return kind(3, start=START, quorum=quorum).fit(fed)
+    return kind(3, init=START, quorum=quorum).fit(fed)
 
 
 def same(a, b):
@@ -95,7 +95,7 @@ def test_a_mask_taken_is_a_mask_added_back():
 # ---- equality with plain runs
 
 
-@pytest.mark.parametrize("kind", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 @pytest.mark.parametrize("aggregation", ["secure", "blind"])
 @pytest.mark.parametrize("wire", [False, True])
 def test_masked_runs_are_plain_runs_bit_for_bit(kind, aggregation, wire):
@@ -115,7 +115,7 @@ def test_column_splits_agree_too(aggregation):
 def test_standardising_starts_indices_and_the_choice_of_k_agree_too(aggregation):
     def chosen(mode):
         fed = fc.Federation.local(PARTS, aggregation=mode, early_stopping=True)
-        model = fc.FuzzyCMeans(3, scale="standardise", start="careful", random_state=1).fit(fed)
+        model = fc.FuzzyCMeans(3, scale="standardise", init="careful", random_state=1).fit(fed)
         found = fc.select_k(fc.FuzzyCMeans(random_state=0), fed, range(2, 4), restarts=1)
         return model.cluster_centers_.tobytes(), fc.indices.xie_beni(model, fed), found.k, found.model.objective_
 
@@ -131,8 +131,8 @@ def test_a_crowd_shares_masks_with_neighbours_only_and_agrees():
 
 def test_a_blind_run_goes_on_to_its_last_round():
     fed = fc.Federation.local(PARTS, aggregation="blind")
-    model = fc.CMeans(3, start=START, max_rounds=17).fit(fed)
-    assert model.n_rounds_ == 17
+    model = fc.KMeans(3, init=START, max_iter=17).fit(fed)
+    assert model.n_iter_ == 17
 
 
 # ---- what the coordinator sees
@@ -144,7 +144,7 @@ def test_no_answer_that_is_summed_shows_its_numbers(aggregation):
     fed = fc.Federation.local(PARTS, aggregation=aggregation, early_stopping=True)
     recorder = Recorder(fed.engine)
     fed.use(recorder)
-    fc.FuzzyCMeans(3, start=START).fit(fed)
+    fc.FuzzyCMeans(3, init=START).fit(fed)
     high = np.concatenate([own for _, replies in recorder.seen for own in _high_limbs(replies)])
     assert len(high) > 500
     assert abs(np.unpackbits(high.view(np.uint8)).mean() - 0.5) < 0.02
@@ -165,7 +165,7 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
         recorder = Recorder(fed.engine)
         fed.use(recorder)
         start = np.array([[0.0, 0], [6, 6], [12, 12]])
-        fc.FuzzyCMeans(3, start=start, max_rounds=6, bounds=(-8, 20)).fit(fed)
+        fc.FuzzyCMeans(3, init=start, max_iter=6, bounds=(-8, 20)).fit(fed)
         return recorder.seen
 
     first, second = transcript(1), transcript(2)
@@ -239,7 +239,7 @@ def test_drop_outs_up_to_the_threshold_are_recovered(step, fault):
     plain = fitted("plain", parts=rest)
     assert np.array_equal(hidden.cluster_centers_, plain.cluster_centers_)
     if step == 1:
-        assert hidden.n_rounds_ == plain.n_rounds_
+        assert hidden.n_iter_ == plain.n_iter_
         assert np.array_equal(hidden.cluster_sizes_, plain.cluster_sizes_)
         assert [r["shift"] for r in hidden.history_] == [r["shift"] for r in plain.history_]
         # The objective is summed at a coarser unit where someone is missing, so its last digits may differ.
@@ -283,7 +283,7 @@ def conversation(quorum=0.8, parties=5):
     fed = fc.Federation.local(parts, aggregation="secure")
     recorder = Recorder(fed.engine)
     fed.use(recorder)
-    fc.CMeans(3, start=START, max_rounds=1, bounds=(-9, 30), quorum=quorum).fit(fed)
+    fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30), quorum=quorum).fit(fed)
     return fed, recorder.seen
 
 
@@ -381,7 +381,7 @@ def test_a_coordinator_with_fewer_than_the_threshold_of_sites_cannot_open_one_si
     plain_fed = fc.Federation.local(sites(parties=parties, rows=20 * parties))
     plain = Recorder(plain_fed.engine)
     plain_fed.use(plain)
-    fc.CMeans(3, start=START, max_rounds=1, bounds=(-9, 30)).fit(plain_fed)
+    fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30)).fit(plain_fed)
     truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
     share_calls, shared = next(
         (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"
@@ -438,7 +438,7 @@ def test_with_one_honest_site_left_the_rest_is_known_anyway():
     plain_fed = fc.Federation.local(sites(parties=3, rows=60))
     plain = Recorder(plain_fed.engine)
     plain_fed.use(plain)
-    fc.CMeans(3, start=START, max_rounds=1, bounds=(-9, 30)).fit(plain_fed)
+    fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30)).fit(plain_fed)
     truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
     share_calls, shared = next(
         (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"

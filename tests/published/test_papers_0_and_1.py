@@ -39,7 +39,7 @@ def parties(X, count=20, seed=0):
 
 def published(X, k, seed, **options):
     start = np.random.RandomState(seed).rand(k, X.shape[1])
-    return fc.FuzzyCMeans(k, start=start, tol=None, max_rounds=30, random_state=seed, **options)
+    return fc.FuzzyCMeans(k, init=start, tol=None, max_iter=30, random_state=seed, **options)
 
 
 @needs_data
@@ -97,6 +97,6 @@ def test_every_vertical_split_of_pendigits_gives_the_same_curve():
             split="columns",
             columns={p: names[s] for p, s in spans.items()},
         )
-        model = fc.FuzzyCMeans(k, start=start, tol=None, max_rounds=4).fit(fed)
+        model = fc.FuzzyCMeans(k, init=start, tol=None, max_iter=4).fit(fed)
         curves.append([r["shift"] for r in model.history_])
     assert all(curve == curves[0] for curve in curves)

@@ -85,7 +85,7 @@ def test_a_table_over_parties_is_the_pooled_one(seed):
     X = rng.normal(size=(120, 2)) + 2.5 * np.eye(3)[y][:, :2]
     names = np.array(["low", "mid", "high"])[y]
     sites, truth = parts(rng, X, names)
-    for kind in (fc.CMeans, fc.FuzzyCMeans):
+    for kind in (fc.KMeans, fc.FuzzyCMeans):
         fed = fc.Federation.local(sites, wire=bool(seed % 2))
         model = kind(4, scale=["none", "standardise"][seed % 2]).fit(fed)
         table = agreement.contingency(model, fed, truth)
@@ -98,7 +98,7 @@ def test_a_table_over_parties_is_the_pooled_one(seed):
 def test_the_truth_does_not_stay_at_the_sites():
     X = np.arange(8.0)[:, None]
     fed = fc.Federation.local({"a": X[:4], "b": X[4:]})
-    model = fc.CMeans(2).fit(fed)
+    model = fc.KMeans(2).fit(fed)
     agreement.contingency(model, fed, {"a": [0] * 4, "b": [1] * 4})
     assert len(fed.engine.desks) == 2
     assert not any("truth" in desk.memory[fed.run_id] for desk in fed.engine.desks.values())
@@ -108,7 +108,7 @@ def test_a_table_over_columns():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 2)), rng.integers(2, size=40)
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
-    model = fc.CMeans(3).fit(fed)
+    model = fc.KMeans(3).fit(fed)
     assert agreement.contingency(model, fed, y).tolist() == agreement.table_of(model.labels_, y).tolist()
 
 
@@ -116,9 +116,9 @@ def test_dropped_rows_have_no_truth_and_gaps_are_looked_over():
     X = np.array([[0.0, 0.0], [1.0, np.nan], [8.0, 8.0], [9.0, 9.0]])
     fed = fc.Federation.local({"a": X})
     start = [[0.0, 0.0], [9.0, 9.0]]
-    dropped = fc.CMeans(2, start=start, missing="drop").fit(fed)
+    dropped = fc.KMeans(2, init=start, missing="drop").fit(fed)
     assert agreement.contingency(dropped, fed, {"a": [0, 1, 1]}).tolist() == [[1, 0], [0, 2]]
-    partial = fc.CMeans(2, start=start, missing="partial").fit(fed)
+    partial = fc.KMeans(2, init=start, missing="partial").fit(fed)
     assert agreement.contingency(partial, fed, {"a": [0, 0, 1, 1]}).tolist() == [[2, 0], [0, 2]]
 
 
@@ -133,7 +133,7 @@ def test_dropped_rows_have_no_truth_and_gaps_are_looked_over():
 def test_a_truth_that_does_not_fit_is_refused(truth, sentence):
     fed = fc.Federation.local({"a": np.eye(2), "b": 5 + np.eye(2)})
     with pytest.raises(fc.DataError, match=sentence):
-        agreement.contingency(fc.CMeans(2).fit(fed), fed, truth)
+        agreement.contingency(fc.KMeans(2).fit(fed), fed, truth)
 
 
 def test_displacement_by_hand():
@@ -169,7 +169,7 @@ def matched_by_id():
 
 def test_labels_of_rows_matched_by_id_are_in_the_order_of_ids():
     fed, _ = matched_by_id()
-    model = fc.CMeans(2, start=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
+    model = fc.KMeans(2, init=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
     assert fed.ids == model.ids_ == list(range(10))
     assert model.labels_.tolist() == model.predict(fed).tolist() == [0] * 5 + [1] * 5
 
@@ -177,17 +177,17 @@ def test_labels_of_rows_matched_by_id_are_in_the_order_of_ids():
 @pytest.mark.parametrize("kind", [int, str])
 def test_a_truth_by_id_needs_no_order(kind):
     fed, mixed = matched_by_id()
-    model = fc.CMeans(2, start=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
+    model = fc.KMeans(2, init=[[0.0, 0.0], [50.0, -50.0]]).fit(fed)
     truth = {kind(who): "far" if who >= 5 else "near" for who in mixed}
     assert agreement.contingency(model, fed, truth).tolist() == [[0, 5], [5, 0]]
 
 
 def test_a_truth_by_id_must_know_every_row():
     fed, _ = matched_by_id()
-    model = fc.CMeans(2).fit(fed)
+    model = fc.KMeans(2).fit(fed)
     with pytest.raises(fc.DataError, match="lacks the class of 7 rows"):
         agreement.contingency(model, fed, {0: 1, 1: 1, 2: 0})
     X = np.arange(8.0).reshape(4, 2)
     nameless = fc.Federation.local({"p": X[:, :1], "q": X[:, 1:]}, split="columns")
     with pytest.raises(fc.DataError, match="rows have none"):
-        agreement.contingency(fc.CMeans(2).fit(nameless), nameless, {0: 1})
+        agreement.contingency(fc.KMeans(2).fit(nameless), nameless, {0: 1})

@@ -60,7 +60,7 @@ def same(a, b):
 
 @pytest.mark.parametrize("parties", [2, 3])
 @pytest.mark.parametrize("wire", [False, True])
-@pytest.mark.parametrize("method", [fc.CMeans, fc.FuzzyCMeans])
+@pytest.mark.parametrize("method", [fc.KMeans, fc.FuzzyCMeans])
 def test_aligned_sites_cluster_like_sites_that_were_matched_before(parties, wire, method):
     parts = tables(parties)
     model = method(3, random_state=1).fit(aligned(parts, wire=wire))
@@ -70,21 +70,21 @@ def test_aligned_sites_cluster_like_sites_that_were_matched_before(parties, wire
 
 def test_masked_sums_change_nothing():
     parts = tables(3)
-    model = fc.CMeans(3, random_state=1).fit(aligned(parts, aggregation="secure"))
-    same(model, fc.CMeans(3, random_state=1).fit(joined(matched_before(parts))))
+    model = fc.KMeans(3, random_state=1).fit(aligned(parts, aggregation="secure"))
+    same(model, fc.KMeans(3, random_state=1).fit(joined(matched_before(parts))))
 
 
 def test_no_order_of_sites_or_rows_matters():
     parts = tables(3)
     other = {party: parts[party].drop_duplicates("who").iloc[::-1] for party in reversed(parts)}
     columns = [name for table in parts.values() for name in table if name != "who"]
-    same(*(fc.CMeans(3, random_state=1).fit(aligned(p, order=columns)) for p in (parts, other)))
+    same(*(fc.KMeans(3, random_state=1).fit(aligned(p, order=columns)) for p in (parts, other)))
 
 
 def test_repeated_ids_are_refused_with_their_count_at_the_site_alone():
     fed = aligned(tables(2), duplicates="refuse")
     with pytest.raises(DataError, match="'clinic' repeats an earlier id in 3 of its 53 rows"):
-        fc.CMeans(3).fit(fed)
+        fc.KMeans(3).fit(fed)
     replies = fed.engine.desks["laboratory"].gate.ledger.entries
     assert all(
         "clinic" not in json.dumps(entry.__dict__) for entry in replies if entry.handler.startswith("alignment.")
@@ -94,7 +94,7 @@ def test_repeated_ids_are_refused_with_their_count_at_the_site_alone():
 def test_integers_are_matched_however_they_are_written():
     parts = tables(2, names=np.arange(95, 155))
     parts["laboratory"]["who"] = [f" {one} " for one in parts["laboratory"]["who"]]
-    model = fc.CMeans(3, random_state=1).fit(aligned(parts))
+    model = fc.KMeans(3, random_state=1).fit(aligned(parts))
     assert [int(one) for one in model.ids_] == list(range(105, 145))  # by value: "99" is before "100"
 
 
@@ -107,26 +107,26 @@ def test_rows_that_no_other_site_has_may_lack_values():
     parts = tables(2)
     parts["clinic"].loc[parts["clinic"]["who"] == "patient-001", "clinic.a"] = np.nan
     same(
-        fc.CMeans(3, random_state=1).fit(aligned(parts)),
-        fc.CMeans(3, random_state=1).fit(joined(matched_before(tables(2)))),
+        fc.KMeans(3, random_state=1).fit(aligned(parts)),
+        fc.KMeans(3, random_state=1).fit(joined(matched_before(tables(2)))),
     )
     parts["clinic"].loc[parts["clinic"]["who"] == "patient-020", "clinic.a"] = np.nan
     with pytest.raises(DataError, match="missing"):
-        fc.CMeans(3).fit(aligned(parts))
+        fc.KMeans(3).fit(aligned(parts))
 
 
 def test_nothing_in_common_is_said():
     parts = tables(2)
     parts["clinic"]["who"] = "x" + parts["clinic"]["who"]
     with pytest.raises(DataError, match="no row in common"):
-        fc.CMeans(3).fit(aligned(parts))
+        fc.KMeans(3).fit(aligned(parts))
 
 
 def test_a_site_keeps_out_of_too_small_an_overlap():
     parts = tables(2)
     strict = replace(PROFILES["none"], min_rows=41)
     with pytest.raises(QuorumLost) as lost:
-        fc.CMeans(3).fit(aligned(parts, policy={"clinic": "none", "laboratory": strict}))
+        fc.KMeans(3).fit(aligned(parts, policy={"clinic": "none", "laboratory": strict}))
     assert lost.value.missing == {"laboratory": "too-few-in-common"}
 
 
@@ -135,7 +135,7 @@ def test_a_site_compares_its_ids_with_no_list_of_everyone():
     many = pd.DataFrame({"who": [f"guess-{i}" for i in range(3000)], "clinic.a": 0.0})
     strict = replace(PROFILES["none"], max_ids=20.0)
     with pytest.raises(QuorumLost) as lost:
-        fc.CMeans(3).fit(aligned({**parts, "clinic": many}, policy={"clinic": "none", "laboratory": strict}))
+        fc.KMeans(3).fit(aligned({**parts, "clinic": many}, policy={"clinic": "none", "laboratory": strict}))
     assert lost.value.missing == {"laboratory": "too-many-ids"}
 
 
@@ -145,7 +145,7 @@ def test_the_ids_of_all_other_sites_together_are_limited():
     for most, code in ((20.0, "too-many-ids"), (40.0, "too-few-in-common")):  # the laboratory has 50 rows
         strict = replace(PROFILES["none"], max_ids=most, min_rows=5)
         with pytest.raises(QuorumLost) as lost:
-            fc.CMeans(3).fit(
+            fc.KMeans(3).fit(
                 aligned({**parts, "clinic": many}, policy={"clinic": "none", "laboratory": strict, "register": "none"})
             )
         assert lost.value.missing == {"laboratory": code}
@@ -212,10 +212,10 @@ def test_a_list_that_comes_another_way_than_round_the_ring_is_refused():
 def test_a_site_compares_its_ids_so_often_and_no_more():
     once = replace(PROFILES["none"], max_alignments=1)
     fed = aligned(tables(2), policy=once)
-    fc.CMeans(3).fit(fed)
+    fc.KMeans(3).fit(fed)
     fed._aligned = False
     with pytest.raises(QuorumLost) as lost:
-        fc.CMeans(3).fit(fed)
+        fc.KMeans(3).fit(fed)
     assert set(lost.value.missing.values()) == {"too-many-alignments"}
 
 
@@ -236,7 +236,7 @@ def test_neither_journal_nor_ledgers_hold_an_id_or_a_tag(tmp_path):
             return replies
 
         fed.engine.exchange = exchange
-        fc.CMeans(3, random_state=1).fit(fed)
+        fc.KMeans(3, random_state=1).fit(fed)
     assert len(tags) == 3 * 64
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
     for path in kept:
@@ -258,12 +258,12 @@ def test_an_alignment_that_was_cut_short_begins_again(step, tmp_path):
     fed.use(Faulty(fed.engine, lambda s, p: "silent" if (s, p) == (step, "laboratory") else None))
     with fed:
         try:
-            fc.CMeans(3, random_state=1).fit(fed)
+            fc.KMeans(3, random_state=1).fit(fed)
         except QuorumLost as lost:
             assert lost.missing == {"laboratory": "no-answer"}  # noqa: PT017 what matters comes after
     with aligned(parts, run=tmp_path) as again:
-        model = fc.CMeans(3, random_state=1).fit(again)
-    same(model, fc.CMeans(3, random_state=1).fit(joined(matched_before(parts))))
+        model = fc.KMeans(3, random_state=1).fit(again)
+    same(model, fc.KMeans(3, random_state=1).fit(joined(matched_before(parts))))
 
 
 def test_what_cannot_be_aligned_is_refused_beforehand():
@@ -286,7 +286,7 @@ split = "columns"
 id = "who"
 {align}
 [cluster]
-method = "c-means"
+method = "k-means"
 k = 3
 """
 
@@ -315,7 +315,7 @@ def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
     """Clinic and laboratory have 40 ids in common, 38 of which the register has too; only these come back."""
     fed = aligned(tables(3))
     recording = record(fed)
-    fc.CMeans(3, random_state=1).fit(fed)
+    fc.KMeans(3, random_state=1).fit(fed)
     told = [call.message for calls, _ in recording.exchanges for call in calls.values() if "alignment." in call.handler]
     assert {len(message.tags) for message in told if isinstance(message, alignment.Common)} == {38}
     assert {type(message).__name__ for message in told} == {"Ring", "Passing", "Found", "Common"}
@@ -323,9 +323,9 @@ def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
 
 def test_strict_sites_align_and_cluster_under_masks():
     parts = {name: table.drop_duplicates("who") for name, table in tables(3).items()}
-    options = {"start": [[0.0] * 6, [12.0] * 6], "max_rounds": 4}
+    options = {"init": [[0.0] * 6, [12.0] * 6], "max_iter": 4}
     fed = aligned(parts, aggregation="secure", policy="nhs", duplicates="refuse")
-    model = fc.CMeans(2, **options).fit(fed)
-    assert np.array_equal(model.labels_, fc.CMeans(2, **options).fit(joined(matched_before(parts))).labels_)
-    quiet = fc.CMeans(2, opens="labels", **options).fit(aligned(parts, policy="nhs", duplicates="refuse"))
+    model = fc.KMeans(2, **options).fit(fed)
+    assert np.array_equal(model.labels_, fc.KMeans(2, **options).fit(joined(matched_before(parts))).labels_)
+    quiet = fc.KMeans(2, opens="labels", **options).fit(aligned(parts, policy="nhs", duplicates="refuse"))
     assert np.array_equal(quiet.labels_, model.labels_)

@@ -109,7 +109,7 @@ def test_what_cannot_be_asked_is_said(centers, names, powers, sentence):
 def test_a_model_of_other_columns_is_refused():
     X = groups(0)
     with pytest.raises(fc.DataError, match="2 columns where the model has 3"):
-        indices.xie_beni(fc.CMeans(2).fit(X), fc.Federation.local({"a": X[:, :2]}))
+        indices.xie_beni(fc.KMeans(2).fit(X), fc.Federation.local({"a": X[:, :2]}))
 
 
 def groups(seed, width=3):
@@ -125,8 +125,8 @@ def fitted(X, seed, columns=None):
     """A model of each kind, one of them scaled."""
     rng = np.random.default_rng(seed)
     start = X[rng.choice(len(X), 4, replace=False)] + rng.normal(size=(4, X.shape[1]))
-    options = {"n_clusters": 4, "start": start, "max_rounds": 4, "scale": ["none", "standardise"][seed % 2]}
-    models = [fc.CMeans(**options), fc.FuzzyCMeans(**options), fc.FuzzyCMeans(m=1.4, **options)]
+    options = {"n_clusters": 4, "init": start, "max_iter": 4, "scale": ["none", "standardise"][seed % 2]}
+    models = [fc.KMeans(**options), fc.FuzzyCMeans(**options), fc.FuzzyCMeans(m=1.4, **options)]
     return [model.fit(X if columns is None else columns) for model in models]
 
 
@@ -228,16 +228,16 @@ def test_the_definitions_on_pooled_rows_agree(seed):
 def test_rows_with_gaps_count_by_the_values_they_have():
     # The second row has one of two columns, 1 from the first centre and 8 from the second: twice that squared.
     X = np.array([[0.0, 0.0], [1.0, np.nan], [9.0, 9.0]])
-    options = {"start": [[0.0, 0.0], [9.0, 9.0]], "max_rounds": 1, "tol": None}
-    model = fc.CMeans(2, missing="partial", **options).fit(X)
+    options = {"init": [[0.0, 0.0], [9.0, 9.0]], "max_iter": 1, "tol": None}
+    model = fc.KMeans(2, missing="partial", **options).fit(X)
     assert model.cluster_centers_.tolist() == [[0.5, 0], [9, 9]]
     within = 0.25 + 2 * 0.25
     fed = fc.Federation.local({"a": X[:1], "b": X[1:]})
     assert indices.xie_beni(model, fed) == pytest.approx(within / (3 * (8.5**2 + 81)), abs=1e-15)
     with pytest.raises(fc.StudyError, match="need whole rows"):
         indices.davies_bouldin(model, fed)
-    dropped = fc.CMeans(2, missing="drop", **options).fit(X)
-    assert indices.scores(dropped, fed) == indices.scores(fc.CMeans(2, **options).fit(X[[0, 2]]), X[[0, 2]])
+    dropped = fc.KMeans(2, missing="drop", **options).fit(X)
+    assert indices.scores(dropped, fed) == indices.scores(fc.KMeans(2, **options).fit(X[[0, 2]]), X[[0, 2]])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -246,8 +246,8 @@ def test_any_partition_of_rows_with_gaps_gives_the_pooled_bits(seed):
     X = groups(seed)
     X[rng.random(X.shape) < 0.1] = np.nan
     whole = [name for name in indices.BEST if name not in scripts.CRISP]
-    for kind in (fc.CMeans, fc.FuzzyCMeans):
-        model = kind(3, missing="partial", max_rounds=3, scale=["none", "standardise"][seed % 2]).fit(X)
+    for kind in (fc.KMeans, fc.FuzzyCMeans):
+        model = kind(3, missing="partial", max_iter=3, scale=["none", "standardise"][seed % 2]).fit(X)
         assert indices.scores(model, over_rows(X, rng), whole) == indices.scores(model, X, whole)
 
 
@@ -260,7 +260,7 @@ def test_columns_go_by_name():
 
 def test_public_bounds_spare_a_question():
     X = groups(0)
-    model = fc.CMeans(2, bounds=(-64, 64)).fit(X)
+    model = fc.KMeans(2, bounds=(-64, 64)).fit(X)
     fed = fc.Federation.local({"a": X[:9], "b": X[9:]})
     before = fed.traffic()["a"]["messages"]
     assert indices.scores(model, fed, ["xie-beni", "partition-entropy", "fuzzy-davies-bouldin"])
@@ -279,7 +279,7 @@ def test_only_what_an_index_needs_leaves():
 @pytest.mark.parametrize("name", fc.indices.BEST)
 def test_an_index_over_rows_that_were_all_dropped_is_refused(name):
     X = np.random.default_rng(0).normal(size=(20, 2))
-    model = fc.CMeans(2, missing="drop").fit(X)
+    model = fc.KMeans(2, missing="drop").fit(X)
     X[:, 1] = np.nan
     with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
         fc.indices.scores(model, X, [name])

@@ -55,13 +55,13 @@ def test_infinite_values_are_refused_whatever_happens_to_gaps():
 
 def test_gaps_are_refused_unless_asked_for_with_column_and_count():
     with pytest.raises(fc.DataError, match="column 'age' of site 'a' holds 2 missing values") as caught:
-        fc.CMeans(1).fit(fed_of(a=ROWS))
+        fc.KMeans(1).fit(fed_of(a=ROWS))
     assert "set missing to 'drop' or 'partial'" in str(caught.value)
 
 
 def test_drop_says_how_many_rows_of_which_site_it_left_out():
     fed = fed_of(cleveland=ROWS, hungary=[[1.0, 2.0], [3.0, 4.0]], va=[[NAN, 1.0], [5.0, 6.0]])
-    model = fc.CMeans(2, start="box", missing="drop").fit(fed)
+    model = fc.KMeans(2, init="box", missing="drop").fit(fed)
     assert model.notes_[0] == (
         "Missing values: drop left out rows with a missing value, 3 of 5 rows at cleveland and 1 of 2 rows at va."
     )
@@ -71,7 +71,7 @@ def test_drop_says_how_many_rows_of_which_site_it_left_out():
 
 
 def test_partial_says_what_lacks_where_and_whom_it_left_out():
-    model = fc.FuzzyCMeans(2, start="box", missing="partial").fit(fed_of(a=ROWS, b=[[1.0, 2.0], [3.0, NAN]]))
+    model = fc.FuzzyCMeans(2, init="box", missing="partial").fit(fed_of(a=ROWS, b=[[1.0, 2.0], [3.0, NAN]]))
     assert model.notes_[:2] == [
         "Missing values: partial left out rows without any value, 1 of 5 rows at a.",
         (
@@ -85,27 +85,27 @@ def test_partial_says_what_lacks_where_and_whom_it_left_out():
 
 def test_where_nothing_lacks_nothing_is_noted():
     for missing in ("drop", "partial"):
-        model = fc.CMeans(2, start=[[1.0, 2.0], [3.0, 4.0]], missing=missing).fit(fed_of(a=[[1.0, 2.0], [3.0, 4.0]]))
+        model = fc.KMeans(2, init=[[1.0, 2.0], [3.0, 4.0]], missing=missing).fit(fed_of(a=[[1.0, 2.0], [3.0, 4.0]]))
         assert model.notes_ == []
 
 
 def test_a_site_of_which_no_row_is_left_takes_part_with_none():
     fed = fed_of(whole=[[0.0, 1.0], [1.0, 0.0], [9.0, 9.0], [8.0, 9.0]], gaps=[[NAN, 1.0]] * 3)
     for start in ("box", "careful", [[0.0, 0.0], [9.0, 9.0]]):
-        model = fc.CMeans(2, start=start, scale="standardise", missing="drop").fit(fed)
+        model = fc.KMeans(2, init=start, scale="standardise", missing="drop").fit(fed)
         assert "3 of 3 rows at gaps" in model.notes_[0]
         assert np.isfinite(model.cluster_centers_).all()
 
 
 def test_too_few_rows_that_take_part_are_too_few():
     with pytest.raises(fc.DataError, match="n_samples=2 is fewer than n_clusters=3"):
-        fc.CMeans(3, missing="drop").fit(fed_of(a=ROWS))
+        fc.KMeans(3, missing="drop").fit(fed_of(a=ROWS))
 
 
 def test_a_column_without_a_value_anywhere_is_refused_by_name():
     fed = fed_of(a=[[1.0, NAN], [2.0, NAN]], b=[[3.0, NAN]])
     with pytest.raises(fc.DataError, match="column 'dose' has no value at any site"):
-        fc.CMeans(2, missing="partial", scale="standardise").fit(fed)
+        fc.KMeans(2, missing="partial", scale="standardise").fit(fed)
 
 
 def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
@@ -113,9 +113,9 @@ def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
     X[:9, 0] = NAN
     sites, policy = {"a": X, "b": np.ones((12, 2)) * 5}, Policy("own", min_rows=5)
     with pytest.raises(fc.QuorumLost) as lost:
-        fc.CMeans(2, start="box", missing="drop").fit(fc.Federation.local(sites, policy=policy))
+        fc.KMeans(2, init="box", missing="drop").fit(fc.Federation.local(sites, policy=policy))
     assert lost.value.missing == {"a": "too-few-rows"}
-    fc.CMeans(2, start="box", missing="partial").fit(fc.Federation.local(sites, policy=policy))
+    fc.KMeans(2, init="box", missing="partial").fit(fc.Federation.local(sites, policy=policy))
 
 
 def test_a_way_with_gaps_that_a_site_does_not_know_is_refused_by_code():
@@ -133,7 +133,7 @@ def test_files_and_frames_with_gaps_give_the_same_bits(missing, tmp_path):
     frame = pd.DataFrame(X, columns=["a", "b", "c"])
     frame.to_csv(tmp_path / "t.csv", index=False)
     pa.parquet.write_table(pa.Table.from_pandas(frame), tmp_path / "t.parquet", row_group_size=17)
-    options = {"start": X[~np.isnan(X).any(axis=1)][:2], "scale": "standardise", "missing": missing, "max_rounds": 5}
+    options = {"init": X[~np.isnan(X).any(axis=1)][:2], "scale": "standardise", "missing": missing, "max_iter": 5}
     models = [
         fc.FuzzyCMeans(2, **options).fit(fc.Federation.local({"a": spec}, columns=["a", "b", "c"]))
         for spec in (frame, tmp_path / "t.csv", tmp_path / "t.parquet")
@@ -176,8 +176,8 @@ def test_means_and_deviations_are_the_pooled_ones_to_the_last_bit(seed, missing)
 
 def test_minmax_needs_public_bounds_and_uses_them():
     with pytest.raises(fc.StudyError, match="'minmax' needs public bounds"):
-        fc.CMeans(1, scale="minmax").fit(ROWS[[0, 3]])
-    model = fc.CMeans(1, scale="minmax", bounds=[(0, 8), (0, 80)], missing="partial").fit(ROWS)
+        fc.KMeans(1, scale="minmax").fit(ROWS[[0, 3]])
+    model = fc.KMeans(1, scale="minmax", bounds=[(0, 8), (0, 80)], missing="partial").fit(ROWS)
     assert model.scaled_centers_.tolist() == [[7 / 3 / 8, 100 / 3 / 80]]
     assert model.origin_.tolist() == [0, 0]
     assert model.spread_.tolist() == [8, 80]

@@ -226,7 +226,7 @@ def agreeing(wanted, held):
     fed = fc.Federation.local({"cleveland": table, "hungary": table}, columns=wanted, wire=True)
     desk = fed.engine.desks["hungary"]
     desk.holding = Holding("hungary", desk.holding.source, held)
-    fc.CMeans(2, start="box", missing="partial").fit(fed)
+    fc.KMeans(2, init="box", missing="partial").fit(fed)
 
 
 def test_a_site_that_reads_a_column_otherwise_than_the_study_is_named_before_anything_is_summed():
@@ -302,7 +302,7 @@ def test_columns_at_several_sites_may_be_declared():
         {"clinic": clinic, "lab": lab}, columns={k: SCHEMA[k] for k in ("age", "risk", "pain")}, split="columns"
     )
     assert apart.columns == together.columns
-    one, many = (fc.CMeans(2, start=[[40, 0, 1, 0], [60, 2, 0, 1]]).fit(fed) for fed in (together, apart))
+    one, many = (fc.KMeans(2, init=[[40, 0, 1, 0], [60, 2, 0, 1]]).fit(fed) for fed in (together, apart))
     assert many.cluster_centers_ == pytest.approx(one.cluster_centers_)
 
 

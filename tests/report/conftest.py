@@ -36,7 +36,7 @@ COLUMNS = """
 name = "joint"
 split = "columns"
 [cluster]
-method = "c-means"
+method = "k-means"
 k = 3
 [sites.clinic]
 source = "clinic.csv"

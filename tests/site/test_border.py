@@ -94,7 +94,7 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
     fed.use(Lying(fed.engine, question, false, travels=travels))
     scale = "standardise" if question == "standardisation.spread" else "none"
     with pytest.raises(fc.QuorumLost) as lost:
-        fc.FuzzyCMeans(2, scale=scale, max_rounds=3).fit(fed)
+        fc.FuzzyCMeans(2, scale=scale, max_iter=3).fit(fed)
     assert lost.value.missing == {"b": code}
 
 
@@ -102,7 +102,7 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
 @pytest.mark.parametrize("lie", [lie for lie, (_, _, code) in LIES.items() if code != "no-answer"])
 def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, written, tmp_path):
     question, false, _ = LIES[lie]
-    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.spread" else "none", max_rounds=3)
+    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.spread" else "none", max_iter=3)
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
         liar = Lying(fed.engine, question, false)
         fed.use(liar)
@@ -124,8 +124,8 @@ def test_a_run_that_may_do_without_goes_on_without_the_false_answer():
     fed = fc.Federation.local(SITES)
     fed.use(Lying(fed.engine, "row_split.moments", value("pull", 1e9)))
     begin = ROWS[:2]
-    model = fc.FuzzyCMeans(2, start=begin, quorum=2, bounds=(-9, 9)).fit(fed)
-    honest = fc.FuzzyCMeans(2, start=begin, bounds=(-9, 9)).fit(fc.Federation.local({"a": SITES["a"], "c": SITES["c"]}))
+    model = fc.FuzzyCMeans(2, init=begin, quorum=2, bounds=(-9, 9)).fit(fed)
+    honest = fc.FuzzyCMeans(2, init=begin, bounds=(-9, 9)).fit(fc.Federation.local({"a": SITES["a"], "c": SITES["c"]}))
     assert np.array_equal(model.cluster_centers_, honest.cluster_centers_)
     assert any("b did not contribute" in note for note in model.notes_)
 
@@ -148,7 +148,7 @@ def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeyp
     object.__setattr__(row_split.moments, "answer", false)
     try:
         with pytest.raises(fc.RunFailed, match="a sum of Moments is impossible") as failed:
-            fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
+            fc.FuzzyCMeans(2, init=ROWS[:2], bounds=(-9, 9)).fit(fed)
     finally:
         object.__setattr__(row_split.moments, "answer", plain)
     assert "b" not in str(failed.value).split()
@@ -165,7 +165,7 @@ def test_a_site_checks_itself_before_masks_hide_its_answer():
     object.__setattr__(row_split.moments, "answer", false)
     try:
         with pytest.raises(OutOfBounds, match="cannot be true"):
-            fc.FuzzyCMeans(2, start=ROWS[:2], bounds=(-9, 9)).fit(fed)
+            fc.FuzzyCMeans(2, init=ROWS[:2], bounds=(-9, 9)).fit(fed)
     finally:
         object.__setattr__(row_split.moments, "answer", plain)
 

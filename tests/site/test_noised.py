@@ -219,7 +219,7 @@ def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
     model = fc.FCAC().fit(fc.Federation.local(noise.over({"north": ROWS, "south": ROWS + 0.1})))
     model.partial_fit(fc.Federation.local(noise.over({"north": ROWS + 9})))
     assert noise.spent("north") == 8
-    assert model.n_rounds_ == 2
+    assert model.n_iter_ == 2
 
 
 def test_a_large_epsilon_and_the_papers_noise_are_warned_of():

@@ -279,12 +279,12 @@ def test_the_setting_in_which_fuzzy_sums_give_all_rows_is_refused_and_an_ordinar
     def run(rows):
         sites = {party: np.random.default_rng(i).normal(size=(rows, 4)) for i, party in enumerate("abc")}
         fed = fc.Federation.local(sites, policy=rules)
-        return fc.FuzzyCMeans(3, start=np.eye(3, 4), max_rounds=4, tol=None).fit(fed)
+        return fc.FuzzyCMeans(3, init=np.eye(3, 4), max_iter=4, tol=None).fit(fed)
 
     with pytest.raises(fc.QuorumLost) as lost:
         run(max(10, rules.min_rows))
     assert set(lost.value.missing.values()) <= {"too-many-numbers"} | ({"abstains"} if rules.min_cell else set())
-    assert run(300).n_rounds_ == 4
+    assert run(300).n_iter_ == 4
 
 
 def test_one_question_one_cohort_in_every_run(tmp_path):
@@ -399,18 +399,18 @@ def test_methods_to_compare_with_run_only_where_a_site_allows_what_they_give_awa
     sites = {party: np.random.default_rng(i).normal(size=(300, 2)) for i, party in enumerate("abc")}
 
     def run(policy):
-        return method(2, start=np.array([[-1.0, 0.0], [1.0, 0.0]]), max_rounds=1).fit(
+        return method(2, init=np.array([[-1.0, 0.0], [1.0, 0.0]]), max_iter=1).fit(
             fc.Federation.local(sites, policy=policy)
         )
 
     if name == "none":
-        assert run(rules).n_rounds_ == 1
+        assert run(rules).n_iter_ == 1
         return
     with pytest.raises(fc.QuorumLost, match="by `handlers` and `withheld`") as lost:
         run(rules)
     assert set(lost.value.missing.values()) == {"handler-not-allowed"}
     if rules.points:
-        assert run(replace(rules, withheld=frozenset())).n_rounds_ == 1
+        assert run(replace(rules, withheld=frozenset())).n_iter_ == 1
 
 
 def test_one_letter_changes_the_digest():

@@ -22,7 +22,7 @@ from fedclust.site.approval import Terms, digest_of, read, roster_digest, signed
 from fedclust.site.policy import PROFILES, Policy
 from fedclust.site.site_file import RULES, new_key, policy_from, private_key, public_key, read_site
 
-STUDY = 'name = "heart"\n[cluster]\nmethod = "c-means"\nk = 3\n'
+STUDY = 'name = "heart"\n[cluster]\nmethod = "k-means"\nk = 3\n'
 
 
 @pytest.fixture
@@ -83,11 +83,11 @@ def test_a_site_file_becomes_a_desk(folder):
 
 def test_a_desk_knows_the_method_of_the_study_it_serves(folder):
     sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
-    study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "c-means"\nk = 2\n{sites}'
+    study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}'
     desk = serve.desk(written(folder), study)
     view = View(np.array([9, 9], np.int32))
     ask = Call("1f-s", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", ("north", "south", "west"))
-    assert (desk.gate.method, code(desk.answer(ask))) == ("c-means", "handler-not-allowed")
+    assert (desk.gate.method, code(desk.answer(ask))) == ("k-means", "handler-not-allowed")
 
 
 def test_single_rules_are_put_over_a_profile(folder):

@@ -170,7 +170,7 @@ def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[
     if not len(points):
         raise DataError(
             "no site could send a centre: each has too few rows, or rows all alike; "
-            "ask for fewer clusters, or use CMeans"
+            "ask for fewer clusters, or use KMeans"
         )
     if len(points) >= count:
         return farthest_first(points, count), 0

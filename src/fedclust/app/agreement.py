@@ -7,7 +7,7 @@ such a table, or two arrays of labels.
 1.0
 >>> import numpy as np, fedclust as fc
 >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0]]), "b": np.array([[9.0], [8.0], [1.0]])})
->>> model = fc.CMeans(2, start=[[0.0], [9.0]]).fit(fed)
+>>> model = fc.KMeans(2, init=[[0.0], [9.0]]).fit(fed)
 >>> table = contingency(model, fed, {"a": ["low", "low"], "b": ["high", "high", "high"]})
 >>> table.tolist(), accuracy(table)
 ([[1, 2], [2, 0]], 0.8)

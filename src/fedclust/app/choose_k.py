@@ -94,7 +94,7 @@ def select_k(
     if not isinstance(fed, Federation):
         fed = Federation.local({"here": fed})
     if not (isinstance(estimator, Assigning) and hasattr(estimator, "n_clusters")):
-        raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as CMeans()")
+        raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as KMeans()")
     candidates = _candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
@@ -160,12 +160,12 @@ class _Fits:
 
         A later start must be better by more than rounding to come before an earlier one.
         """
-        given = start is not None and "start" in self.estimator.get_params()
+        given = start is not None and "init" in self.estimator.get_params()
         models = []
         for number in range(self.restarts):
             model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
             if given and number == 0:
-                model.set_params(start=start)
+                model.set_params(init=start)
             if fed is not None and hasattr(model, "quorum"):
                 model.set_params(quorum=quorum_of(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))

@@ -6,7 +6,7 @@ scaled as it was fitted, hard models with memberships 0 and 1. Each equals its v
 >>> import numpy as np, fedclust as fc
 >>> a, b = np.array([[0.0], [2.0], [10.0]]), np.array([[12.0]])
 >>> fed = fc.Federation.local({"a": a, "b": b})
->>> davies_bouldin(fc.CMeans(2, start=[[0.0], [9.0]]).fit(fed), fed)  # (1 + 1) / (11 - 1)
+>>> davies_bouldin(fc.KMeans(2, init=[[0.0], [9.0]]).fit(fed), fed)  # (1 + 1) / (11 - 1)
 0.2
 """
 

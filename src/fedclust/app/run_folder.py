@@ -347,7 +347,7 @@ def _metrics(
         "k": getattr(model, "n_clusters_", model.n_clusters),
         "split": study.split,
         "columns": [column["name"] for column in described["columns"]],
-        "rounds": model.n_rounds_,
+        "rounds": model.n_iter_,
         "objective": model.objective_,
         "shifts": [entry["shift"] for entry in model.history_],
         "objectives": [entry["objective"] for entry in model.history_],

@@ -331,4 +331,4 @@ def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]
 
 
 def _most_rounds(study: Study) -> int:
-    return int(study.estimator(tuple(study.schema)).get_params()["max_rounds"])
+    return int(study.estimator(tuple(study.schema)).get_params()["max_iter"])

@@ -3,7 +3,7 @@
 >>> import numpy as np, fedclust as fc
 >>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
 >>> fed = fc.Federation.local({"a": X[::3], "b": X[1::3], "c": X[2::3]})
->>> model = fc.CMeans(3).fit(fed)
+>>> model = fc.KMeans(3).fit(fed)
 >>> without, certificate = fc.unlearn(model, fed, site="b", rows=[0, 7])
 >>> certificate.removed, certificate.exact, certificate.fits(model, without)
 ('2 rows of site b', True, True)
@@ -215,8 +215,8 @@ def _made(model: Any, left: Federation, how: str) -> Any:
     """The model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
-    if "start" in given and how != "anew":
-        made.set_params(start=model.start_centers_ if how == "replay" else model.cluster_centers_)
+    if "init" in given and how != "anew":
+        made.set_params(init=model.initial_centers_ if how == "replay" else model.cluster_centers_)
     if "quorum" in given:
         made.set_params(quorum=quorum_of(given["quorum"], len(left.parties)))
     if isinstance(made, MUFC):
@@ -224,9 +224,9 @@ def _made(model: Any, left: Federation, how: str) -> Any:
     made.fit(left)
     if "quorum" in given:
         made.set_params(quorum=given["quorum"])
-    if "start" in given and how != "anew":
-        made.set_params(start=given["start"])
-        made.start_centers_ = model.start_centers_  # the recorded one, for the next to be forgotten
+    if "init" in given and how != "anew":
+        made.set_params(init=given["init"])
+        made.initial_centers_ = model.initial_centers_  # the recorded one, for the next to be forgotten
     return made
 
 
@@ -256,9 +256,9 @@ def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
         raise StudyError("rows are those of one site; name it")
     if site is not None and not len(site):
         raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
-    if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_rounds_ > 1):
+    if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_iter_ > 1):
         raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
-    if how == "quick" and "start" not in model.get_params() and not isinstance(model, MUFC):
+    if how == "quick" and "init" not in model.get_params() and not isinstance(model, MUFC):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < FEWEST:
@@ -286,20 +286,20 @@ def _recomputed(made: Any, left: Federation, how: str) -> str:
         "anew": "from a start drawn anew",
         "quick": "from the present centres",
     }
-    if "start" not in made.get_params():
+    if "init" not in made.get_params():
         return f"everything, over {sites}"
-    return f"{made.n_rounds_} round{'s' if made.n_rounds_ > 1 else ''} over {sites} {begun[how]}"
+    return f"{made.n_iter_} round{'s' if made.n_iter_ > 1 else ''} over {sites} {begun[how]}"
 
 
 def _start(model: Any, how: str) -> str:
     """Whether a trace of what was removed may be left in where the run began."""
     given = model.get_params(deep=False)
-    public = "start" in given and (
-        not isinstance(given["start"], str) or (given["start"] == "box" and given["bounds"] is not None)
+    public = "init" in given and (
+        not isinstance(given["init"], str) or (given["init"] == "box" and given["bounds"] is not None)
     )
     if how == "quick":
         kept = "picks of the other rows" if isinstance(model, MUFC) else "the centres fitted with what was removed"
         return f"from {kept}"
-    if public or how == "anew" or "start" not in given:
+    if public or how == "anew" or "init" not in given:
         return "free of what was removed"
     return "recorded, drawn while what was removed was there; how 'anew' draws it again"

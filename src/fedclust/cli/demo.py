@@ -116,11 +116,11 @@ def _pooled(model: Any, rows: Mapping[str, Any]) -> str:
     import numpy as np
     from sklearn.base import clone
 
-    pooled = clone(model).set_params(start=model.start_centers_).fit(np.concatenate(list(rows.values())))
+    pooled = clone(model).set_params(init=model.initial_centers_).fit(np.concatenate(list(rows.values())))
     same = (
         pooled.cluster_centers_.tobytes() == model.cluster_centers_.tobytes()
         and pooled.objective_ == model.objective_
-        and pooled.n_rounds_ == model.n_rounds_
+        and pooled.n_iter_ == model.n_iter_
     )
-    told = f"Pooled: the same run on all rows in one place took {pooled.n_rounds_} rounds"
+    told = f"Pooled: the same run on all rows in one place took {pooled.n_iter_} rounds"
     return f"{told}; same bits as pooled: {'yes' if same else 'NO'}"

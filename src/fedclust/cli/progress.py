@@ -17,13 +17,13 @@ LOOK_BACK = 12  # rounds that an estimate rests on
 
 
 class Progress:
-    """Watches a run. `tol` None means that only `max_rounds` ends it; `choosing` means that many fits come in a row."""
+    """Watches a run. `tol` None means that only `max_iter` ends it; `choosing` means that many fits come in a row."""
 
     def __init__(
         self,
         *,
         tol: float | None,
-        max_rounds: int,
+        max_iter: int,
         choosing: bool = False,
         to: TextIO | None = None,
         silent: bool = False,
@@ -31,7 +31,7 @@ class Progress:
         self.round = 0
         self.fit = 1
         self.choosing = choosing
-        self._tol, self._max = tol, max_rounds
+        self._tol, self._max = tol, max_iter
         self._to = sys.stderr if to is None else to
         self.bar = self._to.isatty() and os.environ.get("TERM") != "dumb"
         self.silent = silent

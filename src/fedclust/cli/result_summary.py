@@ -125,5 +125,5 @@ def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
         "model": str(run.model),
         "centers": model.cluster_centers_.tolist(),
         "sizes": model.cluster_sizes_.tolist(),
-        "start_centers": start.tolist() if (start := getattr(model, "start_centers_", None)) is not None else None,
+        "start_centers": start.tolist() if (start := getattr(model, "initial_centers_", None)) is not None else None,
     }

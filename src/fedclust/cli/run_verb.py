@@ -52,7 +52,7 @@ def watching(study: Any, chosen: argparse.Namespace) -> Progress:
     """A progress display that knows when the study's method stops."""
     settings = study.estimator().get_params()
     choosing = study.cluster.choice is not None
-    progress = Progress(tol=settings.get("tol"), max_rounds=settings.get("max_rounds", 1), choosing=choosing)
+    progress = Progress(tol=settings.get("tol"), max_iter=settings.get("max_iter", 1), choosing=choosing)
     progress.silent = chosen.quiet or (chosen.json and not progress.bar)
     return progress
 

@@ -5,13 +5,13 @@ from typing import Any
 
 from fedclust.core.errors import DataError
 from fedclust.models.base import FederatedEstimator, read_model
-from fedclust.models.cmeans import CMeans, FuzzyCMeans
+from fedclust.models.cmeans import FuzzyCMeans, KMeans
 from fedclust.models.continual import FCAC
 from fedclust.models.deep import DEC, FedCRef
 from fedclust.models.fuzzy_variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 from fedclust.models.gaussian_mixtures import GaussianMixture
 from fedclust.models.one_shot import MUFC, KFed
-from fedclust.models.private_cmeans import PrivateCMeans, PrivateFuzzyCMeans
+from fedclust.models.private_cmeans import PrivateFuzzyCMeans, PrivateKMeans
 
 __all__ = [
     "DEC",
@@ -20,20 +20,20 @@ __all__ = [
     "MUFC",
     "PRIVATE",
     "AveragedFuzzyCMeans",
-    "CMeans",
     "FedCRef",
     "FederatedEstimator",
     "FuzzyCMeans",
     "GaussianMixture",
     "GradientFuzzyCMeans",
     "KFed",
-    "PrivateCMeans",
+    "KMeans",
     "PrivateFuzzyCMeans",
+    "PrivateKMeans",
     "load",
 ]
 
 METHODS: dict[str, type[FederatedEstimator]] = {
-    "c-means": CMeans,
+    "k-means": KMeans,
     "fuzzy-c-means": FuzzyCMeans,
     "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
     "gradient-fuzzy-c-means": GradientFuzzyCMeans,
@@ -44,7 +44,7 @@ METHODS: dict[str, type[FederatedEstimator]] = {
 }
 
 PRIVATE: dict[str, type[FederatedEstimator]] = {  # what a method becomes where a study has an epsilon
-    "c-means": PrivateCMeans,
+    "k-means": PrivateKMeans,
     "fuzzy-c-means": PrivateFuzzyCMeans,
 }
 DEEP: tuple[type[FederatedEstimator], ...] = (FedCRef, DEC)  # not for studies: they have no centres to report

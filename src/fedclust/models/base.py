@@ -58,7 +58,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.schema_ = plain_schema(X.schema)
         self.seed_ = seed_of(self.random_state)
         script = self.protocol(X)
-        if hasattr(self, "max_rounds"):
+        if hasattr(self, "max_iter"):
             X.make_room(room_for(len(X.columns), self.n_clusters))
         result, absences = X.run(script, quorum=quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)
@@ -89,7 +89,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _asks(self) -> int:
         """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
-        rounds = getattr(self, "max_rounds", 0)
+        rounds = getattr(self, "max_iter", 0)
         return rounds + rounds // 4 + BESIDES if rounds else 1
 
     @property

@@ -36,9 +36,9 @@ class _Lossless(Assigning):
     kept: ClassVar[tuple[str, ...]] = (
         "cluster_centers_",
         "scaled_centers_",
-        "start_centers_",
+        "initial_centers_",
         "objective_",
-        "n_rounds_",
+        "n_iter_",
         "history_",
         "cluster_sizes_",
         "origin_",
@@ -46,9 +46,9 @@ class _Lossless(Assigning):
     )
 
     n_clusters: int
-    start: Any
+    init: Any
     tol: float | None
-    max_rounds: int
+    max_iter: int
     scale: str
     missing: str
     bounds: Any
@@ -89,7 +89,7 @@ class _Lossless(Assigning):
             centers,
             m=self._m,
             tol=self._stop(fed),
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             parties=fed.parties,
             rng=np.random.default_rng((self.seed_, 2)),  # the same whatever the start drew
             participation=self.participation,
@@ -102,14 +102,14 @@ class _Lossless(Assigning):
         self, fed: Federation, view: View, box: tuple[Floats, Floats] | None
     ) -> Protocol[tuple[Floats, list[str]]]:
         """The first centres in original units, as they are recorded, and what to say of them."""
-        if not isinstance(self.start, str):
+        if not isinstance(self.init, str):
             return self._given(fed), []
         rng = np.random.default_rng((self.seed_, 1))
-        if self.start == "party":
+        if self.init == "party":
             return view.back(
                 (yield from initial_centers.party(view, self.n_clusters, fed.parties, self.seed_, rng))
             ), []
-        if self.start == "careful":
+        if self.init == "careful":
             seeding = rows_with_gaps.careful if view.missing == "partial" else initial_centers.careful
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             told = (
@@ -120,11 +120,11 @@ class _Lossless(Assigning):
         return view.back((yield from initial_centers.box(view, self.n_clusters, self.seed_, seen))), []
 
     def _over_columns(self, fed: Federation) -> Protocol[column_split.Settled]:
-        given = None if isinstance(self.start, str) else self._given(fed)
+        given = None if isinstance(self.init, str) else self._given(fed)
         if fed.declared:
             yield from schema.agree(fed.declared)
         how, box = self._views(fed, given)
-        drawn = given is None and self.start == "box"
+        drawn = given is None and self.init == "box"
         places = column_split.box_places(fed.places, self.n_clusters, box, self.seed_) if drawn else None
         table = yield from column_split.agree(fed.places, how, places)
         self._enough(some(table.rows, self._missing))
@@ -139,7 +139,7 @@ class _Lossless(Assigning):
             n_clusters=self.n_clusters,
             m=self._m,
             tol=self._stop(fed),
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             seed=self.seed_,
             careful=careful,
             show=fed.allows(column_split.reveal.name),
@@ -165,7 +165,7 @@ class _Lossless(Assigning):
     def _keep(self, fed: Federation, result: tuple[Fitted, View] | column_split.Settled) -> None:
         fitted = result.fitted if isinstance(result, column_split.Settled) else result[0]
         self.objective_ = fitted.objective
-        self.n_rounds_ = len(fitted.history)
+        self.n_iter_ = len(fitted.history)
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": r.objective} for r in fitted.history]
         self.cluster_sizes_ = fitted.mass
         self.ids_ = fed.ids
@@ -177,7 +177,7 @@ class _Lossless(Assigning):
             view = result[1]
             self.origin_, self.spread_ = view.origin, view.spread
             self.cluster_centers_ = view.back(fitted.centers)
-            self.start_centers_ = fitted.start
+            self.initial_centers_ = fitted.start
             self.scaled_centers_ = fitted.centers
             if all(holding.source.resident for holding in fed.holdings.values()) and fed.holdings:
                 whole = view.missing == "refuse"
@@ -185,7 +185,7 @@ class _Lossless(Assigning):
                 self.labels_ = np.concatenate([self._labels(block) for own in blocks for block in own])
 
     def _ending(self, fed: Federation, result: tuple[Fitted, View] | column_split.Settled) -> list[str]:
-        ended = fit_notes.ending(self.tol, self.max_rounds, fed.columns, result)
+        ended = fit_notes.ending(self.tol, self.max_iter, fed.columns, result)
         return [*ended, *fit_notes.coincident(self._m, result)]
 
     def _assemble(self, fed: Federation, settled: column_split.Settled) -> None:
@@ -193,7 +193,7 @@ class _Lossless(Assigning):
         if settled.start is None or settled.end is None:
             self.notes_.append("Each site keeps its slice of the centres; this model has none of its own.")
             return
-        self.start_centers_ = _joined(fed, {p: own.centers for p, own in settled.start.items()})
+        self.initial_centers_ = _joined(fed, {p: own.centers for p, own in settled.start.items()})
         self.cluster_centers_ = _joined(fed, {p: own.centers for p, own in settled.end.items()})
         origin = {p: own.origin[None, :] for p, own in settled.end.items() if own.origin is not None}
         spread = {p: own.spread[None, :] for p, own in settled.end.items() if own.spread is not None}
@@ -204,11 +204,11 @@ class _Lossless(Assigning):
     def _given(self, fed: Federation) -> Floats:
         shape = (self.n_clusters, len(fed.columns))
         try:
-            centers = np.asarray(self.start, np.float64)
+            centers = np.asarray(self.init, np.float64)
         except (TypeError, ValueError):
             centers = np.empty(0)
         sound = centers.shape == shape and bool((np.abs(centers) <= LARGEST).all())
-        require(sound, f"start must be finite centres of shape {shape}")
+        require(sound, f"init must be finite centres of shape {shape}")
         return centers
 
     def _enough(self, rows: int) -> None:
@@ -221,16 +221,16 @@ class _Lossless(Assigning):
             f"n_clusters is {self.n_clusters!r}; it must be a whole number of at least 1",
         )
         require(
-            whole(self.max_rounds) and self.max_rounds >= 1,
-            f"max_rounds is {self.max_rounds!r}; it must be a whole number of at least 1",
+            whole(self.max_iter) and self.max_iter >= 1,
+            f"max_iter is {self.max_iter!r}; it must be a whole number of at least 1",
         )
         require(
             self.tol is None or (number(self.tol) and self.tol >= 0),
             f"tol is {self.tol!r}; it must be a number of at least 0, or None to never stop early",
         )
         require(
-            not isinstance(self.start, str) or self.start in STARTS,
-            f"start is '{self.start}'; choose one of {', '.join(STARTS)}, or give centres",
+            not isinstance(self.init, str) or self.init in STARTS,
+            f"init is '{self.init}'; choose one of {', '.join(STARTS)}, or give centres",
         )
         require(
             number(self.participation) and 0 < self.participation <= 1,
@@ -244,28 +244,28 @@ class _Lossless(Assigning):
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if self._missing == "partial":
-            drawn = isinstance(self.start, str) and self.start == "party"
-            require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' with missing 'partial'")
+            drawn = isinstance(self.init, str) and self.init == "party"
+            require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' with missing 'partial'")
             paper = self.small_sites == "paper" or self._hide_singletons
             require(not paper, "the papers' rules are for whole rows; leave them out with missing 'partial'")
         if fed.split == "columns":
             paper = self.small_sites == "paper" or self._hide_singletons
             require(not paper, "the papers' rules are for row splits; leave singletons and small_sites out")
             require(self._missing == "refuse", "a column split needs every value; set missing to 'refuse'")
-            drawn = isinstance(self.start, str) and self.start == "party"
-            require(not drawn, "start 'party' needs whole rows; use 'box' or 'careful' for a column split")
+            drawn = isinstance(self.init, str) and self.init == "party"
+            require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' for a column split")
             require(self.quorum == ALL, "a column split needs every party in every step; set quorum to 'all'")
             require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
 
 
-class CMeans(Streaming, LabelsOnly, _Lossless):
+class KMeans(Streaming, LabelsOnly, _Lossless):
     """Hard c-means (k-means), the same as on pooled rows, bit for bit.
 
     Parameters
     ----------
     n_clusters : number of clusters.
-    start : "box", "party", "careful", or centres.
-    tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
+    init : "box", "party", "careful", or centres.
+    tol, max_iter : stop when the centres move by less than tol (None: never), or after max_iter.
     scale : "none", "standardise", or "minmax" with public `bounds` (a pair, or a pair per column).
     missing : "refuse" gaps, "drop" rows that have any, or "partial": distances over the values a row has.
     participation : share of the parties asked in each round.
@@ -283,7 +283,7 @@ class CMeans(Streaming, LabelsOnly, _Lossless):
     --------
     >>> import numpy as np, fedclust as fc
     >>> a, b = np.array([[0.0], [1.0], [10.0]]), np.array([[11.0], [12.0]])
-    >>> model = fc.CMeans(2, start=[[0.0], [10.0]]).fit(fc.Federation.local({"a": a, "b": b}))
+    >>> model = fc.KMeans(2, init=[[0.0], [10.0]]).fit(fc.Federation.local({"a": a, "b": b}))
     >>> model.cluster_centers_.ravel().tolist()
     [0.5, 11.0]
     """
@@ -292,9 +292,9 @@ class CMeans(Streaming, LabelsOnly, _Lossless):
         self,
         n_clusters: int = 8,
         *,
-        start: Any = "careful",
+        init: Any = "careful",
         tol: float | None = 1e-6,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
@@ -306,9 +306,9 @@ class CMeans(Streaming, LabelsOnly, _Lossless):
         random_state: int | None = 0,
     ) -> None:
         self.n_clusters = n_clusters
-        self.start = start
+        self.init = init
         self.tol = tol
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
@@ -330,14 +330,14 @@ class CMeans(Streaming, LabelsOnly, _Lossless):
 class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
     """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
 
-    Parameters are those of `CMeans`, and m.
+    Parameters are those of `KMeans`, and m.
 
     Examples
     --------
     >>> import numpy as np, fedclust as fc
     >>> X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 9]], 30, axis=0)
-    >>> pooled = fc.FuzzyCMeans(2, start="box").fit(X)
-    >>> parts = fc.FuzzyCMeans(2, start="box").fit(fc.Federation.local({"a": X[:7], "b": X[7:40], "c": X[40:]}))
+    >>> pooled = fc.FuzzyCMeans(2, init="box").fit(X)
+    >>> parts = fc.FuzzyCMeans(2, init="box").fit(fc.Federation.local({"a": X[:7], "b": X[7:40], "c": X[40:]}))
     >>> bool((parts.cluster_centers_ == pooled.cluster_centers_).all())
     True
     """
@@ -347,9 +347,9 @@ class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
         n_clusters: int = 8,
         *,
         m: float = 2.0,
-        start: Any = "careful",
+        init: Any = "careful",
         tol: float | None = 1e-6,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
@@ -360,9 +360,9 @@ class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
     ) -> None:
         self.n_clusters = n_clusters
         self.m = m
-        self.start = start
+        self.init = init
         self.tol = tol
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
@@ -375,7 +375,7 @@ class FuzzyCMeans(Streaming, FuzzyAssigning, _Lossless):
     def _m(self) -> float:  # type: ignore[override]
         require(
             number(self.m) and 1 < self.m <= MOST_FUZZY,
-            f"m is {self.m!r}; fuzziness must be above 1 (use CMeans for hard clusters) and at most {MOST_FUZZY}",
+            f"m is {self.m!r}; fuzziness must be above 1 (use KMeans for hard clusters) and at most {MOST_FUZZY}",
         )
         return float(self.m)
 

@@ -59,7 +59,7 @@ class FCAC(Assigning):
     scale : "none", "standardise", "minmax" with public `bounds`, "range": by how far the columns reach over all
         sites, agreed to a factor of 1.19, or "damped": the same, with values far out damped by their logarithm. None is
         "damped" in the default setting and "none" in the published one.
-    missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
+    missing, bounds, quorum : as for `KMeans`; gaps may be refused or dropped.
 
     Attributes
     ----------
@@ -96,7 +96,7 @@ class FCAC(Assigning):
         "clearness_",
         "round_",
         "objective_",
-        "n_rounds_",
+        "n_iter_",
         "history_",
         "net_",
         "origin_",
@@ -154,7 +154,7 @@ class FCAC(Assigning):
         not. Sites in other processes remember in the runs that `fedclust update` makes; in any other they begin anew,
         and `notes_` says so.
         """
-        if not hasattr(self, "n_rounds_"):
+        if not hasattr(self, "n_iter_"):
             return self.fit(X, y)
         if isinstance(X, Federation) and tuple(X.columns) != tuple(self.columns_):
             raise DataError(f"this round has other columns than the model's: {', '.join(self.columns_)}")
@@ -242,11 +242,11 @@ class FCAC(Assigning):
             cloud = clearness.Cloud.like(seen, found.rows, sites=len(self.sites_), floor=self.floor)
             self.clearness_ = clear = clearness.measured(seen, found.rows, found.found.levels, cloud, self.seed_)
             notes = (*notes, *([clearness.TOLD.format(clear=clear)] if clear and clear < clearness.HARDLY else []))
-        self.n_rounds_ = len(before[1]) + 1
+        self.n_iter_ = len(before[1]) + 1
         self.history_ = [
             *before[1],
             {
-                "round": self.n_rounds_,
+                "round": self.n_iter_,
                 "rows": rows,
                 "sent": found.sent,
                 "nodes": len(self.nodes_),

@@ -51,7 +51,7 @@ class FedCRef(FederatedEstimator):
     Parameters
     ----------
     n_clusters : clusters at each site: a number, {site: number}, or None to estimate it by the silhouette.
-    start : "kmeans", "encoded" (k-means in an autoencoder's code), "dec", or {site: labels}.
+    init : "kmeans", "encoded" (k-means in an autoencoder's code), "dec", or {site: labels}.
     association : "win" or "rival", which need no threshold, or "paper" with `theta`.
     theta : the paper's threshold.
     stability : the share of rows whose cluster must stay for a site to be stable.
@@ -63,9 +63,9 @@ class FedCRef(FederatedEstimator):
     batch, rate : rows of a batch and Adam's rate.
     bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
     device : "cpu" or "cuda", where the sites' models train.
-    quorum : as for `CMeans`.
+    quorum : as for `KMeans`.
     epsilon, delta : what the run may tell of any one row, in all; None for a run without noise. With an epsilon the run
-        is another one, of a single pass (`fedcref_private`): only n_clusters, start, bounds and random_state count.
+        is another one, of a single pass (`fedcref_private`): only n_clusters, init, bounds and random_state count.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class FedCRef(FederatedEstimator):
     models_ : the weights of each community's model.
     isolated_, isolated_models_ : [site, cluster] of the isolated clusters whose models are in this process.
     cluster_sizes_ : rows of each community, with an epsilon as far as noise lets tell.
-    epsilon_, reported_epsilon_, prices_, honest_ : with an epsilon, as for `PrivateCMeans`.
+    epsilon_, reported_epsilon_, prices_, honest_ : with an epsilon, as for `PrivateKMeans`.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class FedCRef(FederatedEstimator):
         "isolated_models_",
         "isolated_usual_",
         "cluster_sizes_",
-        "n_rounds_",
+        "n_iter_",
         "history_",
         "origin_",
         "spread_",
@@ -114,7 +114,7 @@ class FedCRef(FederatedEstimator):
         self,
         n_clusters: int | Mapping[PartyId, int] | None = None,
         *,
-        start: Any = "kmeans",
+        init: Any = "kmeans",
         association: str = "win",
         theta: float = 0.2,
         stability: float = 0.8,
@@ -137,7 +137,7 @@ class FedCRef(FederatedEstimator):
         random_state: int | None = 0,
     ) -> None:
         self.n_clusters = n_clusters
-        self.start = start
+        self.init = init
         self.association = association
         self.theta = theta
         self.stability = stability
@@ -206,15 +206,15 @@ class FedCRef(FederatedEstimator):
 
     def _begin(self, plan: Plan, party: PartyId) -> Begin:
         count = self.n_clusters.get(party) if isinstance(self.n_clusters, Mapping) else self.n_clusters
-        given = self.start.get(party) if isinstance(self.start, Mapping) else None
+        given = self.init.get(party) if isinstance(self.init, Mapping) else None
         labels = None if given is None else np.asarray(given, np.int64)
-        return Begin(plan, count or 0, self.start if isinstance(self.start, str) else "kmeans", labels)
+        return Begin(plan, count or 0, self.init if isinstance(self.init, str) else "kmeans", labels)
 
     def _check(self, fed: Federation) -> None:
         torch_()
         require(fed.split == "rows", "FedCRef needs whole rows; over a column split use FuzzyCMeans")
-        known = isinstance(self.start, Mapping) or self.start in STARTS
-        require(known, f"start is {self.start!r}; choose one of {', '.join(STARTS)}, or give {{site: labels}}")
+        known = isinstance(self.init, Mapping) or self.init in STARTS
+        require(known, f"init is {self.init!r}; choose one of {', '.join(STARTS)}, or give {{site: labels}}")
         require(self.association in RULES, f"association is {self.association!r}; choose one of {', '.join(RULES)}")
         counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
         good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
@@ -237,7 +237,7 @@ class FedCRef(FederatedEstimator):
         self.n_communities_ = len(found.models)
         self.sites_ = sorted(found.communities)
         self.communities_ = [found.communities[party] for party in self.sites_]
-        self.n_rounds_ = len(found.history)
+        self.n_iter_ = len(found.history)
         self.history_ = [{"round": i, **vars(one)} for i, one in enumerate(found.history, start=1)]
         self.notes_ = list(found.notes)
         desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
@@ -263,9 +263,9 @@ class FedCRef(FederatedEstimator):
     def document(self) -> dict[str, Any]:
         """The fitted model as plain values; labels to begin with become lists, or "given" with an epsilon."""
         found = super().document()
-        if isinstance(self.start, Mapping):
-            start = {site: np.asarray(labels).tolist() for site, labels in self.start.items()}
-            found["parameters"] |= {"start": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
+        if isinstance(self.init, Mapping):
+            start = {site: np.asarray(labels).tolist() for site, labels in self.init.items()}
+            found["parameters"] |= {"init": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
         return found
 
     def assign(self, X: Any, site: PartyId | None = None) -> Assignment:
@@ -315,7 +315,7 @@ class FedCRef(FederatedEstimator):
 
 
 class DEC(FederatedEstimator):
-    """Deep embedded clustering (Xie et al.) of the rows of one place; FedCRef's sites begin with it (`start="dec"`).
+    """Deep embedded clustering (Xie et al.) of the rows of one place; FedCRef's sites begin with it (`init="dec"`).
 
     Parameters
     ----------
@@ -328,11 +328,11 @@ class DEC(FederatedEstimator):
     Attributes
     ----------
     layers_, scale_, code_centers_ : the encoder, what it multiplies rows by, and the centres in its code.
-    labels_, n_rounds_ : the cluster of each row, and steps of refinement.
+    labels_, n_iter_ : the cluster of each row, and steps of refinement.
     """
 
     lossless: ClassVar[bool] = False
-    kept: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_rounds_")
+    kept: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_iter_")
     tol = None
 
     def __init__(
@@ -370,7 +370,7 @@ class DEC(FederatedEstimator):
     def _keep(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
         self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
         self.labels_ = result.labels.astype(np.int32)
-        self.n_rounds_ = result.steps
+        self.n_iter_ = result.steps
         self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps with clusters not yet settled."]
 
     def predict(self, X: Any) -> NDArray[np.int32]:
@@ -382,7 +382,7 @@ class DEC(FederatedEstimator):
         check_is_fitted(self)
         rows = self._rows(X)
         found = dec.Embedding(
-            tuple(self.layers_), self.scale_, self.code_centers_, np.zeros(0, np.int64), self.n_rounds_, settled=True
+            tuple(self.layers_), self.scale_, self.code_centers_, np.zeros(0, np.int64), self.n_iter_, settled=True
         )
         return found.memberships(rows)
 

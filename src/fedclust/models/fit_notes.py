@@ -20,7 +20,7 @@ NAMED = 6  # centres in one sentence
 
 
 def ending(
-    tol: float | None, max_rounds: int, columns: Sequence[str], result: tuple[Fitted, View] | column_split.Settled
+    tol: float | None, max_iter: int, columns: Sequence[str], result: tuple[Fitted, View] | column_split.Settled
 ) -> list[str]:
     """A stop before `tol` was reached, or by one too coarse for such data."""
     split = isinstance(result, column_split.Settled)
@@ -29,9 +29,9 @@ def ending(
         return []
     if not fitted.history[-1].shift < tol:
         if isinstance(result, column_split.Settled) and not result.d2.size:
-            return [f"Stopped after {max_rounds} rounds, before every row stayed in its cluster."]
+            return [f"Stopped after {max_iter} rounds, before every row stayed in its cluster."]
         what = "the distances changed" if split else "the centres moved"
-        return [f"Stopped after {max_rounds} rounds, before {what} by less than {tol:g}."]
+        return [f"Stopped after {max_iter} rounds, before {what} by less than {tol:g}."]
     if isinstance(result, column_split.Settled):
         small = _small(tol, float(np.sqrt(result.d2.max(initial=0.0))))
         return [_coarse(tol, "distances")] if small else []

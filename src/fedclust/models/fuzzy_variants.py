@@ -38,19 +38,19 @@ class AveragedFuzzyCMeans(_Lossy):
 
     Parameters
     ----------
-    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    n_clusters, init, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
     missing : values may be refused or dropped.
     m : fuzziness.
     average : "kmeans" clusters all parties' centres, unweighted; "index" averages the k-th centres of all parties,
         weighted by memberships (the paper's "federated averaging", which fails where parties hold different clusters).
-    tol, max_rounds : stop when the centres move by less than tol in sum (None: never), or after max_rounds.
+    tol, max_iter : stop when the centres move by less than tol in sum (None: never), or after max_iter.
     local_tol : a party has settled when its memberships change by less, in the Frobenius norm.
 
     Examples
     --------
     >>> import fedclust as fc
     >>> parties, truth = fc.datasets.motivational()
-    >>> model = fc.AveragedFuzzyCMeans(5, start="box", scale="standardise").fit(fc.Federation.local(parties))
+    >>> model = fc.AveragedFuzzyCMeans(5, init="box", scale="standardise").fit(fc.Federation.local(parties))
     >>> bool(fc.agreement.displacement(model.cluster_centers_, truth.centers) < 0.2)
     True
     """
@@ -61,10 +61,10 @@ class AveragedFuzzyCMeans(_Lossy):
         *,
         m: float = 2.0,
         average: str = "kmeans",
-        start: Any = "careful",
+        init: Any = "careful",
         tol: float | None = 1e-3,
         local_tol: float = 1e-3,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
@@ -75,10 +75,10 @@ class AveragedFuzzyCMeans(_Lossy):
         self.n_clusters = n_clusters
         self.m = m
         self.average = average
-        self.start = start
+        self.init = init
         self.tol = tol
         self.local_tol = local_tol
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
@@ -106,7 +106,7 @@ class AveragedFuzzyCMeans(_Lossy):
             m=self._m,
             tol=self._stop(fed),
             local_tol=self.local_tol,
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             rng=np.random.default_rng((self.seed_, 2)),
             parties=fed.parties,
             participation=self.participation,
@@ -121,19 +121,19 @@ class GradientFuzzyCMeans(_Lossy):
 
     Parameters
     ----------
-    n_clusters, start, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
+    n_clusters, init, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
     missing : values may be refused or dropped.
     m : fuzziness.
     step : what the averaged gradient is multiplied with (paper 0's .005; the author's .05 is too long for most sets).
     local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
-    tol, max_rounds : stop when the centres move by less than tol (None: never), or after max_rounds.
+    tol, max_iter : stop when the centres move by less than tol (None: never), or after max_iter.
 
     Examples
     --------
     >>> import numpy as np, fedclust as fc
     >>> X = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 9]], 30, axis=0)
     >>> parts = fc.Federation.local({"a": X[::2], "b": X[1::2]})
-    >>> model, pooled = (kind(2, max_rounds=300).fit(parts) for kind in (fc.GradientFuzzyCMeans, fc.FuzzyCMeans))
+    >>> model, pooled = (kind(2, max_iter=300).fit(parts) for kind in (fc.GradientFuzzyCMeans, fc.FuzzyCMeans))
     >>> bool(fc.agreement.displacement(model.cluster_centers_, pooled.cluster_centers_) < 0.1)
     True
     """
@@ -145,9 +145,9 @@ class GradientFuzzyCMeans(_Lossy):
         m: float = 2.0,
         step: float = 0.005,
         local_rounds: int = 10,
-        start: Any = "careful",
+        init: Any = "careful",
         tol: float | None = 1e-6,
-        max_rounds: int = 100,
+        max_iter: int = 100,
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
@@ -159,9 +159,9 @@ class GradientFuzzyCMeans(_Lossy):
         self.m = m
         self.step = step
         self.local_rounds = local_rounds
-        self.start = start
+        self.init = init
         self.tol = tol
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
@@ -185,7 +185,7 @@ class GradientFuzzyCMeans(_Lossy):
             step=self.step,
             local_rounds=self.local_rounds,
             tol=self._stop(fed),
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             parties=fed.parties,
             participation=self.participation,
             rng=np.random.default_rng((self.seed_, 2)),

@@ -36,9 +36,9 @@ class GaussianMixture(_Lossless):
     ----------
     n_components : number of components.
     family : covariances: "EII" v I, "VII" v_k I, "VVI" diagonal, "EEE" one full matrix for all.
-    start : "box", "party", "careful", or centres; every row begins wholly in the component of its nearest centre.
-    tol, max_rounds : stop when a round adds less than tol to the mean log-likelihood (None: never), or after so many.
-    scale, missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
+    init : "box", "party", "careful", or centres; every row begins wholly in the component of its nearest centre.
+    tol, max_iter : stop when a round adds less than tol to the mean log-likelihood (None: never), or after so many.
+    scale, missing, bounds, quorum : as for `KMeans`; gaps may be refused or dropped.
 
     Attributes
     ----------
@@ -75,9 +75,9 @@ class GaussianMixture(_Lossless):
         n_components: int = 8,
         *,
         family: str = "VVI",
-        start: Any = "careful",
+        init: Any = "careful",
         tol: float | None = 1e-6,
-        max_rounds: int = 200,
+        max_iter: int = 200,
         scale: str = "none",
         missing: str = "refuse",
         bounds: Any = None,
@@ -86,9 +86,9 @@ class GaussianMixture(_Lossless):
     ) -> None:
         self.n_components = n_components
         self.family = family
-        self.start = start
+        self.init = init
         self.tol = tol
-        self.max_rounds = max_rounds
+        self.max_iter = max_iter
         self.scale = scale
         self.missing = missing
         self.bounds = bounds
@@ -124,7 +124,7 @@ class GaussianMixture(_Lossless):
         family: Family = next(f for f in FAMILIES if f == self.family)
         frame = yield from mixture.frame(view, full=family == "EEE")
         ((start,),) = yield from mixture.start(frame, [family], [frame.view.points(view.back(centers))])
-        (found,) = yield from mixture.climb(frame, [start], tol=self._stop(fed), max_rounds=self.max_rounds)
+        (found,) = yield from mixture.climb(frame, [start], tol=self._stop(fed), max_iter=self.max_iter)
         means = found.mixture.means
         return FittedMixture(means, centers, -found.log, found.mass, found.history, self._told(found), frame, found)
 
@@ -133,7 +133,7 @@ class GaussianMixture(_Lossless):
         notes = [f"{thin} components are without rows and stayed where they were."] if thin else []
         if self.tol is not None and not found.converged:
             notes.append(
-                f"Stopped after {self.max_rounds} rounds, before one added less than {self.tol:g} "
+                f"Stopped after {self.max_iter} rounds, before one added less than {self.tol:g} "
                 "to the mean log-likelihood."
             )
         return tuple(notes)

@@ -1,4 +1,4 @@
-"""C-means over columns that opens each row's label and nothing else; a part of `CMeans`."""
+"""C-means over columns that opens each row's label and nothing else; a part of `KMeans`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LabelsOnly(Assigning):
     """What `opens="labels"` changes."""
 
     opens: str
-    start: Any
+    init: Any
     tol: float | None
-    max_rounds: int
+    max_iter: int
     objective_: Any  # None where only labels are opened
     history_: Any
 
@@ -40,8 +40,8 @@ class LabelsOnly(Assigning):
         require(fed.split == "columns", "opens 'labels' is for column splits; over rows, labels never leave the sites")
         enough = len(fed.parties) >= SEATS
         require(enough, "opens 'labels' needs three sites to compute on shares, no two of which put theirs together")
-        careful = isinstance(self.start, str) and self.start == "careful"
-        require(not careful, "start 'careful' draws rows by their distances, which opens 'labels' hides; use 'box'")
+        careful = isinstance(self.init, str) and self.init == "careful"
+        require(not careful, "init 'careful' draws rows by their distances, which opens 'labels' hides; use 'box'")
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
@@ -57,7 +57,7 @@ class LabelsOnly(Assigning):
             fed.parties,
             n_clusters=self.n_clusters,
             settle=self.tol is not None and not fed.aggregation.fixed_rounds,
-            max_rounds=self.max_rounds,
+            max_iter=self.max_iter,
             seed=self.seed_,
             show=fed.allows(column_split.reveal.name),
         )

@@ -28,9 +28,9 @@ class _OneShot(_Lossless):
     lossless: ClassVar[bool] = False
     participation = 1.0
     small_sites = None
-    start = "careful"  # the method's own, not a parameter
+    init = "careful"  # the method's own, not a parameter
     tol = None
-    max_rounds = 1
+    max_iter = 1
     local_clusters: int | None
     min_rows: int
     _m = 1.0
@@ -46,7 +46,7 @@ class _OneShot(_Lossless):
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
         name = type(self).__name__
-        require(fed.split == "rows", f"{name} needs whole rows; use CMeans where columns are split")
+        require(fed.split == "rows", f"{name} needs whole rows; use KMeans where columns are split")
         require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
         require(
             whole(self._local) and self._local >= 1,
@@ -78,7 +78,7 @@ class KFed(_OneShot):
     n_clusters : number of clusters.
     local_clusters : clusters at each site (None: n_clusters).
     min_rows : the fewest rows a centre may stand for; smaller clusters join the nearest.
-    scale, missing, bounds, quorum : as for `CMeans`; gaps may be refused or dropped.
+    scale, missing, bounds, quorum : as for `KMeans`; gaps may be refused or dropped.
 
     Examples
     --------
@@ -129,7 +129,7 @@ class MUFC(_OneShot):
     step : width of a cell of the grid, as a share of the box (None: 1 / sqrt(number of rows)).
     bounds : the box of the grid; without, it is the mean of all rows plus and minus four standard deviations, and what
         lies beyond counts at its edge.
-    scale, missing, quorum : as for `CMeans`; gaps may be refused or dropped.
+    scale, missing, quorum : as for `KMeans`; gaps may be refused or dropped.
 
     Examples
     --------

@@ -34,9 +34,9 @@ class _Private(Assigning):
     kept: ClassVar[tuple[str, ...]] = (
         "cluster_centers_",
         "scaled_centers_",
-        "start_centers_",
+        "initial_centers_",
         "objective_",
-        "n_rounds_",
+        "n_iter_",
         "history_",
         "cluster_sizes_",
         "cluster_width_",
@@ -110,14 +110,14 @@ class _Private(Assigning):
             self.origin_ = self.spread_ = None
         view = View(np.zeros(len(box.low), np.int32), self.origin_, self.spread_)
         self.cluster_centers_ = box.back(found.centers)
-        self.start_centers_ = box.back(found.start)
+        self.initial_centers_ = box.back(found.start)
         self.scaled_centers_ = view.points(self.cluster_centers_)
         self.objective_ = None  # it would cost more
         self.cluster_sizes_ = found.mass
         self.cluster_width_ = found.width
         self.n_clusters_ = len(found.centers)
         self.n_rows_ = found.rows
-        self.n_rounds_ = len(found.history)
+        self.n_iter_ = len(found.history)
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": None} for r in found.history]
         self.prices_ = list(found.prices)
         self.honest_ = self._spending(fed).honest
@@ -177,7 +177,7 @@ class _Private(Assigning):
         self._m  # noqa: B018 says what is wrong with a fuzziness before anything is asked
 
 
-class PrivateCMeans(_Private):
+class PrivateKMeans(_Private):
     """Hard c-means under differential privacy of single rows.
 
     Parameters
@@ -199,7 +199,7 @@ class PrivateCMeans(_Private):
     --------
     >>> import numpy as np, fedclust as fc
     >>> X = np.random.default_rng(0).normal(size=(9000, 2)) + np.repeat([[-6, 0], [6, 0], [0, 9]], 3000, axis=0)
-    >>> model = fc.PrivateCMeans(3, epsilon=1.0, bounds=(-15, 15)).fit(X)
+    >>> model = fc.PrivateKMeans(3, epsilon=1.0, bounds=(-15, 15)).fit(X)
     >>> sorted(model.cluster_centers_.round(0).astype(int).tolist())
     [[-6, 0], [0, 9], [6, 0]]
     """
@@ -229,7 +229,7 @@ class PrivateCMeans(_Private):
 
 
 class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
-    """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateCMeans`, and m.
+    """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateKMeans`, and m.
 
     The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of one
     width. Memberships follow from the centres, at the sites.
@@ -261,7 +261,7 @@ class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
     def _m(self) -> float:  # type: ignore[override]
         require(
             number(self.m) and 1 < self.m <= MOST_FUZZY,
-            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateCMeans for hard clusters), at most {MOST_FUZZY}",
+            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most {MOST_FUZZY}",
         )
         return float(self.m)
 

@@ -47,8 +47,8 @@ def check(model: Any, fed: Federation) -> None:
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(
-        isinstance(model.start, Mapping) or model.start == "kmeans",
-        f"start is {model.start!r}; with an epsilon it is 'kmeans', which is done under noise, or {{site: labels}}",
+        isinstance(model.init, Mapping) or model.init == "kmeans",
+        f"init is {model.init!r}; with an epsilon it is 'kmeans', which is done under noise, or {{site: labels}}",
     )
     require(model.association == "win", f"association is {model.association!r}; with an epsilon it is 'win'")
     require(model.quorum == ALL, f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so leave it out")
@@ -58,8 +58,8 @@ def check(model: Any, fed: Federation) -> None:
         f"n_clusters is {model.n_clusters!r}; with an epsilon it cannot be estimated from rows: give a number from 1 "
         f"to {MOST_CLUSTERS} for each site",
     )
-    if isinstance(model.start, Mapping):
-        _check_labels(model.start, fed, counts)
+    if isinstance(model.init, Mapping):
+        _check_labels(model.init, fed, counts)
     width = len(fed.columns)
     require(width <= WIDEST, f"there are {width} columns; with an epsilon at most {WIDEST} can be")
 
@@ -72,28 +72,28 @@ def _counts(model: Any, fed: Federation) -> dict[PartyId, Any]:
 
 def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
     """Labels go with their rows, as a column would: they are in one place, and each row has one."""
-    require(set(fed.parties) <= set(start), "start names labels for some sites only; give them for all")
+    require(set(fed.parties) <= set(start), "init names labels for some sites only; give them for all")
     desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
     require(
         set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
-        "start gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "
+        "init gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "
         "site with a budget of its own takes none; use 'kmeans'",
     )
     for party in fed.parties:
         labels, count = np.asarray(start[party]), counts[party]
         require(
             labels.ndim == 1 and (labels.dtype.kind in "iu" or not labels.size),
-            f"start gives labels for {party} that are no whole numbers; number the clusters from 0, -1 for none",
+            f"init gives labels for {party} that are no whole numbers; number the clusters from 0, -1 for none",
         )
         low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
         require(
             low >= -1 and high < count,
-            f"start gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
+            f"init gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
             "them from 0, -1 for none",
         )
         rows = sum(block.shape[1] for block in fed.holdings[party].source.blocks())
         require(
-            len(labels) == rows, f"start gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
+            len(labels) == rows, f"init gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
         )
 
 
@@ -122,8 +122,8 @@ def script(model: Any, fed: Federation) -> Protocol[tuple[Found, Box]]:
     rho = accountant.rho_of(float(model.epsilon), float(model.delta))
     spending = private_fit.Spending(rho, relied_on(fed), fed.parties)
     course = Course(box, sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
-    labelled = isinstance(model.start, Mapping)
-    given = {p: beside(model.start[p], fed.holdings[p].source) for p in fed.parties} if labelled else None
+    labelled = isinstance(model.init, Mapping)
+    given = {p: beside(model.init[p], fed.holdings[p].source) for p in fed.parties} if labelled else None
     found = yield from private_loop.fit(course, given, np.random.default_rng((model.seed_, 4)))
     return found, box
 
@@ -143,7 +143,7 @@ def keep(model: Any, fed: Federation, result: tuple[Found, Box]) -> None:
     model.sites_ = sorted(found.communities)
     model.communities_ = [found.communities[party] for party in model.sites_]
     model.isolated_, model.isolated_models_ = [[p, c] for p, c in found.lone], found.lone_models
-    model.n_rounds_ = 1
+    model.n_iter_ = 1
     model.history_ = [{"round": 1, "communities": count, "isolated": found.isolated, "active": 0}]
     model.prices_, model.honest_ = found.prices, relied_on(fed)
     model.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), model.delta)
@@ -186,7 +186,7 @@ def _claims(model: Any, fed: Federation) -> list[str]:
         ),
         accountant.meaning(model.epsilon, model.delta),
     ]
-    if isinstance(model.start, Mapping):
+    if isinstance(model.init, Mapping):
         told.append(
             "Clusters to begin with were given: the promise is of a row together with its label, there or not; a row "
             "that has another label counts as two."

@@ -62,10 +62,10 @@ class Streaming:
             raise DataError("a batch must have the columns of the first; name the same ones in the same order")
         self._check(X)
         reachable(self.quorum, len(X.parties))
-        start = self.start_centers_
+        start = self.initial_centers_
         result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing, asks=self._asks)
         self._keep(X, result)
-        self.start_centers_ = start
+        self.initial_centers_ = start
         self.notes_ = [*_absent(absences), LATER, *self.notes_]
         return self
 
@@ -92,7 +92,7 @@ def further(model: Any, fed: Federation, keep: float) -> Protocol[tuple[Fitted, 
         known,
         m=model._m,  # noqa: SLF001
         tol=model.tol,
-        max_rounds=model.max_rounds,
+        max_iter=model.max_iter,
         parties=fed.parties,
         rng=np.random.default_rng((model.seed_, 2)),
         participation=model.participation,

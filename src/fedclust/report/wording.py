@@ -12,7 +12,7 @@ OVERLAPPING, CLEAR = 0.35, 0.65  # of the way from belonging everywhere to belon
 NAMED = 3  # columns that a description names at most
 
 METHODS = {
-    "c-means": "c-means",
+    "k-means": "k-means",
     "fuzzy-c-means": "fuzzy c-means",
     "averaged-fuzzy-c-means": "averaged fuzzy c-means",
     "gradient-fuzzy-c-means": "gradient fuzzy c-means",

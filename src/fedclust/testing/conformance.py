@@ -46,7 +46,7 @@ def sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> di
 def check_runs_and_says_where_the_centres_are(bench: Bench) -> None:
     model = bench.estimator().fit(bench.federation(sites()))
     assert np.isfinite(model.cluster_centers_).all()
-    assert model.n_rounds_ == len(model.history_)
+    assert model.n_iter_ == len(model.history_)
     assert any(note.startswith("Not lossless") for note in model.notes_) != is_lossless(model)
 
 
@@ -57,10 +57,10 @@ def check_same_seed_same_bits(bench: Bench) -> None:
 
 def check_party_order_does_not_matter(bench: Bench) -> None:
     parts = sites()
-    start = getattr(bench.estimator().fit(bench.federation(parts)), "start_centers_", None)
+    start = getattr(bench.estimator().fit(bench.federation(parts)), "initial_centers_", None)
     backwards = dict(reversed(parts.items()))
     # A method without a start of its own to set picks by seed and party, in whatever order those come.
-    given = {"start": start} if "start" in bench.estimator().get_params() else {}
+    given = {"init": start} if "init" in bench.estimator().get_params() else {}
     first, second = (bench.estimator().set_params(**given).fit(bench.federation(p)) for p in (parts, backwards))
     assert _same(first, second)
 
@@ -70,7 +70,7 @@ def check_equals_the_pooled_run(bench: Bench) -> None:
         return
     parts = sites()
     federated = bench.estimator().fit(bench.federation(parts))
-    pooled = bench.estimator().set_params(start=federated.start_centers_).fit(np.concatenate(list(parts.values())))
+    pooled = bench.estimator().set_params(init=federated.initial_centers_).fit(np.concatenate(list(parts.values())))
     assert _same(federated, pooled)
 
 
@@ -188,7 +188,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(
         np.array_equal(a.cluster_centers_, b.cluster_centers_)
         and a.objective_ == b.objective_
-        and a.n_rounds_ == b.n_rounds_
+        and a.n_iter_ == b.n_iter_
         and a.history_ == b.history_
     )
 

@@ -173,11 +173,11 @@ def fit(
     *,
     n_clusters: int,
     settle: bool,
-    max_rounds: int,
+    max_iter: int,
     seed: int,
     show: bool = False,
 ) -> Protocol[Settled]:
-    """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_rounds` is reached.
+    """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_iter` is reached.
 
     Centres are in place. A cluster without rows gets half of the largest one's, drawn, to start anew from their mean.
     """
@@ -186,7 +186,7 @@ def fit(
     seats = yield from seated(parties, n_clusters)
     before: Ints | None = None
     labels = yield from labelled(table, seats, parties, n_clusters)
-    for number in range(1, max_rounds + 1):
+    for number in range(1, max_iter + 1):
         changed = table.rows if before is None else int((labels != before).sum())
         history.append(Round(number, float(changed), math.nan))
         yield from report(round=number, shift=float(changed))
@@ -233,9 +233,9 @@ def labelled(table: Table, seats: Seats, parties: tuple[PartyId, ...], n_cluster
     return np.concatenate(found)
 
 
-def questions(max_rounds: int, n_clusters: int) -> dict[str, int]:
+def questions(max_iter: int, n_clusters: int) -> dict[str, int]:
     """How often a run asks each question at most, of rows that are compared in one go; what a plan counts."""
-    labelled = max_rounds + 1
+    labelled = max_iter + 1
     return {
         sit_down.name: 1,
         get_to_know.name: 1,
@@ -243,7 +243,7 @@ def questions(max_rounds: int, n_clusters: int) -> dict[str, int]:
         enter.name: labelled,
         go_on.name: labelled * secret_argmin.rounds(n_clusters),
         finish.name: labelled,
-        move.name: max_rounds,
+        move.name: max_iter,
     }
 
 

@@ -210,7 +210,7 @@ def fit(
     n_clusters: int,
     m: float,
     tol: float | None,
-    max_rounds: int,
+    max_iter: int,
     seed: int,
     careful: bool = False,
     show: bool = False,
@@ -227,7 +227,7 @@ def fit(
     begun = (yield from each(reveal, Hello())) if show else None
     history, notes = list[Round](), Notes()
     before, nearest = yield from measured(table, n_clusters)
-    for number in range(1, max_rounds + 1):
+    for number in range(1, max_iter + 1):
         weights = _weights(before, nearest, m)
         reseed = rows_of_their_own(weights, before, rng, notes, number)
         yield from _weigh(weights, reseed)

@@ -141,7 +141,7 @@ def fit(
     *,
     m: float,
     tol: float | None,
-    max_rounds: int,
+    max_iter: int,
     parties: Sequence[PartyId],
     rng: np.random.Generator,
     participation: float = 1.0,
@@ -149,7 +149,7 @@ def fit(
     small_sites: bool = False,
     moved_by: Sweep | None = None,
 ) -> Protocol[Fitted]:
-    """Move the centres until they move by less than `tol`, or for `max_rounds` rounds.
+    """Move the centres until they move by less than `tol`, or for `max_iter` rounds.
 
     `moved_by` is another way to ask for the sums of one round, as rows with gaps need.
     """
@@ -163,7 +163,7 @@ def fit(
             ask = replace(ask, reach=min(ask.reach, likely))
         return (yield from (moved_by or one_round)(ask, among))
 
-    for number in range(1, max_rounds + 1):
+    for number in range(1, max_iter + 1):
         moved = yield from sweep(some_of(parties, participation, rng))
         notes.suppressed(number, moved)
         if participation >= 1:

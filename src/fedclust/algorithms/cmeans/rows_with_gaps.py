@@ -120,7 +120,7 @@ def moments(site: Site, ask: Places) -> PartialMoments:
 
 
 def moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-    """One round of `horizontal.fit`; what shows too few digits is asked for again, of the same parties.
+    """One round of `row_split.fit`; what shows too few digits is asked for again, of the same parties.
 
     Unlike the ordinary objective, this one may rise from round to round, so each round finds its own bound.
     """

@@ -102,17 +102,17 @@ def fit(
     m: float,
     tol: float | None,
     local_tol: float,
-    max_rounds: int,
+    max_iter: int,
     rng: np.random.Generator,
     parties: Sequence[PartyId] = (),
     participation: float = 1.0,
 ) -> Protocol[Fitted]:
-    """Cluster alone and average, until the centres move by less than `tol` in sum, or for `max_rounds` rounds.
+    """Cluster alone and average, until the centres move by less than `tol` in sum, or for `max_iter` rounds.
 
     Below a participation of 1, a fresh share of the parties is asked in each round.
     """
     centers, history, silent = begin, list[Round](), 0
-    for number in range(1, max_rounds + 1):
+    for number in range(1, max_iter + 1):
         objective = yield from local_fcm.objective(view, centers, m)
         ask = Alone(view, centers, m, local_tol)
         among = some_of(parties, participation, rng)

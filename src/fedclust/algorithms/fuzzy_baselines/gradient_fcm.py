@@ -84,17 +84,17 @@ def fit(
     step: float,
     local_rounds: int,
     tol: float | None,
-    max_rounds: int,
+    max_iter: int,
     parties: Sequence[PartyId] = (),
     participation: float = 1.0,
     rng: np.random.Generator | None = None,
 ) -> Protocol[Fitted]:
-    """Follow the averaged gradient until the centres move by less than `tol`, or for `max_rounds` rounds.
+    """Follow the averaged gradient until the centres move by less than `tol`, or for `max_iter` rounds.
 
     With a stream, a fresh share of the parties is asked in each round.
     """
     centers, history = start, list[Round]()
-    for number in range(1, max_rounds + 1):
+    for number in range(1, max_iter + 1):
         among = None if rng is None else some_of(parties, participation, rng)
         sums = yield from total(slope, Step(view, centers, m, local_rounds), among=among)
         gradient = sums.gradient.floats() / sums.rows.integers()[0]

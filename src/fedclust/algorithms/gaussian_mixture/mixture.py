@@ -143,21 +143,21 @@ def climb(
     mixtures: Sequence[Mixture],
     *,
     tol: float | None,
-    max_rounds: int,
+    max_iter: int,
     parts: Sequence[int] | None = None,
 ) -> Protocol[list[Evaluated]]:
-    """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_rounds`."""
+    """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_iter`."""
     parts = parts or [ALL] * len(mixtures)
     now, histories = list(mixtures), [list[Round]() for _ in mixtures]
     last: list[Evaluated | None] = [None] * len(mixtures)
     active = list(range(len(mixtures)))
-    for number in range(1, max_rounds + 2):
+    for number in range(1, max_iter + 2):
         sums = yield from sweep(of, [replace(gaussians(now[j], of), part=parts[j]) for j in active])
         going: list[int] = []
         for j, found in zip(active, sums, strict=True):
             before, last[j] = last[j], _evaluated(now[j], found)
             level = before is not None and tol is not None and (found.log - before.log) / of.rows < tol
-            if level or number > max_rounds:
+            if level or number > max_iter:
                 last[j] = replace(_evaluated(now[j], found), converged=level)
                 continue
             after = step(now[j].family, of, found, now[j].means)

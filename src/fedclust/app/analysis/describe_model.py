@@ -61,7 +61,7 @@ def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
 
     >>> import numpy as np, fedclust as fc
     >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
-    >>> found = describe(fc.CMeans(2, start=[[0.0], [10.0]]).fit(fed), fed)
+    >>> found = describe(fc.KMeans(2, init=[[0.0], [10.0]]).fit(fed), fed)
     >>> found["sizes"]["rows"], found["composition"]["sites"]["a"], found["profiles"]["centers"]
     ([2, 2], [2, 1], [[0.5], [10.5]])
     """
@@ -114,7 +114,7 @@ def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if hasattr(model, "prices_"):
         return _Private(model)
-    if hasattr(model, "node_rows_") and model.n_rounds_ > 1:
+    if hasattr(model, "node_rows_") and model.n_iter_ > 1:
         return _Rounds(model)
     if fed.split == "columns":
         return _OverColumns(model, fed)
@@ -333,13 +333,13 @@ def _fuzziness(model: Any, found: Mapping[str, Any]) -> dict[str, Any]:
 def _convergence(model: Any) -> dict[str, Any]:
     history = model.history_
     return {
-        "rounds": model.n_rounds_,
+        "rounds": model.n_iter_,
         "shifts": [entry["shift"] for entry in history],
         "objectives": [entry["objective"] for entry in history],
         "objective": model.objective_,
         # A mixture stops by its likelihood, not by how far the centres move.
         "tol": None if hasattr(model, "log_likelihood_") else getattr(model, "tol", None),
-        "max_rounds": getattr(model, "max_rounds", None),
+        "max_iter": getattr(model, "max_iter", None),
         "stopped": any(note.startswith("Stopped after") for note in model.notes_),
     }
 

@@ -12,7 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
-from fedclust.models import CMeans, FuzzyCMeans
+from fedclust.models import FuzzyCMeans, KMeans
 from fedclust.models.private_cmeans import PrivateFuzzyCMeans, drawn_like
 from fedclust.privacy import accountant
 
@@ -59,7 +59,7 @@ def curve(
 def _exact(private: Any, clusters: int) -> Any:
     if isinstance(private, PrivateFuzzyCMeans):
         return FuzzyCMeans(clusters, m=private.m, bounds=private.bounds, scale=private.scale)
-    return CMeans(clusters, bounds=private.bounds, scale=private.scale)
+    return KMeans(clusters, bounds=private.bounds, scale=private.scale)
 
 
 def predicted(model: Any, sites: int) -> list[Point]:

@@ -42,10 +42,10 @@ def opened(study: Study, *, fresh: bool = True) -> Opened:
         _policies(study, fed)
     estimator = study.estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
-    start = study.cluster.options.get("start")
+    start = study.cluster.options.get("init")
     if isinstance(start, list) and len(start[0]) != len(fed.columns):
         raise StudyError(
-            f"start in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
+            f"init in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
             "give one number for each column"
         )
     missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values

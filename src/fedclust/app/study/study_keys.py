@@ -145,8 +145,8 @@ CLUSTER = {
     "k": Key("a whole number of at least 1, a range such as '2..8', or 'auto'", _clusters),
     "m": Key("a number above 1", lambda value: _number(value) and value > 1),
     "tol": Key("a number of at least 0, or 'none'", lambda value: value == "none" or (_number(value) and value >= 0)),
-    "max_rounds": COUNT,
-    "start": Key(
+    "max_iter": COUNT,
+    "init": Key(
         f"one of {_quoted(STARTS)}, or a list of centres, each a list of as many numbers",
         lambda value: value in STARTS or _points(value),
         choices=STARTS,

@@ -101,12 +101,12 @@ def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> C
             if name not in taken:
                 raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
             options[name] = None if value == "none" else value
-    start, choice = table.get("start"), None if finds else _choice(table)
+    start, choice = table.get("init"), None if finds else _choice(table)
     if isinstance(start, list) and choice is not None:
-        raise StudyError("start in [cluster] gives centres where k is to be chosen; give k as their number")
+        raise StudyError("init in [cluster] gives centres where k is to be chosen; give k as their number")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
-            f"start in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
+            f"init in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
         )
     return Cluster(table["method"], None if choice else table.get("k"), options, choice)
 

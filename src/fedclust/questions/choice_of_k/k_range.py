@@ -59,7 +59,7 @@ def curve(view: View, most: int) -> Protocol[list[float]]:
     for one in grown[1:]:
         centers = view.points(frame.view.back(one.centers))
         fitted = yield from row_split.fit(
-            view, centers, m=FUZZINESS, tol=1e-4, max_rounds=60, parties=(), rng=np.random.default_rng(0)
+            view, centers, m=FUZZINESS, tol=1e-4, max_iter=60, parties=(), rng=np.random.default_rng(0)
         )
         scores = yield from cluster_indices.scores(view, fitted.centers, FUZZINESS, (INDEX,))
         values.append(scores[INDEX])

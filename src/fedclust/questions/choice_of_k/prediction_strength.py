@@ -106,7 +106,7 @@ class Halves:
         ways = [[Partition(nearest(runs[k - 1].centers)) for runs in self.grown] for k in ks]
         return (yield from self._strengths(ways))
 
-    def strength_of_mixture(self, means: Floats, family: Family, *, tol: float, max_rounds: int) -> Protocol[float]:
+    def strength_of_mixture(self, means: Floats, family: Family, *, tol: float, max_iter: int) -> Protocol[float]:
         """The same for the components of a mixture, given by the means it has in all rows.
 
         EM climbs in every half from the half's own centres of c-means and from those means, and the likelier end
@@ -120,7 +120,7 @@ class Halves:
                 of = yield from in_part(of, part, float(runs[0].mass.sum()))
             starts = yield from start(of, [family], [runs[len(means) - 1].centers, means], parts=[part] * 2)
             first = [only for (only,) in starts]
-            found = yield from climb(of, first, tol=tol, max_rounds=max_rounds, parts=[part] * 2)
+            found = yield from climb(of, first, tol=tol, max_iter=max_iter, parts=[part] * 2)
             likelier = max(found, key=lambda e: e.log)
             way.append(Partition(gaussians(likelier.mixture, of), of.root if family == "EEE" else None))
         return (yield from self._strengths([way]))[0]

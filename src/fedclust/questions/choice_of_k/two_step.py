@@ -102,7 +102,7 @@ def evaluate(of: Frame, centers: Sequence[Floats]) -> Protocol[list[Evaluated]]:
     """The mixtures of every family that EM finds from each set of centres."""
     families = [f for f in FAMILIES if f != "EEE" or of.root is not None]
     starts = yield from mixture.start(of, families, centers)
-    return (yield from mixture.climb(of, [m for row in starts for m in row], tol=LEVEL, max_rounds=ROUNDS))
+    return (yield from mixture.climb(of, [m for row in starts for m in row], tol=LEVEL, max_iter=ROUNDS))
 
 
 def score(of: Evaluated, rows: int) -> Score:
@@ -131,7 +131,7 @@ def choose(
         halved = yield from halves(of, best.k)
         empty = halved.empty
         means = found[scores.index(best)].mixture.means
-        strong = yield from halved.strength_of_mixture(means, best.family, tol=LEVEL, max_rounds=ROUNDS)
+        strong = yield from halved.strength_of_mixture(means, best.family, tol=LEVEL, max_iter=ROUNDS)
         k, why = best.k, "icl"
         if strong < RETURNS:
             fewer = [n for n in some if 1 < n <= best.k]
