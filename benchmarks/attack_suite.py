@@ -186,7 +186,7 @@ def _plan(
 
 def _fitted(case: Case, fed: fc.Federation) -> Any:
     settings: dict[str, Any] = {
-        "start": case.start,
+        "init": case.start,
         "max_iter": case.rounds,
         "random_state": case.seed,
         "bounds": (-8, 8) if case.wide else None,

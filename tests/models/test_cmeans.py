@@ -159,8 +159,6 @@ def test_no_random_state_draws_a_recorded_seed():
     model = fc.KMeans(3, random_state=None, init="box").fit(X)
     again = clone(model).set_params(random_state=model.seed_).fit(X)
     assert np.array_equal(again.initial_centers_, model.initial_centers_)
-        clone(model).set_params(random_state=model.seed_).fit(X).initial_centers_, model.initial_centers_
-    )
 
 
 def test_few_rows_still_start_and_say_how():
