@@ -85,7 +85,7 @@ def random_start(
     """LLF-FCM or GDF-FCM from random centres, and the pooled run from the same."""
     X, y, k = scaled(data)
     fed = fc.Federation.local(dealt(X, y, beta))
-    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": rounds}
+    how: dict[str, Any] = {"init": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": rounds}
     pooled = fc.FuzzyCMeans(k, **how).fit(X)
     own = how | {"participation": participation, "random_state": seed}
     model = fc.FuzzyCMeans(k, **own) if method == "LLF-FCM" else fc.GradientFuzzyCMeans(k, step=step, **own)
@@ -122,7 +122,7 @@ def best_of_restarts(data: str, seed: int) -> dict[str, float]:
 def same_bits(data: str, seed: int) -> bool:
     """Whether even, uneven, class-wise and pooled runs give the same centres, to the last bit."""
     X, y, k = scaled(data)
-    how: dict[str, Any] = {"start": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": 10}
+    how: dict[str, Any] = {"init": drawn(seed, k, X.shape[1]), "tol": None, "max_iter": 10}
     spread = [dealt(X, y, beta) for beta in (None, 0.5, 0.1)]
     spread.append(fc.datasets.split(X, y, PARTIES, "classes", seed=0))
     spread.append({"here": X})

@@ -14,6 +14,7 @@ import numpy as np
 import fedclust as fc
 from fedclust import kernels
 from fedclust.app import analysis, unlearning
+from fedclust.app.serve import know_questions
 from fedclust.core import wire
 from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.errors import FedclustError
@@ -22,6 +23,8 @@ from fedclust.kernels import _backend
 from fedclust.report import method_ranks
 from fedclust.site import noise_budget
 from fedclust.testing.faulty_engines import Faulty
+
+know_questions()  # a handler that is imported later would not be recorded
 
 # --- The adapter: everything here that names an attribute, a handler, a module's function or an option. -------------
 # After a rename, change the right-hand side. The left-hand side, and every order, stays as it was recorded.

@@ -59,7 +59,7 @@ def test_a_saved_model_with_an_explicit_start_and_names_comes_back(tmp_path):
     model = fc.FuzzyCMeans(3, init=rows()[[0, 40, 80]]).fit(X)
     again = fc.load(model.save(tmp_path / "model.json"))
     assert np.array_equal(again.memberships(X), model.memberships(X))
-    assert np.array_equal(again.start, model.start)
+    assert np.array_equal(again.init, model.init)
 
 
 @pytest.mark.parametrize(
