@@ -214,7 +214,7 @@ def test_a_memory_of_another_version_is_not_read(tmp_path):
 DEADLY = """\
 import os, signal, sys
 from fedclust.cli.main import main
-from fedclust.site import desk
+from fedclust.site import server
 where, number, *arguments = sys.argv[1:]
 left = int(number)
 def dying(function, before):
@@ -229,9 +229,9 @@ def dying(function, before):
         return found
     return called
 if where == "answer":
-    desk.Desk.answer = dying(desk.Desk.answer, False)
+    server.Desk.answer = dying(server.Desk.answer, False)
 else:  # the memory is about to be written, or just was
-    desk.keep = dying(desk.keep, where == "before-keep")
+    server.write_file = dying(server.write_file, where == "before-keep")
 sys.exit(main(arguments))
 """
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fedclust.core.errors import JournalError
-from fedclust.core.file_locks import GLANCE
+from fedclust.core.file_locks import LOCK_PATIENCE
 from fedclust.core.journal import ANSWERED, ASKED, HEAD, Journal
 
 
@@ -67,7 +67,7 @@ def test_two_cannot_write_at_once(tmp_path):
 
 def test_who_has_just_let_go_is_not_taken_for_another_process(tmp_path):
     journal = Journal(tmp_path / "journal")
-    late = threading.Timer(GLANCE / 4, journal.close)
+    late = threading.Timer(LOCK_PATIENCE / 4, journal.close)
     late.start()
     Journal(tmp_path / "journal").close()
     late.join()

@@ -45,7 +45,7 @@ def test_a_blind_run_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_th
 def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_started_again(tmp_path, monkeypatch):
     fed, run, go_on = blind(tmp_path / "f")
     fed.share()
-    full, real = [], message_folder.keep
+    full, real = [], message_folder.write_file
 
     def keep(path, data, **how):
         if (
@@ -57,7 +57,7 @@ def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_s
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(path, data, **how)
 
-    monkeypatch.setattr(message_folder, "keep", keep)
+    monkeypatch.setattr(message_folder, "write_file", keep)
     with pytest.raises(RunFailed, match="no room for a letter"):
         fed.until_done(go_on, most=200)
     fed.until_done(go_on, most=3)

@@ -78,14 +78,14 @@ def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monke
     runs = [f"{token * 8}-{digest_of(study)}" for token in "abc"]
     for run in runs:
         (fed.folder / "south" / "inbox" / f"{run[:8]}.letter").write_bytes(greeting(fed, run))
-    real = message_folder.keep
+    real = message_folder.write_file
 
     def keep(path, data, **how):
         if path.name.startswith("a"):
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         real(path, data, **how)
 
-    monkeypatch.setattr(message_folder, "keep", keep)
+    monkeypatch.setattr(message_folder, "write_file", keep)
     with pytest.raises(RunFailed, match=r"no letter can be written in .* \(permission denied\)"):
         fed.answer("south")
     assert sorted(path.name[:8] for path in (fed.folder / "south" / "outbox").iterdir()) == ["b" * 8, "c" * 8]
@@ -96,7 +96,7 @@ def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(message_folder, "keep", full)
+    monkeypatch.setattr(message_folder, "write_file", full)
     with pytest.raises(RunFailed, match="there is no room for a letter"):
         Folder(tmp_path, lambda *_: None).put({"a.letter": b"x"})
 

@@ -160,12 +160,12 @@ def test_a_blind_run_is_not_gone_on_from(tmp_path):
 DEADLY = """\
 import os, signal, sys
 from fedclust.cli.main import main
-from fedclust.site import desk
-keep = desk.keep
+from fedclust.site import server
+keep = server.write_file
 def dying(path, data):
     keep(path, data)
     os.kill(os.getpid(), signal.SIGKILL)  # the memory is on the disk, the answer is nowhere
-desk.keep = dying
+server.write_file = dying
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -317,7 +317,7 @@ def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_i
 
 def answer_and_die(folder, place):
     """A process of the site that the power is cut off, once it has paid or once it has drawn noise."""
-    plain = {"paid": noise_budget.drawn, "drawn": noise_budget.keep}[place]
+    plain = {"paid": noise_budget.drawn, "drawn": noise_budget.write_file}[place]
     setattr(noise_budget, plain.__name__, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     desk(folder).answer(call(ALL * 0.7))
 

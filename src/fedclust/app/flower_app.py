@@ -67,7 +67,7 @@ def server_app() -> Any:
 def client_app() -> Any:
     """A Flower ClientApp; its node configuration names the site's own file as `site`."""
     from fedclust.app.serve import reception  # noqa: PLC0415
-    from fedclust.core.atomic_files import noted  # noqa: PLC0415
+    from fedclust.core.atomic_files import log_error  # noqa: PLC0415
     from fedclust.core.greeting import Greeting, Welcome  # noqa: PLC0415
     from fedclust.engines.flower_link import client_app as make  # noqa: PLC0415 an extra
     from fedclust.site.site_file import private_key, read_site  # noqa: PLC0415
@@ -97,7 +97,7 @@ def client_app() -> Any:
             return
         if state is not None:
             state.mkdir(mode=0o700, parents=True, exist_ok=True)
-            noted(state, "failed", error)
+            log_error(state, "failed", error)
 
     return make(identity, hear, note)
 

@@ -1,34 +1,17 @@
-"""Files that are there whole or not at all: texts, and tables that grow block by block."""
+"""Tables of results that grow block by block and appear when they are complete."""
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from fedclust.core.atomic_files import open_replacement
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array
 
 SUFFIXES = (".csv", ".parquet")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file for its owner's eyes; whoever looks finds all of it or the one before."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with os.fdopen(
-            os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8", newline=""
-        ) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 class Table:
@@ -41,14 +24,14 @@ class Table:
         if path.suffix.lower() not in SUFFIXES:
             raise StudyError(f"'{path.name}' says no format; end the name in {' or '.join(SUFFIXES)}")
         self.path = path
-        self._draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        self._replacement = open_replacement(path, one_writer=False)
         self._file: Any = None
         self._writer: Any = None
 
     def __enter__(self) -> Self:
         if not self.path.parent.is_dir():
             raise StudyError(f"there is no folder {self.path.parent} to write {self.path.name} to; make it first")
-        self._file = os.fdopen(os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        self._file = self._replacement.__enter__()
         return self
 
     def write(self, columns: Mapping[str, Array]) -> None:
@@ -69,8 +52,7 @@ class Table:
         try:
             if self._writer is not None:
                 self._writer.close()
-            self._file.close()
-            if kind is None:
-                self._draft.replace(self.path)
-        finally:
-            self._draft.unlink(missing_ok=True)
+        except BaseException as failed:
+            self._replacement.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._replacement.__exit__(kind, error, trace)

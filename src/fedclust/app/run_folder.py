@@ -18,10 +18,10 @@ from typing import Any, TextIO
 import fedclust
 from fedclust.app.analysis import describe
 from fedclust.app.choose_k import Selection, select_k
-from fedclust.app.output_files import write_whole
 from fedclust.app.study import Opened, Study, opened, read_study
+from fedclust.core.atomic_files import new_folder, write_file
 from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, Waiting
-from fedclust.core.file_locks import locked
+from fedclust.core.file_locks import try_lock
 from fedclust.engines import run_status
 from fedclust.engines.attendance import Tell
 from fedclust.engines.run_status import Observed, Status
@@ -73,20 +73,13 @@ class Run:
             **({"after": str(after.resolve())} if after else {}),
         }
         refuse_to_overwrite(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}")
-        draft.mkdir(mode=0o700)
-        try:
-            write_whole(draft / "origin.json", json.dumps(about, indent=1) + "\n")
+        with new_folder(folder) as draft:
+            write_file(draft / "origin.json", json.dumps(about, indent=1) + "\n")
             # Every call names the study.
-            write_whole(draft / "run", f"{name or f'{secrets.token_hex(8)}-{digest_of(text)}'}\n")
+            write_file(draft / "run", f"{name or f'{secrets.token_hex(8)}-{digest_of(text)}'}\n")
             for path, content in files.items():
                 (draft / path).parent.mkdir(mode=0o700, exist_ok=True)
-                write_whole(draft / path, content)
-            draft.replace(folder)
-        except BaseException:
-            shutil.rmtree(draft, ignore_errors=True)
-            raise
+                write_file(draft / path, content)
         return cls(folder)
 
     @classmethod
@@ -176,7 +169,7 @@ class Run:
         return Status(self.status, names, run=self.name, aggregation=study.aggregation.mode)
 
     def write(self, name: str, document: Mapping[str, Any]) -> None:
-        write_whole(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
+        write_file(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     def discard(self) -> None:
         """Leave no trace of a run that could not begin."""
@@ -188,13 +181,13 @@ class Run:
     def at_work(self) -> bool:
         """Whether some process is at work in the folder; asking keeps none from beginning."""
         with (self.folder / "run").open() as file:
-            return not locked(file, alone=False, patience=0.0)
+            return not try_lock(file, exclusive=False, patience=0.0)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other processes away: two that write one journal would spoil it."""
         with _to_lock(self.folder / "run") as file:
-            if not locked(file):
+            if not try_lock(file):
                 raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
             yield
 

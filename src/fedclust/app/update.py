@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import fedclust
-from fedclust.app.output_files import write_whole
 from fedclust.app.run_folder import Run, refuse_to_overwrite
 from fedclust.app.study import Opened, opened
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.run_series import later, series
 
@@ -35,7 +35,7 @@ def further(run: Run, folder: Path) -> tuple[Run, Opened | None]:
     digests = ready.digests() if ready else {}
     if ready is not None and digests == run.origin["rows"]:
         raise DataError(f"the sites hold the very rows of {run.folder}; put new rows there first")
-    write_whole(run.folder / NEXT, f"{folder.resolve()}\n")
+    write_file(run.folder / NEXT, f"{folder.resolve()}\n")
     try:
         made = Run.make(
             folder,

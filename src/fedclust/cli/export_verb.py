@@ -31,10 +31,11 @@ def act_export(chosen: argparse.Namespace) -> int:
     folder = chosen.out or run.folder / "export"
     folder.mkdir(parents=True, exist_ok=True)
     if chosen.to == "json":
-        from fedclust.app.output_files import write_whole
+        from fedclust.core.atomic_files import write_file
 
         path = folder / "result.json"
-        write_whole(path, json.dumps(result_summary.document(run, model, metrics), indent=1, allow_nan=False) + "\n")
+        text = json.dumps(result_summary.document(run, model, metrics), indent=1, allow_nan=False)
+        write_file(path, f"{text}\n", one_writer=False)
         print(path)
         return 0
     for name, columns in _tables(model, metrics).items():

@@ -22,7 +22,7 @@ def act_report(chosen: argparse.Namespace) -> int:
 
 def written(run: Path, out: Path | None = None) -> Path:
     """The page of a run, written whole."""
-    from fedclust.app.output_files import write_whole
+    from fedclust.core.atomic_files import write_file
     from fedclust.core.errors import StudyError
     from fedclust.report import page, read_run
 
@@ -32,5 +32,5 @@ def written(run: Path, out: Path | None = None) -> Path:
         raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'report.html'}")
     if not path.parent.is_dir():
         raise StudyError(f"there is no folder {path.parent} to write {path.name} to; make it first")
-    write_whole(path, html)
+    write_file(path, html, one_writer=False)
     return path

@@ -77,7 +77,7 @@ def act_plan(chosen: argparse.Namespace) -> int:
 
 def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
     from fedclust import __version__
-    from fedclust.app.output_files import write_whole
+    from fedclust.core.atomic_files import write_file
     from fedclust.site.approval import Terms, roster_digest, signed
     from fedclust.site.site_file import private_key
 
@@ -101,7 +101,7 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
         found.study.aggregation.mode,
         site.noise.digest if site.noise else "",
     )
-    write_whole(chosen.approve, signed(terms, private_key(chosen.key)))
+    write_file(chosen.approve, signed(terms, private_key(chosen.key)), one_writer=False)
     if not chosen.json:
         print(f"\nApproved until {last}: {chosen.approve}. Any change to study, policy, roster or version undoes it.")
 

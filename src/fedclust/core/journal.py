@@ -14,8 +14,9 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import JournalError
-from fedclust.core.file_locks import locked
+from fedclust.core.file_locks import try_lock
 
 HEAD = b"fedclust journal 1\n"
 ASKED, ANSWERED, OPENED, ROWS = b"?", b"!", b"+", b"="
@@ -77,7 +78,7 @@ class Journal:
         os.fsync(self._file.fileno())
 
     def _lock(self) -> None:
-        if not locked(self._file):
+        if not try_lock(self._file):
             raise JournalError(f"another process works with {self.path}; wait for it, or choose another folder")
 
     def _load(self) -> int:
@@ -119,7 +120,5 @@ def run_id(folder: Path | None) -> str:
     path = folder / "run"
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = path.with_name("run.new")
-        draft.write_text(secrets.token_hex(8) + "\n")
-        draft.replace(path)
+        write_file(path, secrets.token_hex(8) + "\n", durable=False)
     return path.read_text().strip()

@@ -19,6 +19,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.types import PartyId
@@ -132,12 +133,9 @@ class Status:
         began = time.monotonic()
         if self._path is None or (not at_once and began < self._next):
             return
-        draft = self._path.with_name(f"{self._path.name}.new")
         # A run does not stop because nobody can be told how it goes.
         with contextlib.suppress(OSError):
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump(self.document, file, indent=1)
-            draft.replace(self._path)
+            write_file(self._path, json.dumps(self.document, indent=1), durable=False)
         # Of thousands of sites this takes a while; it must stay a small part of the run.
         self._next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
 

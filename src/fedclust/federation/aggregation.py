@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import ALL, Protocol, Quorum, even
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
@@ -120,8 +120,5 @@ def _identity(home: Path | None) -> Identity:
     path = home / "identity"
     if not path.exists():
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = home / "identity.new"
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(Identity.new().private)
-        draft.replace(path)
+        write_file(path, Identity.new().private, durable=False)
     return Identity(path.read_bytes())

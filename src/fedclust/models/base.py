@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Absence
 from fedclust.core.effects import ALL, Protocol
 from fedclust.core.envelope import REMEDIES
@@ -125,9 +126,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         path = Path(path)
         if path.is_dir():
             raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'model.json'}")
-        draft = path.with_name(path.name + ".new")
-        draft.write_text(json.dumps(document, indent=1) + "\n")
-        draft.replace(path)
+        write_file(path, json.dumps(document, indent=1) + "\n", one_writer=False, mode=0o666)
         return path
 
     @classmethod

@@ -14,7 +14,7 @@ from fedclust.algorithms import fcac
 from fedclust.algorithms.summary_clustering import clearness, neighbor_graph, summaries
 from fedclust.algorithms.summary_clustering.outlier_fences import Fences
 from fedclust.core import wire
-from fedclust.core.atomic_files import keep
+from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
@@ -358,7 +358,7 @@ def carry_on(folder: Path, memories: Mapping[PartyId, dict[str, Array]]) -> None
         own = folder / "sites" / party
         if not (own / "state").exists():
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(own / CARRIED, wire.encode(Carried(memory)))
+            write_file(own / CARRIED, wire.encode(Carried(memory)))
 
 
 def joined(blocks: Iterable[Array]) -> Iterator[Array]:

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fedclust.core.atomic_files import add_line
+from fedclust.core.atomic_files import append_line
 from fedclust.core.errors import DataError
 from fedclust.core.run_series import series
 
@@ -107,7 +107,7 @@ class Ledger:
     def _append(self, path: Path, line: str) -> None:
         # Opened for each line: a process may hold thousands of sites, but not thousands of files.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "r+") as file:
-            add_line(file, line, durable=self._durable)
+            append_line(file, line, durable=self._durable)
 
     def tally(self, run: str) -> Tally:
         """What the runs of a study have had so far; an answer sent again after a crash counts once."""

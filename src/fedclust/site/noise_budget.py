@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.core import ring, wire
-from fedclust.core.atomic_files import keep, settle
+from fedclust.core.atomic_files import sync_folder, write_file
 from fedclust.core.envelope import Call
 from fedclust.core.errors import DataError
 from fedclust.core.noise_price import ONE, Noisy, counted
@@ -78,8 +78,8 @@ class Till:
         path = self._folder / "noisy" / name
         if not path.parent.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            settle(self._folder)
-        keep(path, text)
+            sync_folder(self._folder)
+        write_file(path, text)
 
 
 def _name(call: Call) -> str:

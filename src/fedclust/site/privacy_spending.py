@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fedclust.core.atomic_files import add_line, settle
+from fedclust.core.atomic_files import append_line, sync_folder
 from fedclust.core.errors import DataError, OverBudget
-from fedclust.core.file_locks import wait_for
+from fedclust.core.file_locks import wait_for_lock
 from fedclust.core.noise_price import ONE, Price
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.privacy.discrete_noise import gaussian, opendp
@@ -105,7 +105,7 @@ class Budget:
         )
 
     def _append(self, file: Any, line: str) -> None:
-        self._read = add_line(file, line, durable=self._durable) + len(line.encode())
+        self._read = append_line(file, line, durable=self._durable) + len(line.encode())
 
     def _catch_up(self, file: Any) -> None:
         """Take note of what others wrote since; check the chain; drop a last line that a crash cut short."""
@@ -144,8 +144,8 @@ class Budget:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8") as file:
             if new and self._durable:
-                settle(self._path.parent)
-            wait_for(file)
+                sync_folder(self._path.parent)
+            wait_for_lock(file)
             yield file
 
 

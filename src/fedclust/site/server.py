@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.core import wire
-from fedclust.core.atomic_files import keep, noted
+from fedclust.core.atomic_files import log_error, write_file
 from fedclust.core.effects import HANDLERS, Handler, Keep, Mail
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
@@ -197,14 +197,14 @@ class Desk:
     def _refuse(self, code: str, error: Exception) -> Refusal:
         self.trouble = error
         if self._path:
-            noted(self._path.parent, code, error)
+            log_error(self._path.parent, code, error)
         return Refusal(self.party, code)
 
     def _order(self, run: str, order: Order) -> None:
         self._same_rows_as_ever(run, order)
         if (path := self._order_of(run)) is not None:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(path, wire.encode(order))
+            write_file(path, wire.encode(order))
         self._ordered[run] = self.holding.ordered(order)
 
     def _same_rows_as_ever(self, run: str, order: Order) -> None:
@@ -215,7 +215,7 @@ class Desk:
         now = wire.encode(Order(np.sort(order.rows), b""))
         if not path.exists():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            keep(path, now)
+            write_file(path, now)
         if path.read_bytes() != now:
             raise KeysRefused("other rows than those that the study's sites had in common before")
 
@@ -229,8 +229,8 @@ class Desk:
             if self._kept is not None and series(self._kept)[0] != series(call.run)[0]:
                 kept = self._kept_of(self._kept, self._path)
                 kept.parent.mkdir(mode=0o700, exist_ok=True)
-                keep(kept, self._path.read_bytes())  # that study may go on one day
-            keep(self._path, wire.encode(State(call.run, call.step, call.digest, sealed.packed, memory)))
+                write_file(kept, self._path.read_bytes())  # that study may go on one day
+            write_file(self._path, wire.encode(State(call.run, call.step, call.digest, sealed.packed, memory)))
             self._kept = call.run
         self.memory[call.run] = memory
 

@@ -15,9 +15,10 @@ from types import TracebackType
 from typing import Self
 
 from fedclust.core import wire
-from fedclust.core.atomic_files import keep, noted, only_one
+from fedclust.core.atomic_files import log_error, write_file
 from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, Sealed
 from fedclust.core.errors import DataError, RunFailed, StudyError, WireError
+from fedclust.core.file_locks import locked_folder
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.site.approval import digest_in, digest_of
@@ -46,7 +47,7 @@ class Reception:
         self._run: str | None = None
         self._desk: Desk | None = None
         self._turn = threading.Lock()
-        self._lock = only_one(folder)
+        self._lock = locked_folder(folder)
 
     def __enter__(self) -> Self:
         self._lock.__enter__()
@@ -100,7 +101,7 @@ class Reception:
                 self._run = self._desk = None
                 many = f"{UNASKED} runs or more greeted this site and got no answer"
                 return self._note("too-many-runs", RunFailed(f"{many}; clear what is old in {path.parent}"))
-        keep(path, greeting.encode())
+        write_file(path, greeting.encode())
         return ""
 
     def _against(self, greeting: Greeting) -> str:
@@ -156,7 +157,7 @@ class Reception:
 
     def _note(self, code: str, error: Exception) -> str:
         self.trouble = error
-        noted(self.folder, code, error)
+        log_error(self.folder, code, error)
         return code
 
     def _path(self, run: str) -> Path:

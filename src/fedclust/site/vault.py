@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.core import wire
-from fedclust.core.atomic_files import keep
+from fedclust.core.atomic_files import write_file
 from fedclust.core.types import PartyId
 from fedclust.privacy.keys import Identity, signed_by
 
@@ -60,7 +60,7 @@ class RunVault:
 
     def _save(self, values: dict[str, bytes]) -> None:
         if self._path:
-            keep(self._path, wire.encode(Kept(self.run, values)))
+            write_file(self._path, wire.encode(Kept(self.run, values)))
         self._values = values
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fedclust.core.atomic_files import shared_folder
+from fedclust.core.atomic_files import make_shared_folder
 from fedclust.core.errors import StudyError, Waiting, WireError
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
@@ -126,7 +126,7 @@ class FilesLink:
         self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
         self._told: set[tuple[str, str]] = set()
         for folder in self._from.values():
-            shared_folder(folder.path)
+            make_shared_folder(folder.path)
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
         """Write letters and yield what came; without `wait`, `Waiting` says for whom."""

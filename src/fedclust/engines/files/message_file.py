@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedclust.core import wire
-from fedclust.core.atomic_files import keep
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import KeysRefused, WireError
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
@@ -178,7 +178,7 @@ class Chain:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keep(path, wire.encode(self))
+        write_file(path, wire.encode(self))
 
     def written(
         self, kind: str, body: bytes, identity: Identity, way: tuple[PartyId, PartyId], *, in_clear: bool = False

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedclust.core.atomic_files import keep, shared_folder
+from fedclust.core.atomic_files import make_shared_folder, write_file
 from fedclust.core.errors import RunFailed
 from fedclust.engines.files.message_file import SUFFIX, Letter, Refused, Unfinished, read, seen
 
@@ -55,10 +55,10 @@ class Folder:
         """Make letters appear, each whole or not at all; those that lie there as they were written are left alone."""
         places = {name: self._place(name) for name in letters}
         try:
-            shared_folder(self.path)
+            make_shared_folder(self.path)
             new = [name for name, place in places.items() if not self._holds(place, letters[name])]
             for name in new:
-                keep(places[name], letters[name], shared=True)
+                write_file(places[name], letters[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
             what = "there is no room for a letter" if error.errno in FULL else "no letter can be written"

@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core import wire
-from fedclust.core.atomic_files import in_turn, keep
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError, OverBudget, StudyError, WireError
+from fedclust.core.file_locks import waiting_lock
 from fedclust.core.types import Floats
 from fedclust.privacy import row_noise
 from fedclust.site.sources.array_rows import Words
@@ -208,7 +209,7 @@ whatever the run shows.'
             outcomes = self._drawn(rows, low, high)
             kept = kept.with_batch(name, view, outcomes)
             if (path := self._path(site)) is not None:
-                keep(path, wire.encode(kept))
+                write_file(path, wire.encode(kept))
             else:
                 self._kept[site] = kept
             return outcomes
@@ -252,7 +253,7 @@ whatever the run shows.'
         if path is None:
             yield
             return
-        with in_turn(path.with_name("lock")):
+        with waiting_lock(path.with_name("lock")):
             yield
 
     def _path(self, site: str) -> Path | None:
