@@ -1,6 +1,6 @@
 """Paper 2's bank marketing example: eleven jobs as sites, K by the elbow of its index, and who the wealthy are.
 
-    python experiments/bank_marketing.py FILE [--clip] [--restarts N]
+    python -m papers.experiments.bank_marketing FILE [--clip] [--restarts N]
 
 FILE is the bank marketing table (45,211 rows) as Parquet or CSV. `--clip` holds age and balance within their 1st and
 99th percentiles: the paper does not print that it does, but its centres are found only so.

@@ -1,7 +1,8 @@
 # ruff: noqa: FBT001  (a script, not part of the package)
 """How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
 
-    python experiments/choose_k.py [--quick] [--bed NAME ...] [--paper-every N] [--parties] [--example] [--out FILE]
+    python -m papers.experiments.choose_k [--quick] [--bed NAME ...] [--paper-every N] [--parties]
+        [--example] [--out FILE]
 
 Every set is a formula and a seed. Beds s-sets and real are read by name (set FEDCLUST_DATA), the others are drawn.
 `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.

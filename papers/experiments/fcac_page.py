@@ -1,9 +1,9 @@
-"""The figures of docs/fcac.md and the tables of docs/fcac-table.md, from runs of experiments/fcac.py.
+"""The figures of docs/fcac.md and the tables of papers/results/fcac-table.md, from runs of papers/experiments/fcac.py.
 
-    python experiments/fcac_page.py [--parts FOLDER ...]
+    python -m papers.experiments.fcac_page [--parts FOLDER ...]
 
-With folders of runs, their means are written to experiments/fcac-results.json first; what else is there stays. Exits
-with 1 if FCAC's default does not rank first among the federated methods, over all sets or over those not tuned on.
+With folders of runs, their means are written to fcac-results.json first; what else is there stays. Exits with 1
+if FCAC's default does not rank first among the federated methods, over all sets or over those not tuned on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fcac import GROUPS, HOW, METHODS, SETS, TUNED
 
 from fedclust.algorithms.summary_clustering import clearness
 from fedclust.report import method_ranks
+from papers.experiments.fcac import GROUPS, HOW, METHODS, SETS, TUNED
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "fcac-results.json"
-DOCS = HERE.parent / "docs"
+DOCS = HERE.parents[1] / "docs"
+TABLES = HERE.parent / "results" / "fcac-table.md"
 OURS = "FCAC default"
 POOLED = ("pooled k-means, scaled", "pooled k-means, unscaled")
 KEYS = ("ari", "ami", "nmi", "clusters", "nodes", "sent", "clearness")
@@ -132,8 +133,8 @@ def tables(results: Results) -> str:
         "# FCAC beside others, set by set\n\nSplit evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
         "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
         "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
-        "of the seeds). `python experiments/fcac_page.py` writes this page "
-        "from `experiments/fcac-results.json`; [what it means](fcac.md#how-well).\n"
+        "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
+        "from `papers/experiments/fcac-results.json`; [what it means](../../docs/fcac.md#how-well).\n"
     )
     out = [head]
     for method in METHODS:
@@ -177,7 +178,7 @@ def main() -> int:
     text = between(page.read_text(), "means", means(results))
     page.write_text(between(between(text, "against", against(results)), "ranks", told))
     (DOCS / "fcac-ranks.svg").write_text(method_ranks.diagram(compared))
-    (DOCS / "fcac-table.md").write_text(tables(results))
+    TABLES.write_text(tables(results))
     print(means(results), against(results), told, sep="\n")
     first = [next(name for name in found.names if name not in POOLED) for found in (compared, of_others)]
     return 0 if first == [OURS, OURS] else 1

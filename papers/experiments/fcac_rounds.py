@@ -1,6 +1,6 @@
 """Paper 3's continual run of Figs. 4-9: two sites, three rounds, eight subsets. What is known of round 1 at the end?
 
-    python experiments/fcac_rounds.py [--seeds 3] [--out FOLDER]
+    python -m papers.experiments.fcac_rounds [--seeds 3] [--out FOLDER]
 
 A row is known where a node of the coordinator lies within REACH of it: one standard deviation of the groups that rows
 are drawn from, which is fixed before any row is. Exits with 1 if, in the default setting, less than 99 per cent of the

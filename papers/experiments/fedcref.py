@@ -1,6 +1,6 @@
 """Paper 4's Tables 1 to 8, with our association, the paper's and a perfect one in the same loop.
 
-    python experiments/fedcref.py --table 3 [--quick] [--device cuda] [--workers 8] [--seeds 5] [--json]
+    python -m papers.experiments.fedcref --table 3 [--quick] [--device cuda] [--workers 8] [--seeds 5] [--json]
 
 Needs torch, numpy, scipy and scikit-learn, and image sets in $FEDCLUST_DATA: MNIST stands in for EMNIST Digits and the
 union of three sets of ten classes for Kuzushiji-49, so figures stand beside the published ones, not against them.
@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fedcref_sites import Part, central, deep_start, run
 from scipy import stats
 
 from fedclust import kernels
+from papers.experiments.fedcref_sites import Part, central, deep_start, run
 
 SHIPPED = Path(__file__).with_suffix(".jsonl")
 RULES = ("win", "rival", "paper", "perfect")

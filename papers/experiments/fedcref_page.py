@@ -1,4 +1,4 @@
-"""Writes the tables of docs/fedcref.md from the runs in fedcref.jsonl: python experiments/fedcref_page.py"""
+"""Writes the tables of docs/fedcref.md from the runs in fedcref.jsonl: python -m papers.experiments.fedcref_page"""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fedcref import DIRT, PUBLISHED, SHIPPED, summary
+from papers.experiments.fedcref import DIRT, PUBLISHED, SHIPPED, summary
 
-PAGE = Path(__file__).parents[1] / "docs" / "fedcref.md"
+PAGE = Path(__file__).parents[2] / "docs" / "fedcref.md"
 SETS = {"mnist": "MNIST", "kmnist_partial": "KMNIST part", "fashion_mnist": "Fashion", "union30": "union of 30"}
 PRINTED = {"mnist": "EMNIST", "kmnist_partial": "KMNIST", "union30": "KMNIST-49"}  # whose rows the paper prints
 HEAD = (

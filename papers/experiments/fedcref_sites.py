@@ -19,8 +19,8 @@ from fedclust.algorithms import dec
 from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, drawn, layers
 from fedclust.algorithms.fedcref import association, refining
 from fedclust.algorithms.fedcref.cluster_memory import remembering
-from fedclust.datasets.deep import Population, affordable, images, populate
 from fedclust.datasets.loading import Dataset
+from papers.deep_sites import Population, affordable, images, populate
 
 CLEAR = 0.55  # share of a cluster that one class must be for a perfect association to know it
 ROUNDS, EPOCHS = 15, 2  # of averaging in an iteration

@@ -1,7 +1,7 @@
 """What local noise costs: agreement with the classes and the distance of noised rows, by epsilon; and what it promises.
 
-    python experiments/local_noise.py curve [--sets NAME ...] [--seeds 2] [--out FOLDER]
-    python experiments/local_noise.py promise [--runs 60000]
+    python -m papers.experiments.local_noise curve [--sets NAME ...] [--seeds 2] [--out FOLDER]
+    python -m papers.experiments.local_noise promise [--runs 60000]
 
 `curve` draws ARI against epsilon, and the 1-Wasserstein distance of noised columns to the true ones in parts of their
 range (paper 3's Fig. 3), for each mechanism; every run is a line of FOLDER/runs.jsonl and is not repeated. `promise`

@@ -1,6 +1,6 @@
 """How long forgetting takes, as a share of a replay, and whether the quick way ends where the replay does.
 
-    python experiments/unlearning.py [--sets s_set1 pendigits ...] [--seeds 3] [--json]
+    python -m papers.experiments.unlearning [--sets s_set1 pendigits ...] [--seeds 3] [--json]
 
 For each set (from $FEDCLUST_DATA or the cache, min-max scaled, ten sites of equal size) and each seed a model is
 fitted, then one row, one per cent of a site's rows and a whole site are forgotten by a replay from the recorded start

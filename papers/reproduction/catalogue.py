@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedclust.core.errors import StudyError
 from papers.reproduction.published import Table, papers, table
-from papers.reproduction.store import imported, part, rests
+from papers.reproduction.store import versions_in_use
 from papers.reproduction.workbench import Bench, Experiment, Found
 
 RECORDED = "none (recorded runs)"
@@ -35,15 +35,14 @@ class Entry:
 EXPERIMENTS: dict[str, Entry] = {}
 
 
-def experiment(name: str, *, full: str, quick: str) -> Callable[[Experiment], Experiment]:
-    """Enter a function under the name of what it reproduces."""
+def experiment(name: str, *, full: str, quick: str, methods: Sequence[str] = ()) -> Callable[[Experiment], Experiment]:
+    """Enter a function under the name of what it reproduces; `methods` are those it uses outside its parts."""
+    versions = versions_in_use(name.partition("-")[0], methods)
 
     def entered(run: Experiment) -> Experiment:
-        part(*imported(run.__module__))(run)
-
         def named_run(bench: Bench) -> Found:
             bench.name = name
-            bench.rests |= rests(run)
+            bench.dependencies |= versions
             return run(bench)
 
         EXPERIMENTS[name] = Entry(name, named_run, full, quick)
@@ -60,7 +59,7 @@ def named(asked: str) -> list[Entry]:
     if asked in papers():
         return [entry for name, entry in EXPERIMENTS.items() if name.startswith(f"{asked}-")]
     if asked not in EXPERIMENTS:
-        raise StudyError(f"there is no experiment '{asked}'; 'fedclust reproduce list' names them all")
+        raise StudyError(f"there is no experiment '{asked}'; 'python -m papers.reproduction list' names them all")
     return [EXPERIMENTS[asked]]
 
 

@@ -114,7 +114,7 @@ def figure_1(bench: Bench) -> Found:
     return found
 
 
-@experiment("paper2-fig5", full="3 min", quick="1 min")
+@experiment("paper2-fig5", full="3 min", quick="1 min", methods=("choice-of-k",))
 def figure_5(bench: Bench) -> Found:
     """The index of single jobs by K."""
     found = bench.found("paper2-fig5")
@@ -139,7 +139,7 @@ def _curve(bench: Bench, method: str, ks: list[int]) -> list[dict[str, Any]]:
     return bench.all(runs.bank_fit, asked)
 
 
-@experiment("paper2-fig6", full="8 min", quick="2 min")
+@experiment("paper2-fig6", full="8 min", quick="2 min", methods=("choice-of-k",))
 def figure_6(bench: Bench) -> Found:
     """The index over all jobs by K, federated and central."""
     found = bench.found("paper2-fig6")

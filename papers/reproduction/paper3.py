@@ -87,13 +87,13 @@ def _printed_blocks(name: str) -> list[list[float]]:
     return [[cells[place(metric, row, method)].value for method in METHODS] for row in rows for metric in METRICS]
 
 
-@experiment("paper3-table3", full="2 h", quick="3 min")
+@experiment("paper3-table3", full="2 h", quick="3 min", methods=("ranks",))
 def table_3(bench: Bench) -> Found:
     """Even splits."""
     return _table(bench, "iid")
 
 
-@experiment("paper3-table4", full="2 h", quick="3 min")
+@experiment("paper3-table4", full="2 h", quick="3 min", methods=("ranks",))
 def table_4(bench: Bench) -> Found:
     """Dirichlet splits."""
     return _table(bench, "dirichlet")
@@ -156,7 +156,7 @@ def figures_4_to_9(bench: Bench) -> Found:
     return found
 
 
-@experiment("paper3-fig10", full="as paper3-table3 and 4", quick="as paper3-table3 and 4")
+@experiment("paper3-fig10", full="as paper3-table3 and 4", quick="as paper3-table3 and 4", methods=("ranks",))
 def figure_10(bench: Bench) -> Found:
     """Critical differences, by the printed numbers and by ours."""
     found = bench.found("paper3-fig10")
@@ -197,7 +197,7 @@ def _ranks(name: str, title: str, methods: list[str], scores: list[list[float]])
     return {"name": name, "title": title, "kind": "ranks", "methods": methods, "scores": scores, "series": []}
 
 
-@experiment("paper3-noise", full="20 min", quick="2 min")
+@experiment("paper3-noise", full="20 min", quick="2 min", methods=("ranks",))
 def under_noise(bench: Bench) -> Found:
     """Scores by epsilon under the paper's noise, and the ranks of the five methods at each."""
     found = bench.found("paper3-noise")

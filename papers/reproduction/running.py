@@ -14,7 +14,7 @@ from papers.reproduction.assembling import assembled, taken_apart
 from papers.reproduction.catalogue import Entry
 from papers.reproduction.published import printed
 from papers.reproduction.reproduction_page import page
-from papers.reproduction.store import NotKept, Store, present
+from papers.reproduction.store import NotKept, Store, current
 from papers.reproduction.workbench import Bench
 
 
@@ -31,7 +31,7 @@ def carried_out(
     """What was found by each experiment, assembled, and how long it took.
 
     With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
-    left out. What the page in the folder `onto` shows in full, if it rests on the same code and rows, stands in for
+    left out. What the page in the folder `onto` shows in full, if versions and rows are the same, stands in for
     what is not asked for, not kept, or quick.
     """
     shown = _shown(onto) if onto else {}
@@ -55,7 +55,7 @@ def carried_out(
                 "size": bench.size,
                 "seconds": round(bench.seconds, 1),
                 "machines": sorted(bench.machines),
-                "rests on": dict(sorted(bench.rests.items())),
+                "depends on": dict(sorted(bench.dependencies.items())),
                 "printed": printed(entry.name.partition("-")[0]),
             }
             print(
@@ -92,11 +92,12 @@ def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _unchanged(entry: dict[str, Any], time: dict[str, Any]) -> bool:
-    """Whether all that an experiment rests on is as it was, what was not at hand included."""
-    resting = time.get("rests on", {})
-    if time.get("printed") != printed(entry["name"].partition("-")[0]) or not set(entry["absent"]) <= set(resting):
+    """Whether all that an experiment depends on is as it was, what was not at hand included."""
+    before = time.get("depends on", {})
+    absent = {f"data/{name}" for name in entry["absent"]}
+    if time.get("printed") != printed(entry["name"].partition("-")[0]) or not absent <= set(before):
         return False
-    return all(present(name) == own for name, own in resting.items())
+    return all(current(name) == own for name, own in before.items())
 
 
 def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:

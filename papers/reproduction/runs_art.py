@@ -28,14 +28,6 @@ SETS = {  # name in the tables: our name, parties
     "FMNIST": ("fashion_mnist", 100),
     "Skin": ("skin_segmentation", 100),
 }
-CODE = (
-    "algorithms/fcac*.py",
-    "algorithms/kfed.py",
-    "algorithms/mufc.py",
-    "algorithms/fcm_*.py",
-    "privacy/row_noise.py",
-    "datasets/splitting.py",
-)
 # The layout of Figs. 4-6 cannot be told from the paper. Here: six Gaussian groups in the unit square, 7,500 points
 # each; A1 to A4 are halves of two groups, B1, B2, C1 and C2 whole ones.
 GROUPS = {"A": (0.2, 0.8), "A'": (0.5, 0.85), "B": (0.82, 0.75), "B'": (0.2, 0.3), "C": (0.55, 0.4), "C'": (0.85, 0.2)}
@@ -63,7 +55,21 @@ def dealt(X: Array, y: Array, parties: int, how: Any, seed: int) -> dict[str, Ar
         return fc.datasets.split(X, y, parties, how, seed=seed, minimum=5)
 
 
-@part(*CODE, sets=("data",))
+@part(
+    "art/one-run",
+    paper="paper3",
+    methods=(
+        "fcac",
+        "summary-clustering",
+        "k-fed",
+        "mufc",
+        "averaged-fuzzy-c-means",
+        "agreement",
+        "draws",
+        "local-noise",
+    ),
+    data=("data",),
+)
 def one(*, data: str, parties: int, method: str, how: str, seed: int, epsilon: float | None = None) -> dict[str, Any]:
     """Scores of one method; noise, where there is any, as the published runs draw it."""
     rows = loaded(data)
@@ -103,7 +109,11 @@ def _labels(method: str, parts: dict[str, Array], X: Floats, k: int, seed: int) 
     return kinds[method].fit(fed).predict(X), k, k
 
 
-@part("algorithms/fcac*.py")
+@part(
+    "art/gaussian",
+    paper="paper3",
+    methods=("fcac",),
+)
 def gaussian(seed: int) -> dict[str, Any]:
     """16,000 points of a round Gaussian, scaled to [0, 1], given once to CAE_FC and to CA+: their nodes."""
     rows = np.random.default_rng(seed).normal(size=(16_000, 2))
@@ -112,7 +122,11 @@ def gaussian(seed: int) -> dict[str, Any]:
     return {name: {"nodes": len(net.places), "places": net.places} for name, net in nets.items()}
 
 
-@part("privacy/row_noise.py")
+@part(
+    "art/noised",
+    paper="paper3",
+    methods=("local-noise",),
+)
 def noised(epsilon: float, seed: int) -> dict[str, Any]:
     """1,000 points of a Gaussian in [-1, 1] under the paper's noise: 1-Wasserstein distance, mean of the columns."""
     rows = np.random.default_rng(seed).normal(size=(1000, 2))
@@ -122,7 +136,11 @@ def noised(epsilon: float, seed: int) -> dict[str, Any]:
     return {"distance": float(np.mean(apart))}
 
 
-@part("algorithms/fcac*.py")
+@part(
+    "art/continual",
+    paper="paper3",
+    methods=("fcac", "summary-clustering", "agreement"),
+)
 def continual(setting: str) -> list[dict[str, Any]]:
     """Three rounds at two sites; after each, ARI of all rows so far and of the rows of round 1."""
     rng = np.random.default_rng(0)

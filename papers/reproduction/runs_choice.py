@@ -12,19 +12,6 @@ from fedclust.core.types import Floats
 from fedclust.datasets import loading
 from papers.reproduction.store import part
 
-CODE = (
-    "algorithms/cmeans/row_split.py",
-    "algorithms/fcm_*.py",
-    "algorithms/shared/initial_centers.py",
-    "questions/cluster_indices.py",
-)
-CHOICE = (  # but for notes, which are words here: they can change K only where candidates are given
-    "algorithms/cmeans/row_split.py",
-    "algorithms/gaussian_mixture/mixture.py",
-    "app/choose_k.py",
-    "validation/select_[!n]*.py",
-    "questions/choice_of_k/prediction_strength.py",
-)
 TOL, ROUNDS, RESTARTS = 1e-3, 60, 4
 DRAWS = 10_000_000  # apart are the seeds of a set's draws
 G2_KS = range(2, 7)
@@ -38,7 +25,11 @@ def _best(kind: Any, k: int, on: Any, seed: int, restarts: int = RESTARTS, **how
     return min(models, key=lambda model: model.objective_)
 
 
-@part(*CODE)
+@part(
+    "choice/motivational-draw",
+    paper="paper2",
+    methods=("fuzzy-c-means", "averaged-fuzzy-c-means", "indices", "agreement", "draws"),
+)
 def motivational_draw(seed: int, k: int) -> dict[str, Any]:
     """One draw of the example at one K: central, both averages, and each client alone (K up to 5)."""
     parties, truth = fc.datasets.motivational(seed)
@@ -62,14 +53,22 @@ def motivational_draw(seed: int, k: int) -> dict[str, Any]:
     return found
 
 
-@part(*CHOICE)
+@part(
+    "choice/motivational-choice",
+    paper="paper2",
+    methods=("fuzzy-c-means", "choice-of-k", "draws"),
+)
 def motivational_choice(seed: int) -> int:
     """K by our default, over the three clients."""
     fed = fc.Federation.local(fc.datasets.motivational(seed)[0])
     return fc.select_k(fc.FuzzyCMeans(), fed, restarts=1, stability=None).k
 
 
-@part(*CODE)
+@part(
+    "choice/g2-run",
+    paper="paper2",
+    methods=("fuzzy-c-means", "averaged-fuzzy-c-means", "indices", "agreement", "draws"),
+)
 def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str, Any]:
     """A draw of one G2 set over so many clients (1: central): the index for K = 2..6, the knowledge gap at 2."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd + DRAWS * seed)
@@ -87,7 +86,11 @@ def g2_run(sd: int, dim: int, parties: int, average: str, seed: int) -> dict[str
     return {"index": values, "gap": gap}
 
 
-@part("algorithms/shared/initial_centers.py", *CHOICE)
+@part(
+    "choice/g2-ours",
+    paper="paper2",
+    methods=("c-means", "indices", "agreement", "choice-of-k", "draws"),
+)
 def g2_ours(sd: int, dim: int, *, choose: bool) -> dict[str, Any]:
     """Ours on the same set over ten clients: hard c-means at K = 2, and K by our default."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)
@@ -123,7 +126,7 @@ def bank(*, clip: bool = True) -> dict[str, Floats]:
     return {str(name).strip("."): rows[job == name] for name in sorted(set(job))}
 
 
-@part(*CODE, sets=("data",))
+@part("choice/bank-fit", paper="paper2", methods=("fuzzy-c-means", "averaged-fuzzy-c-means", "indices"), data=("data",))
 def bank_fit(data: str, method: str, k: int, restarts: int) -> dict[str, Any]:  # noqa: ARG001 named for its digest
     """One K over the eleven jobs: centres and index."""
     fed = fc.Federation.local(bank(), columns=list(BANK_COLUMNS))
@@ -132,7 +135,7 @@ def bank_fit(data: str, method: str, k: int, restarts: int) -> dict[str, Any]:  
     return {"index": fc.indices.fuzzy_davies_bouldin(model, fed), "centres": model.cluster_centers_}
 
 
-@part(*CODE, sets=("data",))
+@part("choice/bank-alone", paper="paper2", methods=("fuzzy-c-means", "indices"), data=("data",))
 def bank_alone(data: str, job: str, k: int) -> dict[str, Any]:  # noqa: ARG001
     """One job's own clusters."""
     rows = bank()[job]
@@ -140,7 +143,7 @@ def bank_alone(data: str, job: str, k: int) -> dict[str, Any]:  # noqa: ARG001
     return {"index": fc.indices.fuzzy_davies_bouldin(model, rows), "centres": model.cluster_centers_}
 
 
-@part(sets=("data",))
+@part("choice/bank-counts", paper="paper2", data=("data",))
 def bank_counts(data: str) -> dict[str, Any]:  # noqa: ARG001
     """Rows of each job, and the share of customers with a balance above 2.4."""
     parts = bank()
@@ -148,7 +151,11 @@ def bank_counts(data: str) -> dict[str, Any]:  # noqa: ARG001
     return {"rows": {job: len(own) for job, own in parts.items()}, "wealthy": float((rows[:, 1] > 2.4).mean())}
 
 
-@part(*CODE)
+@part(
+    "choice/g2-uneven",
+    paper="paper2",
+    methods=("fuzzy-c-means", "averaged-fuzzy-c-means", "agreement", "draws"),
+)
 def g2_uneven(sd: int, dim: int, method: str, beta: float | None, seed: int) -> dict[str, Any]:
     """One G2 set at K = 2 over five clients, even or uneven in its two clusters: the knowledge gap."""
     data = fc.datasets.g2(sd, dim, 1000 * dim + sd)

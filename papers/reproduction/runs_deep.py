@@ -1,4 +1,4 @@
-"""Paper 4's runs: those of `experiments/fedcref.py`, read from its file, and a small one for the course of a run."""
+"""Paper 4's runs: those of `papers.experiments.fedcref`, read from its file, and a small one to follow by iteration."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 
 import fedclust as fc
-from papers.reproduction.store import PACKAGE, part
+from papers.reproduction.store import part
 
-FILE = Path("experiments") / "fedcref.jsonl"
+FILE = Path(__file__).parents[1] / "experiments" / "fedcref.jsonl"
 HOW = (
-    "made by python experiments/fedcref.py (torch; minutes on a GPU, many hours on a CPU) and part of the project's "
-    "source; run from a checkout"
+    "made by python -m papers.experiments.fedcref (torch; minutes on a GPU, many hours on a CPU) and part of the "
+    "project's source; run from a checkout"
 )
 SITES, ROWS = 8, 25  # of the small runs
 
 
 @cache
 def recorded() -> list[dict[str, Any]] | None:
-    """All runs of the experiment, a line each; None outside a checkout."""
-    for folder in (Path.cwd(), PACKAGE.parents[1]):
-        if (folder / FILE).is_file():
-            lines = (folder / FILE).read_text("utf-8").splitlines()
-            return sorted((json.loads(line) for line in lines), key=lambda own: str(own["name"]))
-    return None
+    """All runs of the experiment, a line each; None if they are not here."""
+    if not FILE.is_file():
+        return None
+    return sorted(map(json.loads, FILE.read_text("utf-8").splitlines()), key=lambda own: str(own["name"]))
 
 
 def chosen(**facts: Any) -> list[dict[str, Any]]:
@@ -42,17 +40,15 @@ def chosen(**facts: Any) -> list[dict[str, Any]]:
 
 
 @part(
-    "algorithms/fedcref*.py",
-    "algorithms/autoencoder*.py",
-    "kernels/*coder*.py",
-    "kernels/_coder*.[ch]",
-    "datasets/deep.py",
+    "deep/course",
+    paper="paper4",
+    methods=("fedcref", "draws"),
 )
 def course(rule: str, seed: int, sites: int = SITES, overlap: float = 0.0) -> list[dict[str, Any]]:
     """Sites with a few of the ten digits of scikit-learn each, dirt .3: what each iteration finds."""
     from sklearn.datasets import load_digits
 
-    from fedclust.datasets.deep import populate
+    from papers.deep_sites import populate
 
     digits = load_digits()
     pop = populate(digits.target, sites, classes=(2, 3), per_class=ROWS, overlap=overlap, dirt=0.3, seed=seed)

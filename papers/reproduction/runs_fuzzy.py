@@ -30,12 +30,6 @@ SETS = {
     "ST": "satimage",
 }
 PARTIES, ROUNDS, RESTARTS = 20, 30, 5
-CODE = (
-    "algorithms/cmeans/row_split.py",
-    "algorithms/fcm_*.py",
-    "algorithms/cmeans/fit_result.py",
-    "algorithms/shared/initial_centers.py",
-)
 SWINGING = 0.5  # centres that still move so far after the last round, in a unit box, have not settled
 
 
@@ -71,7 +65,12 @@ def scores(model: Any, fed: fc.Federation, X: Floats, y: Array, pooled: Any) -> 
     }
 
 
-@part(*CODE, sets=("data",))
+@part(
+    "fuzzy/random-start",
+    paper="paper0",
+    methods=("fuzzy-c-means", "gradient-fuzzy-c-means", "indices", "agreement", "draws"),
+    data=("data",),
+)
 def random_start(
     *,
     data: str,
@@ -96,7 +95,12 @@ def random_start(
     return scores(model, fed, X, y, pooled)
 
 
-@part(*CODE, sets=("data",))
+@part(
+    "fuzzy/careful-start",
+    paper="paper0",
+    methods=("fuzzy-c-means", "averaged-fuzzy-c-means", "indices", "agreement", "draws"),
+    data=("data",),
+)
 def careful_start(data: str, method: str, participation: float, seed: int, beta: float | None = None) -> dict[str, Any]:
     """LLF-FCM or C2F-FCM with careful seeding; the pooled run has k-means++ of its own."""
     X, y, k = scaled(data)
@@ -108,7 +112,9 @@ def careful_start(data: str, method: str, participation: float, seed: int, beta:
     return scores(model, fed, X, y, pooled)
 
 
-@part(*CODE, sets=("data",))
+@part(
+    "fuzzy/best-of-restarts", paper="paper0", methods=("fuzzy-c-means", "indices", "agreement", "draws"), data=("data",)
+)
 def best_of_restarts(data: str, seed: int) -> dict[str, float]:
     """Our best for these tables: LLF-FCM to its end, carefully seeded, the least objective of five; its scores."""
     X, y, k = scaled(data)
@@ -118,7 +124,7 @@ def best_of_restarts(data: str, seed: int) -> dict[str, float]:
     return {"ARI with the classes": fc.agreement.ari(best.predict(X), y), "Xie-Beni": fc.indices.xie_beni(best, fed)}
 
 
-@part(*CODE, sets=("data",))
+@part("fuzzy/same-bits", paper="paper0", methods=("fuzzy-c-means", "draws"), data=("data",))
 def same_bits(data: str, seed: int) -> bool:
     """Whether even, uneven, class-wise and pooled runs give the same centres, to the last bit."""
     X, y, k = scaled(data)
@@ -130,7 +136,7 @@ def same_bits(data: str, seed: int) -> bool:
     return len(found) == 1
 
 
-@part("algorithms/cmeans/column_split.py", sets=("data",))
+@part("fuzzy/by-columns", paper="paper0", methods=("fuzzy-c-means", "agreement"), data=("data",))
 def by_columns(data: str, sizes: list[int], seed: int) -> dict[str, Any]:
     """LLF-FCM over columns: how the distances change from round to round, and the ARI with the classes."""
     X, y, k = scaled(data)
@@ -161,7 +167,12 @@ class _Listening(LocalEngine):
         return super().exchange(calls, timeout=timeout, quorum=quorum)
 
 
-@part(*CODE, sets=("data",))
+@part(
+    "fuzzy/numbers-in-a-round",
+    paper="paper0",
+    methods=("fuzzy-c-means", "gradient-fuzzy-c-means", "averaged-fuzzy-c-means", "draws"),
+    data=("data",),
+)
 def numbers_in_a_round(data: str, method: str) -> dict[str, int]:
     """What one more round adds to a site's ledger, and to what it is sent."""
     X, _, k = scaled(data)

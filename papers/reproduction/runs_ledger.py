@@ -15,16 +15,14 @@ from papers.reproduction.store import part
 
 PARTIES = 20
 ONE_SHOT = ("k-FED", "MUFC", "FCAC, published", "FCAC, default")
-CODE = (
-    "algorithms/vertical*.py",
-    "algorithms/kfed.py",
-    "algorithms/mufc.py",
-    "algorithms/fcac*.py",
-    "papers/reproduction/runs_fuzzy.py",
+
+
+@part(
+    "ledger/numbers-sent",
+    paper="paper0",
+    methods=("fuzzy-c-means", "k-fed", "mufc", "fcac", "summary-clustering", "draws"),
+    data=("data",),
 )
-
-
-@part(*CODE, sets=("data",))
 def sent(data: str, method: str) -> dict[str, int]:
     """Numbers that the first party sends, and the rows it holds: in one round by columns, else in all."""
     X, _, k = scaled(data)

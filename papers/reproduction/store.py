@@ -1,16 +1,14 @@
-"""Results by what went into them: the same inputs, code and data are computed once, and an interrupted run goes on.
+"""Results by what went into them: the same inputs, versions and data are computed once, and a run can be resumed.
 
 A part is a function of named values that returns numbers, texts and lists. Its key is a digest of its name, its inputs,
-the source of its module and of the algorithms, splits and scores it rests on, and the rows of the data sets it reads.
-Kernels and estimators do not count: tests hold them to the same bits.
+the versions of its paper and of the methods it uses (`versions.toml`), and the rows of the data sets it reads. Source
+code is not part of the key: golden values hold a method to its version.
 """
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib
-import inspect
 import json
 import math
 import os
@@ -25,45 +23,50 @@ from typing import Any
 
 import numpy as np
 
-import fedclust
 from benchmarks.timing import processor
 from fedclust.core.errors import DataError, FedclustError
 from fedclust.datasets.loading import Dataset, load
+from papers.versions import method_versions, paper_versions
 
-PACKAGE = Path(fedclust.__file__).parent
 DIGITS = 12  # of a number that is kept
-SHARED = (  # what nearly all parts rest on, beside what they name
-    "app/agreement.py",
-    "algorithms/gaussian_mixture/densities.py",
-    "algorithms/shared/row_likeness.py",
-    "algorithms/cmeans/fit_result.py",
-    "algorithms/shared/reseeding.py",
-    "algorithms/shared/weighted_kmeans.py",
-    "datasets/drawn.py",
-    "datasets/splitting.py",
-    "privacy/sparse_sums.py",
-    "questions/label_agreement.py",
-    "questions/index_formulas.py",
-    "validation/indices*.py",
-    "questions/index_terms.py",
-)
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-CARRYING = ("bench", "catalogue", "errors", "published", "store")  # no figure hangs on these
-Compute = Callable[..., Any]
 
 
 class NotKept(FedclustError):
     """A part was asked for that is not in the store."""
 
 
-def part(*rests_on: str, sets: tuple[str, ...] = ()) -> Callable[[Compute], Compute]:
-    """Mark a function as a part: the files of the package it rests on, and inputs that name data sets."""
+@dataclass(frozen=True)
+class Part:
+    """A function whose results are kept. Its name stays when the function is renamed."""
 
-    def marked(function: Compute) -> Compute:
-        function.rests_on, function.sets = rests_on, sets  # type: ignore[attr-defined]
-        return function
+    name: str
+    function: Callable[..., Any]
+    paper: str
+    methods: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()  # inputs that name data sets
 
-    return marked
+    def __call__(self, **inputs: Any) -> Any:
+        return self.function(**inputs)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
+        return _import_part, (self.function.__module__, self.function.__qualname__)
+
+
+def _import_part(module: str, name: str) -> Any:
+    """The part by its place: in another process, the function's own name leads to the part."""
+    return getattr(importlib.import_module(module), name)
+
+
+def part(
+    name: str, *, paper: str, methods: Sequence[str] = (), data: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Part]:
+    """Make a function a part, with the methods that it uses and the inputs that name data sets."""
+    versions_in_use(paper, methods)  # an unknown name fails here, not in the middle of a run
+
+    def declare(function: Callable[..., Any]) -> Part:
+        return Part(name, function, paper, tuple(methods), tuple(data))
+
+    return declare
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def find(self, function: Compute, inputs: Mapping[str, Any]) -> Kept | None:
-        path = self._path(function, inputs)
+    def find(self, part: Part, inputs: Mapping[str, Any]) -> Kept | None:
+        path = self._path(part, inputs)
         if not path.is_file():
             return None
         try:
@@ -91,94 +94,58 @@ class Store:
         except (ValueError, KeyError):
             return None  # cut short; it is computed again
 
-    def compute(self, function: Compute, inputs: Mapping[str, Any]) -> Kept:
+    def compute(self, part: Part, inputs: Mapping[str, Any]) -> Kept:
         """Compute a part and keep it."""
         begin = time.process_time()
-        value = plain(function(**inputs))
+        value = plain(part(**inputs))
         kept = Kept(value, round(time.process_time() - begin, 3), machine())
-        path = self._path(function, inputs)
+        path = self._path(part, inputs)
         path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"of": function.__name__, "inputs": dict(inputs), **kept.__dict__}
+        document = {"of": part.name, "inputs": dict(inputs), **kept.__dict__}
         handle, name = tempfile.mkstemp(dir=path.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(document, file)
         Path(name).replace(path)
         return kept
 
-    def _path(self, function: Compute, inputs: Mapping[str, Any]) -> Path:
-        key = key_of(function, inputs)
+    def _path(self, part: Part, inputs: Mapping[str, Any]) -> Path:
+        key = part_key(part, inputs)
         return self.folder / key[:2] / f"{key}.json"
 
 
-def key_of(function: Compute, inputs: Mapping[str, Any]) -> str:
+def part_key(part: Part, inputs: Mapping[str, Any]) -> str:
     """The digest of all that a part's result depends on."""
-    sets = getattr(function, "sets", ())
-    named = [inputs[name] for name in sets if name in inputs]
-    facts = {
-        "of": f"{function.__module__}.{function.__qualname__}",
-        "inputs": dict(sorted(inputs.items())),
-        "code": _code(function.__module__, getattr(function, "rests_on", ())),
-        "data": {name: digest(name) for name in named},
-    }
+    facts = {"of": part.name, "inputs": dict(sorted(inputs.items())), "with": dependencies(part, [inputs])}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def rests(function: Compute, many: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
-    """What a function's results for such inputs rest on, by name, with digests: its code, and rows of data sets."""
-    sets = {inputs[name] for inputs in many for name in getattr(function, "sets", ()) if name in inputs}
-    code = _code(function.__module__, getattr(function, "rests_on", ()))
-    return {f"{function.__module__}:{function.__qualname__}": code, **{name: digest(name) for name in sorted(sets)}}
+def dependencies(part: Part, many: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
+    """What a part's results for these inputs depend on, by name: versions, and digests of data sets."""
+    sets = {inputs[name] for inputs in many for name in part.data if name in inputs}
+    return versions_in_use(part.paper, part.methods) | {f"data/{name}": digest(name) for name in sorted(sets)}
 
 
-def present(name: str) -> str | None:
-    """The digest that something has now by which `rests` names it; None if it is gone or not at hand."""
-    module, parted, function = name.partition(":")
-    try:
-        if parted:
-            return rests(getattr(importlib.import_module(module), function)).get(name)
-        return digest(name)
-    except (DataError, ImportError, AttributeError):
-        return None
+def versions_in_use(paper: str, methods: Sequence[str] = ()) -> dict[str, str]:
+    """The versions of a paper's experiments and of methods, by the names under which results record them.
 
-
-@cache
-def imported(module: str) -> tuple[str, ...]:
-    """The files of the package that a module imports, but for those that carry experiments out, and for errors."""
-    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
-    froms = [(node.module or "", node.names) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    names = {name for base, some in froms for name in (base, *(f"{base}.{own.name}" for own in some))}
-    files = {Path(*name.split(".")[1:]).with_suffix(".py") for name in names if name.startswith("fedclust.")}
-    return tuple(sorted(str(file) for file in files if (PACKAGE / file).is_file() and file.stem not in CARRYING))
-
-
-@cache
-def _code(module: str, rests_on: tuple[str, ...]) -> str:
-    """A digest of sources: a part's module, and the files that it rests on; of Python the code alone."""
-    own = inspect.getsourcefile(importlib.import_module(module))
-    sources = [Path(own)] if own else []
-    sources += [path for pattern in (*SHARED, *rests_on) for path in sorted(PACKAGE.glob(pattern))]
-    whole = hashlib.sha256()
-    for source in sources:
-        read = source.read_bytes()
-        whole.update(_told(ast.parse(read)).encode() if source.suffix == ".py" else read)
-    return whole.hexdigest()
-
-
-def _told(node: Any) -> str:
-    """A tree of source, without docstrings, as a text that is the same for all versions of Python.
-
-    >>> _told(ast.parse("'A number.'; x = 1  # one"))
-    "Module(body=[Assign(targets=[Name(id='x', ctx=Store())], value=Constant(value=1))])"
+    >>> versions_in_use("paper1", ["c-means"])
+    {'paper/paper1': '1', 'method/c-means': '1'}
     """
-    if isinstance(node, list):
-        return f"[{', '.join(map(_told, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = dict(ast.iter_fields(node))
-    if isinstance(node, DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        fields["body"] = node.body[1:]
-    filled = {name: own for name, own in fields.items() if own is not None and own != []}  # newer ones have more empty
-    return f"{type(node).__name__}({', '.join(f'{name}={_told(own)}' for name, own in filled.items())})"
+    known = method_versions()
+    return {f"paper/{paper}": str(paper_versions()[paper])} | {f"method/{n}": str(known[n].version) for n in methods}
+
+
+def current(name: str) -> str | None:
+    """The version or digest that something has now that a result depends on; None if it is gone or not at hand."""
+    kind, _, own = name.partition("/")
+    try:
+        if kind == "paper":
+            return str(paper_versions()[own])
+        if kind == "method":
+            return str(method_versions()[own].version)
+        return digest(own)
+    except (DataError, KeyError):
+        return None
 
 
 @cache

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedclust.core.errors import DataError
 from papers.reproduction import published
-from papers.reproduction.store import Compute, NotKept, Store, loaded, plain, rests
+from papers.reproduction.store import NotKept, Part, Store, dependencies, loaded, plain
 
 EVERY = 5.0  # seconds between lines where there is no terminal
 
@@ -74,7 +74,7 @@ class Bench:
         self.store, self.quick, self.jobs, self.may_compute = store, quick, jobs, compute
         self.seconds = 0.0  # of all parts, those kept from before included
         self.machines: set[str] = set()
-        self.rests: dict[str, str | None] = {}  # what the experiment rests on, with digests; None: not at hand
+        self.dependencies: dict[str, str | None] = {}  # versions, and digests of data sets; None: not at hand
         self.fresh = 0
         self.name = ""
         self._told, self._last = told, 0.0
@@ -97,46 +97,46 @@ class Bench:
         """Of some data sets those that can be had here; the others are named with how to get them."""
         why = {name: _absence(name) for name in names}
         found.absent |= {name: how for name, how in why.items() if how}
-        self.rests |= dict.fromkeys(found.absent)
+        self.dependencies |= dict.fromkeys(f"data/{name}" for name in found.absent)
         return [name for name, how in why.items() if not how]
 
-    def one(self, function: Compute, **inputs: Any) -> Any:
-        return self.all(function, [inputs])[0]
+    def one(self, part: Part, **inputs: Any) -> Any:
+        return self.all(part, [inputs])[0]
 
-    def all(self, function: Compute, many: Sequence[Mapping[str, Any]]) -> list[Any]:
+    def all(self, part: Part, many: Sequence[Mapping[str, Any]]) -> list[Any]:
         """Results of a part for many inputs, those that are kept and those that are computed now."""
-        self.rests |= rests(function, many)
-        kept = [self.store.find(function, inputs) for inputs in many]
+        self.dependencies |= dependencies(part, many)
+        kept = [self.store.find(part, inputs) for inputs in many]
         lacking = [at for at, own in enumerate(kept) if own is None]
         if lacking and not self.may_compute:
-            raise NotKept(f"{len(lacking)} of {len(many)} parts of {function.__name__} are not kept")
+            raise NotKept(f"{len(lacking)} of {len(many)} parts of {part.name} are not kept")
         done = len(many) - len(lacking)
-        for at, own in self._computed(function, many, lacking):
+        for at, own in self._computed(part, many, lacking):
             kept[at] = own
             done += 1
             self.fresh += 1
-            self._tell(f"{self.name} ({self.size}): {function.__name__} {done} of {len(many)}, {own.seconds:.1f} s")
+            self._tell(f"{self.name} ({self.size}): {part.name} {done} of {len(many)}, {own.seconds:.1f} s")
         found = [own for own in kept if own is not None]
         self.seconds += sum(own.seconds for own in found)
         self.machines |= {own.machine for own in found}
         return [own.value for own in found]
 
-    def grouped(self, function: Compute, many: Sequence[tuple[Any, Mapping[str, Any]]]) -> dict[Any, list[Any]]:
+    def grouped(self, part: Part, many: Sequence[tuple[Any, Mapping[str, Any]]]) -> dict[Any, list[Any]]:
         """Results of a part for many inputs, each of which goes by a key that repeats share."""
         found: dict[Any, list[Any]] = {}
-        for (key, _), own in zip(many, self.all(function, [inputs for _, inputs in many]), strict=True):
+        for (key, _), own in zip(many, self.all(part, [inputs for _, inputs in many]), strict=True):
             found.setdefault(key, []).append(own)
         return found
 
-    def _computed(self, function: Compute, many: Sequence[Mapping[str, Any]], lacking: list[int]) -> Iterable[Any]:
+    def _computed(self, part: Part, many: Sequence[Mapping[str, Any]], lacking: list[int]) -> Iterable[Any]:
         if self.jobs < 2 or len(lacking) < 2:
             for at in lacking:
-                yield at, self.store.compute(function, many[at])
+                yield at, self.store.compute(part, many[at])
             return
         spawn = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(self.jobs, mp_context=spawn)
         try:
-            waiting = {pool.submit(self.store.compute, function, many[at]): at for at in lacking}
+            waiting = {pool.submit(self.store.compute, part, many[at]): at for at in lacking}
             for ready in as_completed(waiting):
                 yield waiting[ready], ready.result()
         finally:  # whoever stops a run does not wait for the parts that have not begun

@@ -8,8 +8,8 @@ import fedclust as fc
 from fedclust.algorithms.fedcref import fedcref_site, refinement_loop
 from fedclust.core.effects import HANDLERS
 from fedclust.core.site_interface import View
-from fedclust.datasets.deep import Population, spoilt
 from fedclust.testing.faulty_engines import Faulty
+from papers.deep_sites import Population, spoilt
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")
 torch.set_num_threads(1)

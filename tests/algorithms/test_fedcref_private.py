@@ -20,7 +20,6 @@ from fedclust.core.envelope import Call
 from fedclust.core.errors import QuorumLost, StudyError, WireError
 from fedclust.core.noise_price import ONE, Noisy, Price
 from fedclust.core.site_interface import View
-from fedclust.datasets.deep import affordable, images, populate, spoilt
 from fedclust.models import private_deep
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.site import noise_budget
@@ -29,6 +28,7 @@ from fedclust.site.privacy_spending import Budget
 from fedclust.site.server import Desk
 from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
+from papers.deep_sites import affordable, images, populate, spoilt
 from reaping import Killed, around, nothing_hidden_twice, reaped
 
 pytest.importorskip("opendp")

@@ -20,9 +20,11 @@ from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.errors import FedclustError
 from fedclust.core.ring import Exact
 from fedclust.kernels import _backend
+from fedclust.privacy import row_noise
 from fedclust.report import method_ranks
 from fedclust.site import noise_budget
 from fedclust.testing.faulty_engines import Faulty
+from papers.deep_sites import populate
 
 know_questions()  # a handler that is imported later would not be recorded
 
@@ -901,6 +903,31 @@ def analyses() -> None:
     add("statistics", ranked, processor=True)
 
 
+def drawn_rows() -> None:
+    """Rows drawn from a seed, and rows dealt to sites: what published figures are computed on."""
+    y = np.arange(120) * 7 % 4
+    splits: dict[str, dict[str, Any]] = {
+        "iid": {},
+        "dirichlet": {"how": "dirichlet", "alpha": 0.5, "minimum": 3},
+        "classes": {"how": "classes"},
+        "published": {"setting": "fcac"},
+    }
+    for name, how in splits.items():
+        add(f"draws/split-{name}", partial(fc.datasets.split_indices, table(), y, 5, **how, seed=1))
+    published = partial(fc.datasets.split_indices, table()[:, :1].repeat(5, axis=0), y.repeat(5), 3, "dirichlet")
+    add("draws/split-published-dirichlet", partial(published, setting="fcac", seed=2), processor=True)
+    add("draws/motivational", lambda: fc.datasets.motivational(1)[0], processor=True)
+    add("draws/g2", lambda: list(fc.datasets.g2(30, 3, 5)), processor=True)
+    add("draws/mixture", lambda: list(fc.datasets.mixture(4, 3, 200, 6)), processor=True)
+    add("draws/deep-sites", lambda: deep_sites(y.repeat(9)), processor=True)
+    add("draws/published-noise", partial(row_noise.published, table(), 15.0), processor=True)
+
+
+def deep_sites(y: Any) -> list[Any]:
+    found = populate(y, 4, classes=(2, 3), per_class=20, overlap=0.3, dirt=0.3, seed=3)
+    return [found.rows, found.classes, found.start]
+
+
 # --- Handlers --------------------------------------------------------------------------------------------------------
 
 MASKS = "keys, shares and masks are fresh in each run"
@@ -992,3 +1019,4 @@ analyses()
 choices_of_k()
 private_models()
 deep_models()
+drawn_rows()

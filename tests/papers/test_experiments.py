@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+PATHS = os.pathsep.join(map(str, (ROOT, ROOT / "src")))
 
 
 @pytest.fixture(scope="module")
@@ -28,23 +29,23 @@ def data(tmp_path_factory) -> Path:
     ("command", "lines"),
     [
         (
-            "unlearning.py --sets s_set1 --seeds 1",
+            "unlearning --sets s_set1 --seeds 1",
             [r"\| s_set1 \| FuzzyCMeans \| a row \| .* \| 1 of 1 \| 1.0000 \|"],
         ),
         (
-            "fcac.py table --sets s_set1 --seeds 1 --parts parts",
+            "fcac table --sets s_set1 --seeds 1 --parts parts",
             [r"FCAC default +mean ari 1.0000", r"k-FED +mean ari 1.0000", r"pooled k-means, unscaled mean ari 1.0000"],
         ),
-        ("fcac_rounds.py --seeds 1 --out rounds", ["at least 99% of round 1 known, no node gone: yes"]),
-        ("local_noise.py curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +FCAC 1.000"]),
+        ("fcac_rounds --seeds 1 --out rounds", ["at least 99% of round 1 known, no node gone: yes"]),
+        ("local_noise curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +FCAC 1.000"]),
     ],
 )
 def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):
     script, *options = command.split()
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(ROOT / "papers" / "experiments" / script), *options],
+        [sys.executable, "-W", "ignore", "-m", f"papers.experiments.{script}", *options],
         cwd=tmp_path,
-        env={**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "FEDCLUST_DATA": str(data), "OMP_NUM_THREADS": "1", "PYTHONPATH": PATHS},
         capture_output=True,
         text=True,
         check=False,

@@ -1,4 +1,4 @@
-"""`fedclust bench fcac`: whole fits are held to the floors, and sets that are not at hand are a failure."""
+"""The benchmark `resonance_nets`: whole fits are held to the floors, and sets that are not at hand are a failure."""
 
 import json
 

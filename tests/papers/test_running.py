@@ -1,4 +1,4 @@
-"""Runs: parts are kept by content, an interrupted run goes on, a second run gives the same bytes."""
+"""Runs: results are kept by inputs and versions, an interrupted run resumes, a second run gives the same bytes."""
 
 import io
 import json
@@ -6,17 +6,18 @@ import json
 import numpy as np
 import pytest
 
-from fedclust.cli.main import main
 from fedclust.core.errors import RunFailed, StudyError
-from papers.reproduction import catalogue, paper2, paper3, published, running, runs_art, runs_choice, store
+from papers import versions
+from papers.reproduction import catalogue, published, running, runs_art, store
+from papers.reproduction.__main__ import main
 from papers.reproduction.assembling import summary
-from papers.reproduction.store import NotKept, Store, digest, key_of, part
+from papers.reproduction.store import NotKept, Store, digest, part, part_key
 from papers.reproduction.workbench import Bench
 
 CALLS = []
 
 
-@part("algorithms/cmeans/fit_result.py")
+@part("drawn", paper="paper1", methods=("c-means",))
 def drawn(seed, size=3):
     CALLS.append(seed)
     if seed == 99:
@@ -58,15 +59,32 @@ def test_a_part_cut_short_while_written_is_computed_again(tmp_path):
     assert CALLS == [0, 0]
 
 
-def test_other_inputs_other_code_and_other_rows_are_another_part(monkeypatch):
-    key = key_of(drawn, {"seed": 0})
-    assert key_of(drawn, {"seed": 1}) != key
-    assert key_of(part("algorithms/shared/initial_centers.py")(lambda seed: seed), {"seed": 0}) != key
-    on_data = part(sets=("data",))(lambda data: data)
+def test_other_inputs_other_versions_and_other_rows_are_another_result(monkeypatch):
+    key = part_key(drawn, {"seed": 0})
+    assert part_key(drawn, {"seed": 1}) != key
+    with monkeypatch.context() as changed:
+        raised = {**versions.method_versions(), "c-means": versions.MethodVersion(2, (), "")}
+        changed.setattr(store, "method_versions", lambda: raised)
+        assert part_key(drawn, {"seed": 0}) != key
+    with monkeypatch.context() as changed:
+        changed.setattr(store, "paper_versions", lambda: {"paper1": 2})
+        assert part_key(drawn, {"seed": 0}) != key
+    assert part_key(drawn, {"seed": 0}) == key
+    on_data = part("on data", paper="paper1", data=("data",))(lambda data: data)
     monkeypatch.setattr(store, "digest", lambda name: f"rows of {name}")
-    before = key_of(on_data, {"data": "a"})
+    before = part_key(on_data, {"data": "a"})
     monkeypatch.setattr(store, "digest", lambda name: f"other rows of {name}")
-    assert key_of(on_data, {"data": "a"}) != before
+    assert part_key(on_data, {"data": "a"}) != before
+
+
+def test_a_renamed_function_keeps_its_results():
+    renamed = part("drawn", paper="paper1", methods=("c-means",))(lambda seed: seed)
+    assert part_key(renamed, {"seed": 0}) == part_key(drawn, {"seed": 0})
+
+
+def test_a_part_of_an_unknown_method_is_refused_where_it_is_declared():
+    with pytest.raises(KeyError, match="no-such-method"):
+        part("drawn", paper="paper1", methods=("no-such-method",))
 
 
 def test_nothing_is_computed_where_only_kept_parts_are_wanted(tmp_path):
@@ -152,11 +170,11 @@ def test_what_is_not_kept_or_fails_is_named_and_the_rest_has_its_page(tmp_path):
 
 @pytest.fixture
 def shown(tmp_path, monkeypatch):
-    """A page of one experiment in full that rests on a data set, on one that is not at hand, and on code."""
+    """A page of one experiment in full that depends on a data set, on one that is not at hand, and on versions."""
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
     np.savez(tmp_path / "few_rows.npz", X=np.eye(3), y=np.arange(3), classes=np.array(["a", "b", "c"]))
     whole, times = running.carried_out([small(0)], Store(tmp_path / "a"), quick=False, told=io.StringIO())
-    times["paper1-table1"]["rests on"] |= {"few_rows": digest("few_rows"), "no_such_rows": None}
+    times["paper1-table1"]["depends on"] |= {"data/few_rows": digest("few_rows"), "data/no_such_rows": None}
     whole["experiments"][0]["absent"] = {"no_such_rows": "not at hand"}
     running.written(whole, times, tmp_path / "page")
     return whole, times
@@ -185,7 +203,7 @@ def test_what_is_computed_anew_counts_and_what_is_shown_stands_in_for_what_is_no
 
 def test_what_needs_no_run_is_read_anew_even_where_all_else_is_quick(tmp_path, shown):
     whole, times = shown
-    times["paper4-table1"] = {**times["paper1-table1"], "printed": published.printed("paper4"), "rests on": {}}
+    times["paper4-table1"] = {**times["paper1-table1"], "printed": published.printed("paper4"), "depends on": {}}
     whole["experiments"].append({**whole["experiments"][0], "name": "paper4-table1", "absent": {}, "notes": ["of old"]})
     running.written({**whole, "experiments": []}, times, tmp_path / "page")
     (tmp_path / "page" / "results.json").write_text(json.dumps(whole))
@@ -197,16 +215,17 @@ def test_what_needs_no_run_is_read_anew_even_where_all_else_is_quick(tmp_path, s
 @pytest.mark.parametrize(
     "changed",
     [
-        {"few_rows": "other"},
-        {"few_rows": None},
-        {"gone": "0"},
-        {"no.module:here": "0"},
-        {"papers.reproduction.paper1:table_1": "other"},
+        {"data/few_rows": "other"},
+        {"data/few_rows": None},
+        {"data/gone": "0"},
+        {"method/no-such": "1"},
+        {"method/c-means": "0"},
+        {"paper/paper1": "0"},
     ],
 )
-def test_what_rests_on_other_rows_or_code_is_not_shown_again(tmp_path, shown, changed):
+def test_what_depends_on_other_rows_or_versions_is_not_shown_again(tmp_path, shown, changed):
     whole, times = shown
-    times["paper1-table1"]["rests on"] |= changed
+    times["paper1-table1"]["depends on"] |= changed
     running.written(whole, times, tmp_path / "page")
     assert renewed(tmp_path) is None
 
@@ -230,20 +249,13 @@ def test_there_must_be_a_page_to_renew(tmp_path):
         running.carried_out([], Store(tmp_path), quick=False, onto=tmp_path / "nowhere", told=io.StringIO())
 
 
-def test_an_experiment_rests_on_what_its_module_imports():
-    assert set(store.imported("papers.reproduction.paper1")) == {
-        "papers/reproduction/paper0.py",
-        "papers/reproduction/runs_fuzzy.py",
-    }
-    assert "report/method_ranks.py" in paper3.table_3.rests_on
-    assert "questions/choice_of_k/k_range.py" in paper2.figure_1.rests_on
-
-
-def test_of_how_clusters_are_judged_all_that_makes_figures_is_rested_on():
-    rules = (*store.SHARED, *runs_choice.CHOICE)
-    named = {path.name for rule in rules for path in store.PACKAGE.glob(rule) if path.parent.name == "validation"}
-    every = {path.name for path in (store.PACKAGE / "validation").glob("*.py")}
-    assert every - named == {"__init__.py", "composition.py", "partitions.py", "pca.py", "select_notes.py"}
+def test_an_experiment_depends_on_its_parts_and_on_what_it_computes_itself(tmp_path, monkeypatch):
+    (entry,) = catalogue.named("paper3-noise")
+    monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
+    a_bench = bench(tmp_path)
+    monkeypatch.setattr(a_bench, "at_hand", lambda *_: [])
+    entry.run(a_bench)
+    assert set(a_bench.dependencies) >= {"paper/paper3", "method/ranks", "method/fcac", "method/local-noise"}
 
 
 def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):
@@ -254,9 +266,9 @@ def test_a_run_in_full_owes_a_reason_for_every_disagreement(tmp_path):
 
 
 def test_the_command_lists_what_there_is_and_names_what_there_is_not(capsys):
-    assert main(["reproduce", "list", "--json"]) == 0
+    assert main(["list", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert {own["name"] for own in listed} == set(catalogue.everything())
     assert all(own["full"] and own["quick"] for own in listed)
-    assert main(["reproduce", "paper9-table1"]) == 2
+    assert main(["paper9-table1"]) == 2
     assert "there is no experiment 'paper9-table1'" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedclust.core.errors import DataError, StudyError
 from fedclust.datasets.loading import Dataset, _folders, load
-from fedclust.datasets.originals import original
+from papers.original_files import original
 
 Ints = npt.NDArray[np.int64]
 # Kuzushiji-49's classes that are common enough: the paper keeps the 31 with about 6,000 images each.

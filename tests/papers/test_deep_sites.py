@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.datasets import deep
 from fedclust.datasets.loading import Dataset
+from papers import deep_sites as deep
 
 Y = np.repeat(np.arange(10), 400)
 

@@ -1,0 +1,1 @@
+"""Longer experiments: each module prints or writes figures that a page of the documentation shows."""
