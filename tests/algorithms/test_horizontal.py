@@ -8,10 +8,11 @@ from sklearn.base import clone
 
 import fedclust as fc
 from fedclust.algorithms.cmeans.fit_result import Moved, Notes
-from fedclust.algorithms.cmeans.row_split import moments, nearer, question
+from fedclust.algorithms.cmeans.row_split import moments, question
 from fedclust.algorithms.shared.reseeding import TRIES, NewPlaces
 from fedclust.core.effects import alone
 from fedclust.core.site_interface import View
+from fedclust.kernels.units import closer_share_bound
 from fedclust.questions import standardisation
 from fedclust.site.site_data import Holding, Turn
 from fedclust.site.sources import open_source
@@ -199,7 +200,7 @@ def test_a_bound_found_from_a_rounded_sum_holds_the_row():
     # 1.4 units round to one: a bound of one unit would not hold the row.
     rough = ask([[0.0]], 1.0)
     unit = 2.0 ** (rough.reach - 51)
-    assert 2.0 ** nearer(unit, rough) >= 1.5 * unit
+    assert 2.0 ** closer_share_bound(unit, rough.reach, rough.farthest) >= 1.5 * unit
 
 
 def test_centres_that_rounding_moved_off_their_rows_do_not_end_a_run():

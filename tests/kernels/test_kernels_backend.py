@@ -13,7 +13,7 @@ sys.modules["fedclust.kernels._sweeps"] = None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from fedclust import kernels
-    from fedclust.kernels import cmeans, fcm
+    from fedclust.kernels import fuzzy_sweep, hard_sweep
 print(kernels.backend(), len(caught), caught[0].message)
 """
 

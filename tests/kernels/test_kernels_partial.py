@@ -109,7 +109,7 @@ def test_no_cut_into_blocks_changes_a_bit(seed, backend):
 def test_more_rows_than_are_looked_at_together(monkeypatch):
     X, centers = table(9)
     whole = sums_of([np.ascontiguousarray(X.T)], centers, 2.0)
-    monkeypatch.setattr(gap_sweep, "AT_ONCE", 7)
+    monkeypatch.setattr(gap_sweep, "CHUNK_ROWS", 7)
     assert np.array_equal(sums_of([np.ascontiguousarray(X.T)], centers, 2.0).pull, whole.pull)
 
 

@@ -21,7 +21,7 @@ from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import exact_sums, fuzzy_sweep, hard_sweep
 from fedclust.kernels.exact_sums import Sums
 
-AT_ONCE = 4096  # rows whose distances are in memory together
+CHUNK_ROWS = 4096  # rows whose distances are in memory together
 
 
 def squared(block: Array, centers: Floats) -> Floats:
@@ -104,8 +104,8 @@ def accumulate(into: PartialSums, block: Array, centers: Floats, m: float) -> No
     >>> (found.mass[:, 0] / 16).tolist(), (found.column_mass[..., 0] / 16).tolist(), (found.pull[..., 0] / 16).tolist()
     ([2.0], [[2.0, 1.0]], [[8.0, 1.0]])
     """
-    for at in range(0, block.shape[1], AT_ONCE):
-        x = np.asarray(block[:, at : at + AT_ONCE], np.float64)
+    for at in range(0, block.shape[1], CHUNK_ROWS):
+        x = np.asarray(block[:, at : at + CHUNK_ROWS], np.float64)
         d2 = squared(x, centers)
         w = weights(d2, m)
         there = ~np.isnan(x)

@@ -95,7 +95,7 @@ class _Lossless(Assigning):
             participation=self.participation,
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
-            moved_by=rows_with_gaps.moved if view.missing == "partial" else None,
+            moved_by=rows_with_gaps.one_round if view.missing == "partial" else row_split.one_round,
         )
 
     def _begin(

@@ -14,14 +14,14 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.release import Release, additive
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import exact_sums
+from fedclust.kernels.units import bounds_above, unit_of
 from fedclust.questions import bounds, standardisation
 from fedclust.questions.missing_values import told
 from fedclust.questions.schema import Schema
-from fedclust.questions.standardisation import BITS
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Pairs:
     def units(self) -> tuple[Units, Units, Units]:
         """The units of sums of x_a, of x_a^2 and of x_a x_b; rows are a, columns b."""
         one = np.repeat(self.reach[:, None], len(self.reach), axis=1)
-        return tuple((e - BITS).astype(np.int32) for e in (one, 2 * one, one + one.T))  # type: ignore[return-value]
+        return unit_of(one), unit_of(2 * one), unit_of(one + one.T)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def measure(columns: tuple[str, ...], box: tuple[Floats, Floats] | None, missing
     vary = found.sd > 0
     seen = standardisation.scaled(view, found.mean, np.where(vary, found.sd, 1.0))
     # The squares of n standardised values add up to n, so none of them exceeds the root of n.
-    root = np.array([power_above(float(np.sqrt(2.0 * count))) for count in found.counts], np.int32)
+    root = bounds_above(float(np.sqrt(2.0 * count)) for count in found.counts)
     answer = yield from total(products, Pairs(seen, np.where(vary, root, seen.exponents).astype(np.int32)))
     return Found(share, np.where(vary & vary[:, None], correlations(answer), np.nan), tuple(notes))
 

@@ -12,14 +12,15 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, handler, heard, level
 from fedclust.core.release import ROW_BITS, Release, additive, together
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.repeated_totals import total_at_finest_unit
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import exact_sums
+from fedclust.kernels.units import TERM_BITS, bounds_above, closer_bounds, unit_of
 
-BITS = 51
-LOOKS = 3  # at squared deviations, until they show their digits
-CONSTANT = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
+MAX_LOOKS = 3  # at squared deviations, until they show their digits
+CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of one and the same value
 
 
 @dataclass(frozen=True)
@@ -84,31 +85,34 @@ class Columns:
 
 def columns(view: View) -> Protocol[Columns]:
     """Number of values, mean and standard deviation of each column; a column must have some value somewhere."""
-    unit = (view.exponents - BITS).astype(np.int32)
-    first, parties = yield from heard(spread, Deviation(view, None, unit))
+    first, parties = yield from heard(spread, Deviation(view, None, unit_of(view.exponents)))
     counts = np.array(first.counts.integers(), np.int64)
     mean = first.sums.floats() / counts
-    bound = [power_above((np.ldexp(1.0, e) + abs(m)) ** 2) for e, m in zip(view.exponents, mean, strict=True)]
-    squares, counts = yield from level(_squares(view, mean, np.array(bound), parties), LOOKS)
+    squares, counts = yield from level(_squares(view, mean, parties), MAX_LOOKS)
     sd = np.sqrt(squares / counts)
-    return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT, sd, 0.0))
+    return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT_FRACTION, sd, 0.0))
 
 
-def _squares(view: View, mean: Floats, bound: Ints, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
-    """Sums of squared deviations, asked for again at a finer unit while they show too few digits.
+def _squares(view: View, mean: Floats, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
+    """Sums of squared deviations, and of how many values: asked for again while the sums show too few digits.
 
-    At a large offset they are far below what bounds them. A sum of squares is at least each of its terms, so it bounds
-    them in turn; two steps reach the last digit that the rows themselves can have.
+    At a large offset they are far below what bounds them; two closer bounds reach the last digit that rows can have.
     """
-    for _ in range(LOOKS):
-        found, parties = yield from heard(spread, Deviation(view, mean, (bound - BITS).astype(np.int32)), among=parties)
-        squares = found.sums.floats()
-        few = squares < np.ldexp(1.0, bound - 8)
-        if not few.any():
-            break
-        closer = np.where(squares > 0, np.frexp(squares)[1], bound - BITS + 1)
-        bound = np.where(few, np.minimum(closer, bound), bound)
-    return squares, np.array(found.counts.integers(), np.int64)
+
+    def closer(ask: Deviation, found: tuple[Floats, Ints]) -> Deviation | None:
+        bounds = closer_bounds(found[0], ask.unit + TERM_BITS)
+        return None if bounds is None else replace(ask, unit=unit_of(bounds))
+
+    bounds = bounds_above((np.ldexp(1.0, e) + abs(m)) ** 2 for e, m in zip(view.exponents, mean, strict=True))
+    ask = Deviation(view, mean, unit_of(bounds))
+    answer = yield from total_at_finest_unit(
+        spread, ask, read=_sums_and_counts, finer=closer, max_repeats=MAX_LOOKS - 1, among=parties
+    )
+    return answer.found
+
+
+def _sums_and_counts(found: Spread) -> tuple[Floats, Ints]:
+    return found.sums.floats(), np.array(found.counts.integers(), np.int64)
 
 
 def standardise(view: View) -> Protocol[View]:
@@ -121,4 +125,4 @@ def scaled(view: View, origin: Floats, spread: Floats) -> View:
     """A view with origin and spread, bounded by what bounds the raw columns."""
     seen = replace(view, origin=origin, spread=spread)
     largest = seen.largest(np.ldexp(1.0, view.exponents))
-    return replace(seen, exponents=np.array([power_above(value) for value in largest], np.int32))
+    return replace(seen, exponents=bounds_above(largest))

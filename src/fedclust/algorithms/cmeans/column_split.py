@@ -27,8 +27,8 @@ from fedclust.core.types import Array, Floats, Ints, PartyId, Units
 from fedclust.kernels import distances, fuzzy_sweep
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
+from fedclust.kernels.units import TERM_BITS as BITS
 from fedclust.questions import bounds, standardisation
-from fedclust.questions.standardisation import BITS
 
 FINE = 102  # a squared difference is rounded to 2^-102 of its bound: near rows keep their digits
 SQUARES = 260  # squares of what bounds allow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fedclust.core.types import Array, Floats, PartyId
@@ -30,6 +30,10 @@ class Moved:
     abstained: int
     whole: bool = False  # whether every party was asked
     who: tuple[PartyId, ...] = ()  # who answered
+
+    def is_of_all(self, parties: Sequence[PartyId]) -> bool:
+        """Whether every one of the parties was asked and answered."""
+        return self.whole and set(parties) <= set(self.who)
 
 
 @dataclass(frozen=True)

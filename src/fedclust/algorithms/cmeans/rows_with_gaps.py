@@ -5,7 +5,7 @@ Each round asks for four sums, where `has_f` are the rows that have column f:
     mass_c = sum u_ic^m      share_cf = sum_{has_f} u_ic^m      pull_cf = sum_{has_f} u_ic^m x_if      objective
 
 and moves each centre to pull_cf / share_cf. The sums are exact integers, so the run is the pooled run, bit for bit. A
-column that none of a cluster's rows has keeps its place. The rounds are those of `horizontal`.
+column that none of a cluster's rows has keeps its place. The rounds are those of `row_split`.
 
 Paper: Hathaway and Bezdek, "Fuzzy c-means clustering of incomplete data", 2001 (PDS).
 """
@@ -13,55 +13,45 @@ Paper: Hathaway and Bezdek, "Fuzzy c-means clustering of incomplete data", 2001 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.fit_result import Moved
-from fedclust.algorithms.cmeans.row_split import (
-    BITS,
-    DEEPEST,
-    TOO_FAR,
-    Centers,
-    deeper,
-    nearer,
-    objective_within,
-    within_reach,
+from fedclust.algorithms.cmeans.exact_rounds import (
+    RoundQuestion,
+    RoundSums,
+    check_shares,
+    objective_is_plausible,
+    pull_is_plausible,
+    total_with_digits,
 )
+from fedclust.algorithms.cmeans.fit_result import Moved
+from fedclust.algorithms.cmeans.row_split import Centers
 from fedclust.algorithms.shared import initial_centers
-from fedclust.core.effects import Protocol, each, handler, heard, tallied
-from fedclust.core.errors import OutOfBounds
+from fedclust.core.effects import Protocol, each, handler, tallied
 from fedclust.core.release import Release, additive, shown, together
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Array, Bools, Floats, PartyId, Units
-from fedclust.kernels.gap_sweep import AT_ONCE, PartialSums, accumulate, squared, weights
+from fedclust.core.types import Array, Bools, Floats, PartyId
+from fedclust.kernels.gap_sweep import CHUNK_ROWS, PartialSums, accumulate, squared, weights
+from fedclust.kernels.units import partial_distance_bound, unit_of
 from fedclust.questions import standardisation
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where the centres are, and at which units to sum: 2^-shift_cf of the usual ones."""
-
-    view: View
-    centers: Floats
-    m: float
-    shifts: Units
-    reach: int  # a row's share of the objective is at most 2^reach
+class Places(RoundQuestion):
+    """The centres at which to sum; shifts are of each cluster and column."""
 
     @cached_property
-    def units(self) -> tuple[Units, Units, Units]:
-        """The units of share, pull and objective, from bounds on a single row's term."""
-        share = (-BITS - self.shifts).astype(np.int32)
-        pull = (self.view.exponents[None, :] - BITS - self.shifts).astype(np.int32)
-        return share, pull, np.asarray(self.reach - BITS, np.int32)
+    def largest_share(self) -> int:
+        return partial_distance_bound(self.view.exponents, self.centers)
 
 
-def farthest(view: View, centers: Floats) -> int:
-    """The power of two above any partial distance: F / F_i times a sum of F_i terms is at most F times the largest."""
-    far = (np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)) ** 2
-    return power_above(float(len(far) * far.max()))
+def question(view: View, centers: Floats, m: float) -> Places:
+    """The sums at some centres, at the usual units."""
+    shifts = np.zeros(centers.shape, np.int32)
+    return Places(view, centers, m, shifts, partial_distance_bound(view.exponents, centers))
 
 
 @dataclass(frozen=True)
@@ -75,41 +65,33 @@ class PartialMoments(Release):
     def plausible(cls, parts: Sequence[PartialMoments], ask: Places) -> Bools:
         """Besides, as for rows without gaps: no sum exceeds the weight of its cluster times the bound of a column."""
         share = together(parts, "share").floats()
-        return super().plausible(parts, ask) & within_reach(parts, ask.view, share) & objective_within(parts, ask.reach)
+        sound = pull_is_plausible(parts, ask.view, share) & objective_is_plausible(parts, ask.reach)
+        return super().plausible(parts, ask) & sound
 
 
 def behind(site: Site, ask: Places) -> Floats:
     """What the rows weigh in each cluster, and in each cluster and column that they have."""
     return tallied(
-        _weights(block[:, at : at + AT_ONCE], ask) for block in site.blocks(ask.view) for at in _starts(block)
+        _weights(block[:, at : at + CHUNK_ROWS], ask)
+        for block in site.blocks(ask.view)
+        for at in range(0, block.shape[1], CHUNK_ROWS)
     )
 
 
-def _starts(block: Array) -> range:
-    return range(0, block.shape[1], AT_ONCE)
-
-
-def _share(block: Array, ask: Places) -> float:
-    """The largest share of the objective among some rows."""
-    d2 = squared(block, ask.centers)
-    return float((weights(d2, ask.m) * d2).sum(axis=0).max(initial=0.0))
-
-
-def _weights(block: Array, ask: Places) -> Floats:
-    own = weights(squared(block, ask.centers), ask.m)
-    there = ~np.isnan(block)
-    return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, block.shape[1])])
+def _weights(rows: Array, ask: Places) -> Floats:
+    own = weights(squared(rows, ask.centers), ask.m)
+    there = ~np.isnan(rows)
+    return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, rows.shape[1])])
 
 
 @handler(releases=PartialMoments, behind=behind)
 def moments(site: Site, ask: Places) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
-    sums = PartialSums.zeros(-BITS, share, pull, int(objective))
-    certain = ask.reach >= farthest(ask.view, ask.centers)
+    sums = PartialSums.zeros(int(unit_of(0)), share, pull, int(objective))
     for block in site.blocks(ask.view):
-        if not certain and any(_share(block[:, at : at + AT_ONCE], ask) > 2.0**ask.reach for at in _starts(block)):
-            raise OutOfBounds(TOO_FAR)
+        if not ask.holds_any_row:
+            check_shares([block], ask.reach, lambda rows: _shares(rows, ask))
         accumulate(sums, block, ask.centers, ask.m)
     return PartialMoments(
         Exact(sums.mass, sums.pulls.mass_unit),
@@ -119,34 +101,28 @@ def moments(site: Site, ask: Places) -> PartialMoments:
     )
 
 
-def moved(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-    """One round of `row_split.fit`; what shows too few digits is asked for again, of the same parties.
+def _shares(rows: Array, ask: Places) -> Floats:
+    """What each row adds to the objective: sum_c u_c^m d2_c."""
+    d2 = squared(rows, ask.centers)
+    return np.asarray((weights(d2, ask.m) * d2).sum(axis=0))
+
+
+def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+    """Where the sums over the values that are there move the centres.
 
     Unlike the ordinary objective, this one may rise from round to round, so each round finds its own bound.
     """
-    asked = among
-    places = Places(
-        ask.view, ask.centers, ask.m, np.zeros(ask.centers.shape, np.int32), farthest(ask.view, ask.centers)
-    )
-    sums, among = yield from heard(moments, places, among=among)
-    mass = sums.mass.floats()
-    for _ in range(DEEPEST // BITS):
-        share, pull, objective = sums.share.floats(), sums.pull.floats(), float(sums.objective.floats())
-        shifts = None if ask.m == 1 else deeper(share, places.shifts)
-        reach = nearer(objective, replace(ask, reach=places.reach))
-        if shifts is None and reach is None:
-            break
-        places = replace(
-            places,
-            shifts=places.shifts if shifts is None else shifts,
-            reach=places.reach if reach is None else reach,
-        )
-        sums, among = yield from heard(moments, places, among=among)
+    answer = yield from total_with_digits(moments, question(ask.view, ask.centers, ask.m), _read, among)
+    share, pull = answer.found.mass, answer.found.pull
     # A far cluster's mass may be nothing at the usual unit; its shares are not.
-    mass = np.maximum(mass, share.max(axis=1))
+    mass = np.maximum(answer.first.mass.floats(), share.max(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = np.where(share > 0, pull / share, ask.centers)
-    return Moved(centers, mass, objective, 0, 0, whole=asked is None, who=among)
+    return Moved(centers, mass, answer.found.objective, 0, 0, whole=among is None, who=answer.parties)
+
+
+def _read(sums: PartialMoments) -> RoundSums:
+    return RoundSums.of(sums.share, sums.pull, sums.objective)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from typing import Literal
 import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Fitted, Round
-from fedclust.algorithms.cmeans.row_split import some_of
 from fedclust.algorithms.fuzzy_baselines import local_fcm
 from fedclust.algorithms.shared import initial_centers
+from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, each, handler, report, total
 from fedclust.core.errors import DataError
 from fedclust.core.release import ROWS, Release, additive, shown
@@ -115,7 +115,7 @@ def fit(
     for number in range(1, max_iter + 1):
         objective = yield from local_fcm.objective(view, centers, m)
         ask = Alone(view, centers, m, local_tol)
-        among = some_of(parties, participation, rng)
+        among = draw_parties(parties, participation, rng)
         if average == "index":
             target, few = yield from _by_index(ask, among)
         else:

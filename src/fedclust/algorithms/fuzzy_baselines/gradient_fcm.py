@@ -24,17 +24,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Fitted, Round, frobenius
-from fedclust.algorithms.cmeans.row_split import some_of
 from fedclust.algorithms.fuzzy_baselines import local_fcm
+from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, handler, report, total
 from fedclust.core.errors import RunFailed
 from fedclust.core.release import ROWS, Release, additive
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId, Units
+from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
 
-DIGITS = 56  # bits of a gradient below its bound; those of 2^34 rows at each of 2 parties fit the ring
-RUNAWAY = 20  # centres 2^20 times as far out as any row will not come back
+GRADIENT_BITS = 56  # of a gradient, below its bound; those of 2^34 rows at each of 2 parties fit the ring
+RUNAWAY_BITS = 20  # centres 2^20 times as far out as any row will not come back
 LOSSY = "Not lossless: the centres follow averaged gradients, which need not lead where the pooled rows do."
 
 
@@ -50,12 +51,12 @@ class Step:
     @property
     def reach(self) -> Floats:
         """A bound on |v - x| in each column."""
-        return np.asarray(np.ldexp(1.0, self.view.exponents) + np.abs(self.centers).max(axis=0), np.float64)
+        return farthest_in_columns(self.view.exponents, self.centers)
 
     @property
     def unit(self) -> Units:
         """The unit of a gradient, column by column."""
-        return np.array([power_above(far) - DIGITS for far in self.reach], np.int32)
+        return unit_of(bounds_above(self.reach), GRADIENT_BITS)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def fit(
     """
     centers, history = start, list[Round]()
     for number in range(1, max_iter + 1):
-        among = None if rng is None else some_of(parties, participation, rng)
+        among = None if rng is None else draw_parties(parties, participation, rng)
         sums = yield from total(slope, Step(view, centers, m, local_rounds), among=among)
         gradient = sums.gradient.floats() / sums.rows.integers()[0]
         shift = frobenius(step * gradient)
@@ -103,7 +104,7 @@ def fit(
         objective = float(sums.objective.floats())
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
-        if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY)).any():
+        if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY_BITS)).any():
             raise RunFailed(f"the centres ran away in round {number}: step {step:g} is too long for these sites")
         if tol is not None and shift < tol:
             break

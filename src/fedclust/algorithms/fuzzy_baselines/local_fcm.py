@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Fitted, Round
-from fedclust.algorithms.cmeans.row_split import TINY, Moments, farthest, moments, one_round, question
+from fedclust.algorithms.cmeans.row_split import Moments, moments, one_round, question
 from fedclust.core.effects import Protocol, alone, handler, total
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats
 from fedclust.kernels import exact_sums, fuzzy_sweep
+from fedclust.kernels.units import MIN_SUM_FRACTION, squared_distance_bound, unit_of
 
-BITS = 51
-DIGITS = 80  # bits of a party's objective below the bound on one row's share
-MOST = 300  # local rounds after which a party answers with what it has
+OBJECTIVE_BITS = 80  # of a party's objective, below the bound on one row's share
+MAX_LOCAL_ROUNDS = 300  # after which a party answers with what it has
 
 
 def moved(site: Site, view: View, centers: Floats, m: float) -> tuple[Floats, Floats]:
@@ -34,7 +34,7 @@ def moved(site: Site, view: View, centers: Floats, m: float) -> tuple[Floats, Fl
     limbs = np.concatenate([found.mass.limbs, found.pull.limbs.reshape(-1, 2)])
     numbers = Exact(limbs, np.concatenate([found.mass.unit, found.pull.unit.ravel()])).floats()
     mass, pull = numbers[: len(centers)], numbers[len(centers) :].reshape(centers.shape)
-    if mass.min() < TINY:  # too few digits: ask at finer units
+    if mass.min() < MIN_SUM_FRACTION:  # too few digits: ask at finer units
         finer = alone(one_round(ask, None), site)
         return np.where(finer.mass[:, None] > 0, finer.centers, centers), finer.mass
     return pull / mass[:, None], mass
@@ -43,7 +43,7 @@ def moved(site: Site, view: View, centers: Floats, m: float) -> tuple[Floats, Fl
 def settled(site: Site, view: View, centers: Floats, m: float, tol: float) -> tuple[Floats, Floats]:
     """Rounds until memberships change by less than `tol` in the Frobenius norm: centres, and sum u of each."""
     u = list(_memberships(site, view, centers, m))
-    for _ in range(MOST):
+    for _ in range(MAX_LOCAL_ROUNDS):
         centers, _ = moved(site, view, centers, m)
         before, u = u, list(_memberships(site, view, centers, m))
         if _change(before, u, len(centers)) < tol:
@@ -74,7 +74,7 @@ def cost(site: Site, ask: Places) -> Cost:
 def cost_at(site: Site, view: View, centers: Floats, m: float) -> Exact:
     """This party's share of the objective."""
     found = alone(one_round(question(view, centers, m), None), site)
-    return Exact.of(found.objective, unit=farthest(view, centers) - DIGITS)
+    return Exact.of(found.objective, unit=squared_distance_bound(view.exponents, centers) - OBJECTIVE_BITS)
 
 
 def objective(view: View, centers: Floats, m: float) -> Protocol[float]:
@@ -101,10 +101,10 @@ def _change(before: list[Floats], after: list[Floats], clusters: int) -> float:
 
 def _sum(parts: list[Floats], clusters: int) -> Floats:
     """The exact sum over rows of numbers of at most 1, for each cluster."""
-    limbs = np.zeros((clusters, 2), np.uint64)
+    unit, limbs = unit_of(0), np.zeros((clusters, 2), np.uint64)
     for part in parts:
-        exact_sums.add(limbs, exact_sums.exact(part, -BITS))
-    return Exact(limbs, np.asarray(-BITS, np.int32)).floats()
+        exact_sums.add(limbs, exact_sums.exact(part, unit))
+    return Exact(limbs, unit).floats()
 
 
 def partly(participation: float) -> list[str]:
