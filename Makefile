@@ -4,12 +4,14 @@
 #   POSTGRES=no   do not try to install a PostgreSQL server for the tests
 #   CHROMIUM=no   do not try to install a browser for the tests
 #   TESTS=...     what pytest is given instead of all tests, options included
+#   ARGS=...      what make reproduce or make bench is asked for: ARGS=list, ARGS="paper1 --jobs 2", ARGS="alignment --json"
 #   FEDCLUST_DATA=...   a folder of benchmark data; without it the tests that need some are skipped
 
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 TESTS ?=
+ARGS ?=
 POSTGRES ?= auto
 CHROMIUM ?= auto
 FEDCLUST_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -20,7 +22,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test check bench bench-engines attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
+.PHONY: help demo test check reproduce bench bench-engines attacks docs test-slow test-long test-engines faults constraints clean postgres chromium
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -42,8 +44,11 @@ check: $(VENV)/.dev ## format, lint, types, import contracts
 	@echo "import contracts"
 	@$(BIN)/lint-imports > $(VENV)/contracts.log 2>&1 || { cat $(VENV)/contracts.log; exit 1; }
 
-bench: $(VENV)/.bench ## ratios of speed against peers, in one run
-	@$(BIN)/python -m benchmarks sweep
+reproduce: $(VENV)/.dev ## the papers' tables and figures again, quick ones unless ARGS says what; half an hour
+	@$(BIN)/python -m papers.reproduction $(or $(ARGS),all --quick)
+
+bench: $(VENV)/.bench ## ratios of speed against peers, in one run; ARGS names another benchmark
+	@$(BIN)/python -m benchmarks $(or $(ARGS),sweep)
 
 bench-engines: .venv-engines/.done .venv-flower/.done ## time per step on every engine, in one run, and whether bits are equal
 	@PYTHONPATH=tests .venv-engines/bin/python -m benchmarks engine_rounds
@@ -73,7 +78,7 @@ faults: .venv-engines/.done .venv-flower/.done ## kill, stop, cut off and mislea
 	@PYTHONPATH=tests .venv-engines/bin/python -m fault_rig.faults
 	@.venv-flower/bin/python -m pytest -q -m engines -k killed tests/engines/test_flower.py
 
-constraints: ## resolve all dependencies anew and pin them in constraints.txt
+constraints: ## resolve all dependencies again and pin them in constraints.txt
 	@rm -rf build/constraints
 	@$(find_python); echo "resolving with $$($$found --version)"; $$found -m venv build/constraints
 	@$(call quietly,build/constraints/bin/python -m pip install --upgrade setuptools '.[dev$(comma)bench]',build/constraints/pip.log)
@@ -87,7 +92,7 @@ constraints: ## resolve all dependencies anew and pin them in constraints.txt
 clean: ## remove everything that was made here, except runs/
 	rm -rf $(VENV) .venv-engines .venv-flower build dist site-docs src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -f src/fedclust/kernels/*.so
-	find src tests -name __pycache__ -type d -exec rm -rf {} +
+	find src tests papers benchmarks tools docs -name __pycache__ -type d -exec rm -rf {} +
 
 # ---- what the targets stand on
 

@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return int(importlib.import_module(f"benchmarks.{chosen.name}").main(json=chosen.json))
     except ModuleNotFoundError as absent:
-        print(f"this benchmark needs {absent.name}; install it with: pip install -e '.[bench]'", file=sys.stderr)
+        how = "run make bench-engines" if absent.name == "fault_rig" else "install it with: pip install -e '.[bench]'"
+        print(f"this benchmark needs {absent.name}; {how}", file=sys.stderr)
         return 1
 
 

@@ -21,7 +21,7 @@ from fedclust.datasets import loading
 from fedclust.models import METHODS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "papers/README.md")] + sorted(
     (ROOT / "docs").rglob("*.md")
 )
 STRICT = ("-W", "error", "-W", "default:compiled kernels are missing:RuntimeWarning")
@@ -111,6 +111,14 @@ def test_everything_that_may_leave_is_in_the_table():
     assert tables["answers"]() in page, (
         "what the code declares has changed: run make docs, and say what can be made of it"
     )
+
+
+def test_the_map_of_packages_follows_the_import_contract():
+    tables = runpy.run_path(str(ROOT / "docs" / "tables.py"))
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert tables["packages"]() in page, "layers or first sentences of packages have changed: run make docs"
+    folders = {path.parent.name for path in (ROOT / "src" / "fedclust").glob("*/__init__.py")}
+    assert set(re.findall(r"^\| \d+ \| `(\w+)` \|", page, flags=re.MULTILINE)) == folders
 
 
 def test_every_key_of_a_study_is_documented():

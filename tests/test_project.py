@@ -35,7 +35,10 @@ HOMES = {  # a dependency that few need, and the only places that may import it
     "pickle": (),
 }
 ELSEWHERE = {"nvflare", "flwr", "dask", "distributed"}  # make test-engines installs them
-TARGETS = {"help", "demo", "test", "check", "bench", "docs", "test-slow", "test-long", "test-engines", "clean"}
+TARGETS = {
+    *("help", "demo", "test", "check", "docs", "clean", "test-slow", "test-long", "test-engines"),
+    *("reproduce", "bench", "bench-engines", "attacks", "faults"),
+}
 
 
 def within(path):
@@ -73,7 +76,7 @@ def own_files():
         "mkdocs.yml",
     ):
         yield ROOT / name
-    for folder in ("src", "tests", "docs", ".ci"):
+    for folder in ("src", "tests", "docs", "papers", "benchmarks", "tools", ".ci"):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.is_file() and path.suffix in {".py", ".pyi", ".c", ".h", ".md", ".toml", ""}:
                 yield path

@@ -18,10 +18,12 @@ def parser() -> argparse.ArgumentParser:
     again.add_argument("--quick", action="store_true", help="minutes: fewer repeats and sizes, said on the page")
     again.add_argument("--cached", action="store_true", help="compute nothing; show what is kept, in full where it is")
     again.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
-    again.add_argument("--out", type=Path, default=Path("reproduction"), help="folder of page, numbers and figures")
+    again.add_argument(
+        "--out", type=Path, default=Path("build") / "reproduction", help="folder of page, numbers and figures"
+    )
     again.add_argument("--cache", type=Path, help="folder of kept parts (default: in the user's cache)")
     again.add_argument(
-        "--renew", action="store_true", help="keep what --out has in full, if code and data are the same"
+        "--renew", action="store_true", help="keep what --out has in full, if versions and data are the same"
     )
     again.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     return again
@@ -37,9 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def act_reproduce(chosen: argparse.Namespace) -> int:
-    """Compute tables and figures of the five papers and set them beside what is printed.
+    """Compute tables and figures of the five papers and compare them with the printed ones.
 
-    Parts are kept: what was interrupted goes on where it was, and a second run gives the same numbers.
+    Parts are kept: an interrupted run resumes where it stopped, and a second run gives the same numbers.
     """
     from papers.reproduction import assembling, catalogue, running
     from papers.reproduction.store import Store

@@ -44,7 +44,7 @@ def page(whole: Mapping[str, Any], times: Mapping[str, Any]) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("title", "Five papers, computed again (fedclust reproduce)"),
+        tag("title", "Five papers, computed again (fedclust)"),
         Markup('<link rel="icon" href="data:,">'),
         tag("style", Markup(style + figures.STYLE + STYLE)),
     )
@@ -52,7 +52,7 @@ def page(whole: Mapping[str, Any], times: Mapping[str, Any]) -> str:
     links = [tag("li", tag("a", entry["name"], href=f"#{entry['name']}")) for entry in entries]
     body = tag(
         "body",
-        tag("header", tag("p", "fedclust reproduce", class_="kicker"), tag("h1", "Five papers, computed again")),
+        tag("header", tag("p", "make reproduce", class_="kicker"), tag("h1", "Five papers, computed again")),
         tag("nav", tag("ul", links), aria_label="Contents"),
         tag(
             "main",

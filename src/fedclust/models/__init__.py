@@ -1,4 +1,4 @@
-"""The registry: one line per method. Studies, saved models and the conformance battery find estimators here."""
+"""What users fit: the estimators, in the manner of scikit-learn, and the registry that finds them by method."""
 
 from pathlib import Path
 from typing import Any
