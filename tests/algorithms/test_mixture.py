@@ -253,7 +253,7 @@ def test_a_component_without_rows_stays_and_the_others_go_on():
     X = rows(6)
     start = np.concatenate([X[[0, 100]], [[500.0, 500, 500]]])
     frame, _, end = climbed({"a": X}, "VVI", start, max_iter=3)
-    assert end.mass[2] < mixture.TINY
+    assert end.mass[2] < mixture.MIN_COMPONENT_MASS
     assert end.mixture.means[2] == pytest.approx(start[2] - frame.view.origin)
     assert np.isfinite(end.log)
 

@@ -13,6 +13,7 @@ from fedclust.app.serve import know_questions
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.site_interface import View
+from fedclust.kernels.units import TERM_BITS
 from fedclust.questions import cluster_indices, pca
 from fedclust.questions.choice_of_k import centers_for_each_k
 from fedclust.questions.choice_of_k.centers_for_each_k import Lot, Lots
@@ -110,7 +111,7 @@ def test_what_is_behind_an_answer_by_hand():
     assert cluster_indices.scatter.behind(site, BY_CLUSTER["cluster_indices.scatter"])[0].tolist() == [3.0, 1.0]
     # From (0, 0) to (4, 0) the squared distances fall by 0, 9 - 1 and 16 - 0, and of the last row by 569 - 425.
     ask = lots(places=np.array([[4.0, 0.0]]))
-    share = 2.0 ** (ask.units()[0] + densities.BITS)
+    share = 2.0 ** (ask.units()[0] + TERM_BITS)
     found = centers_for_each_k.gains.behind(site, ask)
     assert found[:, 0].tolist() == [168 / share, (8**2 + 16**2 + 144**2) / share**2, 144 / share]
 

@@ -226,7 +226,7 @@ def _look(
         return frame, (ks[0], ks[-1]), notes
     counts = yield from k_range.local_counts(view)
     high = k_range.thumb(counts, rows)[1]
-    return frame, (1, max(high, min(AT_LEAST, rows // k_range.ROWS), 1)), notes
+    return frame, (1, max(high, min(AT_LEAST, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
 
 
 def _counted(estimator: Any, fed: Federation) -> Protocol[int]:

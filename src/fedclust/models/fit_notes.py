@@ -11,7 +11,7 @@ from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.cmeans.fit_result import Fitted
 from fedclust.core.site_interface import View
 from fedclust.federation.federation import Federation
-from fedclust.questions.bounds import LEAST
+from fedclust.questions.bounds import MIN_EXPONENT
 
 COARSE = 1e-3  # of what there is to tell apart, a tol beyond which says little
 ONE_PLACE = 1e-4  # of how far rows lie from their centres: two centres that are no further apart are one
@@ -37,7 +37,7 @@ def ending(
         return [_coarse(tol, "distances")] if small else []
     view = result[1]
     # The view's powers of two tell how far each column reaches; a column of zeros has the least there is.
-    reach = np.where(view.exponents > LEAST, np.ldexp(1.0, view.exponents), 0.0)
+    reach = np.where(view.exponents > MIN_EXPONENT, np.ldexp(1.0, view.exponents), 0.0)
     names = [name for name, far in zip(columns, reach.tolist(), strict=True) if _small(tol, far)]
     if names:
         return [_coarse(tol, f"values ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")]

@@ -129,7 +129,7 @@ class GaussianMixture(_Lossless):
         return FittedMixture(means, centers, -found.log, found.mass, found.history, self._told(found), frame, found)
 
     def _told(self, found: Evaluated) -> tuple[str, ...]:
-        thin = int((found.mass < mixture.TINY).sum())
+        thin = int((found.mass < mixture.MIN_COMPONENT_MASS).sum())
         notes = [f"{thin} components are without rows and stayed where they were."] if thin else []
         if self.tol is not None and not found.converged:
             notes.append(

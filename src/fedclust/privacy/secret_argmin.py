@@ -24,7 +24,7 @@ from fedclust.core.errors import KeysRefused
 from fedclust.core.types import Array, Ints, Limbs
 from fedclust.privacy import keys, masks
 
-WIDTH = 104  # bits of a difference: distances are below 2^103 (column_split.FINE and a bit), and it has a sign
+WIDTH = 104  # bits of a difference: distances are below 2^103 (units.DIFFERENCE_BITS and a bit), and it has a sign
 WORD = 64  # rows in a word
 SEATS = 3
 SEED = 32

@@ -33,7 +33,7 @@ from fedclust.privacy.psi import Keys
 
 METHODS = ("psi",)
 DUPLICATES = ("refuse", "first")
-MOST = 1 << 24  # ids of one site
+MAX_IDS = 1 << 24  # ids of one site
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,8 @@ def set_out(site: Site, ask: Ring) -> Keep[List]:
     _ring(site, ask)
     names = normal(_ids(site))
     rows = distinct(names, site.party, first=ask.duplicates == "first")
-    if len(rows) > MOST:
-        raise DataError(f"site '{site.party}' holds more than {MOST} ids; align fewer rows at a time")
+    if len(rows) > MAX_IDS:
+        raise DataError(f"site '{site.party}' holds more than {MAX_IDS} ids; align fewer rows at a time")
     keys, count = Keys.new(), psi.padded(len(rows))
     places: Ints = np.concatenate([rows, np.full(count - len(rows), -1)])[psi.shuffled(count)]
     others = iter(psi.fillers(count - len(rows)))
@@ -295,6 +295,6 @@ def _bytes(data: bytes) -> Array:
 
 def _points(mail: Passing) -> Array:
     (text,) = mail.letters.values()
-    if len(text) % psi.SIZE or len(text) > psi.padded(MOST) * psi.SIZE:
+    if len(text) % psi.SIZE or len(text) > psi.padded(MAX_IDS) * psi.SIZE:
         raise KeysRefused("a list that is none")
     return np.frombuffer(text, np.uint8).reshape(-1, psi.SIZE)

@@ -15,9 +15,10 @@ from fedclust.core.errors import DataError, OutOfBounds
 from fedclust.core.release import ROWS, Release, additive
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Floats, Ints, Units
+from fedclust.kernels.units import bounds_above
 
-LEAST, MOST = -128, 127
+MIN_EXPONENT, MAX_EXPONENT = -128, 127
 
 
 @dataclass(frozen=True)
@@ -57,30 +58,34 @@ class Marks(Release):
 def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
     for name, value in zip(site.columns, site.largest, strict=True):
-        if not value <= np.ldexp(1.0, MOST):
-            raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MOST}; scale it")
+        if not value <= np.ldexp(1.0, MAX_EXPONENT):
+            raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MAX_EXPONENT}; scale it")
     return Marks(Exact.counts(marked(site.largest)))
 
 
-def marked(values: Floats, *, least: int = LEAST, most: int = MOST) -> Ints:
+def marked(values: Floats, *, least: int = MIN_EXPONENT, most: int = MAX_EXPONENT) -> Ints:
     """For each value a row of zeros with a one at its power of two."""
     marks = np.zeros((len(values), most - least + 1), np.int64)
     for row, value in zip(marks, values, strict=True):
         exponent = max(power_above(value), least) if value else least
         if exponent > most or not np.isfinite(value):
-            raise OutOfBounds(f"a value exceeds 2^{MOST}; scale the columns")
+            raise OutOfBounds(f"a value exceeds 2^{MAX_EXPONENT}; scale the columns")
         row[exponent - least] = 1
     return marks
 
 
 def agree(columns: int, missing: str = "refuse") -> Protocol[View]:
     """The view of raw columns under bounds that every party keeps."""
-    marks = (yield from total(magnitudes, Columns(columns, missing))).marks.floats() > 0
-    highest = marks.shape[1] - 1 - np.argmax(marks[:, ::-1], axis=1)
-    return View((highest + LEAST).astype(np.int32), missing=missing)
+    return View(highest((yield from total(magnitudes, Columns(columns, missing))).marks), missing=missing)
+
+
+def highest(marks: Exact) -> Units:
+    """The largest power of two that any party marked, column by column."""
+    marked_somewhere = marks.floats() > 0
+    from_the_top = np.argmax(marked_somewhere[:, ::-1], axis=1)
+    return np.asarray(marked_somewhere.shape[1] - 1 - from_the_top + MIN_EXPONENT, np.int32)
 
 
 def declared(low: Floats, high: Floats, missing: str = "refuse") -> View:
     """The view of raw columns under public bounds."""
-    exponents = [power_above(max(abs(a), abs(b))) for a, b in zip(low, high, strict=True)]
-    return View(np.array(exponents, np.int32), missing=missing)
+    return View(bounds_above(max(abs(a), abs(b)) for a, b in zip(low, high, strict=True)), missing=missing)

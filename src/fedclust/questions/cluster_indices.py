@@ -9,7 +9,6 @@ Bouldin; Xie and Beni; Calinski and Harabasz; Bezdek (coefficient, entropy); Hru
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -20,12 +19,14 @@ from fedclust.core import ring
 from fedclust.core.effects import Protocol, each_one, handler, tallied, total
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.release import ROWS, Release, additive
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs
 from fedclust.kernels import distances, exact_sums, gap_sweep
+from fedclust.kernels.fine_sums import fine_sums, fine_sums_by_label
+from fedclust.kernels.units import DISTANCE_BITS, partial_distance_bound, squared_distance_bound, unit_of
 from fedclust.questions import index_formulas
-from fedclust.questions.index_terms import DEEP, PARTS, Terms, by_label, deep, memberships
+from fedclust.questions.index_terms import PARTS, Terms, memberships
 
 BEST: dict[str, Literal["min", "max"]] = {
     "fuzzy-davies-bouldin": "min",
@@ -106,13 +107,13 @@ class Gathered(Release):
 @handler(releases=Gathered)
 def gather(site: Site, ask: Nearby) -> Gathered:
     """The rows of each label, counted and added up."""
-    clusters, unit = len(ask.centers), (ask.view.exponents - DEEP).astype(np.int32)
+    clusters, unit = len(ask.centers), unit_of(ask.view.exponents, DISTANCE_BITS)
     sizes = np.zeros(clusters, np.int64)
     pull: Limbs = np.zeros((*ask.centers.shape, 2), np.uint64)
     for block in site.blocks(ask.view):
         labels = distances.labels(block, ask.centers)[0]
         sizes += np.bincount(labels, minlength=clusters)
-        exact_sums.add(pull, by_label(block, labels, clusters, unit))
+        exact_sums.add(pull, fine_sums_by_label(block, labels, clusters, unit))
     return Gathered(Exact.counts(sizes), Exact(pull, np.tile(unit, (clusters, 1))))
 
 
@@ -155,13 +156,13 @@ def scattered(d2: Floats, labels: Ints, clusters: int, reach: int) -> Scatter:
     """The sums of rows at squared distances d2 <= 2^reach of their label's mean."""
     zero = no_scatter(clusters, reach)
     own = np.where(labels == np.arange(clusters)[:, None], np.sqrt(d2), 0.0)
-    limbs = deep(own, int(zero.distances.unit)), deep(d2[None, :], int(zero.squares.unit))
+    limbs = fine_sums(own, int(zero.distances.unit)), fine_sums(d2[None, :], int(zero.squares.unit))
     return Scatter(Exact(limbs[0], zero.distances.unit), Exact(limbs[1], zero.squares.unit))
 
 
 def no_scatter(clusters: int, reach: int) -> Scatter:
     """The sums of no rows."""
-    units = np.asarray(-(-reach // 2) + 1 - DEEP, np.int32), np.asarray(reach - DEEP, np.int32)
+    units = unit_of(-(-reach // 2) + 1, DISTANCE_BITS), unit_of(reach, DISTANCE_BITS)
     counts = (clusters, 1)
     return Scatter(*(Exact(np.zeros((n, 2), np.uint64), unit) for n, unit in zip(counts, units, strict=True)))
 
@@ -268,6 +269,5 @@ def checked(names: Iterable[str], clusters: int, p: float, q: float) -> tuple[st
 
 def _reach(view: View, centers: Floats) -> int:
     """An exponent above any squared distance between a row and a centre, roundings and filled gaps included."""
-    far = (np.ldexp(1.0, view.exponents) + np.abs(centers).max(axis=0)) ** 2
-    most = len(far) * float(far.max()) if view.missing == "partial" else math.fsum(far.tolist())
-    return power_above(most) + 1
+    bound = partial_distance_bound if view.missing == "partial" else squared_distance_bound
+    return bound(view.exponents, centers) + 1

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
-from fedclust.algorithms.cmeans.column_split import FINE, Table, span, view_of
+from fedclust.algorithms.cmeans.column_slices import blocks_of_rows, view_of
+from fedclust.algorithms.cmeans.column_split import Table
 from fedclust.core import ring
 from fedclust.core.effects import Keep, Protocol, each, handler, total
 from fedclust.core.release import Done, Release, additive
@@ -21,9 +22,11 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels import distances, exact_sums, hard_sweep
+from fedclust.kernels.fine_sums import fine_sums_by_label
+from fedclust.kernels.units import DIFFERENCE_BITS, DISTANCE_BITS, unit_of
 from fedclust.questions import cluster_indices, index_formulas
 from fedclust.questions.cluster_indices import CRISP
-from fedclust.questions.index_terms import DEEP, Terms, by_label
+from fedclust.questions.index_terms import Terms
 
 CHUNK = 1 << 18  # labels that travel at once
 
@@ -68,7 +71,7 @@ class Labels:
 def keep_means(site: Site, ask: Labels) -> Keep[Done]:
     """Add up the rows of each label and of all; with the last chunk, keep their means."""
     groups = ask.clusters + 1
-    unit = (view_of(site).exponents - DEEP).astype(np.int32)
+    unit = unit_of(view_of(site).exponents, DISTANCE_BITS)
     counts, pull = np.zeros(groups, np.int64), np.zeros((groups, len(unit), 2), np.uint64)
     if not ask.first:
         counts, pull = np.array(site.memory["label_counts"]), np.array(site.memory["label_pull"])
@@ -76,7 +79,7 @@ def keep_means(site: Site, ask: Labels) -> Keep[Done]:
         labels = ask.labels[at : at + block.shape[1]]
         for some in (labels, np.full_like(labels, ask.clusters)):
             counts += np.bincount(some, minlength=groups)
-            exact_sums.add(pull, by_label(block, some, groups, unit))
+            exact_sums.add(pull, fine_sums_by_label(block, some, groups, unit))
     kept = {name: array for name, array in site.memory.items() if not name.startswith("label_")}
     if not ask.last:
         return Keep(Done(), {**kept, "label_counts": counts, "label_pull": pull})
@@ -124,7 +127,7 @@ def scores(
     found: dict[str, float] = {}
     if d2 is None:
         d2 = yield from column_split.squared(table, clusters)
-    reach = table.unit + FINE + 1
+    reach = table.bound + 1
     if parts := cluster_indices.parts_of(names):
         terms = Terms(m, q, reach, parts)
         between = yield from _between(table, "centers", p, names)
@@ -140,7 +143,7 @@ def _between(table: Table, which: str, p: float, names: tuple[str, ...]) -> Prot
     squares = (yield from total(gaps, Pairs(which, 2.0, table.unit))).powers.floats()
     if p == 2 or "fuzzy-davies-bouldin" not in names:
         return squares, squares
-    unit = math.ceil((table.unit + FINE) * p / 2) + 1 - FINE
+    unit = int(unit_of(math.ceil(table.bound * p / 2) + 1, DIFFERENCE_BITS))
     return (yield from total(gaps, Pairs(which, p, unit))).powers.floats(), squares
 
 
@@ -163,6 +166,6 @@ def _crisp(table: Table, labels: Ints, clusters: int, names: tuple[str, ...], re
 def _rows(site: Site, start: int, count: int) -> Iterator[tuple[Array, int]]:
     """The blocks of some rows, and where each begins among them."""
     at = 0
-    for block in span(site, start, start + count):
+    for block in blocks_of_rows(site, start, start + count):
         yield block, at
         at += block.shape[1]

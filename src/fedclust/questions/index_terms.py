@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.ring import Exact
-from fedclust.core.types import Array, Floats, Limbs, Units
+from fedclust.core.types import Floats, Limbs
 from fedclust.kernels import elementary, exact_sums, fuzzy_sweep, hard_sweep
+from fedclust.kernels.fine_sums import fine_sums
+from fedclust.kernels.units import DISTANCE_BITS, unit_of
 from fedclust.questions import index_formulas
 
-BITS = 51  # a term is rounded to 2^-51 of its bound
-DEEP = 93  # a distance to 2^-93: 2^34 of them fit the ring
 PARTS = ("members", "distances", "compactness", "silhouette", "squares", "entropy")
 
 
@@ -33,8 +33,10 @@ class Terms:
     def unit(self, part: str) -> int:
         """The unit of a part, from the bound on one row's term; memberships are at most 1."""
         if part == "compactness":
-            return self.reach - DEEP
-        return math.ceil(self.reach * self.q / 2) + 1 - DEEP if part == "distances" else -BITS
+            return int(unit_of(self.reach, DISTANCE_BITS))
+        if part == "distances":
+            return int(unit_of(math.ceil(self.reach * self.q / 2) + 1, DISTANCE_BITS))
+        return int(unit_of(0))
 
     def of(self, d2: Floats) -> dict[str, Limbs]:
         """The sums over rows with these squared distances (C, n): one per cluster, or one."""
@@ -47,7 +49,7 @@ class Terms:
             "squares": lambda: _flat(u * u),
             "entropy": lambda: _flat(-u * elementary.log(np.where(u > 0, u, 1.0))),
         }
-        summed = {part: deep if part in ("distances", "compactness") else exact_sums.exact for part in self.parts}
+        summed = {part: fine_sums if part in ("distances", "compactness") else exact_sums.exact for part in self.parts}
         return {part: summed[part](made[part](), self.unit(part)) for part in self.parts}
 
     def none(self, clusters: int) -> dict[str, Limbs]:
@@ -59,28 +61,6 @@ class Terms:
         """The sums with their units; a part that was not asked for is empty."""
         empty: Limbs = np.zeros((0, 2), np.uint64)
         return {part: Exact(found.get(part, empty), np.asarray(self.unit(part), np.int32)) for part in PARTS}
-
-
-def deep(values: Array, unit: int | Units) -> Limbs:
-    """The exact sum of each row of values (k, n), |value| <= 2^(unit + DEEP): their leading bits, then the rest."""
-    coarse = np.asarray(unit + DEEP - BITS, np.int32)
-    by_row = coarse[..., None]
-    leading = np.ldexp(np.rint(np.ldexp(values, -by_row)), by_row)
-    out = _shifted(exact_sums.exact(leading, coarse), DEEP - BITS)
-    exact_sums.add(out, exact_sums.exact(values - leading, unit))
-    return out
-
-
-def by_label(block: Array, labels: Array, groups: int, unit: Units) -> Limbs:
-    """The exact sums (C, F) of the columns of each label's rows."""
-    columns = np.asarray(block, np.float64)
-    return np.stack([deep(np.ascontiguousarray(columns[:, labels == c]), unit) for c in range(groups)])
-
-
-def _shifted(limbs: Limbs, by: int) -> Limbs:
-    """The numbers times 2^by, 0 < by < 64."""
-    low, high = limbs[..., 0], limbs[..., 1]
-    return np.stack([low << np.uint64(by), (high << np.uint64(by)) | (low >> np.uint64(64 - by))], axis=-1)
 
 
 def memberships(d2: Floats, m: float) -> Floats:

@@ -14,7 +14,7 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.questions.pca import nearest
 
-MOST = 2**20  # pairs of centres: a short question must not ask a site for more memory than it has
+MAX_PAIRS = 2**20  # pairs of centres: a short question must not ask a site for more memory than it has
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Shared(Release):
 @handler(releases=Shared)
 def shared(site: Site, ask: Models) -> Shared:
     """Rows by their nearest centre in either model."""
-    if len(ask.one) * len(ask.other) > MOST:
+    if len(ask.one) * len(ask.other) > MAX_PAIRS:
         raise WireError("more pairs of centres than a site counts")
     table = np.zeros((len(ask.one), len(ask.other)), np.int64)
     for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):

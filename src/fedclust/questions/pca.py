@@ -19,12 +19,12 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, exact_sums
 from fedclust.kernels import gap_sweep as gapped
+from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
 from fedclust.questions.standardisation import Columns
 
-BITS = 51
-MOST = 64  # columns; their products are 2,080 numbers
-AT_ONCE = 1024  # rows whose terms are in memory together
-SWEEPS = 60
+MAX_COLUMNS = 64  # whose products are 2,080 numbers
+CHUNK_ROWS = 1024  # rows whose terms are in memory together
+MAX_ROTATION_SWEEPS = 60
 AXES = 2
 
 
@@ -88,8 +88,8 @@ def products(site: Site, ask: Deviations) -> Products:
     one, other = np.triu_indices(len(ask.columns))
     found: Limbs = np.zeros((len(one), 2), np.uint64)
     for block in site.blocks(ask.view):
-        for at in range(0, block.shape[1], AT_ONCE):
-            piece = np.asarray(block[ask.columns, at : at + AT_ONCE], np.float64) - ask.mean[:, None]
+        for at in range(0, block.shape[1], CHUNK_ROWS):
+            piece = np.asarray(block[ask.columns, at : at + CHUNK_ROWS], np.float64) - ask.mean[:, None]
             piece = np.where(np.isnan(piece), 0.0, piece)
             exact_sums.add(found, exact_sums.exact(piece[one] * piece[other], ask.unit))
     return Products(Exact.counts(site.rows), Exact(found, ask.unit))
@@ -102,13 +102,13 @@ def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plan
     """
     columns = widest(found.sd)
     mean = found.mean[columns]
-    reach = np.ldexp(1.0, view.exponents[columns]) + np.abs(mean)
+    reach = farthest_in_columns(view.exponents[columns], mean[None])
     if everyone:
         # No deviation exceeds the root of the sum of their squares, which far from 0 is much nearer than the bounds.
         nearer = 1.001 * found.sd[columns] * np.sqrt(found.counts[columns]) + np.ldexp(np.abs(mean), -44)
         reach = np.where(nearer > 0, np.minimum(reach, nearer), reach)
     one, other = np.triu_indices(len(columns))
-    unit = np.array([power_above(a) - BITS for a in reach[one] * reach[other]], np.int32)
+    unit = unit_of(bounds_above(reach[one] * reach[other]))
     answer = yield from total(products, Deviations(view, columns, mean, unit))
     covariance = np.zeros((len(columns), len(columns)))
     covariance[one, other] = answer.products.floats() / answer.rows.integers()[0]
@@ -121,7 +121,7 @@ def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plan
 
 def widest(sd: Floats) -> Ints:
     """The columns to look at, in their order: all, or as many of the largest deviations as may be."""
-    return np.sort(np.argsort(-sd, kind="stable")[:MOST]).astype(np.int64)
+    return np.sort(np.argsort(-sd, kind="stable")[:MAX_COLUMNS]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -149,10 +149,10 @@ def around(site: Site, ask: Around) -> Scattered:
     counts = np.zeros(clusters, np.int64)
     offsets: Limbs = np.zeros((AXES * clusters, 2), np.uint64)
     squares: Limbs = np.zeros((3 * clusters, 2), np.uint64)
-    units = np.asarray(ask.reach - BITS, np.int32), np.asarray(2 * ask.reach - BITS, np.int32)
+    units = unit_of(ask.reach), unit_of(2 * ask.reach)
     for block in site.blocks(ask.view):
-        for at in range(0, block.shape[1], AT_ONCE):
-            piece = block[:, at : at + AT_ONCE]
+        for at in range(0, block.shape[1], CHUNK_ROWS):
+            piece = block[:, at : at + CHUNK_ROWS]
             labels = nearest(piece, ask.centers, ask.view.missing)
             mine = np.asarray(labels == np.arange(clusters)[:, None], np.float64)
             x, y = ask.plane.places(piece) - ask.places.T[:, labels]
@@ -210,7 +210,7 @@ def eigen(matrix: Floats) -> tuple[Floats, Floats]:
     """
     a, v = np.array(matrix, np.float64), np.eye(len(matrix))
     small = 1e-15 * float(np.abs(a).max(initial=0.0))
-    for _ in range(SWEEPS):
+    for _ in range(MAX_ROTATION_SWEEPS):
         if not (np.abs(a - np.diag(np.diag(a))) > small).any():
             break
         for p in range(len(a) - 1):

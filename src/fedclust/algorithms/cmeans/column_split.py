@@ -10,28 +10,36 @@ vertically partitioned data", Algorithm 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.column_slices import (
+    blocks_of_rows,
+    box_of,
+    kept_view,
+    moved_slice,
+    raw_view,
+    rows_at,
+    view_of,
+    zero_sums,
+)
 from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
 from fedclust.algorithms.shared.reseeding import drawn, rows_of_their_own
 from fedclust.core.effects import Keep, Protocol, alone, each, each_one, each_to, handler, report, total
 from fedclust.core.errors import DataError
 from fedclust.core.release import ROWS, Done, Release, additive, shown
 from fedclust.core.ring import Exact, power_above
-from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.core.site_interface import Site
+from fedclust.core.types import Floats, Ints, PartyId, Units
 from fedclust.kernels import distances, fuzzy_sweep
 from fedclust.kernels import exact_sums as exact
-from fedclust.kernels.exact_sums import Sums
-from fedclust.kernels.units import TERM_BITS as BITS
+from fedclust.kernels.units import DIFFERENCE_BITS, unit_of
 from fedclust.questions import bounds, standardisation
 
-FINE = 102  # a squared difference is rounded to 2^-102 of its bound: near rows keep their digits
-SQUARES = 260  # squares of what bounds allow
+MAX_SQUARE_BITS = 260  # squares of what column bounds allow lie within 2^-260 and 2^260
 CHUNK = 1 << 19  # numbers of a matrix that travel at once
 SINGLED = "centers.singled"  # marks slices of centres that may lie on single rows, as the coordinator chose
 
@@ -69,7 +77,7 @@ class Prepare:
 @handler(releases=Done)
 def prepare(site: Site, ask: Prepare) -> Keep[Done]:
     """This party's view of its own columns, and its slice of explicit centres, kept here."""
-    view = _raw(site)
+    view = raw_view(site)
     if ask.standardise:
         view = alone(standardisation.standardise(view), site)
     elif ask.origin is not None and ask.spread is not None:
@@ -100,7 +108,7 @@ def reach(site: Site, ask: Hello) -> Reach:  # noqa: ARG001
     largest = view_of(site).largest(site.largest)
     if "centers" in site.memory:
         largest = np.maximum(largest, np.abs(site.memory["centers"]).max(axis=0))
-    marks = bounds.marked(4.0 * largest**2, least=-SQUARES, most=SQUARES)
+    marks = bounds.marked(4.0 * largest**2, least=-MAX_SQUARE_BITS, most=MAX_SQUARE_BITS)
     return Reach(Exact.counts(marks.sum(axis=0)))
 
 
@@ -118,9 +126,9 @@ class Place:
 def place(site: Site, ask: Place) -> Keep[Done]:
     """This party's slice of the first centres, kept here."""
     if ask.rows is not None:
-        return Keep(Done(), {**_kept(site), "centers": _slices(site, ask.rows), SINGLED: np.ones(1)})
-    low, high = _box(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
-    return Keep(Done(), {**_kept(site), "centers": low + (high - low) * np.asarray(ask.uniforms)})
+        return Keep(Done(), {**kept_view(site), "centers": rows_at(site, ask.rows), SINGLED: np.ones(1)})
+    low, high = box_of(site) if ask.low is None or ask.high is None else (ask.low, ask.high)
+    return Keep(Done(), {**kept_view(site), "centers": low + (high - low) * np.asarray(ask.uniforms)})
 
 
 @dataclass(frozen=True)
@@ -146,7 +154,7 @@ def of_one_row(site: Site, ask: Any) -> Floats:  # noqa: ARG001
 def measure(site: Site, ask: Span) -> Distances:
     """This party's share of the squared distances of some rows to all centres."""
     centers = np.asarray(site.memory["centers"])
-    parts = [distances.exact(block, centers, ask.unit) for block in span(site, ask.start, ask.stop)]
+    parts = [distances.exact(block, centers, ask.unit) for block in blocks_of_rows(site, ask.start, ask.stop)]
     limbs = np.concatenate(parts, axis=1) if parts else np.zeros((len(centers), 0, 2), np.uint64)
     return Distances(Exact(limbs, np.asarray(ask.unit, np.int32)))
 
@@ -166,22 +174,23 @@ class Weights:
 def weigh(site: Site, ask: Weights) -> Keep[Done]:
     """Add to this party's weighted sums; with the last chunk, move its slice of the centres."""
     n_clusters, count = ask.weights.shape
-    sums = _sums(site, n_clusters)
+    sums = zero_sums(site, n_clusters)
     if not ask.first:
         sums.mass[...], sums.pull[...] = site.memory["mass"], site.memory["pull"]
     at = 0
-    for block in span(site, ask.start, ask.start + count):
+    for block in blocks_of_rows(site, ask.start, ask.start + count):
         exact.weighted(sums, block, np.ascontiguousarray(ask.weights[:, at : at + block.shape[1]]))
         at += block.shape[1]
     if not ask.last:
         return Keep(Done(), {**site.memory, "mass": sums.mass, "pull": sums.pull})
-    return Keep(Done(), {**_kept(site), "centers": _moved(site, sums, ask.reseed), SINGLED: np.ones(1)})
+    return Keep(Done(), {**kept_view(site), "centers": moved_slice(site, sums, ask.reseed), SINGLED: np.ones(1)})
 
 
 @handler(releases=Slice)
 def reveal(site: Site, ask: Hello) -> Slice:  # noqa: ARG001
     """This party's slice of the centres in original units, for a federation within one process."""
-    return Slice(view_of(site).back(np.asarray(site.memory["centers"])), *_scale(site))
+    view = view_of(site)
+    return Slice(view.back(np.asarray(site.memory["centers"])), view.origin, view.spread)
 
 
 @dataclass(frozen=True)
@@ -191,6 +200,11 @@ class Table:
     columns: Mapping[PartyId, Ints]
     rows: int
     unit: int
+
+    @property
+    def bound(self) -> int:
+        """The power of two above any squared distance."""
+        return self.unit + DIFFERENCE_BITS
 
 
 @dataclass(frozen=True)
@@ -262,8 +276,9 @@ def agree(
     if places is not None:
         yield from each_to(place, places)
     marks = (yield from total(reach, Hello())).marks.floats()
-    most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), -SQUARES))
-    return Table(columns, next(iter(answers.values())).rows, power_above(most) - FINE)
+    most = math.fsum(count * 2.0**e for e, count in enumerate(marks.tolist(), -MAX_SQUARE_BITS))
+    unit = unit_of(power_above(most), DIFFERENCE_BITS)
+    return Table(columns, next(iter(answers.values())).rows, int(unit))
 
 
 def box_places(
@@ -334,65 +349,5 @@ def _weights(d2: Floats, nearest: Units, m: float) -> Floats:
 
 def _sum(values: Floats) -> float:
     """An exact sum of non-negative numbers, rounded once."""
-    unit = power_above(float(values.max(initial=0.0))) - BITS
-    limbs = exact.exact(np.ascontiguousarray(values.reshape(1, -1)), unit)
-    return float(Exact(limbs, np.asarray(unit, np.int32)).floats()[0])
-
-
-def _kept(site: Site) -> dict[str, Array]:
-    return {name: site.memory[name] for name in ("origin", "spread") if name in site.memory}
-
-
-def _scale(site: Site) -> tuple[Floats | None, Floats | None]:
-    view = view_of(site)
-    return view.origin, view.spread
-
-
-def _raw(site: Site) -> View:
-    return View(np.array([power_above(value) for value in site.largest], np.int32))
-
-
-def view_of(site: Site) -> View:
-    """How this party looks at its own columns."""
-    if "origin" not in site.memory:
-        return _raw(site)
-    return standardisation.scaled(_raw(site), site.memory["origin"], site.memory["spread"])
-
-
-def span(site: Site, start: int, stop: int) -> Iterator[Array]:
-    """The blocks of some rows."""
-    at = 0
-    for block in site.blocks(view_of(site)):
-        end = at + block.shape[1]
-        if start < end and at < stop:
-            yield block[:, max(start - at, 0) : stop - at]
-        at = end
-
-
-def _sums(site: Site, n_clusters: int) -> Sums:
-    exponents = view_of(site).exponents
-    mass = np.full(n_clusters, -BITS, np.int32)
-    return Sums.zeros(mass, np.tile(exponents - BITS, (n_clusters, 1)).astype(np.int32), 0)
-
-
-def _moved(site: Site, sums: Sums, reseed: Ints) -> Floats:
-    mass = Exact(sums.mass, sums.mass_unit).floats()
-    pull = Exact(sums.pull, sums.pull_unit).floats()
-    centers = np.where(mass[:, None] > 0, pull / np.where(mass > 0, mass, 1.0)[:, None], site.memory["centers"])
-    anew = reseed >= 0
-    centers[anew] = _slices(site, reseed[anew])
-    return np.asarray(centers, np.float64)
-
-
-def _slices(site: Site, rows: Sequence[int] | Ints) -> Floats:
-    """This party's columns of some rows."""
-    found = np.empty((len(rows), len(site.columns)))
-    for i, row in enumerate(rows):
-        found[i] = next(span(site, int(row), int(row) + 1))[:, 0]
-    return found
-
-
-def _box(site: Site) -> tuple[Floats, Floats]:
-    """Mean -+ 2 sd of this party's own columns, from exact sums."""
-    found = alone(standardisation.columns(view_of(site)), site)
-    return found.mean - 2 * found.sd, found.mean + 2 * found.sd
+    unit = unit_of(power_above(float(values.max(initial=0.0))))
+    return float(Exact(exact.exact(np.ascontiguousarray(values.reshape(1, -1)), unit), unit).floats()[0])

@@ -33,10 +33,11 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
 from fedclust.kernels import distances
+from fedclust.kernels.units import unit_of
 
 Average = Literal["kmeans", "index"]
 RESTARTS = 10  # of k-means++ in the first round
-DIGITS = 60  # bits of a weighted centre below its bound; sums of 2^60 of them fit the ring
+CENTER_BITS = 60  # of a weighted centre, below its bound; sums of 2^60 of them fit the ring
 LOSSY = "Not lossless: parties' centres were averaged, so the result is not that of the pooled rows."
 SHOWN = "Every party's own centres left it, in every round."
 
@@ -80,9 +81,9 @@ def weighted_centers(site: Site, ask: Alone) -> Weighted:
     centers, mass = ask.centers, np.zeros(len(ask.centers))
     if not few:
         centers, mass = local_fcm.settled(site, ask.view, centers, ask.m, ask.tol)
-    unit = np.tile(ask.view.exponents - DIGITS, (len(centers), 1)).astype(np.int32)
+    unit = np.tile(unit_of(ask.view.exponents, CENTER_BITS), (len(centers), 1))
     pull = Exact.of(mass[:, None] * centers, unit=unit)
-    return Weighted(Exact.of(mass, unit=-DIGITS), pull, Exact.counts(int(few)))
+    return Weighted(Exact.of(mass, unit=-CENTER_BITS), pull, Exact.counts(int(few)))
 
 
 def _too_few(site: Site, ask: Alone) -> bool:

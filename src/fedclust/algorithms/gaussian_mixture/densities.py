@@ -12,7 +12,7 @@ before it is added: the sums do not depend on blocks or sites.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,18 +20,19 @@ import numpy as np
 from fedclust.core.effects import each_one, handler, tallied
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.release import Release, additive
-from fedclust.core.ring import Exact, limbs_of, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
-from fedclust.core.types import Array, Floats, Limbs, Units
+from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, elementary
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
+from fedclust.kernels.fine_sums import fine_sums
+from fedclust.kernels.units import TERM_BITS, bounds_above, unit_of
 from fedclust.questions import bounds
 
-BITS = 51  # a term is rounded to 2^-51 of its bound
-FINE = 40  # and a log density, whose bound lies far off, to 2^-91
+LOG_DENSITY_BITS = 91  # a log density is rounded to 2^-91 of its bound, which lies far off
 ALL = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
-ENTROPY = 4 - BITS  # -sum_k r log r <= log K < 16
+ENTROPY_UNIT = unit_of(4)  # -sum_k r log r <= log K < 2^4
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Gaussians:
     variance: Floats
     axes: Floats
     gains: Floats
-    unit: int  # of the log density of a row
+    unit: int  # of the log density of a row, which is at most 2^(unit + 51)
     part: int = 0  # of the rows; see `half`
 
 
@@ -70,10 +71,9 @@ class Sweep:
         """The units of mass and of the sums, from bounds on a single row's term."""
         squares = 2 * self.reach
         if not _by_column(of):
-            squares = np.array([power_above(math.fsum(np.ldexp(1.0, 2 * self.reach).tolist()))])
-        row = np.concatenate([self.reach, squares]) - BITS
+            squares = bounds_above([math.fsum(np.ldexp(1.0, 2 * self.reach).tolist())])
         k = len(of.means)
-        return np.full(k, -BITS, np.int32), np.tile(row, (k, 1)).astype(np.int32)
+        return np.full(k, unit_of(0), np.int32), np.tile(unit_of(np.concatenate([self.reach, squares])), (k, 1))
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def moments(site: Site, ask: Sweep) -> Moments:
     """One sweep over the rows for all mixtures."""
     units = [ask.units(g) for g in ask.mixtures]
     sums = [Sums.zeros(mass, pull, 0) for mass, pull in units]
-    logs = np.zeros((len(ask.mixtures), 2, 2), np.uint64)  # coarse and fine
-    entropies = np.zeros((len(ask.mixtures), 2), np.uint64)
+    log_units = np.array([log_density_unit(g) for g in ask.mixtures], np.int32)
+    logs, entropies = np.zeros((2, len(ask.mixtures), 2), np.uint64)
     for block in site.blocks(ask.view):
         whole = within(np.asarray(block, np.float64), ask.reach)
         for part in sorted({g.part for g in ask.mixtures}):
@@ -115,15 +115,16 @@ def moments(site: Site, ask: Sweep) -> Moments:
                     t = scores(g, white if g.family == "EEE" else x)
                     r, log, entropy = _responsibilities(t, hard=_nearest(g))
                     exact.weighted(sums[j], square if _by_column(g) else norm, r)
-                    exact.add(logs[j], _coarse_and_fine(log, g.unit))
-                    exact.add(entropies[j], exact.exact(entropy[None], ENTROPY)[0])
+                    _check_log_density(log, g.unit)
+                    exact.add(logs[j], fine_sums(log[None], int(log_units[j]), LOG_DENSITY_BITS)[0])
+                    exact.add(entropies[j], exact.exact(entropy[None], ENTROPY_UNIT)[0])
     return Moments(
         Exact(np.concatenate([s.mass for s in sums]), np.concatenate([mass for mass, _ in units])),
         Exact(
             np.concatenate([s.pull.reshape(-1, 2) for s in sums]), np.concatenate([pull.ravel() for _, pull in units])
         ),
-        _joined(logs, [g.unit for g in ask.mixtures]),
-        Exact(entropies, np.asarray(ENTROPY, np.int32)),
+        Exact(logs, log_units),
+        Exact(entropies, ENTROPY_UNIT),
     )
 
 
@@ -195,19 +196,14 @@ def within(x: Floats, reach: Units) -> Floats:
     return x
 
 
-def _coarse_and_fine(log: Floats, unit: int) -> Array:
-    """Each term split at 2^unit, either part an exact sum: a bound 2^40 times too wide costs no digits."""
-    coarse = np.ldexp(np.rint(np.ldexp(log, -unit)), unit)
-    if log.size and np.abs(coarse).max() > math.ldexp(1.0, unit + BITS):
+def log_density_unit(g: Gaussians) -> int:
+    """The unit of the sum of log densities: a bound 2^40 times too wide costs no digits."""
+    return g.unit + TERM_BITS - LOG_DENSITY_BITS
+
+
+def _check_log_density(log: Floats, unit: int) -> None:
+    if log.size and np.abs(np.rint(np.ldexp(log, -unit))).max() > 2.0**TERM_BITS:
         raise OutOfBounds("a log density lies beyond its bound; both sides must run the same version of fedclust")
-    both = np.stack([coarse, log - coarse])
-    return exact.exact(both, np.array([unit, unit - FINE]))
-
-
-def _joined(parts: Array, units: Sequence[int]) -> Exact:
-    numbers = Exact(parts, np.zeros((), np.int32)).integers()
-    joined = [(high << FINE) + low for high, low in zip(numbers[::2], numbers[1::2], strict=True)]
-    return Exact(limbs_of(joined, (len(joined),)), np.array(units, np.int32) - FINE)
 
 
 def _nearest(g: Gaussians) -> bool:
@@ -279,8 +275,8 @@ def _of_part(site: Site, ask: Spread) -> Floats:
 @handler(releases=Products, behind=_of_part)
 def scatter(site: Site, ask: Spread) -> Products:
     """Sum x x^T over the rows of a part, columns by columns."""
-    unit = (ask.reach[:, None] + ask.reach[None, :] - BITS).astype(np.int32)
-    sums = Sums.zeros((ask.reach - BITS).astype(np.int32), unit, 0)
+    unit = unit_of(ask.reach[:, None] + ask.reach[None, :])
+    sums = Sums.zeros(unit_of(ask.reach), unit, 0)
     for x in _rows(site, ask):
         exact.weighted(sums, x, x)
     return Products(Exact(sums.pull, unit))

@@ -18,7 +18,6 @@ import numpy as np
 from fedclust.algorithms.cmeans.fit_result import Round, frobenius
 from fedclust.algorithms.gaussian_mixture.densities import (
     ALL,
-    BITS,
     Centred,
     Gaussians,
     Spread,
@@ -32,13 +31,14 @@ from fedclust.core.ring import power_above
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Units
 from fedclust.kernels import elementary
+from fedclust.kernels.units import bounds_above, unit_of
 from fedclust.questions import bounds, standardisation
 
 Family = Literal["EII", "VII", "VVI", "EEE"]
 FAMILIES: tuple[Family, ...] = ("EII", "VII", "VVI", "EEE")
 FLOOR = 1e-5  # no variance below this share of the mean variance (VVI: of its column's; EEE: of its direction's)
 SINGULAR = 1e-8  # columns closer to collinear than this are held apart
-TINY = 2.0**-8  # a component of less mass keeps its place: too few digits to move it
+MIN_COMPONENT_MASS = 2.0**-8  # a component of less mass keeps its place: too few digits to move it
 LOG_2PI = math.log(2 * math.pi)
 
 
@@ -102,10 +102,9 @@ def frame(view: View, *, full: bool) -> Protocol[Frame]:
     found = yield from standardisation.columns(view)
     origin, spread = view.back(found.mean), np.ones(len(found.mean)) if view.spread is None else view.spread
     moved = np.abs(origin - (0.0 if view.origin is None else view.origin)) / spread
-    loose = np.array([power_above(2.0 * (2.0**e + b)) for e, b in zip(view.exponents, moved, strict=True)], np.int32)
+    loose = bounds_above(2.0 * (2.0**e + b) for e, b in zip(view.exponents, moved, strict=True))
     seen, rows = replace(view, exponents=loose, origin=origin, spread=spread), int(found.counts[0])
-    marks = (yield from total(reach, Centred(seen))).marks.floats() > 0
-    tight = (marks.shape[1] - 1 - np.argmax(marks[:, ::-1], axis=1) + bounds.LEAST).astype(np.int32)
+    tight = bounds.highest((yield from total(reach, Centred(seen))).marks)
     out = Frame(seen, tight, rows, found.sd**2)
     if not full:
         return out
@@ -190,7 +189,7 @@ def sweep(of: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[Found]]:
 
 def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
     """The mixture that the sums make likeliest, its variances held above their floors."""
-    thick = found.mass >= TINY
+    thick = found.mass >= MIN_COMPONENT_MASS
     mass = np.where(thick, found.mass, 1.0)
     means = np.where(thick[:, None], found.pull / mass[:, None], before)
     rows = math.fsum(found.mass.tolist()) or 1.0  # a part of the rows may have none
@@ -256,7 +255,7 @@ def icl(of: Evaluated, rows: int) -> float:
 
 def _evaluated(m: Mixture, found: Found) -> Evaluated:
     squared = _deviations(found, m.means).sum(axis=1)
-    radii = np.maximum(squared, 0.0) / (m.means.shape[1] * np.where(found.mass >= TINY, found.mass, 1.0))
+    radii = np.maximum(squared, 0.0) / (m.means.shape[1] * np.where(found.mass >= MIN_COMPONENT_MASS, found.mass, 1.0))
     return Evaluated(m, found.log, found.entropy, found.mass, radii)
 
 
@@ -296,7 +295,8 @@ def _whitened(m: Mixture, root: Floats, reach: Units, log_weights: Floats) -> Ga
 
 def _unit(offset: Floats, far: float) -> int:
     """The unit of a row's log density, within max |offset| + far / 2 + log K of 0; twice that, to be safe."""
-    return power_above(2 * (float(np.abs(offset).max()) + float(far) / 2 + math.log(len(offset)) + 1)) - BITS
+    most = float(np.abs(offset).max()) + float(far) / 2 + math.log(len(offset)) + 1
+    return int(unit_of(power_above(2 * most)))
 
 
 def _no_axes(columns: int) -> tuple[Floats, Floats]:

@@ -11,23 +11,23 @@ and what that leads to is kept where it is better. Runs of one K share messages,
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from fedclust.algorithms.gaussian_mixture.densities import ALL, BITS, half, within
+from fedclust.algorithms.gaussian_mixture.densities import ALL, half, within
 from fedclust.algorithms.gaussian_mixture.mixture import Frame
 from fedclust.core.effects import Protocol, each_one, handler, tallied, total
 from fedclust.core.release import Release, additive
-from fedclust.core.ring import Exact, power_above
+from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, hard_sweep
 from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
+from fedclust.kernels.units import TERM_BITS, squared_distance_bound, unit_of
 
 TRIES = 3  # of the places for a new centre, how many c-means starts from
 ROUNDS = 40
@@ -54,12 +54,8 @@ class Lots:
 
     def units(self) -> Units:
         """For each lot the unit of a squared distance to its points."""
-        found = []
-        for lot in self.lots:
-            points = np.concatenate([lot.centers, lot.places])
-            far = np.ldexp(1.0, self.reach) + np.abs(points).max(axis=0)
-            found.append(power_above(math.fsum((far * far).tolist())) - BITS)
-        return np.array(found, np.int32)
+        points = (np.concatenate([lot.centers, lot.places]) for lot in self.lots)
+        return unit_of(np.array([squared_distance_bound(self.reach, own) for own in points]))
 
 
 @dataclass(frozen=True)
@@ -72,15 +68,13 @@ class Moved(Release):
 @handler(releases=Moved)
 def move(site: Site, ask: Lots) -> Moved:
     """One sweep of c-means for each lot."""
-    row, units = (ask.reach - BITS).astype(np.int32), ask.units()
+    one, row, units = unit_of(0), unit_of(ask.reach), ask.units()
     counts = [len(lot.centers) for lot in ask.lots]
-    sums = [
-        Sums.zeros(np.full(k, -BITS), np.tile(row, (k, 1)), int(unit)) for k, unit in zip(counts, units, strict=True)
-    ]
+    sums = [Sums.zeros(np.full(k, one), np.tile(row, (k, 1)), int(unit)) for k, unit in zip(counts, units, strict=True)]
     for x, lot, own in _rows(site, ask, sums):
         hard_sweep.accumulate(own, x, lot.centers)
     return Moved(
-        Exact(np.concatenate([s.mass for s in sums]), np.full(sum(counts), -BITS, np.int32)),
+        Exact(np.concatenate([s.mass for s in sums]), np.full(sum(counts), one, np.int32)),
         Exact(np.concatenate([s.pull for s in sums]), np.tile(row, (sum(counts), 1))),
         Exact(np.stack([s.objective for s in sums]), units),
     )
@@ -102,9 +96,9 @@ def _of_clusters(site: Site, ask: Lots) -> Floats:
 @handler(releases=Widths, behind=_of_clusters)
 def widths(site: Site, ask: Lots) -> Widths:
     """How wide each cluster is in each column."""
-    row = (2 * ask.reach - BITS).astype(np.int32)
+    row = unit_of(2 * ask.reach)
     counts = [len(lot.centers) for lot in ask.lots]
-    sums = [Sums.zeros(np.full(k, -BITS), np.tile(row, (k, 1)), 0) for k in counts]
+    sums = [Sums.zeros(np.full(k, unit_of(0)), np.tile(row, (k, 1)), 0) for k in counts]
     for x, lot, own in _rows(site, ask, sums):
         labels, _ = distances.labels(x, lot.centers)
         exact.weighted(own, x * x, np.asarray(labels == np.arange(len(lot.centers))[:, None], np.float64))
@@ -122,7 +116,7 @@ def _of_places(site: Site, ask: Lots) -> Floats:
         ([np.zeros((len(lot.places), 0))], int(unit)) for lot, unit in zip(ask.lots, ask.units(), strict=True)
     ]
     for x, lot, (own, unit) in _rows(site, ask, parts):
-        own.append(np.ldexp(_gains(x, lot), -(unit + BITS)))
+        own.append(np.ldexp(_gains(x, lot), -(unit + TERM_BITS)))
     return np.concatenate([tallied(own) for own, _ in parts], axis=1)
 
 

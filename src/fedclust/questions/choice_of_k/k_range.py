@@ -23,9 +23,9 @@ from fedclust.questions import bounds, cluster_indices, schema, standardisation
 from fedclust.questions.choice_of_k.centers_for_each_k import grow
 
 INDEX = "fuzzy-davies-bouldin"
-LOCALLY = 6  # a site looks no further
-MOST = 20  # nor does the federation
-ROWS = 5  # rows that a cluster needs
+MAX_LOCAL_CLUSTERS = 6  # a site looks no further
+MAX_CLUSTERS = 20  # nor does the federation
+MIN_CLUSTER_ROWS = 5  # rows that a cluster needs
 FUZZINESS = 2.0
 
 
@@ -44,7 +44,7 @@ class Own(Release):
 @handler(releases=Own)
 def own_k(site: Site, ask: Look) -> Own:
     """The K of the least index of fuzzy c-means on this party's rows alone; 1 where they are too few to tell."""
-    most = min(LOCALLY, site.rows // ROWS)
+    most = min(MAX_LOCAL_CLUSTERS, site.rows // MIN_CLUSTER_ROWS)
     if most < 2:
         return Own(1)
     values = alone(curve(ask.view, most), site)
@@ -94,12 +94,12 @@ def local_counts(view: View) -> Protocol[list[int]]:
 def thumb(counts: Sequence[int], rows: int) -> tuple[int, int]:
     """The range of K: the paper's rule, reaching at least to the sum of the sites' own, within reason."""
     low, high = min(counts), max(min(counts) + max(counts), sum(counts))
-    return low, max(min(high, MOST, rows // ROWS), low)
+    return low, max(min(high, MAX_CLUSTERS, rows // MIN_CLUSTER_ROWS), low)
 
 
 def wider(high: int, rows: int) -> int:
     """The next upper end, where the choice fell on this one."""
-    return max(min(high + max(2, high // 2), MOST, rows // ROWS), high)
+    return max(min(high + max(2, high // 2), MAX_CLUSTERS, rows // MIN_CLUSTER_ROWS), high)
 
 
 def elbow(ks: Sequence[int], values: Sequence[float]) -> int:

@@ -20,7 +20,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.questions.choice_of_k.centers_for_each_k import Grown, grow
-from fedclust.questions.partition_changes import MOST
+from fedclust.questions.partition_changes import MAX_PAIRS
 
 HALVINGS = 2
 
@@ -64,7 +64,7 @@ class Tables(Release):
 def tables(site: Site, ask: Pairs) -> Tables:
     """One contingency table after the other."""
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]
-    if sum(one * other for one, other in shapes) > MOST:
+    if sum(one * other for one, other in shapes) > MAX_PAIRS:
         raise WireError("more pairs of clusters than a site counts")
     counts = [np.zeros(shape, np.int64) for shape in shapes]
     for block in site.blocks(ask.view):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.gaussian_mixture import mixture
-from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, TINY, Evaluated, Family, Frame
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, MIN_COMPONENT_MASS, Evaluated, Family, Frame
 from fedclust.core.effects import Protocol
 from fedclust.core.types import Floats
 from fedclust.questions.choice_of_k.centers_for_each_k import Grown, grow
@@ -88,7 +88,7 @@ class Choice:
 def separation(of: Evaluated) -> float:
     """The least |m_i - m_j| / sqrt((v_i + v_j) / 2), v a mean squared radius per column; 0 with an empty component."""
     means, v = of.mixture.means, of.radii
-    if (of.mass < TINY).any():
+    if (of.mass < MIN_COMPONENT_MASS).any():
         return 0.0
     i, j = np.triu_indices(len(means), 1)
     if not len(i):
