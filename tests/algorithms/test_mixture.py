@@ -262,8 +262,8 @@ def test_what_exceeds_an_agreed_bound_is_refused_not_wrapped():
     with pytest.raises(OutOfBounds, match="beyond the bound"):
         densities.within(np.array([[0.0, 4.1]]), np.array([2], np.int32))
     with pytest.raises(OutOfBounds, match="log density"):
-        densities._coarse_and_fine(np.array([-3.0]), -51)
-    assert densities._coarse_and_fine(np.array([-0.75]), -51)[0, 1] == np.uint64(2**64 - 1)  # negative, inside
+        densities._check_log_density(np.array([-3.0]), -51)
+    assert densities._check_log_density(np.array([-0.75]), -51)[0, 1] == np.uint64(2**64 - 1)  # negative, inside
 
 
 def test_whitening_does_not_depend_on_the_shape_of_a_block():
