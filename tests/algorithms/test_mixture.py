@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedclust import kernels
 from fedclust.algorithms.gaussian_mixture import densities, mixture
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, Evaluated, Mixture
 from fedclust.core.errors import OutOfBounds
+from fedclust.core.ring import Exact
 from fedclust.questions import bounds
 
 PEERS = {"VII": "spherical", "VVI": "diag", "EEE": "tied"}
@@ -261,9 +263,11 @@ def test_a_component_without_rows_stays_and_the_others_go_on():
 def test_what_exceeds_an_agreed_bound_is_refused_not_wrapped():
     with pytest.raises(OutOfBounds, match="beyond the bound"):
         densities.within(np.array([[0.0, 4.1]]), np.array([2], np.int32))
+    of = replace(mixture.nearest(np.zeros((1, 1))), unit=-51)  # log densities within -1 and 1
     with pytest.raises(OutOfBounds, match="log density"):
-        densities._check_log_density(np.array([-3.0]), -51)
-    assert densities._check_log_density(np.array([-0.75]), -51)[0, 1] == np.uint64(2**64 - 1)  # negative, inside
+        densities._sum_of_logs(np.array([-3.0]), of)
+    limbs = densities._sum_of_logs(np.array([-0.75, 2.0**-80]), of)  # negative, inside, with digits below 2^-51
+    assert Exact(limbs[None], np.array([-91], np.int32)).integers() == [-3 * 2**89 + 2**11]
 
 
 def test_whitening_does_not_depend_on_the_shape_of_a_block():

@@ -115,8 +115,7 @@ def moments(site: Site, ask: Sweep) -> Moments:
                     t = scores(g, white if g.family == "EEE" else x)
                     r, log, entropy = _responsibilities(t, hard=_nearest(g))
                     exact.weighted(sums[j], square if _by_column(g) else norm, r)
-                    _check_log_density(log, g.unit)
-                    exact.add(logs[j], fine_sums(log[None], int(log_units[j]), LOG_DENSITY_BITS)[0])
+                    exact.add(logs[j], _sum_of_logs(log, g))
                     exact.add(entropies[j], exact.exact(entropy[None], ENTROPY_UNIT)[0])
     return Moments(
         Exact(np.concatenate([s.mass for s in sums]), np.concatenate([mass for mass, _ in units])),
@@ -201,9 +200,11 @@ def log_density_unit(g: Gaussians) -> int:
     return g.unit + TERM_BITS - LOG_DENSITY_BITS
 
 
-def _check_log_density(log: Floats, unit: int) -> None:
-    if log.size and np.abs(np.rint(np.ldexp(log, -unit))).max() > 2.0**TERM_BITS:
+def _sum_of_logs(log: Floats, g: Gaussians) -> Limbs:
+    """The exact sum of log densities, in that unit."""
+    if log.size and np.abs(np.rint(np.ldexp(log, -g.unit))).max() > 2.0**TERM_BITS:
         raise OutOfBounds("a log density lies beyond its bound; both sides must run the same version of fedclust")
+    return np.asarray(fine_sums(log[None], log_density_unit(g), LOG_DENSITY_BITS)[0], np.uint64)
 
 
 def _nearest(g: Gaussians) -> bool:
