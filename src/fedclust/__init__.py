@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         KMeans,
         PrivateFuzzyCMeans,
         PrivateKMeans,
+        SummaryClustering,
         load,
     )
     from fedclust.questions.schema import Column
@@ -56,6 +57,7 @@ __all__ = [
     "RunFailed",
     "Selection",
     "StudyError",
+    "SummaryClustering",
     "agreement",
     "datasets",
     "indices",
@@ -78,6 +80,7 @@ _HOMES = {
     "KFed": "fedclust.models",
     "MUFC": "fedclust.models",
     "PrivateKMeans": "fedclust.models",
+    "SummaryClustering": "fedclust.models",
     "PrivateFuzzyCMeans": "fedclust.models",
     "load": "fedclust.models",
     "Column": "fedclust.questions.schema",

@@ -27,7 +27,6 @@ from fedclust.engines.attendance import Tell
 from fedclust.engines.run_status import Observed, Status
 from fedclust.federation.federation import Federation
 from fedclust.kernels import backend
-from fedclust.models import FCAC
 from fedclust.site.approval import digest_of
 
 FORMAT, VERSION = "fedclust-run", 1
@@ -310,7 +309,7 @@ def _fitted(run: Run, ready: Opened, fed: Federation) -> tuple[Any, Selection | 
     if run.after is not None:
         model = fedclust.load(run.folder / "before.json")
         # Sites of this process keep their memory in the run's folder; others have one of their own.
-        remembers = isinstance(model, FCAC) and run.served is None
+        remembers = model.remembers_rounds and run.served is None
         return model.partial_fit(fed, **({"after": run.after} if remembers else {})), None
     choice = ready.study.cluster.choice
     if choice is None:

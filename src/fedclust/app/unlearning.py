@@ -27,7 +27,6 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.federation.federation import Federation
-from fedclust.models.continual import FCAC
 from fedclust.models.input_checks import quorum_of
 from fedclust.models.one_shot import MUFC
 from fedclust.models.streamed_fit import LATER
@@ -256,7 +255,7 @@ def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
         raise StudyError("rows are those of one site; name it")
     if site is not None and not len(site):
         raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
-    if LATER in getattr(model, "notes_", ()) or (isinstance(model, FCAC) and model.n_iter_ > 1):
+    if LATER in getattr(model, "notes_", ()) or (model.remembers_rounds and model.n_iter_ > 1):
         raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
     if how == "quick" and "init" not in model.get_params() and not isinstance(model, MUFC):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")

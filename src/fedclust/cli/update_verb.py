@@ -23,7 +23,8 @@ def add(verbs: Any) -> None:
 def act_update(chosen: argparse.Namespace) -> int:
     """Update a finished run's model by the rows that its sites hold now, over the same engine, in a run of its own.
 
-    FCAC tells of rows that came since, alone or in a table that grew; other methods take the table as a new batch.
+    SummaryClustering sends only new rows, whether they come alone or in a table that grew; FCAC learns all rows of the
+    table again; other methods take the table as a new batch.
     """
     from fedclust.app import update
     from fedclust.app.run_folder import Run

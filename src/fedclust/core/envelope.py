@@ -150,14 +150,14 @@ REMEDIES = {
     "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
     "floor-too-low": "its policy asks for more rows behind each point than the study does; raise min_rows (of k-FED "
-    "and MUFC) or floor (of FCAC)",
+    "and MUFC) or floor (of SummaryClustering)",
     "class-too-small": "its policy asks for more rows in each cluster, or for none; ask for fewer clusters, or begin "
     "elsewhere",
     "weights-not-allowed": "its policy lets no weights of a model leave",
     "too-many-calls": "its policy lets no more questions be answered in one run",
     "too-many-facts": "it has answered this question in as many forms as one study gets; leave the settings as they "
-    "are or declare bounds, ask k-FED for one number of clusters, go on with FCAC by fedclust update, or agree on "
-    "another study",
+    "are or declare bounds, ask k-FED for one number of clusters, continue SummaryClustering by fedclust update, or "
+    "agree on another study",
     "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "
     "rounds, or use secure aggregation",
     "too-few-in-common": "the sites have fewer rows in common than its policy lets take part",

@@ -6,12 +6,13 @@ from typing import Any
 from fedclust.core.errors import DataError
 from fedclust.models.base import FederatedEstimator, read_model
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
-from fedclust.models.continual import FCAC
 from fedclust.models.deep import DEC, FedCRef
+from fedclust.models.fcac_estimator import FCAC
 from fedclust.models.fuzzy_variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 from fedclust.models.gaussian_mixtures import GaussianMixture
 from fedclust.models.one_shot import MUFC, KFed
 from fedclust.models.private_cmeans import PrivateFuzzyCMeans, PrivateKMeans
+from fedclust.models.summary_estimator import SummaryClustering
 
 __all__ = [
     "DEC",
@@ -29,6 +30,7 @@ __all__ = [
     "KMeans",
     "PrivateFuzzyCMeans",
     "PrivateKMeans",
+    "SummaryClustering",
     "load",
 ]
 
@@ -38,6 +40,7 @@ METHODS: dict[str, type[FederatedEstimator]] = {
     "averaged-fuzzy-c-means": AveragedFuzzyCMeans,
     "gradient-fuzzy-c-means": GradientFuzzyCMeans,
     "gaussian-mixture": GaussianMixture,
+    "summary-clustering": SummaryClustering,
     "fcac": FCAC,
     "k-fed": KFed,
     "mufc": MUFC,

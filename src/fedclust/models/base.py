@@ -40,6 +40,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
 
     lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
+    remembers_rounds: ClassVar[bool] = False  # whether later rounds continue from what sites remember
     kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     n_clusters: Any
     random_state: Any

@@ -29,7 +29,7 @@ ROWLESS = {"roster.accept", "blind_aggregation.group"}  # questions without an a
 # them: labels go by the rows' places, and with one row less all later rows would get another's.
 LABELS = "private_site.told"
 ALONE = "kfed.device_centers"  # clusters that a site makes alone
-SUMMARIES = "summaries.summaries"
+SUMMARIES = "summaries.summarise_rows"
 BY_SITE = "composition.composition"  # how its rows spread over centres, which may be any
 MOST_POINTS = 2**16  # in an answer
 

@@ -13,11 +13,12 @@ from fedclust.core.errors import StudyError
 
 Aggregation = Literal["plain", "secure", "blind"]
 STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
-METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "fcac": "fcac", "summaries": "fcac"}  # whose own questions these are
+# The methods that some questions belong to.
+METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "site_nets": "fcac", "summaries": "summary-clustering"}
 WITHHELD = frozenset(
     {
         "column_split.reveal",  # slices of centres
-        "fcac.nodes",  # nodes that are rows
+        "site_nets.learn_rows",  # nodes that are rows
         "label_agreement.remember",  # classes that a coordinator chooses: a row alone in its class is singled out
         "label_agreement.count",
         "averaged_fcm.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published

@@ -1,42 +1,45 @@
-"""Clusters of weighted points without a number of clusters: communities of their neighbour graph that stay the same.
+"""Clusters of weighted points without a number of clusters: communities of their neighbour graph that are stable.
 
 graph   15 nearest neighbours; w_ij = exp(-d_ij^2 / (s_i s_j)) sqrt(M_i M_j), s_i the distance of the 7th, M rows
 levels  Leiden at resolutions from coarse to fine, the best of three runs each
 score   silhouette, every row of a point counted x mean adjusted Rand index with Leiden on 10 subsets of 80%
-        x root of the modularity, which finds clusters that are no balls, and more of them
-choice  the fewest clusters whose score comes near the best one
-balls   k-means instead where points are few, and after communities where it keeps their modularity (fcac_balls)
+        x square root of the modularity, which finds clusters that are not spherical, and more of them
+choice  the fewest clusters whose score is close to the best one
+k-means instead where points are few, and after communities where it keeps their modularity (spherical_clusters)
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.spatial import cKDTree
 
-from fedclust.algorithms.summary_clustering import ball_clusters
+from fedclust.algorithms.summary_clustering import spherical_clusters
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import distances, elementary, grouping
+
+Graph = tuple[Ints, Units, Floats]  # where each point's edges begin, their ends, their weights
 
 NEIGHBOURS = 15
 RUNS = 3
 SUBSETS = 10
-SHARE = 0.8
-NEAR = 0.97
+SUBSET_SHARE = 0.8
+SCORE_TOLERANCE = 0.97  # of the best score, from which on fewer clusters win
 VOTERS = 9
-FLAT = 16  # columns up to which a tree of points is quicker than all distances
-CHUNK = 1024
-FEW = 64  # points: below, k-means
-ROUND = 0.99  # of the modularity of communities, which k-means must keep
+TREE_COLUMNS = 16  # columns up to which a tree of points is quicker than all distances
+CHUNK_ROWS = 1024
+FEW_POINTS = 64  # below, k-means
+KEPT_MODULARITY = 0.99  # of the modularity of communities, which k-means must keep
 RESOLUTIONS = tuple(np.geomspace(0.01, 1.35, 19).tolist())
 
 
 @dataclass(frozen=True)
 class Level:
-    """What one resolution gave, or one number of balls."""
+    """What one resolution gave, or one number of clusters of k-means."""
 
     resolution: float | None
     clusters: int
@@ -50,42 +53,56 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The cluster of each point, the levels it was chosen from, and whether rows go by the nearest centre."""
+class Clusters:
+    """The cluster of each point, the levels it was chosen from, and whether rows go to the nearest centre."""
 
     labels: Units
     levels: tuple[Level, ...]
-    round: bool = False
+    spherical: bool = False
 
     @property
     def count(self) -> int:
         return int(self.labels.max(initial=-1)) + 1
 
 
-def clusters(places: Floats, rows: Ints, seed: int) -> Found:
-    """The clusters of points that stand for rows; one if nothing parts them.
+def find_clusters(places: Floats, rows: Ints, seed: int) -> Clusters:
+    """The clusters of points that stand for rows; one if nothing separates them.
 
     >>> blobs = np.random.default_rng(0).normal(size=(60, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 20, axis=0)
-    >>> clusters(blobs, np.full(60, 5), seed=0).labels.tolist() == [0] * 20 + [1] * 20 + [2] * 20
+    >>> find_clusters(blobs, np.full(60, 5), seed=0).labels.tolist() == [0] * 20 + [1] * 20 + [2] * 20
     True
     """
     n = len(places)
     if n < 3:
-        return Found(np.zeros(n, np.int32), ())
+        return Clusters(np.zeros(n, np.int32), ())
     apart = np.sqrt(distances.squared(np.ascontiguousarray(places.T), places))
     weights = rows.astype(np.float64)
-    order = _ordered(apart)
-    whole = _graph(order, apart, weights)
+    order = _nearest_first(apart)
+    whole = _neighbor_graph(order, apart, weights)
     random = np.random.default_rng((seed, 3))
-    subsets = [np.sort(random.choice(n, max(2, int(SHARE * n)), replace=False)) for _ in range(SUBSETS)]
-    levels, labels = list[Level](), list[Units]()
-    if n < FEW:
-        for own, stable in ball_clusters.tried(places, rows, subsets, seed):
+    subsets = [np.sort(random.choice(n, max(2, int(SUBSET_SHARE * n)), replace=False)) for _ in range(SUBSETS)]
+    if n < FEW_POINTS:
+        levels, labels = list[Level](), list[Units]()
+        for own, stability in spherical_clusters.try_each_count(places, rows, subsets, seed):
             labels.append(own)
             within = silhouette(apart, weights, own)
-            levels.append(Level(None, int(own.max()) + 1, within, stable, modularity(whole, own)))
-        return Found(_chosen(levels, labels), tuple(levels), round=True)
-    parts = [_graph(_within(order, some), apart, weights, some) for some in subsets]
+            levels.append(Level(None, int(own.max()) + 1, within, stability, modularity(whole, own)))
+        return Clusters(_choose_labels(levels, labels), tuple(levels), spherical=True)
+    parts = [_neighbor_graph(_within_subset(order, some), apart, weights, some) for some in subsets]
+    levels, labels = _communities(whole, list(zip(subsets, parts, strict=True)), apart, weights, seed)
+    chosen = _choose_labels(levels, labels)
+    refined = spherical_clusters.refine_by_kmeans(places, rows, chosen)
+    as_many = len(np.unique(refined)) == len(np.unique(chosen))  # k-means may leave a cluster without points
+    if as_many and modularity(whole, refined) >= KEPT_MODULARITY * modularity(whole, chosen):
+        return Clusters(refined, tuple(levels))
+    return Clusters(chosen, tuple(levels))
+
+
+def _communities(
+    whole: Graph, parts: Sequence[tuple[Ints, Graph]], apart: Floats, weights: Floats, seed: int
+) -> tuple[list[Level], list[Units]]:
+    """The communities at every resolution, and how good they are; `parts` are the subsets with their graphs."""
+    levels, labels = list[Level](), list[Units]()
     for resolution in RESOLUTIONS:
         runs = [grouping.leiden(*whole, resolution, RUNS * seed + run) for run in range(RUNS)]
         own = max(runs, key=lambda found: found[1])[0]
@@ -94,39 +111,34 @@ def clusters(places: Floats, rows: Ints, seed: int) -> Found:
             levels.append(Level(resolution, 1, 0.0, 0.0, 0.0))
             continue
         agreed = [
-            ball_clusters.alike(own[some], grouping.leiden(*part, resolution, RUNS * seed)[0])
-            for some, part in zip(subsets, parts, strict=True)
+            spherical_clusters.adjusted_rand(own[some], grouping.leiden(*part, resolution, RUNS * seed)[0])
+            for some, part in parts
         ]
-        stable = max(float(np.mean(agreed)), 0.0)
+        stability = max(float(np.mean(agreed)), 0.0)
         within = silhouette(apart, weights, own)
-        levels.append(Level(resolution, int(own.max()) + 1, within, stable, modularity(whole, own)))
-    chosen = _chosen(levels, labels)
-    balls = ball_clusters.gone_on(places, rows, chosen)
-    as_many = len(np.unique(balls)) == len(np.unique(chosen))  # k-means may leave a cluster without points
-    if as_many and modularity(whole, balls) >= ROUND * modularity(whole, chosen):
-        return Found(balls, tuple(levels))
-    return Found(chosen, tuple(levels))
+        levels.append(Level(resolution, int(own.max()) + 1, within, stability, modularity(whole, own)))
+    return levels, labels
 
 
-def _chosen(levels: list[Level], labels: list[Units]) -> Units:
-    """The fewest clusters whose score comes near the best one; of equals the better."""
+def _choose_labels(levels: list[Level], labels: list[Units]) -> Units:
+    """The fewest clusters whose score is close to the best one; of equals the better."""
     best = max(level.score for level in levels)
     if best <= 0:
         return np.zeros_like(labels[0])
-    near = [i for i, level in enumerate(levels) if level.score >= NEAR * best]
+    near = [i for i, level in enumerate(levels) if level.score >= SCORE_TOLERANCE * best]
     return labels[min(near, key=lambda i: (levels[i].clusters, -levels[i].score))]
 
 
-def voted(block: Array, places: Floats, labels: Units) -> Units:
+def labels_by_vote(block: Array, places: Floats, labels: Units) -> Units:
     """The cluster of each row of a block (columns by rows): its nearest points vote, by the inverse of their distance.
 
-    >>> voted(np.array([[4.0, 7.0]]), np.array([[0.0], [1.0], [9.0]]), np.array([0, 0, 1], np.int32)).tolist()
+    >>> labels_by_vote(np.array([[4.0, 7.0]]), np.array([[0.0], [1.0], [9.0]]), np.array([0, 0, 1], np.int32)).tolist()
     [0, 1]
     """
     voters, count = min(VOTERS, len(places)), int(labels.max()) + 1
     if voters == 1 or count == 1:
         return labels[distances.labels(block, places)[0]]
-    near, d = _nearest(block, places, voters)
+    near, d = _nearest_points(block, places, voters)
     weight = 1.0 / (d + 1e-9 * d[:, -1:] + np.finfo(float).tiny)
     votes = np.zeros((len(near), count))
     at = np.arange(len(near))
@@ -135,14 +147,14 @@ def voted(block: Array, places: Floats, labels: Units) -> Units:
     return np.asarray(votes.argmax(axis=1), np.int32)
 
 
-def _nearest(block: Array, places: Floats, count: int) -> tuple[Ints, Floats]:
+def _nearest_points(block: Array, places: Floats, count: int) -> tuple[Ints, Floats]:
     """The nearest points of each row, the nearest first, and their distances."""
-    if len(block) <= FLAT:
+    if len(block) <= TREE_COLUMNS:
         d, near = cKDTree(places).query(np.ascontiguousarray(block.T), k=count)
         return near, d
     found = []
-    for at in range(0, block.shape[1], CHUNK):
-        d2 = np.ascontiguousarray(distances.squared(block[:, at : at + CHUNK], places).T)
+    for at in range(0, block.shape[1], CHUNK_ROWS):
+        d2 = np.ascontiguousarray(distances.squared(block[:, at : at + CHUNK_ROWS], places).T)
         near = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
         own = np.take_along_axis(d2, near, axis=1)
         by = np.argsort(own, axis=1, kind="stable")
@@ -175,8 +187,8 @@ def silhouette(apart: Floats, weights: Floats, labels: Units) -> float:
     return float((s * weights).sum() / weights.sum())
 
 
-def modularity(graph: tuple[Ints, Units, Floats], labels: Units) -> float:
-    """The share of edges that stay within clusters, beyond what it would be if they joined at random.
+def modularity(graph: Graph, labels: Units) -> float:
+    """The share of edges that stay within clusters, beyond the share if ends were joined at random.
 
     >>> pairs = np.arange(5), np.array([1, 0, 3, 2], np.int32), np.ones(4)  # 0-1 and 2-3
     >>> modularity(pairs, np.array([0, 0, 1, 1])), modularity(pairs, np.array([0, 0, 0, 0]))
@@ -189,12 +201,12 @@ def modularity(graph: tuple[Ints, Units, Floats], labels: Units) -> float:
     return float(within - ((np.bincount(own, weights) / total) ** 2).sum())
 
 
-def neighbours(points: int) -> int:
-    """How many neighbours a point has in the graph: few points must not all be each other's."""
+def neighbour_count(points: int) -> int:
+    """How many neighbours a point has in the graph; few points must not all be neighbours of each other."""
     return min(NEIGHBOURS, max(2, math.isqrt(points)), points - 1)
 
 
-def _ordered(apart: Floats) -> Ints:
+def _nearest_first(apart: Floats) -> Ints:
     """The nearest points of each point, itself left out, enough of them for every subset."""
     n = len(apart)
     count = min(n - 1, 3 * NEIGHBOURS)
@@ -206,7 +218,7 @@ def _ordered(apart: Floats) -> Ints:
     return np.take_along_axis(near, by, axis=1)
 
 
-def _within(order: Ints, some: Ints) -> Ints:
+def _within_subset(order: Ints, some: Ints) -> Ints:
     """The same for a subset, in its own numbers; -1 where a point has no more neighbours in it."""
     number = np.full(len(order), -1)
     number[some] = np.arange(len(some))
@@ -215,11 +227,11 @@ def _within(order: Ints, some: Ints) -> Ints:
     return np.take_along_axis(mine, by, axis=1)
 
 
-def _graph(order: Ints, apart: Floats, weights: Floats, some: Ints | None = None) -> tuple[Ints, Units, Floats]:
+def _neighbor_graph(order: Ints, apart: Floats, weights: Floats, some: Ints | None = None) -> Graph:
     """Neighbours with their weights, row by row, every edge in both directions."""
     n = len(order)
     some = np.arange(n) if some is None else some
-    k = neighbours(n)
+    k = neighbour_count(n)
     near = order[:, :k]
     d = np.where(near >= 0, apart[some[:, None], some[np.maximum(near, 0)]], np.inf)
     last = np.maximum((near >= 0).sum(axis=1), 1) - 1

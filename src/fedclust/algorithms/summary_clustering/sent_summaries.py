@@ -1,7 +1,7 @@
-"""What a site remembers of the summaries it sent, so that a table that grows is not told again.
+"""What a site remembers of the summaries it sent, so that rows of a table that grows are not sent twice.
 
-Rows are known again by fingerprints under a key of the site's own, with how often each was there: of a table that holds
-a row three times, of which two are known, one row is new. A site cannot tell a row that came again from another with
+A site recognises rows by fingerprints under a key of its own, with how often each occurred: if a table holds a row
+three times and two are known, one row is new. A site cannot distinguish a row that was sent before from another with
 the same values; both count as known.
 """
 
@@ -18,76 +18,78 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints
 
 PREFIX = "summaries."
-MARK = 8  # bytes of a fingerprint
+FINGERPRINT_BYTES = 8
 
 
 @dataclass(frozen=True)
-class Told:
-    """Rows that were told or wait, and all summaries sent, as they were sent: places in a view of that origin."""
+class SentSummaries:
+    """The rows that were summarised or wait, and all summaries sent: their places in the view of `origin`."""
 
     run: Array  # the run of the last answer, as bytes
     key: Array
-    marks: Ints  # fingerprints of rows that were told or wait, in order
+    fingerprints: Ints  # of rows that were summarised or wait, sorted
     copies: Ints  # how many rows have each
     waiting: Floats  # rows that wait, in original units
     places: Floats
     weights: Floats
-    origin: Floats  # none where columns were seen as they are
+    origin: Floats  # empty where columns were not scaled
     spread: Floats
 
     @classmethod
-    def nothing(cls, columns: int) -> Told:
+    def empty(cls, columns: int) -> SentSummaries:
+        """No rows and no summaries, with a new key."""
         none, key = np.empty(0), np.frombuffer(secrets.token_bytes(32), np.uint8)
-        marks = np.empty(0, np.int64)
+        counts = np.empty(0, np.int64)
         rows = np.empty((0, columns))
-        return cls(np.empty(0, np.uint8), key, marks, marks, rows, rows, none, none, none)
+        return cls(np.empty(0, np.uint8), key, counts, counts, rows, rows, none, none, none)
 
     @staticmethod
-    def known(memory: Mapping[str, Array]) -> bool:
+    def is_in(memory: Mapping[str, Array]) -> bool:
         """Whether a memory holds an earlier round."""
         return PREFIX + "key" in memory
 
     @classmethod
-    def recalled(cls, memory: Mapping[str, Array], columns: int) -> Told:
+    def from_memory(cls, memory: Mapping[str, Array], columns: int) -> SentSummaries:
         """What a memory holds, or nothing."""
-        if not cls.known(memory):
-            return cls.nothing(columns)
+        if not cls.is_in(memory):
+            return cls.empty(columns)
         return cls(**{f.name: np.asarray(memory[PREFIX + f.name]) for f in fields(cls)})
 
-    def remembered(self) -> dict[str, Array]:
+    def to_memory(self) -> dict[str, Array]:
         """All of it as arrays under names of its own."""
         return {PREFIX + f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
 
-    def of_run(self, run: str) -> bool:
+    def belongs_to(self, run: str) -> bool:
+        """Whether the last answer was in this run."""
         return self.run.tobytes() == run.encode()
 
-    def lacks_of(self, rows: Floats) -> bool:
-        """Whether rows that are known here are not among these, as after a deletion."""
-        marks, counts = np.unique(self._marked(rows), return_counts=True)
-        return bool((_looked_up(self.marks, marks, counts) < self.copies).any())
+    def has_rows_missing_in(self, rows: Floats) -> bool:
+        """Whether known rows are not among these, as after a deletion."""
+        fingerprints, counts = np.unique(self._fingerprints_of(rows), return_counts=True)
+        return bool((_counts_of(self.fingerprints, fingerprints, counts) < self.copies).any())
 
-    def new_among(self, rows: Floats) -> Floats:
+    def new_rows(self, rows: Floats) -> Floats:
         """The rows beyond those known, in their order: of equal ones the later."""
-        marks, at, counts = np.unique(self._marked(rows), return_inverse=True, return_counts=True)
+        found, at, counts = np.unique(self._fingerprints_of(rows), return_inverse=True, return_counts=True)
         order = np.argsort(at, kind="stable")
         before = np.empty(len(rows), np.int64)  # how many equal rows came earlier
         before[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return rows[before >= _looked_up(marks, self.marks, self.copies)[at]]
+        return rows[before >= _counts_of(found, self.fingerprints, self.copies)[at]]
 
-    def knowing(self, new: Floats) -> Told:
-        """With more rows known."""
-        all_marks = np.concatenate([np.repeat(self.marks, self.copies), self._marked(new)])
-        marks, copies = np.unique(all_marks, return_counts=True)
-        return replace(self, marks=marks, copies=copies.astype(np.int64))
+    def with_known_rows(self, new: Floats) -> SentSummaries:
+        """The same with more rows known."""
+        every = np.concatenate([np.repeat(self.fingerprints, self.copies), self._fingerprints_of(new)])
+        fingerprints, copies = np.unique(every, return_counts=True)
+        return replace(self, fingerprints=fingerprints, copies=copies.astype(np.int64))
 
-    def seen(self, view: View) -> Floats:
+    def places_in(self, view: View) -> Floats:
         """The places of all summaries sent, in any view of the same rows: a mean moves as its rows do."""
-        first = self._first(view)
+        first = self._first_view(view)
         return self.places if view.same(first) else view.points(first.back(self.places))
 
-    def having_sent(self, places: Floats, weights: Floats, view: View) -> Told:
-        """With more summaries sent; all are kept in the view of the first, so that going to and fro rounds nothing."""
-        first = self._first(view) if len(self.places) else view
+    def with_sent(self, places: Floats, weights: Floats, view: View) -> SentSummaries:
+        """The same with more summaries sent; all are kept in the view of the first, so that no conversion rounds."""
+        first = self._first_view(view) if len(self.places) else view
         own = places if view.same(first) else first.points(view.back(places))
         return replace(
             self,
@@ -97,20 +99,21 @@ class Told:
             spread=np.empty(0) if first.spread is None else first.spread,
         )
 
-    def _first(self, view: View) -> View:
+    def _first_view(self, view: View) -> View:
+        """The view in which the first summaries were sent."""
         plain = View(view.exponents, missing=view.missing)
         return replace(plain, origin=self.origin, spread=self.spread) if len(self.origin) else plain
 
-    def _marked(self, rows: Floats) -> Ints:
-        """A fingerprint of each row, which nobody can make without the key."""
-        key, exact = self.key.tobytes(), np.ascontiguousarray(rows) + 0.0  # both zeros are one
-        found = b"".join(hashlib.blake2b(row.tobytes(), digest_size=MARK, key=key).digest() for row in exact)
-        return np.frombuffer(found, "<i8").astype(np.int64)
+    def _fingerprints_of(self, rows: Floats) -> Ints:
+        """A fingerprint of each row, which nobody can compute without the key."""
+        key, exact = self.key.tobytes(), np.ascontiguousarray(rows) + 0.0  # -0.0 becomes 0.0
+        hashed = (hashlib.blake2b(row.tobytes(), digest_size=FINGERPRINT_BYTES, key=key).digest() for row in exact)
+        return np.frombuffer(b"".join(hashed), "<i8").astype(np.int64)
 
 
-def _looked_up(wanted: Ints, marks: Ints, counts: Ints) -> Ints:
-    """The count of each wanted mark among sorted ones, 0 where it is not there."""
-    if not len(marks):
+def _counts_of(wanted: Ints, fingerprints: Ints, counts: Ints) -> Ints:
+    """The count of each wanted fingerprint among sorted ones, 0 where it does not occur."""
+    if not len(fingerprints):
         return np.zeros(len(wanted), np.int64)
-    at = np.minimum(np.searchsorted(marks, wanted), len(marks) - 1)
-    return np.where(marks[at] == wanted, counts[at], 0).astype(np.int64)
+    at = np.minimum(np.searchsorted(fingerprints, wanted), len(fingerprints) - 1)
+    return np.where(fingerprints[at] == wanted, counts[at], 0).astype(np.int64)

@@ -114,7 +114,7 @@ def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if hasattr(model, "prices_"):
         return _Private(model)
-    if hasattr(model, "node_rows_") and model.n_iter_ > 1:
+    if model.remembers_rounds and model.n_iter_ > 1:
         return _Rounds(model)
     if fed.split == "columns":
         return _OverColumns(model, fed)

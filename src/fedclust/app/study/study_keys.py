@@ -15,10 +15,10 @@ from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import MODES
 from fedclust.models import METHODS
 from fedclust.models.cmeans import SCALES, STARTS
-from fedclust.models.continual import AGREED
 from fedclust.models.fuzzy_variants import AVERAGES
 from fedclust.models.labels_only import OPENS
 from fedclust.models.private_cmeans import VARIANTS
+from fedclust.models.summary_estimator import RANGE_SCALES
 from fedclust.privacy.accountant import MOST_DELTA
 from fedclust.questions.alignment import DUPLICATES
 from fedclust.questions.alignment import METHODS as ALIGNMENTS
@@ -110,7 +110,7 @@ TOP = {
     "columns": Key(
         f"{NAMES.what}, or a table [columns.NAME] for each", lambda value: NAMES.fits(value) or _tables(value)
     ),
-    "scale": _choice(*SCALES, *AGREED),
+    "scale": _choice(*SCALES, *RANGE_SCALES),
     "missing": _choice(*MISSING),
     "missing_values": Key(
         "a table of lists by column, such as { chol = [0] }",
@@ -138,7 +138,6 @@ OWN = {  # parameters that some methods have and others have not; by the estimat
     "min_rows": Key("a whole number of at least 2", lambda value: _whole(value) and value >= 2),
 }
 CLUSTER = {
-    "setting": _choice("default", "published"),
     "floor": COUNT,
     "max_nodes": COUNT,
     "method": _choice(*METHODS),

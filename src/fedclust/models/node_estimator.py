@@ -1,0 +1,255 @@
+"""What estimators of weighted nodes share: they find the number of clusters, and continue in rounds with new rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedclust.core import effects
+from fedclust.core.errors import DataError
+from fedclust.core.site_interface import View
+from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.federation.federation import Federation, box_of
+from fedclust.kernels import distances
+from fedclust.models import site_memories
+from fedclust.models.assignment import Assigning
+from fedclust.models.base import require
+from fedclust.questions import bounds as limits
+from fedclust.questions import schema, standardisation
+from fedclust.questions.missing_values import told
+
+ANY_LATER_VALUE = 127  # the power of two below which values of any later round must stay
+LABEL_CHUNK_VALUES = 1 << 18
+RESTARTED = (
+    "Sites started again, because what they remember of earlier rounds was not available: {sites}. Rows that waited "
+    "there are lost, and rows sent before were sent again; use `fedclust update`, or give the run folder of the round "
+    "before as `after`."
+)
+
+
+class Round(Protocol):
+    """What every round of nodes has: how many points were sent, notes, and the sites that remember no earlier round."""
+
+    @property
+    def sent(self) -> int: ...
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+    @property
+    def restarted_sites(self) -> tuple[PartyId, ...]: ...
+
+
+Result = tuple[Any, View, int, tuple[str, ...]]
+
+
+class NodeEstimator(Assigning):
+    """An estimator whose clusters are sets of nodes that stand for rows; sites remember what they sent between rounds.
+
+    A method is `_run_round`, the script of one round; `_keep_round`, which stores what it returned; and
+    `_labels_of_rows`.
+    """
+
+    lossless: ClassVar[bool] = False
+    remembers_rounds: ClassVar[bool] = True
+    scales: ClassVar[tuple[str, ...]]
+    kept: ClassVar[tuple[str, ...]] = (
+        "nodes_",
+        "scaled_nodes_",
+        "node_rows_",
+        "node_labels_",
+        "n_clusters_",
+        "cluster_centers_",
+        "scaled_centers_",
+        "cluster_sizes_",
+        "objective_",
+        "n_iter_",
+        "history_",
+        "origin_",
+        "spread_",
+        "sites_",
+    )
+
+    max_nodes: int
+    scale: str
+    missing: str
+    bounds: Any
+    n_iter_: int = 0
+    nodes_: Floats
+    scaled_nodes_: Floats
+    node_rows_: Ints
+    node_labels_: Units
+    history_: Sequence[dict[str, Any]] = ()
+    sites_: Sequence[PartyId] = ()
+    _memories: site_memories.Memories = MappingProxyType({})
+    _continues: bool = False
+    _m = 1.0  # indices and reports take the nearest centre
+
+    @property
+    def n_clusters(self) -> int:  # type: ignore[override]
+        """How many clusters were found."""
+        return self.n_clusters_
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Cluster a federation, or an array as a federation of one site, from the beginning."""
+        self._continues = False
+        return super().fit(X, y)
+
+    def partial_fit(self, X: Any, y: Any = None, *, after: str | Path | None = None) -> Self:
+        """One more round with new rows, at the same sites or others; nothing learnt is forgotten.
+
+        Sites continue from what they remember of the round before: in this process, or in the run folder `after`, if
+        this process can read it. Sites in other processes remember in the runs that `fedclust update` makes; in any
+        other run they start again, and `notes_` says so.
+        """
+        if not self.n_iter_:
+            return self.fit(X, y)
+        if isinstance(X, Federation) and tuple(X.columns) != tuple(self.columns_):
+            raise DataError(f"this round has other columns than the model's: {', '.join(self.columns_)}")
+        if after is not None:
+            self._memories = site_memories.read_memories(Path(after))
+        seed, self._continues = self.seed_, True
+        if not isinstance(X, Federation):
+            X = self._rows(X)
+            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+        super().fit(X, y)
+        self.seed_ = seed
+        return self
+
+    def protocol(self, fed: Federation) -> effects.Protocol[Result]:
+        self._check(fed)
+        if self._continues:
+            site_memories.restore_memories(fed, self._memories)
+        return self._script(fed)
+
+    def _script(self, fed: Federation) -> effects.Protocol[Result]:
+        """One round, with what every round asks first."""
+        width, missing = len(fed.columns), self._missing
+        if fed.declared:
+            yield from schema.agree(fed.declared, missing)
+        rows = yield from limits.count(width, missing)
+        if not rows:
+            raise DataError("n_samples=0: no site has a row that takes part")
+        notes = yield from told(fed.columns, missing)
+        view = self._view() if self._continues else (yield from self._agree_view(width))
+        view = replace(view, exponents=np.full(width, ANY_LATER_VALUE, np.int32))
+        found = yield from self._run_round(view)
+        known = self.sites_ if self._continues else ()
+        restarted = sorted(set(found.restarted_sites).intersection(known))
+        if restarted:
+            notes = (*notes, RESTARTED.format(sites=", ".join(restarted)))
+        return found, view, rows, tuple(notes)
+
+    def _agree_view(self, width: int) -> effects.Protocol[View]:
+        """The first round's view, which later rounds keep."""
+        missing, box = self._missing, box_of(self.bounds, width)
+        if self.scale == "none":
+            return View(np.full(width, ANY_LATER_VALUE, np.int32), missing=missing)
+        view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
+        return (yield from self._scaled_view(view, box))
+
+    def _scaled_view(self, view: View, box: tuple[Floats, Floats] | None) -> effects.Protocol[View]:
+        """A view of the columns scaled by `scale`."""
+        if self.scale == "standardise":
+            return (yield from standardisation.standardise(view))
+        if self.scale == "minmax" and box is not None:
+            wide = box[1] - box[0]
+            return standardisation.scaled(view, box[0], np.where(wide > 0, wide, 1.0))
+        return view
+
+    @abstractmethod
+    def _run_round(self, view: View) -> effects.Protocol[Round]:
+        """The script of one round of the method."""
+
+    @abstractmethod
+    def _keep_round(self, found: Any) -> Sequence[str]:
+        """Set the method's own attributes, among them the nodes by `_keep_nodes`; returns further notes."""
+
+    @abstractmethod
+    def _labels_of_rows(self, block: Array) -> Units:
+        """The cluster of each row of a block (columns by rows) without gaps."""
+
+    def _keep(self, fed: Federation, result: Result) -> None:
+        found, view, rows, notes = result
+        earlier, nodes_before = (self.history_, self.scaled_nodes_) if self._continues else ((), None)
+        self.sites_ = sorted({*(self.sites_ if self._continues else ()), *fed.parties})
+        self.origin_, self.spread_ = view.origin, view.spread
+        notes = (*notes, *self._keep_round(found))
+        self.n_iter_ = len(earlier) + 1
+        self.history_ = [
+            *earlier,
+            {
+                "round": self.n_iter_,
+                "rows": rows,
+                "sent": found.sent,
+                "nodes": len(self.nodes_),
+                "clusters": self.n_clusters_,
+                "shift": 0.0 if nodes_before is None else _mean_distance(self.scaled_nodes_, nodes_before),
+                "objective": self.objective_,
+            },
+        ]
+        self.notes_ = [*notes, *found.notes]
+        self._memories = {**(self._memories if self._continues else {}), **site_memories.local_memories(fed)}
+        if fed.folder is not None:
+            site_memories.write_absent_memories(fed.folder, self._memories)
+        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
+            blocks = (block for held in fed.holdings.values() for block in self._looked_at(held))
+            self.labels_ = np.concatenate([self._labels(some) for some in merge_blocks(blocks)])
+
+    def _keep_nodes(self, places: Floats, rows: Ints, labels: Units) -> None:
+        """Keep the coordinator's nodes, and the clusters they form."""
+        view = self._view()
+        self.scaled_nodes_, self.nodes_ = places, view.back(places)
+        self.node_rows_, self.node_labels_ = rows, labels
+        self.n_clusters_ = int(labels.max(initial=-1)) + 1
+        self.cluster_sizes_ = np.array([rows[labels == c].sum() for c in range(self.n_clusters_)], np.float64)
+        self.scaled_centers_ = cluster_means(places, rows, labels)
+        self.cluster_centers_ = view.back(self.scaled_centers_)
+        self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
+
+    def _labels(self, block: Array) -> NDArray[np.int32]:
+        """The cluster of each row of a block; -1 for rows with gaps."""
+        gap = np.isnan(block).any(axis=0)
+        return np.where(gap, -1, self._labels_of_rows(np.where(gap, 0.0, block))).astype(np.int32)
+
+    def _check(self, fed: Federation) -> None:
+        name = type(self).__name__
+        require(fed.split == "rows", f"{name} needs whole rows; over a column split use FuzzyCMeans")
+        require(self._missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
+        require(
+            isinstance(self.max_nodes, (int, np.integer)) and self.max_nodes >= 20,
+            f"max_nodes is {self.max_nodes}; it must be 20 or more",
+        )
+        require(self.scale in self.scales, f"scale is {self.scale!r}; choose one of {', '.join(self.scales)}")
+        require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
+
+
+def merge_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
+    """Blocks of columns by rows, merged up to LABEL_CHUNK_VALUES values: each block costs a search of its own."""
+    some: list[Array] = []
+    for block in blocks:
+        some.append(block)
+        if sum(one.size for one in some) >= LABEL_CHUNK_VALUES:
+            yield np.concatenate(some, axis=1)
+            some = []
+    if some:
+        yield np.concatenate(some, axis=1)
+
+
+def cluster_means(places: Floats, rows: Ints, labels: Units) -> Floats:
+    """The mean of each cluster, every row of a node counted."""
+    own = [labels == c for c in range(int(labels.max(initial=-1)) + 1)]
+    means = [np.average(places[mine], axis=0, weights=rows[mine]) for mine in own]
+    return np.stack(means) if means else np.empty((0, places.shape[1]))
+
+
+def _mean_distance(now: Floats, before: Floats) -> float:
+    """How far the nodes lie from the nearest of those before the round, on average."""
+    if not len(now) or not len(before):
+        return 0.0
+    return float(np.sqrt(distances.labels(np.ascontiguousarray(now.T), before)[1]).mean())

@@ -1,0 +1,64 @@
+"""What the sites of a run folder remember between rounds, where one process holds all sites."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedclust.core import wire
+from fedclust.core.atomic_files import write_file
+from fedclust.core.errors import DataError
+from fedclust.core.types import Array, PartyId
+from fedclust.federation.federation import Federation
+from fedclust.site.server import Desk, State
+
+ABSENT = "carried"  # in a site's folder: the memory of a site that took no part in the round
+
+Memories = Mapping[PartyId, dict[str, Array]]
+
+
+@dataclass(frozen=True)
+class AbsentSite:
+    """What a site remembers that took no part in a round."""
+
+    memory: dict[str, Array]
+
+
+def read_memories(folder: Path) -> dict[PartyId, dict[str, Array]]:
+    """What the sites of a run folder remember, with those that took no part in its round."""
+    found = {}
+    for path in sorted((folder / "sites").glob(f"*/{ABSENT}")):
+        found[path.parent.name] = wire.decode(AbsentSite, path.read_bytes()).memory
+    for path in sorted((folder / "sites").glob("*/state")):
+        found[path.parent.name] = State.read(path).memory
+    if not found:
+        raise DataError(f"{folder} holds no memory of sites; give the run folder of the round before")
+    return found
+
+
+def write_absent_memories(folder: Path, memories: Memories) -> None:
+    """Keep in a run folder what sites remember that answered nothing there, so that the next round finds it."""
+    for party, memory in memories.items():
+        own = folder / "sites" / party
+        if not (own / "state").exists():
+            own.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_file(own / ABSENT, wire.encode(AbsentSite(memory)))
+
+
+def restore_memories(fed: Federation, memories: Memories) -> None:
+    """Give the sites of this process the memory of the round before."""
+    for party, desk in _local_desks(fed).items():
+        # A round that was interrupted continues with what its own folder holds.
+        if party in memories and fed.run_id not in desk.memory:
+            desk.memory[fed.run_id] = memories[party]
+
+
+def local_memories(fed: Federation) -> dict[PartyId, dict[str, Array]]:
+    """What the sites of this process remember after a round."""
+    desks = _local_desks(fed).items()
+    return {party: desk.memory[fed.run_id] for party, desk in desks if fed.run_id in desk.memory}
+
+
+def _local_desks(fed: Federation) -> Mapping[PartyId, Desk]:
+    return getattr(fed.engine, "desks", {})

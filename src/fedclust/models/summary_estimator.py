@@ -1,0 +1,144 @@
+"""Clustering of summaries as an estimator: sites send means of enough rows, and the number of clusters is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fedclust.algorithms.summary_clustering import clearness, neighbor_graph, summaries
+from fedclust.algorithms.summary_clustering.outlier_fences import OutlierFences
+from fedclust.core.effects import Protocol, Quorum
+from fedclust.core.site_interface import View
+from fedclust.core.types import Array, Floats, Units
+from fedclust.federation.federation import Federation
+from fedclust.kernels import distances
+from fedclust.models.base import require
+from fedclust.models.node_estimator import NodeEstimator, cluster_means
+from fedclust.questions import ranges
+
+RANGE_SCALES = ("damped", "range")
+
+
+class SummaryClustering(NodeEstimator):
+    """Clusters of k-anonymous summaries, whose number is found; row splits only.
+
+    Not lossless. A site sends means of at least `floor` rows, each row in one of them, and sends each mean once. The
+    coordinator looks for stable communities in the neighbour graph of all means.
+
+    Parameters
+    ----------
+    floor : rows that a summary stands for at least.
+    max_nodes : summaries that the coordinator remembers at most; `notes_` says when there is no room for more.
+    scale : "damped", "range", "none", "standardise", or "minmax" with public `bounds`. "range" is the range of each
+        column over all sites, agreed to a factor of 1.19; "damped" is the same with outliers damped by their logarithm.
+    missing, bounds, quorum : as for `KMeans`; rows with gaps may be refused or dropped.
+
+    Attributes
+    ----------
+    nodes_, node_rows_, node_labels_ : the summaries in original units; the rows behind each; its cluster.
+    n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and their numbers of rows.
+    levels_ : the resolutions, or numbers of clusters, from which the clusters were chosen.
+    clearness_ : how many times the score of a cloud without clusters the summaries reach; below 1.25 `notes_` says so.
+        None if it was not judged.
+    spherical_ : whether summaries were few and clusters are k-means': a row goes to the nearest centre, instead of by a
+        vote of the nearest summaries.
+    fences_ : in the units of `scaled_nodes_`, the values of each column below and above which values are damped; or
+        None.
+    sites_ : all sites that took part in some round.
+
+    Examples
+    --------
+    >>> import numpy as np, fedclust as fc
+    >>> X = np.random.default_rng(0).normal(size=(600, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 200, axis=0)
+    >>> model = fc.SummaryClustering().fit(fc.Federation.local({"a": X[::2], "b": X[1::2]}))
+    >>> model.n_clusters_, bool(model.node_rows_.min() >= 5)
+    (3, True)
+    >>> model.partial_fit(fc.Federation.local({"a": X[:300] + 30})).n_clusters_
+    5
+    """
+
+    scales: ClassVar[tuple[str, ...]] = (*RANGE_SCALES, "none", "standardise", "minmax")
+    kept: ClassVar[tuple[str, ...]] = (*NodeEstimator.kept, "levels_", "clearness_", "spherical_", "fences_")
+
+    levels_: list[dict[str, Any]]
+    spherical_: bool = False  # models saved without it used votes
+    clearness_: float | None = None  # models saved without it were not judged
+    fences_: Floats | None = None  # models saved without them damped nothing
+
+    def __init__(
+        self,
+        *,
+        floor: int = 5,
+        max_nodes: int = 4096,
+        scale: str = "damped",
+        missing: str = "refuse",
+        bounds: Any = None,
+        quorum: Quorum = "all",
+        random_state: int | None = 0,
+    ) -> None:
+        self.floor = floor
+        self.max_nodes = max_nodes
+        self.scale = scale
+        self.missing = missing
+        self.bounds = bounds
+        self.quorum = quorum
+        self.random_state = random_state
+
+    def _scaled_view(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[View]:
+        if self.scale in RANGE_SCALES:
+            return (yield from ranges.ranged(view))
+        return (yield from super()._scaled_view(view, box))
+
+    def _run_round(self, view: View) -> Protocol[summaries.Round]:
+        width, known = len(view.exponents), None
+        if self._continues:
+            known = self.scaled_nodes_, self.node_rows_
+        has_summaries = known is not None and any(entry["sent"] for entry in self.history_)
+        places, rows = known if known and has_summaries else (np.empty((0, width)), np.empty(0, np.int64))
+        return summaries.fit(
+            view,
+            places,
+            rows,
+            stand_in=None if has_summaries else known,
+            fresh=not self._continues,
+            damped=self._damped,
+            floor=self.floor,
+            max_nodes=self.max_nodes,
+            seed=self.seed_,
+        )
+
+    def _keep_round(self, found: summaries.Round) -> Sequence[str]:
+        self._keep_nodes(found.places, found.rows, found.clusters.labels)
+        self.spherical_ = found.clusters.spherical
+        self.fences_ = None if found.fences is None else np.stack([found.fences.low, found.fences.high])
+        self.levels_ = [asdict(level) for level in found.clusters.levels]
+        places, rows = found.compared_places, found.rows
+        cloud = clearness.Cloud.resembling(places, rows, sites=len(self.sites_), floor=self.floor)
+        clear = clearness.measure_clearness(places, rows, found.clusters.levels, cloud, self.seed_)
+        self.clearness_ = clear
+        return [clearness.UNCLEAR.format(clear=clear)] if clear and clear < clearness.UNCLEAR_BELOW else []
+
+    def _labels_of_rows(self, block: Array) -> Units:
+        """The cluster of each row, with rows and summaries damped as the coordinator damped the summaries."""
+        nodes, block = self.scaled_nodes_, np.ascontiguousarray(block)
+        if self.fences_ is not None:
+            fences = OutlierFences(*self.fences_)
+            nodes, block = fences.damp(nodes), np.ascontiguousarray(fences.damp(block.T).T)
+        if self.spherical_:
+            return distances.labels(block, cluster_means(nodes, self.node_rows_, self.node_labels_))[0]
+        return neighbor_graph.labels_by_vote(block, nodes, self.node_labels_)
+
+    @property
+    def _damped(self) -> bool:
+        """Whether outliers are damped; a model that continues stays as it was."""
+        return self.scale == "damped" and (not self._continues or self.fences_ is not None)
+
+    def _check(self, fed: Federation) -> None:
+        super()._check(fed)
+        require(
+            isinstance(self.floor, (int, np.integer)) and self.floor >= 2,
+            f"floor is {self.floor}; it must be 2 or more",
+        )
