@@ -1,4 +1,4 @@
-"""FCAC's published setting beside its authors' reported times, and its nets beside our NumPy twin in the same run."""
+"""FCAC next to its authors' reported times, and its nets next to our NumPy twin in the same run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import fedclust as fc
 from benchmarks import timing
 from fedclust import kernels
-from fedclust.algorithms.fcac import Nodes, server_stream
+from fedclust.algorithms.fcac.coordinator_net import order_nodes
+from fedclust.algorithms.fcac.site_nets import Nodes
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array
 from fedclust.kernels.resonance import Net
@@ -83,13 +84,13 @@ def _nets(parts: Mapping[str, Array]) -> None:
     found = {}
     for party, rows in parts.items():
         net = Net.empty(rows.shape[1]).learn(rows)
-        found[party] = Nodes(net.places, net.wins, net.refused, anew=True)
+        found[party] = Nodes(net.places, net.wins, net.refused, has_no_memory=True)
     columns = next(iter(parts.values())).shape[1]
-    Net.empty(columns).learn(server_stream(found, columns, 0), server=True)
+    Net.empty(columns).learn(order_nodes(found, columns, 0), server=True)
 
 
 def _learn(fed: fc.Federation) -> None:
-    fc.FCAC("published").fit(fed)
+    fc.FCAC().fit(fed)
 
 
 def _spread(X: Array, y: Array, parties: int) -> fc.Federation:

@@ -216,7 +216,7 @@ def fitted(model: Any) -> Callable[[dict[str, Array], Array, int, int], dict[str
         points = counting.points
         if isinstance(ready, fc.MUFC):  # cells leave within sums; there are as many as picks, or fewer
             points = [sum(len(desk.memory[fed.run_id]["seeds"]) for desk in fed.engine.desks.values())]
-        nodes = len(ready.nodes_) if isinstance(ready, fc.FCAC) else max(points)
+        nodes = len(ready.nodes_) if isinstance(ready, fc.FCAC | fc.SummaryClustering) else max(points)
         clear = getattr(ready, "clearness_", None)
         return {"labels": ready.predict(X), "sent": sum(points) / len(X), "nodes": nodes, "clearness": clear}
 
@@ -237,8 +237,8 @@ def box(X: Array) -> Array:
 
 
 METHODS: dict[str, Any] = {
-    "FCAC default": fitted(lambda k, seed, X: fc.FCAC(random_state=seed)),  # noqa: ARG005
-    "FCAC published": fitted(lambda k, seed, X: fc.FCAC("published")),  # noqa: ARG005
+    "SummaryClustering": fitted(lambda k, seed, X: fc.SummaryClustering(random_state=seed)),  # noqa: ARG005
+    "FCAC": fitted(lambda k, seed, X: fc.FCAC()),  # noqa: ARG005
     "k-FED": fitted(lambda k, seed, X: fc.KFed(k, random_state=seed, scale="minmax", bounds=box(X))),
     "MUFC": fitted(lambda k, seed, X: fc.MUFC(k, random_state=seed, scale="minmax", bounds=box(X))),
     "averaged FCM": fitted(

@@ -59,7 +59,7 @@ def main() -> None:
                 for seed in range(seeds):
                     X = drawn(np.random.default_rng((seed, rows, sites, columns)), rows, columns)
                     fed = fc.Federation.local({f"site-{i}": X[i::sites] for i in range(sites)})
-                    model = fc.FCAC(random_state=seed).fit(fed)
+                    model = fc.SummaryClustering(random_state=seed).fit(fed)
                     said.append(any(note.startswith(clearness.TOLD[:30]) for note in model.notes_))
                     found.append(model.n_clusters_)
             cells.append(f"{np.mean(said):.0%}, {np.median(found):.0f}")

@@ -30,8 +30,8 @@ ROWS, SITES = 3000, 10
 EPSILONS = (1.0, 2.0, 5.0, 10.0, 15.0, 25.0, 50.0, 75.0)
 MECHANISMS = ("window", "laplace", "paper")
 METHODS: dict[str, Any] = {
-    "FCAC": lambda k, seed: fc.FCAC(random_state=seed),  # noqa: ARG005
-    "FCAC published": lambda k, seed: fc.FCAC("published"),  # noqa: ARG005
+    "SummaryClustering": lambda k, seed: fc.SummaryClustering(random_state=seed),  # noqa: ARG005
+    "FCAC": lambda k, seed: fc.FCAC(),  # noqa: ARG005
     "k-FED": lambda k, seed: fc.KFed(k, random_state=seed),
     "MUFC": lambda k, seed: fc.MUFC(k, random_state=seed),
 }
@@ -101,11 +101,13 @@ def curve(chosen: argparse.Namespace) -> None:
 
 
 def picture(runs: list[dict[str, Any]], sets: list[str]) -> str:
-    """Above the agreement of FCAC by epsilon, below the distance of rows; a column for each set."""
+    """Above the agreement of SummaryClustering by epsilon, below the distance of rows; a column for each set."""
     marks = []
     for at, name in enumerate(sets):
         columns = next(r["columns"] for r in runs if r["set"] == name)
-        for row, (key, top, word) in enumerate((("FCAC", 1.0, "ARI of FCAC"), ("wasserstein", 1.0, "1-Wasserstein"))):
+        for row, (key, top, word) in enumerate(
+            (("SummaryClustering", 1.0, "ARI of SummaryClustering"), ("wasserstein", 1.0, "1-Wasserstein"))
+        ):
             left, base = 50 + 190 * at, 150 + 190 * row
             marks.append(f'<path d="M{left} {base - 120}V{base}H{left + 150}" fill="none" stroke="#444"/>')
             marks.append(f'<text x="{left}" y="{base - 128}">{name}, {columns} columns: {word}</text>')

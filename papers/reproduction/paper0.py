@@ -281,7 +281,7 @@ def in_words(bench: Bench) -> Found:
         for way in ("up", "down"):
             found.cell("numbers a party sends in a round, pendigits (C = 10, F = 16)", method, way, [sent[way]])
     told = [["LLF-FCM by columns, a round", *_sent(bench, "by columns")]]
-    told += [[f"{method}, the whole run", *_sent(bench, method)] for method in ledger.ONE_SHOT]
+    told += [[f"{name}, the whole run", *_sent(bench, method)] for method, name in ledger.ONE_SHOT.items()]
     found.table("Numbers a party sends, pendigits: other methods", ["", "numbers", "rows it holds"], told)
     found.notes.append("Up: counted from a site's ledger. Down: counted in the questions that it gets.")
     return found

@@ -28,6 +28,7 @@ SETS = {  # name in the tables: our name, parties
     "FMNIST": ("fashion_mnist", 100),
     "Skin": ("skin_segmentation", 100),
 }
+KINDS = {"published": fc.FCAC, "default": fc.SummaryClustering}  # by the names under which results are kept
 # The layout of Figs. 4-6 cannot be told from the paper. Here: six Gaussian groups in the unit square, 7,500 points
 # each; A1 to A4 are halves of two groups, B1, B2, C1 and C2 whole ones.
 GROUPS = {"A": (0.2, 0.8), "A'": (0.5, 0.85), "B": (0.82, 0.75), "B'": (0.2, 0.3), "C": (0.55, 0.4), "C'": (0.85, 0.2)}
@@ -99,7 +100,7 @@ def _labels(method: str, parts: dict[str, Array], X: Floats, k: int, seed: int) 
         return pooled.predict(X), k, k
     fed = fc.Federation.local(parts)
     if method in {"FCAC", "ours"}:
-        model = fc.FCAC("published" if method == "FCAC" else "default").fit(fed)
+        model = (fc.FCAC() if method == "FCAC" else fc.SummaryClustering()).fit(fed)
         return model.predict(X), len(model.nodes_), model.n_clusters_
     kinds: dict[str, Any] = {
         "k-FED": fc.KFed(k, random_state=seed),
@@ -146,7 +147,7 @@ def continual(setting: str) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
     names = list(GROUPS)
     drawn = {s: rng.normal(GROUPS[g], 0.045, (count, 2)).clip(0, 1) for s, (g, count) in SUBSETS.items()}
-    model, seen, truth = fc.FCAC(setting), list[Array](), list[Array]()
+    model, seen, truth = KINDS[setting](), list[Array](), list[Array]()
     found, first = [], 0
     for shares in ROUNDS:
         parts = {site: np.concatenate([drawn[s] for s in own]) for site, own in shares.items()}

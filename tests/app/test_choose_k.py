@@ -353,7 +353,7 @@ def test_candidates_that_are_no_whole_numbers_are_refused(ks):
         fc.select_k(fc.KMeans(), groups(), ks)
 
 
-@pytest.mark.parametrize("estimator", [KMeans, fc.KMeans, "KMeans", fc.FCAC()])
+@pytest.mark.parametrize("estimator", [KMeans, fc.KMeans, "KMeans", fc.FCAC(), fc.SummaryClustering()])
 def test_what_has_no_number_of_clusters_is_refused(estimator):
     with pytest.raises(fc.StudyError, match="has no number of centres to choose"):
         fc.select_k(estimator, groups())

@@ -175,10 +175,10 @@ source = { sql = "SELECT * FROM 'rows.csv'" }
 
 
 @pytest.mark.parametrize("scale", ["damped", "range", "standardise"])
-def test_a_study_may_name_the_scales_that_only_fcac_has(scale):
-    text = SHORT.replace('method = "k-means"\nk = 2', 'method = "fcac"')
+def test_a_study_may_name_the_scales_that_only_summary_clustering_has(scale):
+    text = SHORT.replace('method = "k-means"\nk = 2', 'method = "summary-clustering"')
     assert study(f'scale = "{scale}"\n{text}').estimator().scale == scale
-    assert study(text).estimator().scale is None
+    assert study(text).estimator().scale == "damped"
     if scale != "standardise":
         with pytest.raises(fc.FedclustError, match=f"scale is '{scale}'; choose one of none, minmax, standardise"):
             study(f'scale = "{scale}"\n{SHORT}').estimator().fit(np.zeros((20, 2)))

@@ -181,18 +181,18 @@ def test_sites_with_rules_on_cohorts_remember_whom_they_answered_with():
 
 def test_a_model_of_several_rounds_is_not_unlearnt():
     held = parts()
-    model = fc.FCAC().fit(fc.Federation.local(held))
+    model = fc.SummaryClustering().fit(fc.Federation.local(held))
     later = fc.Federation.local({p: rows + 40 for p, rows in held.items()})
     model.partial_fit(later)
     with pytest.raises(fc.StudyError, match="several batches"):
         fc.unlearn(model, later, site="b", rows=[0])
 
 
-def test_an_fcac_model_forgets_by_fitting_anew():
+def test_a_model_of_summaries_forgets_by_being_fitted_again():
     held = parts()
     fed = fc.Federation.local(held)
-    found, certificate = fc.unlearn(fc.FCAC().fit(fed), fed, site="b", rows=GONE)
-    kept = fc.FCAC().fit(fc.Federation.local({**held, "b": np.delete(held["b"], GONE, axis=0)}))
+    found, certificate = fc.unlearn(fc.SummaryClustering().fit(fed), fed, site="b", rows=GONE)
+    kept = fc.SummaryClustering().fit(fc.Federation.local({**held, "b": np.delete(held["b"], GONE, axis=0)}))
     assert certificate.exact
     assert (found.nodes_ == kept.nodes_).all()
     assert (found.node_labels_ == kept.node_labels_).all()

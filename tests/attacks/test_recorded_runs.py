@@ -80,14 +80,14 @@ def test_large_plain_runs_fall_and_masked_ones_lose_no_row_by_site():
         assert outcome(mode, **big, k=10).exact["a"] == 0
 
 
-def test_published_nodes_are_told_to_be_rows_and_summaries_are_not():
+def test_nodes_of_fcac_are_rows_and_summaries_are_not():
     rng = np.random.default_rng(0)
     parts = {name: rng.normal(size=(150, 3)) + at for name, at in (("a", 0), ("b", 4))}
     found = {}
-    for setting in ("published", "default"):
+    for kind in (fc.FCAC, fc.SummaryClustering):
         fed = fc.Federation.local(parts)
         recording = record(fed)
-        fc.FCAC(setting).fit(fed)
-        found[setting] = attacks.score(attacks.shown_points(recording.coordinator()), parts).exact
-    assert found["published"] > 50
-    assert found["default"] == 0
+        kind().fit(fed)
+        found[kind] = attacks.score(attacks.shown_points(recording.coordinator()), parts).exact
+    assert found[fc.FCAC] > 50
+    assert found[fc.SummaryClustering] == 0

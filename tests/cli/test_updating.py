@@ -50,7 +50,7 @@ def put(folder, rows, path="{}.csv"):
         np.savetxt(folder / path.format(name), X, delimiter=",", header="age,bp", comments="", fmt="%.17g")
 
 
-def study(folder, cluster='method = "fcac"'):
+def study(folder, cluster='method = "summary-clustering"'):
     sites = "\n".join(f'[sites.{name}]\nsource = "{name}.csv"' for name in NAMES)
     (folder / "study.toml").write_text(STUDY.format(cluster=cluster, sites=sites))
 
@@ -77,7 +77,7 @@ def test_names_of_later_rounds_tell_the_series_and_begin_differently():
 
 
 def test_rounds_by_command_are_rounds_of_the_model(tmp_path):
-    here = fc.FCAC()
+    here = fc.SummaryClustering()
     study(tmp_path)
     for number, verb in enumerate(("run", "update", "update")):
         put(tmp_path, batch(number))
@@ -102,7 +102,7 @@ def test_a_table_that_grew_is_told_once_and_no_sums_are_asked_that_would_show_wh
     model = fc.load(tmp_path / "r-2" / "model.json")
     assert model.node_rows_.sum() == 2 * 3 * ROWS
     asked = {line.split('"handler": "')[1].split('"')[0] for line in ledger(tmp_path / "r-2" / "sites" / "north")}
-    assert asked == {"bounds.rows", "summaries.summaries"}
+    assert asked == {"bounds.rows", "summaries.summarise_rows"}
     analysis = Run.find(tmp_path / "r-2").analysis
     assert "absent" in analysis["indices"]
     assert sum(analysis["sizes"]["rows"]) == 2 * 3 * ROWS
@@ -171,7 +171,7 @@ def question(run, step=1, *, fresh=False):
     from fedclust.core.site_interface import View
 
     ask = Batch(View(np.full(2, 10, np.int32)), 5, fresh, damped=True)
-    return Call(run, step, "summaries.summaries", ask, "each", ("north",))
+    return Call(run, step, "summaries.summarise_rows", ask, "each", ("north",))
 
 
 def test_a_desk_remembers_a_series_through_other_studies_and_restarts(tmp_path):
@@ -179,14 +179,14 @@ def test_a_desk_remembers_a_series_through_other_studies_and_restarts(tmp_path):
     X = batch(0)["north"]
     told = desk(tmp_path, X).answer(question(first, fresh=True)).release
     assert told.rows.sum() == ROWS
-    assert told.anew
+    assert told.has_no_memory
     assert (
         desk(tmp_path, X).answer(question(other, fresh=True)).release.rows.sum() == ROWS
     )  # another study's own memory
     more = grown(1)["north"]
     sealed = desk(tmp_path, more).answer(question(later(first)))
     assert sealed.release.rows.sum() == ROWS
-    assert not sealed.release.anew
+    assert not sealed.release.has_no_memory
     # The same question after a restart gets the same bytes; the round before gets nothing more.
     assert desk(tmp_path, more).answer(question(later(first))).packed == sealed.packed
     assert desk(tmp_path, more).answer(question(first, step=2)) == Refusal("north", "round-passed")

@@ -9,6 +9,7 @@ import pytest
 
 from fault_rig.loops import LOOPS, by
 from fedclust import Federation
+from fedclust.app.study.study_parts import finds_k
 from fedclust.models import METHODS
 from fedclust.testing import CHECKS
 
@@ -25,7 +26,8 @@ SETTINGS = {
     "gradient-fuzzy-c-means": [{"max_iter": 6}, {"max_iter": 6, "init": "box", "scale": "standardise"}],
     "gaussian-mixture": [{}, {"family": "EEE", "scale": "standardise"}, {"family": "EII", "init": "box"}],
     "k-fed": [{}, {"scale": "standardise", "min_rows": 4}],
-    "fcac": [{}, {"setting": "published"}, {"missing": "drop", "scale": "none"}],
+    "summary-clustering": [{}, {"missing": "drop", "scale": "none"}],
+    "fcac": [{}, {"missing": "drop"}],
     "mufc": [{}, {"bounds": (-20, 40), "scale": "minmax", "local_clusters": 5}],
 }
 
@@ -40,7 +42,7 @@ class OnEngine:
 
     def estimator(self, seed=0):
         kind = METHODS[self.method]
-        clusters = () if "setting" in kind().get_params() else (3,)  # a method that has settings finds their number
+        clusters = () if finds_k(self.method) else (3,)
         return kind(*clusters, random_state=seed, **self.options)
 
     def federation(self, sites, **options):

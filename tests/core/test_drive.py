@@ -8,7 +8,7 @@ import pytest
 import fedclust as fc
 from fedclust import Federation
 from fedclust.algorithms import kfed
-from fedclust.algorithms.summary_clustering import summaries as fcac_summaries
+from fedclust.algorithms.summary_clustering import summaries as site_summaries
 from fedclust.core.drive import Coordinator, lost
 from fedclust.core.effects import Keep, each, report, total
 from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES
@@ -126,11 +126,11 @@ def test_another_script_cannot_go_on_from_a_journal(tmp_path):
 SQUARE = View(np.full(2, 4, np.int32))
 ALONE = kfed.Alone(SQUARE, 2, 5, 0)
 AROUND = Nearest(SQUARE, np.zeros((2, 2)))
-BATCH = fcac_summaries.Batch(SQUARE, 5, fresh=True, damped=True)
+BATCH = site_summaries.Batch(SQUARE, 5, fresh=True, damped=True)
 
 
 def summaries(places, counts):
-    return fcac_summaries.Summaries(np.array(places, float), np.array(counts), waiting=False, anew=True)
+    return site_summaries.Summaries(np.array(places, float), np.array(counts), waiting=False, has_no_memory=True)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,9 @@ def test_a_partys_own_points_and_counts_can_be_told_from_nonsense(answer, ask, s
     [
         (fc.KFed(2), "centers", lambda own: np.full_like(own, 1e300)),
         (fc.KFed(2), "centers", lambda own: np.c_[own, own]),
-        (fc.FCAC(), "places", lambda own: own[:, :1]),
-        (fc.FCAC(), "rows", lambda own: own[1:]),
-        (fc.FCAC(), "rows", lambda own: -2 * own),
+        (fc.SummaryClustering(), "places", lambda own: own[:, :1]),
+        (fc.SummaryClustering(), "rows", lambda own: own[1:]),
+        (fc.SummaryClustering(), "rows", lambda own: -2 * own),
     ],
 )
 def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
@@ -182,7 +182,7 @@ def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
     def work(handler, turn, message):
         answer = honest(handler, turn, message)
         release = answer.release if isinstance(answer, Keep) else answer
-        if field not in release.schema() or not isinstance(release, kfed.DeviceCenters | fcac_summaries.Summaries):
+        if field not in release.schema() or not isinstance(release, kfed.DeviceCenters | site_summaries.Summaries):
             return answer
         wrong = replace(release, **{field: lie(getattr(release, field))})
         return replace(answer, release=wrong) if isinstance(answer, Keep) else wrong

@@ -11,7 +11,7 @@ pytest.importorskip("distributed", reason="an extra; make test-engines installs 
 import distributed
 from test_rounds import grown
 
-from fedclust import FCAC, Federation, FuzzyCMeans, KMeans, select_k
+from fedclust import Federation, FuzzyCMeans, KMeans, SummaryClustering, select_k
 from fedclust.core.errors import QuorumLost
 from fedclust.engines.attendance import nobody
 from fedclust.engines.dask_cluster import DaskEngine, SpreadDesk
@@ -97,7 +97,7 @@ def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(clie
     assert same(model().fit(fed(tmp_path / "run")), model().fit(fed()))
 
 
-@pytest.mark.parametrize("method", [FCAC, lambda: FuzzyCMeans(3, init="box", max_iter=3, random_state=0)])
+@pytest.mark.parametrize("method", [SummaryClustering, lambda: FuzzyCMeans(3, init="box", max_iter=3, random_state=0)])
 def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
     there, here = method(), method()
     for number in range(3):
@@ -107,11 +107,11 @@ def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
         here.partial_fit(Federation.local(grown(number), columns=["age", "bp"], policy="standard"))
         assert same(there, here)
         assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
-        assert not any("began anew" in note for note in there.notes_)
+        assert not any("started again" in note for note in there.notes_)
 
 
 def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client):
-    there, here = FCAC(), FCAC()
+    there, here = SummaryClustering(), SummaryClustering()
     for number in range(2):
         parts = grown(number)
         fed = Federation.local(parts, columns=["age", "bp"], policy="standard")
@@ -122,7 +122,7 @@ def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client)
         fed.use(engine)
         there.partial_fit(fed)
         here.partial_fit(Federation.local(parts, columns=["age", "bp"], policy="standard"))
-    assert not any("began anew" in note for note in there.notes_)
+    assert not any("started again" in note for note in there.notes_)
     assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
     assert same(there, here)
 

@@ -54,7 +54,9 @@ def test_a_supernode_and_a_server_app_that_are_killed_and_started_again_lead_to_
 
 
 def test_one_more_round_over_supernodes_finds_what_one_process_does(tmp_path):
-    flower = Flower3.made(tmp_path, study='name = "rounds"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "fcac"\n')
+    flower = Flower3.made(
+        tmp_path, study='name = "rounds"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "summary-clustering"\n'
+    )
     flower.put(grown(0))
     try:
         flower.up().start()

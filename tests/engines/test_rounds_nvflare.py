@@ -13,7 +13,7 @@ import fedclust as fc
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 COLUMNS = 'name = "three"\ncolumns = ["age", "bp"]\n'
-FCAC = COLUMNS + '[cluster]\nmethod = "fcac"\n'
+SUMMARIES = COLUMNS + '[cluster]\nmethod = "summary-clustering"\n'
 LOSSLESS = COLUMNS + '[cluster]\nmethod = "fuzzy-c-means"\nk = 3\ninit = "box"\nmax_iter = 2\n'
 
 
@@ -35,7 +35,7 @@ def done(own, run, process):
 
 
 def test_sites_that_serve_on_tell_each_row_once_over_flare(tmp_path):
-    own = served(tmp_path, FCAC, "standard")
+    own = served(tmp_path, SUMMARIES, "standard")
     try:
         done(own, "r", own.coordinate("r"))
         put(own, grown(1))
@@ -47,7 +47,7 @@ def test_sites_that_serve_on_tell_each_row_once_over_flare(tmp_path):
         put(own, grown(2))
         last = done(own, "r-3", own.update("r-2", "r-3"))
         assert alike(last, expected(3))
-        assert not any("began anew" in note for note in last.notes_)
+        assert not any("started again" in note for note in last.notes_)
     finally:
         own.stop()
 

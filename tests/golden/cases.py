@@ -61,11 +61,11 @@ READ: dict[str, Callable[[Any], Any]] = {
     "node labels": lambda m: m.node_labels_,
     "levels": lambda m: [
         [level[name] for name in ("resolution", "clusters", "silhouette", "stability", "modularity")]
-        for level in m.levels_
+        for level in getattr(m, "levels_", [])
     ],
-    "clearness": lambda m: m.clearness_,
-    "balls": lambda m: m.round_,
-    "fences": lambda m: m.fences_,
+    "clearness": lambda m: getattr(m, "clearness_", None),
+    "balls": lambda m: getattr(m, "spherical_", False),
+    "fences": lambda m: getattr(m, "fences_", None),
     "rounds of nodes": lambda m: history(m, "round", "rows", "sent", "nodes", "clusters", "shift", "objective"),
     "found clusters": lambda m: m.n_clusters_,
     "width": lambda m: m.cluster_width_,
@@ -129,7 +129,8 @@ RENAMED: dict[str, str] = {
     "blind.add": "blind_aggregation.add",
     "blind.group": "blind_aggregation.group",
     "blind.tell": "blind_aggregation.tell",
-    "fcac_summaries.summaries": "summaries.summaries",
+    "fcac.nodes": "site_nets.learn_rows",
+    "fcac_summaries.summaries": "summaries.summarise_rows",
     "fcm_averaged.local_centers": "averaged_fcm.local_centers",
     "fcm_averaged.weighted_centers": "averaged_fcm.weighted_centers",
     "fcm_gradient.slope": "gradient_fcm.slope",
@@ -543,13 +544,13 @@ LOSSY: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "mufc/default": (partial(fc.MUFC, 3), CENTRES),
     "mufc/scaled": (partial(fc.MUFC, 3, bounds=BOX, scale="minmax", local_clusters=5), CENTRES),
     "mufc/step": (partial(fc.MUFC, 3, step=0.05, scale="standardise", min_rows=3), CENTRES),
-    "fcac/default": (fc.FCAC, NODES),
-    "fcac/standardised": (partial(fc.FCAC, scale="standardise", floor=3), NODES),
-    "fcac/unscaled": (partial(fc.FCAC, scale="none"), NODES),
-    "fcac/range": (partial(fc.FCAC, scale="range"), NODES),
-    "fcac/few-nodes": (partial(fc.FCAC, floor=3, max_nodes=20), NODES),
-    "fcac/published": (partial(fc.FCAC, "published"), NODES),
-    "fcac/published-minmax": (partial(fc.FCAC, "published", scale="minmax", bounds=BOX, max_nodes=40), NODES),
+    "fcac/default": (fc.SummaryClustering, NODES),
+    "fcac/standardised": (partial(fc.SummaryClustering, scale="standardise", floor=3), NODES),
+    "fcac/unscaled": (partial(fc.SummaryClustering, scale="none"), NODES),
+    "fcac/range": (partial(fc.SummaryClustering, scale="range"), NODES),
+    "fcac/few-nodes": (partial(fc.SummaryClustering, floor=3, max_nodes=20), NODES),
+    "fcac/published": (fc.FCAC, NODES),
+    "fcac/published-minmax": (partial(fc.FCAC, scale="minmax", bounds=BOX, max_nodes=40), NODES),
 }
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -593,7 +594,7 @@ def over_rows() -> None:
         "averaged-fuzzy-c-means": partial(fc.AveragedFuzzyCMeans, 3, missing="drop", max_iter=5),
         "k-fed": partial(fc.KFed, 3, missing="drop"),
         "mufc": partial(fc.MUFC, 3, missing="drop"),
-        "fcac": partial(fc.FCAC, missing="drop", scale="none"),
+        "fcac": partial(fc.SummaryClustering, missing="drop", scale="none"),
     }.items():
         made[f"{name}/drop"] = make, NODES if name == "fcac" else CENTRES, True, gapped
     for name, (make, what, processor, X) in made.items():
@@ -674,12 +675,12 @@ def other_fits() -> None:
             SCENARIOS.append((partial(run, None), False, ()))
     add("quorum/gaussian-mixture/plain", partial(lacking, partial(fc.GaussianMixture, 3, quorum=3, max_iter=8), {}))
     add("quorum/k-fed/plain", partial(lacking, partial(fc.KFed, 3, quorum=3), {}), processor=True)
-    for setting in ("default", "published"):
+    for setting, kind in (("default", fc.SummaryClustering), ("published", fc.FCAC)):
         for mode in ("plain", "secure"):
             for backend in TWICE:
-                run = partial(rounds_of_nodes, setting, MODES[mode])
+                run = partial(rounds_of_nodes, kind, MODES[mode])
                 add(f"later-rounds/fcac/{setting}/{mode}/{backend}", run, processor=True, backend=backend)
-        SCENARIOS.append((partial(rounds_of_nodes, setting, {}), True, ()))
+        SCENARIOS.append((partial(rounds_of_nodes, kind, {}), True, ()))
 
 
 def backends(setting: str, mode: str) -> tuple[str, ...]:
@@ -708,9 +709,9 @@ def lacking(make: Callable[[], Any], how: dict[str, Any]) -> dict[str, Any]:
     return parts_of(make().fit(silent(rows_fed(**how), "south", since=5)), CENTRES)
 
 
-def rounds_of_nodes(setting: str, how: dict[str, Any]) -> dict[str, Any]:
+def rounds_of_nodes(kind: Callable[[], Any], how: dict[str, Any]) -> dict[str, Any]:
     X = table()
-    model = fc.FCAC(setting).fit(rows_fed(X[:100], **how))
+    model = kind().fit(rows_fed(X[:100], **how))
     first = parts_of(model, NODES)
     second = parts_of(model.partial_fit(rows_fed(X + np.array([0.5, 2.0, 0.1, 0.0]), **how)), NODES)
     return {"first": first, "second": second, "third": parts_of(model.partial_fit(rows_fed(X * 2, **how)), NODES, NEW)}
@@ -893,7 +894,7 @@ def analyses() -> None:
         "c-means": partial(fc.KMeans, 3, init=START, max_iter=6),
         "fuzzy-c-means": partial(fc.FuzzyCMeans, 3, m=1.7, scale="standardise", max_iter=6),
         "gaussian-mixture": partial(fc.GaussianMixture, 3, max_iter=6),
-        "fcac": fc.FCAC,
+        "fcac": fc.SummaryClustering,
     }.items():
         for mode in ("plain", "secure", "blind"):
             add(f"description/rows/{name}/{mode}", partial(told_of, make, rows_fed, MODES[mode]), processor=True)

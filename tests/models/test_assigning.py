@@ -63,7 +63,7 @@ def test_a_mixture_does_not_guess_over_columns(ask):
 def test_one_that_votes_does_not_guess_over_columns():
     rng = np.random.default_rng(0)
     Y = rng.normal(size=(400, 2)) + np.repeat([[0, 0], [9, 9]], 200, axis=0)
-    model = fc.FCAC().fit(fc.Federation.local({"p": Y}, columns=["a", "b"]))
+    model = fc.SummaryClustering().fit(fc.Federation.local({"p": Y}, columns=["a", "b"]))
     columns = fc.Federation.local({"p": Y[:, :1], "q": Y[:, 1:]}, columns={"p": ["a"], "q": ["b"]}, split="columns")
     with pytest.raises(fc.DataError, match="labels whole rows"):
         model.predict(columns)

@@ -34,10 +34,14 @@ def data(tmp_path_factory) -> Path:
         ),
         (
             "fcac table --sets s_set1 --seeds 1 --parts parts",
-            [r"FCAC default +mean ari 1.0000", r"k-FED +mean ari 1.0000", r"pooled k-means, unscaled mean ari 1.0000"],
+            [
+                r"SummaryClustering +mean ari 1.0000",
+                r"k-FED +mean ari 1.0000",
+                r"pooled k-means, unscaled mean ari 1.0000",
+            ],
         ),
         ("fcac_rounds --seeds 1 --out rounds", ["at least 99% of round 1 known, no node gone: yes"]),
-        ("local_noise curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +FCAC 1.000"]),
+        ("local_noise curve --sets s_set1 --seeds 1 --out noise", [r"none +epsilon +0 +SummaryClustering 1.000"]),
     ],
 )
 def test_a_script_prints_its_figures(command: str, lines: list[str], data: Path, tmp_path: Path):

@@ -20,7 +20,7 @@ def runs(name, parties, how, seeds):
     found = []
     for seed in range(seeds):
         parts = fc.datasets.split(data.X, data.y, parties, how, seed=seed, setting="fcac")
-        model = fc.FCAC("published").fit(fc.Federation.local(parts))
+        model = fc.FCAC().fit(fc.Federation.local(parts))
         labels = model.predict(data.X)
         scores = (adjusted_rand_score, adjusted_mutual_info_score, normalized_mutual_info_score)
         found.append([*(score(data.y, labels) for score in scores), len(model.nodes_), model.n_clusters_])
@@ -58,18 +58,18 @@ def test_others_within_a_printed_standard_deviation(name, parties, how, printed,
     assert (np.abs(means - printed) <= spreads).all(), means.round(4).tolist()
 
 
-def test_the_default_is_better_than_the_published_setting_and_sends_a_seventh():
+def test_summary_clustering_is_better_than_fcac_and_sends_a_seventh():
     data = fc.datasets.load("optdigits")
     for how in ("iid", "dirichlet"):
         gained = []
         for seed in range(3):
             parts = fc.datasets.split(data.X, data.y, 50, how, seed=seed, setting="fcac")
             fed = fc.Federation.local(parts)
-            default, published = fc.FCAC().fit(fed), fc.FCAC("published").fit(fed)
+            successor, published = fc.SummaryClustering().fit(fed), fc.FCAC().fit(fed)
             gained.append(
-                adjusted_rand_score(data.y, default.predict(data.X))
+                adjusted_rand_score(data.y, successor.predict(data.X))
                 - adjusted_rand_score(data.y, published.predict(data.X))
             )
-            assert default.history_[0]["sent"] < len(data.X) / 7
-            assert default.node_rows_.min() >= 5
+            assert successor.history_[0]["sent"] < len(data.X) / 7
+            assert successor.node_rows_.min() >= 5
         assert np.mean(gained) > 0.1

@@ -139,7 +139,7 @@ def test_a_study_cannot_ask_for_points_of_fewer_rows_than_the_site_allows(floor)
     grid = mufc.Grid(np.full(2, -32.0), np.full(2, 32.0), 8, np.ones(1, np.int64))
     questions = {
         "kfed.device_centers": (kfed.Alone(VIEW, 2, floor, 0), "each"),
-        "summaries.summaries": (summaries.Batch(VIEW, floor, fresh=True, damped=True), "each"),
+        "summaries.summarise_rows": (summaries.Batch(VIEW, floor, fresh=True, damped=True), "each"),
         "mufc.powers": (mufc.Count(VIEW, grid, 2, floor, 6, 0, again=False), "total"),
     }
     rows = np.random.default_rng(5).normal(size=(600, 2))

@@ -203,7 +203,7 @@ def test_bounds_may_be_given_by_column():
         seen(fc.LocalNoise(50, bounds={"x0": (0, 10)}))
 
 
-@pytest.mark.parametrize("model", [fc.FCAC(), fc.FCAC("published"), fc.KFed(2), fc.MUFC(2)])
+@pytest.mark.parametrize("model", [fc.SummaryClustering(), fc.FCAC(), fc.KFed(2), fc.MUFC(2)])
 def test_methods_see_outcomes_only_and_say_so(model):
     rows = np.concatenate([ROWS / 5, ROWS / 5 + 8])
     noise = fc.LocalNoise(8, bounds=(0, 10))
@@ -216,7 +216,7 @@ def test_methods_see_outcomes_only_and_say_so(model):
 
 def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
     noise = fc.LocalNoise(8, bounds=(0, 20))
-    model = fc.FCAC().fit(fc.Federation.local(noise.over({"north": ROWS, "south": ROWS + 0.1})))
+    model = fc.SummaryClustering().fit(fc.Federation.local(noise.over({"north": ROWS, "south": ROWS + 0.1})))
     model.partial_fit(fc.Federation.local(noise.over({"north": ROWS + 9})))
     assert noise.spent("north") == 8
     assert model.n_iter_ == 2

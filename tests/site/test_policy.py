@@ -143,7 +143,7 @@ def test_a_site_clusters_alone_once_in_a_study():
 def test_points_of_one_method_are_not_asked_for_in_a_study_by_another():
     view = View(np.array([9, 9], np.int32))
     alone = Call("r", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])
-    summed = Call("r", 2, "summaries.summaries", summaries.Batch(view, 5, True, True), "each", NAMES[:3])
+    summed = Call("r", 2, "summaries.summarise_rows", summaries.Batch(view, 5, True, True), "each", NAMES[:3])
     rows = rows_asked(3, columns=2)
 
     def said(method):
@@ -153,7 +153,8 @@ def test_points_of_one_method_are_not_asked_for_in_a_study_by_another():
     no = "handler-not-allowed"
     assert said("fuzzy-c-means") == [no, no, None]
     assert said("k-fed") == [None, no, None]
-    assert said("fcac") == [no, None, None]
+    assert said("summary-clustering") == [no, None, None]
+    assert said("fcac") == [no, no, None]
     assert said(None) == [None, None, None]  # a study in one process may fit what it likes
 
 
@@ -180,7 +181,7 @@ def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
     def ask(step, spread, run="a1b2c3d4-study", *, fresh=True):
         view = View(np.array([9, 9], np.int32), np.zeros(2), np.array([1.0, spread]))
         batch = summaries.Batch(view, 5, fresh, damped=True)
-        return code(at.answer(Call(run, step, "summaries.summaries", batch, "each", NAMES[:3])))
+        return code(at.answer(Call(run, step, "summaries.summarise_rows", batch, "each", NAMES[:3])))
 
     assert [ask(1, 1.0), ask(2, 2.0)] == [None, None]  # told once, seen through another view
     assert ask(1, 3.0, later("a1b2c3d4-study"), fresh=False) is None  # a later round: new rows only
@@ -199,7 +200,7 @@ def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():
     rows = {party: np.random.default_rng(i).normal(size=(60, 2)) for i, party in enumerate("abc")}
     fed = fc.Federation.local(rows, policy=Policy("own", min_rows=5))
     for seed in range(4):
-        fc.FCAC(scale="range", random_state=seed).fit(fed)
+        fc.SummaryClustering(scale="range", random_state=seed).fit(fed)
         fc.GaussianMixture(2, random_state=seed).fit(fed)
     fc.select_k(fc.GaussianMixture(2), fed, range(1, 4))
     ledger = fed.engine.desks["a"].gate.ledger

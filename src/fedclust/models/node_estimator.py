@@ -135,14 +135,14 @@ class NodeEstimator(Assigning):
         rows = yield from limits.count(width, missing)
         if not rows:
             raise DataError("n_samples=0: no site has a row that takes part")
-        notes = yield from told(fed.columns, missing)
+        notes = list((yield from told(fed.columns, missing)))
         view = self._view() if self._continues else (yield from self._agree_view(width))
         view = replace(view, exponents=np.full(width, ANY_LATER_VALUE, np.int32))
         found = yield from self._run_round(view)
         known = self.sites_ if self._continues else ()
         restarted = sorted(set(found.restarted_sites).intersection(known))
         if restarted:
-            notes = (*notes, RESTARTED.format(sites=", ".join(restarted)))
+            notes.append(RESTARTED.format(sites=", ".join(restarted)))
         return found, view, rows, tuple(notes)
 
     def _agree_view(self, width: int) -> effects.Protocol[View]:

@@ -17,7 +17,7 @@ def test_what_round_one_showed_is_known_after_round_three(seed):
     rng, names = np.random.default_rng(seed), list(GROUPS)
     drawn = {s: rng.normal(GROUPS[g], SPREAD, (count, 2)).clip(0, 1) for s, (g, count) in SUBSETS.items()}
     first = np.concatenate([drawn[s] for own in ROUNDS[0].values() for s in own])
-    model, seen, truth, before = fc.FCAC(), [], [], set()
+    model, seen, truth, before = fc.SummaryClustering(), [], [], set()
     for shares in ROUNDS:
         parts = {site: np.concatenate([drawn[s] for s in own]) for site, own in shares.items()}
         model.partial_fit(fc.Federation.local(parts))
