@@ -30,7 +30,7 @@ class Evil:
     def ask(self, party, handler, message, want="each", cohort=None, masks=None, step=None):
         self.step += 1
         call = Call(self.run, step or self.step, handler, message, want, tuple(cohort or self.names), masks)
-        return self.fed.engine.desks[party].answer_bytes(call.packed)
+        return self.fed.local_sites[party].answer_bytes(call.packed)
 
     def moments(self, party, *, cohort=None, masks="lasting-1", ask=ASK):
         return self.ask(party, "row_split.moments", ask, "total", cohort, masks)

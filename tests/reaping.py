@@ -54,6 +54,7 @@ def torn_record(journal, kind, step, payload):
 
 
 def torn_line(ledger, entry):
+    ledger._path.parent.mkdir(parents=True, exist_ok=True)
     with ledger._path.open("a") as file:
         file.write('{"run": "half a li')
 

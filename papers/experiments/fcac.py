@@ -215,7 +215,7 @@ def fitted(model: Any) -> Callable[[dict[str, Array], Array, int, int], dict[str
             ready = model(k, seed, X).fit(fed)
         points = counting.points
         if isinstance(ready, fc.MUFC):  # cells leave within sums; there are as many as picks, or fewer
-            points = [sum(len(desk.memory[fed.run_id]["seeds"]) for desk in fed.engine.desks.values())]
+            points = [sum(len(desk.memory[fed.run_id]["seeds"]) for desk in fed.local_sites.values())]
         nodes = len(ready.nodes_) if isinstance(ready, fc.FCAC | fc.SummaryClustering) else max(points)
         clear = getattr(ready, "clearness_", None)
         return {"labels": ready.predict(X), "sent": sum(points) / len(X), "nodes": nodes, "clearness": clear}

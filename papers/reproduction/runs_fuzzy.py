@@ -181,7 +181,7 @@ def numbers_in_a_round(data: str, method: str) -> dict[str, int]:
     for rounds in (2, 3):
         counted = Policy("counted", max_calls=10**6, withheld=frozenset())  # any rule makes the ledger count numbers
         fed = fc.Federation.local(fc.datasets.split(X, parties=PARTIES, seed=0), policy=counted)
-        engine = _Listening(fed.engine.desks)  # type: ignore[attr-defined]
+        engine = _Listening(fed.local_sites)
         fed.use(engine)
         kind(k, init=drawn(0, k, X.shape[1]), tol=None, max_iter=rounds).fit(fed)
         ledger = next(iter(engine.desks.values())).gate.ledger

@@ -56,5 +56,5 @@ def _counted(parts: dict[str, Floats], model: Any, **how: Any) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(fed)
-    ledger = next(iter(fed.engine.desks.values())).gate.ledger  # type: ignore[attr-defined]
+    ledger = next(iter(fed.local_sites.values())).gate.ledger
     return sum(entry.numbers for entry in ledger.entries)

@@ -90,7 +90,7 @@ def test_a_round_asks_a_fresh_share_of_the_parties(kind):
 
 
 def desks(fed):
-    return fed.engine.desks
+    return fed.local_sites
 
 
 @needs_data

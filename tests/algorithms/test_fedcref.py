@@ -169,7 +169,7 @@ def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
     model = fc.FedCRef(init=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
     assert [one["active"] for one in model.history_] == [0, 0]  # the iteration, and the closing pass
     assert sum(name == "fedcref_site.train" for name, _ in asked) == 5 + 5  # in each, once a site
-    for desk in fed.engine.desks.values():
+    for desk in fed.local_sites.values():
         assert not any(name.startswith("e/") for name in desk.memory[fed.run_id])
 
 
@@ -178,7 +178,7 @@ def test_the_share_of_rows_asked_for_trains(share):
     data, found = sites(count=4)
     fed = fc.Federation.local(data)
     fc.FedCRef(init=found.start, sure=share, **(QUICK | {"rounds": 2, "max_iterations": 1, "closing": 0})).fit(fed)
-    for desk in fed.engine.desks.values():
+    for desk in fed.local_sites.values():
         memory = desk.memory[fed.run_id]
         several = len(np.unique(memory["labels"])) > 1  # one cluster alone has nothing to doubt
         for cluster in np.unique(memory["labels"]):

@@ -20,6 +20,7 @@ from fedclust.core.envelope import Call
 from fedclust.core.errors import QuorumLost, StudyError, WireError
 from fedclust.core.noise_price import ONE, Noisy, Price
 from fedclust.core.site_interface import View
+from fedclust.federation.local_sites import LocalSites
 from fedclust.models import private_deep
 from fedclust.privacy.accountant import epsilon_of, rho_of
 from fedclust.site import noise_budget
@@ -198,7 +199,7 @@ def test_labels_where_the_rows_are_not_or_where_a_site_has_a_budget_are_refused_
     with pytest.raises(StudyError, match="budget"):
         model.fit(fed)
     fed, start = federation()
-    monkeypatch.delattr(fed.engine, "desks")
+    fed.local_sites = LocalSites()  # as where the sites are elsewhere
     with pytest.raises(StudyError, match="where the rows are"):
         model.protocol(fed)
 
@@ -348,7 +349,7 @@ def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_ep
     assert rowless <= {"private_site.told"}
     assert model.epsilon_ == pytest.approx(8.0, rel=1e-6)
     assert model.reported_epsilon_ < model.epsilon_
-    for desk in fed.engine.desks.values():
+    for desk in fed.local_sites.values():
         assert epsilon_of(desk.gate.till.budget.spent, DELTA) == pytest.approx(8.0, rel=1e-6)
     assert "differential privacy" in model.notes_[0]
     assert any("given" in note for note in model.notes_) == (start == "given")

@@ -204,7 +204,7 @@ def entered(fed, table, seats):
     """All seats enter their numbers; the masks that the first one's are under."""
     ask = wire.encode(column_labels.Compare(seats, column_split.Span(0, table.rows, table.unit)))
     yield from passed(column_labels.enter, {party: {} for party in seats.parties}, ask)
-    return fed.engine.desks[seats.parties[0]].memory[fed.run_id]["bits.own"][0].copy()
+    return fed.local_sites[seats.parties[0]].memory[fed.run_id]["bits.own"][0].copy()
 
 
 def test_a_seat_counts_its_masks_from_the_start_once_only():

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import functools
 import itertools
 import json
 import os
@@ -11,9 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust.app import run_folder
+from fedclust.app import execute, run_folder
+from fedclust.app.execute import begin_run, open_again, resume_run
 from fedclust.app.study import read_study
-from fedclust.core.errors import DataError, FedclustError, RunFailed, StudyError
+from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError, Waiting
+from fedclust.federation.federation import Federation
+from fedclust.models import FederatedEstimator
 from reaping import Killed, nothing_hidden_twice, reaped
 
 ROWS = """
@@ -55,12 +59,12 @@ def study(tmp_path, request):
 
 
 def begun(study, folder):
-    return run_folder.begin(study, folder, origin=folder.parent)
+    return begin_run(study, folder, origin=folder.parent)
 
 
 def resumed(folder):
     run = run_folder.Run.find(folder)
-    run_folder.see_through(run, run_folder.again(run))
+    resume_run(run)
     return found(run)
 
 
@@ -90,35 +94,35 @@ def found(run):
 def test_killed_anywhere_a_run_resumes_to_the_same_bits(study, every, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the machine lives on; only the process dies
     nothing_hidden_twice(monkeypatch)
-    run, ready = begun(study, tmp_path / "whole")
+    run = begun(study, tmp_path / "whole")
     with monkeypatch.context() as patch:
         reaper = reaped(patch, None)
-        run_folder.see_through(run, ready)
+        resume_run(run)
     expected, places = found(run), reaper.passed
     assert places > 80
     for at in range(1, places + 1, every):
-        run = run_folder.Run.make(tmp_path / f"run-{at}", study.text, origin=tmp_path, digests=ready.digests())
+        run = begun(study, tmp_path / f"run-{at}")
         with monkeypatch.context() as patch:
             reaped(patch, at)
             with pytest.raises(Killed):
-                run_folder.see_through(run, ready, fresh=True)
+                resume_run(run)
         assert not run.finished
         assert resumed(run.folder) == expected, f"killed at place {at} of {places}"
 
 
 @pytest.mark.parametrize("study", [ROWS, COLUMNS, CHOOSING], indirect=True, ids=["rows", "columns", "choosing"])
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(study, tmp_path, monkeypatch):
-    run, ready = begun(study, tmp_path / "whole")
-    run_folder.see_through(run, ready)
+    run = begun(study, tmp_path / "whole")
+    resume_run(run)
     folder = tmp_path / "often"
-    patient, ready = begun(study, folder)
+    patient = begun(study, folder)
     for at in itertools.count(17, 5 if study.cluster.k else 211):
         with monkeypatch.context() as patch:
             reaped(patch, at)
             try:
-                run_folder.see_through(patient, ready)
+                resume_run(patient)
             except Killed:
-                ready = run_folder.again(patient)
+                patient = run_folder.Run.find(folder)
                 continue
         break
     assert found(patient) == found(run)
@@ -126,8 +130,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(study, tmp_path, m
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_the_folder_holds_what_the_interface_names(study, tmp_path):
-    run, ready = begun(study, tmp_path / "deep" / "run")
-    run_folder.see_through(run, ready)
+    run = begun(study, tmp_path / "deep" / "run")
+    resume_run(run)
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
         "study.toml",
@@ -150,8 +154,8 @@ def test_the_folder_holds_what_the_interface_names(study, tmp_path):
 
 @pytest.mark.parametrize("study", [CHOOSING], indirect=True)
 def test_k_is_chosen_inside_the_run(study, tmp_path):
-    run, ready = begun(study, tmp_path / "run")
-    model = run_folder.see_through(run, ready)
+    run = begun(study, tmp_path / "run")
+    model = resume_run(run)
     chosen = run.analysis["selection"]
     assert model.n_clusters == run.metrics["k"] == chosen["k"] == 2
     assert [point["k"] for point in chosen["curve"]] == [1, 2, 3]
@@ -160,10 +164,10 @@ def test_k_is_chosen_inside_the_run(study, tmp_path):
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_folder_that_is_there_is_never_written_to(study, tmp_path):
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     with pytest.raises(StudyError, match="stopped run; go on with 'fedclust resume"):
         begun(study, run.folder)
-    run_folder.see_through(run, ready)
+    resume_run(run)
     with pytest.raises(StudyError, match="finished run; choose another"):
         begun(study, run.folder)
     with pytest.raises(StudyError, match="already exists and is not a run"):
@@ -172,16 +176,16 @@ def test_a_folder_that_is_there_is_never_written_to(study, tmp_path):
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_rows_that_changed_meanwhile_are_refused(study, tmp_path):
-    run, _ = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     text = (tmp_path / "b.csv").read_text()
     (tmp_path / "b.csv").write_text(text.replace(text.split("\n")[3], "2,0.25,0.5"))
     with pytest.raises(DataError, match="rows of site 'b' have changed"):
-        run_folder.again(run)
+        open_again(run)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_another_version_does_not_go_on_with_a_run(study, tmp_path, monkeypatch):
-    run, _ = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     monkeypatch.setattr("fedclust.__version__", "9.9")
     with pytest.raises(StudyError, match=r"was begun by fedclust .*, and this is 9\.9"):
         resumed(run.folder)
@@ -189,28 +193,28 @@ def test_another_version_does_not_go_on_with_a_run(study, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_one_process_at_a_time(study, tmp_path):
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     with run.held(), pytest.raises(RunFailed, match="another process is at work"):
-        run_folder.see_through(run, ready)
+        resume_run(run)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_whoever_looks_whether_a_run_is_at_work_keeps_nobody_from_it(study, tmp_path):
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     with run.held():
         assert run.at_work
     with (run.folder / "run").open() as glance:
         fcntl.flock(glance, fcntl.LOCK_SH)
         assert not run.at_work
         threading.Timer(0.1, glance.close).start()
-        run_folder.see_through(run, ready)
+        resume_run(run)
     assert run.finished
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_run_on_a_disk_that_locks_only_what_can_be_written_is_taken(study, tmp_path, monkeypatch):
     """As over NFS, where a file that was opened to be read cannot be had to oneself."""
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     plain = fcntl.flock
 
     def over_nfs(file, how):
@@ -219,20 +223,20 @@ def test_a_run_on_a_disk_that_locks_only_what_can_be_written_is_taken(study, tmp
         plain(file, how)
 
     monkeypatch.setattr(fcntl, "flock", over_nfs)
-    run_folder.see_through(run, ready)
+    resume_run(run)
     assert run.finished
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_disk_that_cannot_lock_at_all_is_not_taken_for_another_process(study, tmp_path, monkeypatch):
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
 
     def without_locks(file, how):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", without_locks)
     with pytest.raises(OSError, match="No locks available"):
-        run_folder.see_through(run, ready)
+        resume_run(run)
     with pytest.raises(OSError, match="No locks available"):
         assert run.at_work
 
@@ -240,8 +244,8 @@ def test_a_disk_that_cannot_lock_at_all_is_not_taken_for_another_process(study, 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 @pytest.mark.parametrize("name", ["origin.json", "journal"])
 def test_a_damaged_folder_is_told_in_words(study, tmp_path, name):
-    run, ready = begun(study, tmp_path / "run")
-    run_folder.see_through(run, ready)
+    run = begun(study, tmp_path / "run")
+    resume_run(run)
     (run.folder / "metrics.json").unlink()
     (run.folder / name).write_text("damaged")
     with pytest.raises(FedclustError, match=r"damaged|not a journal"):
@@ -250,16 +254,16 @@ def test_a_damaged_folder_is_told_in_words(study, tmp_path, name):
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_sources_are_found_from_anywhere(study, tmp_path, monkeypatch):
-    run, _ = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     monkeypatch.chdir(Path("/"))
     assert resumed(run.folder)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_run_goes_on_although_its_study_was_edited(study, tmp_path):
-    run, ready = begun(study, tmp_path / "run")
-    run_folder.see_through(run, ready)
-    other, _ = begun(study, tmp_path / "other")
+    run = begun(study, tmp_path / "run")
+    resume_run(run)
+    other = begun(study, tmp_path / "other")
     (tmp_path / "study.toml").write_text(ROWS.replace("k = 2", "k = 5"))
     assert resumed(other.folder) == found(run)
 
@@ -267,7 +271,7 @@ def test_a_run_goes_on_although_its_study_was_edited(study, tmp_path):
 @pytest.fixture
 def failed(study, tmp_path):
     """A run whose site 'b' lost its file in round 2, and has it back now."""
-    run, ready = begun(study, tmp_path / "run")
+    run = begun(study, tmp_path / "run")
     away = tmp_path / "away.csv"
 
     def lose(facts):
@@ -275,7 +279,7 @@ def failed(study, tmp_path):
             (tmp_path / "b.csv").rename(away)
 
     with pytest.raises(DataError, match="site 'b'"):
-        run_folder.see_through(run, ready, lose, fresh=True)
+        resume_run(run, watch=lose)
     away.rename(tmp_path / "b.csv")
     return run
 
@@ -287,6 +291,100 @@ def test_data_lost_on_the_way_leave_the_rounds_that_were_done(failed):
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_site_that_was_mended_is_asked_again(failed, study, tmp_path):
-    run, ready = begun(study, tmp_path / "whole")
-    run_folder.see_through(run, ready)
+    run = begun(study, tmp_path / "whole")
+    resume_run(run)
     assert resumed(failed.folder) == found(run)
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("x"), ZeroDivisionError(), StudyError("no"), DataError("bad"), QuorumLost("lost", {"a": "failed"})],
+)
+def test_a_description_that_fails_leaves_a_finished_run_with_its_model_and_a_note(study, error, tmp_path, monkeypatch):
+    whole = begun(study, tmp_path / "whole")
+    resume_run(whole)
+
+    def broken(*_):
+        raise error
+
+    monkeypatch.setattr(execute, "describe", broken)
+    run = begun(study, tmp_path / "run")
+    resume_run(run)
+    assert run.finished
+    assert run.model.read_text() == whole.model.read_text()
+    assert run.analysis is None
+    (note,) = set(run.metrics["notes"]) - set(whole.metrics["notes"])
+    assert type(error).__name__ in note
+    differs = {"notes", "started", "finished", "seconds", "sites"}
+    assert {name: run.metrics[name] for name in run.metrics.keys() - differs} == {
+        name: whole.metrics[name] for name in whole.metrics.keys() - differs
+    }
+
+
+@pytest.mark.parametrize("study", [ROWS, COLUMNS, CHOOSING], indirect=True, ids=["rows", "columns", "choosing"])
+def test_no_part_of_a_description_that_asks_the_sites_ends_a_finished_run(study, tmp_path, monkeypatch):
+    saved, asked = [], []
+    save, ask = FederatedEstimator.save, Federation.run
+
+    def counted(fed, *given, fail=None, **options):
+        asked.append(bool(saved))
+        if saved and sum(asked) == fail:
+            raise ZeroDivisionError
+        return ask(fed, *given, **options)
+
+    monkeypatch.setattr(FederatedEstimator, "save", lambda model, path: saved.append(path) or save(model, path))
+    monkeypatch.setattr(Federation, "run", counted)
+    whole = begun(study, tmp_path / "whole")
+    resume_run(whole)
+    parts = sum(asked)
+    assert parts
+    for part in range(1, parts + 1):
+        saved.clear()
+        asked.clear()
+        monkeypatch.setattr(Federation, "run", functools.partialmethod(counted, fail=part))
+        run = begun(study, tmp_path / f"run-{part}")
+        resume_run(run)
+        assert sum(asked) >= part
+        assert run.finished
+        assert run.model.read_text() == whole.model.read_text()
+        described = run.metrics["notes"] if run.analysis is None else run.analysis
+        assert "ZeroDivisionError" in json.dumps(described)
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+def test_a_description_that_waits_for_sites_leaves_the_run_waiting(study, tmp_path, monkeypatch):
+    def waiting(*_):
+        raise Waiting("carry the letters", ("a",))
+
+    run = begun(study, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr(execute, "describe", waiting)
+        with pytest.raises(Waiting):
+            resume_run(run)
+    assert not run.finished
+    assert json.loads(run.status.read_text())["state"] == "waiting"
+    assert resumed(run.folder)[1]
+
+
+@pytest.mark.parametrize("study", [ROWS, SECURE, BLIND], indirect=True, ids=["rows", "secure", "blind"])
+def test_a_federation_is_built_once_for_a_run(study, tmp_path, monkeypatch):
+    built, plain = [], Federation.__init__
+
+    def counted(fed, *given, **options):
+        built.append(fed)
+        plain(fed, *given, **options)
+
+    monkeypatch.setattr(Federation, "__init__", counted)
+    run = begun(study, tmp_path / "run")
+    resume_run(run)
+    assert len(built) == 1
+    assert built[0].folder == run.folder
+
+
+@pytest.mark.parametrize("study", [ROWS.replace("k = 2", "k = 99")], indirect=True)
+def test_a_study_that_is_refused_leaves_nothing_behind(study, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(DataError, match="fewer than k"):
+        begun(study, tmp_path / "run")
+    assert sorted(tmp_path.rglob("*")) == before

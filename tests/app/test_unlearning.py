@@ -115,7 +115,7 @@ def test_whether_the_other_rows_stay_together_is_said():
 def test_a_site_that_forgot_a_row_that_was_no_pick_keeps_its_picks():
     held = parts()
     fitted = fc.MUFC(3, bounds=(-20, 20)).fit(fed := fc.Federation.local(held))
-    picks = fed.engine.desks["b"].memory[fed.run_id]["seeds"]
+    picks = fed.local_sites["b"].memory[fed.run_id]["seeds"]
     is_pick = np.array([(row == picks).all(axis=1).any() for row in held["b"]])
     other, pick = int(np.flatnonzero(~is_pick)[0]), int(np.flatnonzero(is_pick)[0])
     _, kept = fc.unlearn(fitted, fed, site="b", rows=[other], how="quick")

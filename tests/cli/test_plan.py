@@ -137,6 +137,7 @@ def federated(user, mode):
     from fedclust.app.study import read_study
     from fedclust.engines.local_engine import LocalEngine
     from fedclust.federation.aggregation import Aggregation, Enrolled
+    from fedclust.federation.local_sites import LocalSites
 
     made = Run.make(user.folder / "made", (user.folder / "study.toml").read_text(), origin=user.folder)
     study = read_study(user.folder / "study.toml")
@@ -144,13 +145,14 @@ def federated(user, mode):
     enrolled = Enrolled(SITES, made.folder)
     desk = read_site(user.folder / "site.toml").desk(columns=("age", "bp"))
     desk.gate.vaults = enrolled.at("hungary")
-    desks = {**fed.engine.desks, "hungary": desk}
+    desks = {**fed.local_sites, "hungary": desk}
     for party in ("cleveland", "basel"):
         desks[party].gate.vaults = enrolled.at(party)
     held = dict.fromkeys(SITES, fed.columns)
     how = Aggregation(mode)
     engine = LocalEngine(desks)
-    return study, fc.Federation(engine, held, columns=fed.columns, run=made.folder, aggregation=how, enrolled=enrolled)
+    about = {"columns": fed.columns, "aggregation": how, "enrolled": enrolled, "local_sites": LocalSites(desks)}
+    return study, fc.Federation(engine, held, run=made.folder, **about)
 
 
 def test_an_approved_study_runs_and_one_letter_ends_that(steward):

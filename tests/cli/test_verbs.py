@@ -252,7 +252,7 @@ def test_an_unexpected_error_is_a_sentence_without_its_text(user, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("patient 4711")
 
-    monkeypatch.setattr("fedclust.app.run_folder.begin", broken)
+    monkeypatch.setattr("fedclust.app.execute.begin_run", broken)
     code, out, err = user("run", "study.toml")
     assert (code, out) == (1, "")
     assert err.startswith("fedclust: this is a bug in fedclust: ZeroDivisionError at cli/run_verb.py:")

@@ -176,7 +176,7 @@ def test_a_partys_own_points_and_counts_can_be_told_from_nonsense(answer, ask, s
 def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
     rng = np.random.default_rng(0)
     fed = Federation.local({name: rng.normal(size=(60, 2)) for name in "abc"})
-    desk = fed.engine.desks["b"]
+    desk = fed.local_sites["b"]
     honest = desk.work
 
     def work(handler, turn, message):

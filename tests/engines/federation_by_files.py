@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust.app import coordinate, run_folder
 from fedclust.app.blind_lead import Lead
+from fedclust.app.coordinate import RunOptions
+from fedclust.app.execute import begin_run, resume_run
+from fedclust.app.run_folder import Served
 from fedclust.app.serve import reception
 from fedclust.app.study import read_study
 from fedclust.core.errors import Waiting
@@ -131,8 +133,8 @@ class ByFiles:
 def begun(fed):
     """A run by files, and how to go on with it."""
     study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
-    run = coordinate.begin(study, fed.folder / "run", engine="files", own=fed.own)
-    return run, lambda **manner: coordinate.go_on(run, coordinate.Manner(**manner))
+    run = begin_run(study, fed.folder / "run", served=Served("files", fed.own))
+    return run, lambda **options: resume_run(run, RunOptions(**options))
 
 
 def outcome(folder):
@@ -146,8 +148,8 @@ def in_process(fed):
     """What the same study comes to in one process."""
     path = fed.folder / "pooled.toml"
     path.write_text(fed.pooled_study())
-    run, ready = run_folder.begin(read_study(path), fed.folder / "local", origin=fed.folder)
-    run_folder.see_through(run, ready)
+    run = begin_run(read_study(path), fed.folder / "local", origin=fed.folder)
+    resume_run(run)
     return outcome(run.folder)
 
 

@@ -7,7 +7,8 @@ import os
 import pytest
 from federation_by_files import ByFiles, begun, in_process, outcome, waited
 
-from fedclust.app import blind_lead, coordinate
+from fedclust.app.coordinate import RunOptions
+from fedclust.app.execute import resume_run
 from fedclust.core.errors import RunFailed, StudyError
 from fedclust.engines.files import message_folder
 from fedclust.engines.files.message_file import SUFFIX
@@ -24,7 +25,7 @@ def blind(folder, rounds=1):
     path = fed.folder / "coordinator" / "study.toml"
     path.write_text(path.read_text().replace('"blind"', '"blind"\nlead = "south"'))
     run, _ = begun(fed)
-    return fed, run, lambda: blind_lead.relay(run, coordinate.Manner())
+    return fed, run, lambda: resume_run(run)
 
 
 def state_of(run):
@@ -81,7 +82,7 @@ def test_a_blind_coordinator_that_waits_for_the_first_letters_says_so(tmp_path):
 def test_a_blind_run_does_not_go_on_without_its_lead(tmp_path):
     _, run, _ = blind(tmp_path / "f")
     with pytest.raises(StudyError, match="cannot go on without its lead"):
-        blind_lead.relay(run, coordinate.Manner(wait=True, without=frozenset({"south"})))
+        resume_run(run, RunOptions(wait=True, without=frozenset({"south"})))
 
 
 def test_a_blind_coordinator_that_fails_says_so(tmp_path):

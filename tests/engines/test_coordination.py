@@ -6,7 +6,7 @@ import pytest
 from federation_by_files import NAMES, ByFiles, begun
 
 from fedclust.app.flower_app import drive
-from fedclust.app.run_folder import Run
+from fedclust.app.run_folder import Run, Served
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
 
@@ -141,7 +141,7 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):
     fed = ByFiles.made(tmp_path / "f", k="2")
     study = fed.folder / "coordinator" / "study.toml"
-    served = None if engine is None else {"engine": engine, "own": str(fed.own), "settings": {}}
+    served = None if engine is None else Served(engine, fed.own)
     run = Run.make(tmp_path / "run", study.read_text(), origin=tmp_path, served=served)
     if finished:
         run.write("metrics.json", {})

@@ -17,6 +17,7 @@ from fedclust.engines.attendance import nobody
 from fedclust.engines.dask_cluster import DaskEngine, SpreadDesk
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.engines.run_status import Observed
+from fedclust.federation.local_sites import LocalSites
 from fedclust.site.policy import profile
 from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source
@@ -38,7 +39,8 @@ def client():
 
 def on_cluster(client, parts, **options):
     fed = Federation.local(parts, **options)
-    fed.engine = DaskEngine(client, fed.engine.desks, seed=fed.seed)
+    fed.engine = DaskEngine(client, fed.local_sites, seed=fed.seed)
+    fed.local_sites = LocalSites()
     fed.use(fed.engine)
     return fed
 
@@ -69,7 +71,7 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
 
 def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
     fed = Federation.local(sites())
-    fed.use(Observed(DaskEngine(client, fed.engine.desks, seed=fed.seed), nobody))
+    fed.use(Observed(DaskEngine(client, fed.local_sites, seed=fed.seed), nobody))
     FuzzyCMeans(2, max_iter=2).fit(fed)
     assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
     assert min(fed.carried().values()) > 0
@@ -79,7 +81,7 @@ def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
 def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(client, aggregation, tmp_path):
     def fed(run=None):
         made = Federation.local(sites(), aggregation=aggregation, run=run)
-        made.use(DaskEngine(client, made.engine.desks, seed=made.seed))
+        made.use(DaskEngine(client, made.local_sites, seed=made.seed))
         return made
 
     def model():
@@ -90,7 +92,7 @@ def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(clie
             raise KeyboardInterrupt
 
     first = fed(tmp_path / "run")
-    first.use(Observed(DaskEngine(client, first.engine.desks, seed=first.seed), leave))
+    first.use(Observed(DaskEngine(client, first.local_sites, seed=first.seed), leave))
     with pytest.raises(KeyboardInterrupt):
         model().fit(first)
     first.close()
@@ -102,7 +104,7 @@ def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
     there, here = method(), method()
     for number in range(3):
         fed = Federation.local(grown(number), columns=["age", "bp"], policy="standard")
-        fed.use(DaskEngine(client, fed.engine.desks, seed=fed.seed))
+        fed.use(DaskEngine(client, fed.local_sites, seed=fed.seed))
         there.partial_fit(fed)
         here.partial_fit(Federation.local(grown(number), columns=["age", "bp"], policy="standard"))
         assert same(there, here)
@@ -115,7 +117,7 @@ def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client)
     for number in range(2):
         parts = grown(number)
         fed = Federation.local(parts, columns=["age", "bp"], policy="standard")
-        engine = DaskEngine(client, fed.engine.desks, seed=fed.seed)
+        engine = DaskEngine(client, fed.local_sites, seed=fed.seed)
         if number:
             for party, memory in there._memories.items():
                 engine._desks[party].memory[fed.run_id] = {**memory, "ballast": np.ones(30 * 2**20 // 8)}
@@ -140,6 +142,7 @@ def large_site(client, X, pieces, **options):
     fed = Federation.local({"large": X}, **options)
     desk = SpreadDesk(client, parts, whole, profile("none"))
     fed.engine = LocalEngine({"large": desk})
+    fed.local_sites = LocalSites({"large": desk})
     fed.use(fed.engine)
     return fed, desk
 

@@ -7,7 +7,7 @@ import pytest
 from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
 
 from fault_rig.misdeeds import changed, cut_short, far_out, not_numbers
-from fedclust.app import blind_lead, coordinate
+from fedclust.app.execute import resume_run
 from fedclust.app.serve import reception
 from fedclust.core.envelope import Refusal, Sealed
 from fedclust.core.errors import QuorumLost, RunFailed
@@ -259,7 +259,7 @@ def test_a_blind_run_goes_on_once_the_site_is_mended(tmp_path):
     run, _ = begun(fed)
 
     def go_on():
-        return blind_lead.relay(run, coordinate.Manner())
+        return resume_run(run)
 
     for _ in range(9):
         waited(go_on)

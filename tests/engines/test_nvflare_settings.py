@@ -8,13 +8,14 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3
 
-from fedclust.app import coordinate as coordination
+from fedclust.app.execute import begin_run
+from fedclust.app.run_folder import Served
 from fedclust.app.study import read_study
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
 from fedclust.engines.engine_settings import attendance_of
 from fedclust.engines.nvflare import nvflare_link
-from fedclust.engines.registry import Posting
+from fedclust.engines.registry import RunSpec
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -82,26 +83,25 @@ def test_a_study_that_the_kit_was_not_made_for_leaves_no_run_folder(folder, caps
     assert not (folder / "run").exists()
 
 
-def posting(folder, **settings):
+def spec(folder, **settings):
     study = read_study(folder / "study.toml", served=True)
     names = tuple(site.name for site in study.sites)
-    return Posting("r", study.text, names, folder / "run", own=own_of(folder), settings=settings)
+    return RunSpec("r", study.text, names, folder / "run", own=own_of(folder), settings=settings)
 
 
 def test_patience_is_what_the_command_says_else_what_the_coordinators_file_says(folder):
-    assert attendance_of("nvflare", posting(folder)).patience == 900
+    assert attendance_of("nvflare", spec(folder)).patience == 900
     say(folder, "patience = 77")
-    assert attendance_of("nvflare", posting(folder)).patience == 77
-    assert attendance_of("nvflare", posting(folder, patience="5")).patience == 5
+    assert attendance_of("nvflare", spec(folder)).patience == 77
+    assert attendance_of("nvflare", spec(folder, patience="5")).patience == 5
 
 
 def test_a_kit_named_from_where_one_stands_is_found_from_anywhere(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     study = read_study(folder / "study.toml", served=True)
-    run = coordination.begin(
-        study, folder / "run", engine="nvflare", own=None, settings={"kit": "kits/coordinator", "patience": "5"}
-    )
-    assert run.served["settings"] == {"kit": str((folder / "kits" / "coordinator").resolve()), "patience": "5"}
+    served = Served("nvflare", settings={"kit": "kits/coordinator", "patience": "5"})
+    run = begin_run(study, folder / "run", served=served)
+    assert run.served.settings == {"kit": str((folder / "kits" / "coordinator").resolve()), "patience": "5"}
 
 
 def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, capsys):
@@ -109,4 +109,4 @@ def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, cap
     assert coordinate(folder) == 2
     assert "has no key 'poll'; engine 'nvflare' has bind, kit, patience" in capsys.readouterr().err
     with pytest.raises(StudyError, match="has no key 'poll'"):
-        nvflare_link.check(posting(folder))
+        nvflare_link.check(spec(folder))

@@ -14,9 +14,8 @@ import pytest
 from federation_by_files import NAMES, ByFiles
 
 import fedclust as fc
-from fedclust.app import coordinate, update
-from fedclust.app.coordinate import Manner
-from fedclust.app.run_folder import Run
+from fedclust.app.execute import begin_next_round, begin_run, next_round_folder, resume_run
+from fedclust.app.run_folder import Run, Served
 from fedclust.app.study import read_study
 from fedclust.cli.main import main
 
@@ -67,15 +66,15 @@ def alike(a, b):
 
 def first_round(by_files):
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = coordinate.begin(study, by_files.folder / "runs" / "r", engine="files", own=by_files.own)
-    by_files.until_done(lambda: coordinate.go_on(run, Manner()))
+    run = begin_run(study, by_files.folder / "runs" / "r", served=Served("files", by_files.own))
+    by_files.until_done(lambda: resume_run(run))
     return run
 
 
 def next_round(by_files, run):
-    run, ready = update.further(run, update.folder_after(run))
-    assert ready is None  # the rows are elsewhere
-    return run, by_files.until_done(lambda: coordinate.go_on(run, Manner()))[0]
+    run = begin_next_round(run)
+    assert run.opened is None  # the rows are elsewhere
+    return run, by_files.until_done(lambda: resume_run(run))[0]
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +100,7 @@ def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsy
     put(tmp_path, 1)
     assert main(["update", str(run.folder), "--quiet"]) == 4
     by_files.around()
-    there = update.folder_after(run)
+    there = next_round_folder(run)
     there.rename(tmp_path / "away")
     capsys.readouterr()
     for out in ([], ["--out", str(tmp_path / "elsewhere")]):
@@ -109,7 +108,7 @@ def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsy
         assert f"{there}, which is not there" in capsys.readouterr().err
     assert not there.exists()
     (tmp_path / "away").rename(there)
-    model, _ = by_files.until_done(lambda: coordinate.go_on(Run.find(there), Manner()))
+    model, _ = by_files.until_done(lambda: resume_run(Run.find(there)))
     assert alike(model, expected(2))
 
 
@@ -120,7 +119,7 @@ def test_a_round_that_found_no_room_can_be_begun_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Run, "make", full_disk)
         with pytest.raises(OSError, match="No space"):
-            update.further(run, update.folder_after(run))
+            begin_next_round(run)
     assert alike(next_round(by_files, run)[1], expected(2))
 
 
@@ -155,10 +154,10 @@ def test_lossless_models_take_batches_from_served_sites(tmp_path):
 def test_a_blind_run_is_not_gone_on_from(tmp_path):
     by_files = ByFiles.made(tmp_path, k="3", mode="blind")
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = coordinate.begin(study, tmp_path / "r", engine="files", own=by_files.own)
+    run = begin_run(study, tmp_path / "r", served=Served("files", by_files.own))
     (run.folder / "metrics.json").write_text("{}")
     with pytest.raises(fc.StudyError, match="blind"):
-        update.further(run, tmp_path / "r-2")
+        begin_next_round(run, tmp_path / "r-2")
 
 
 DEADLY = """\

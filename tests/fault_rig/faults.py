@@ -48,7 +48,7 @@ class Unexpected(AssertionError):
 
 def command() -> Callable[[list[str]], int]:
     """The command itself, found by name: it sits on top of everything, this module included."""
-    for name in ("app.coordinate", "app.serve", "app.run_folder"):
+    for name in ("app.execute", "app.serve"):
         importlib.import_module(f"fedclust.{name}")
     main: Callable[[list[str]], int] = importlib.import_module("fedclust.cli.main").main
     return main

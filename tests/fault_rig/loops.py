@@ -19,7 +19,7 @@ from fedclust.engines.attendance import Attendance
 from fedclust.engines.files.files_link import FilesLink, boxes
 from fedclust.engines.files.files_site import Mailroom
 from fedclust.engines.networked_engine import Networked
-from fedclust.engines.registry import Posting
+from fedclust.engines.registry import RunSpec
 from fedclust.federation.federation import Federation
 from fedclust.privacy.keys import Identity
 from fedclust.site.approval import digest_of
@@ -40,7 +40,7 @@ class FilesLoop:
         owns = {party: Identity.new() for party in desks}
         self._rooms = [self._room(party, folder, owns[party], coordinator.public) for party in desks]
         link = FilesLink(
-            Posting(run=run, study=STUDY, parties=self.parties, folder=folder / "coordinator"),
+            RunSpec(run=run, study=STUDY, parties=self.parties, folder=folder / "coordinator"),
             boxes(folder / "mail", self.parties),
             coordinator,
             {party: own.public for party, own in owns.items()},
@@ -79,8 +79,7 @@ if find_spec("flwr") is not None:
 
 def by(name: str, fed: Federation, folder: Path) -> Federation:
     """A federation of this process, its messages carried by an engine between machines from now on."""
-    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
-    engine = LOOPS[name](desks, folder, RUN)
+    engine = LOOPS[name](fed.local_sites, folder, RUN)
     fed.engine = engine
     fed.use(engine, run=RUN)
     return fed

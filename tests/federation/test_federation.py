@@ -11,7 +11,7 @@ SITES = {"cleveland": X[:8], "hungary": X[8:]}
 
 
 def policies(fed):
-    return {party: desk.gate.policy for party, desk in fed.engine.desks.items()}
+    return {party: desk.gate.policy for party, desk in fed.local_sites.items()}
 
 
 def test_a_policy_for_all_and_one_for_each():

@@ -53,7 +53,7 @@ def test_prices_add_up_to_the_epsilon_that_was_set():
 def test_every_question_is_under_noise_or_about_keys():
     fed = over(4, aggregation="secure")
     describe(fc.PrivateKMeans(3, bounds=BOUNDS).fit(fed), fed)
-    asked = {entry.handler for desk in fed.engine.desks.values() for entry in desk.gate.ledger.entries}
+    asked = {entry.handler for desk in fed.local_sites.values() for entry in desk.gate.ledger.entries}
     kinds = {d.kind for name in asked for d in HANDLERS[name].release.schema().values()}
     assert "private_fit.grid" in asked
     assert kinds <= {"noisy", "keys"}

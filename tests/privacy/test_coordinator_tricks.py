@@ -78,7 +78,7 @@ def test_two_thirds_are_of_all_sites_not_of_those_that_offered_keys(offered):
 def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
     tricky = Evil(3)
     offers = {p: tricky.ask(p, "roster.offer", Wanted("lasting-1")).release for p in tricky.names}
-    vault = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
+    vault = tricky.fed.local_sites["p02"].gate.vault(tricky.run)
     copied = offers["p00"].mask[:-1] + bytes([offers["p00"].mask[-1] ^ 0x80])
     about = roster._about(tricky.run, "lasting-1", "p02", copied, offers["p02"].letter)
     offers["p02"] = Offer(copied, offers["p02"].letter, vault.sign(about))
@@ -89,7 +89,7 @@ def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
 def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     tricky = Evil(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=2).fit(tricky.fed)
-    friend = tricky.fed.engine.desks["p02"].gate.vault(tricky.run)
+    friend = tricky.fed.local_sites["p02"].gate.vault(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
     inner = filled(
         wire.encode(blind_aggregation.Inner("row_split.moments", "total", name, Room(), wire.encode(ASK))), 0
@@ -100,7 +100,7 @@ def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     forged = blind_aggregation.Veiled(False, salt, text, friend.sign(place + text))
     reply = tricky.ask("p00", "blind_aggregation.add", forged, "total", step=900)
     assert isinstance(reply, Refusal)
-    assert tricky.fed.engine.desks["p00"].trouble.args[0].startswith("a veiled question that the lead did not sign")
+    assert tricky.fed.local_sites["p00"].trouble.args[0].startswith("a veiled question that the lead did not sign")
 
 
 def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():

@@ -91,8 +91,8 @@ def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
         ]
     ):
         forged = replace(call, step=call.step + 1 + number, message=Mail(mail, b"read"))
-        assert fed.engine.desks[reader].answer(forged) == Refusal(reader, "keys-refused")
-    assert isinstance(fed.engine.desks["c"].answer(replace(call, step=call.step + 20)), Sealed)
+        assert fed.local_sites[reader].answer(forged) == Refusal(reader, "keys-refused")
+    assert isinstance(fed.local_sites["c"].answer(replace(call, step=call.step + 20)), Sealed)
 
 
 def test_letters_without_keys_do_not_leave(post):
@@ -100,5 +100,5 @@ def test_letters_without_keys_do_not_leave(post):
     from fedclust.core.envelope import Call
 
     call = Call(fed.run_id, 1, "post.write", Recipients(("b",)), "relay", ("a", "b", "c"))
-    assert fed.engine.desks["a"].answer(call) == Refusal("a", "not-a-sum")
-    assert fed.engine.desks["a"].answer(replace(call, want="each", step=2)) == Refusal("a", "not-a-sum")
+    assert fed.local_sites["a"].answer(call) == Refusal("a", "not-a-sum")
+    assert fed.local_sites["a"].answer(replace(call, want="each", step=2)) == Refusal("a", "not-a-sum")

@@ -26,7 +26,7 @@ def test_what_evil_asks_is_answered_where_it_is_honest():
 def test_a_copied_key_is_refused():
     evil = Evil(3)
     offers = evil.offers("lasting-1")
-    vault = evil.fed.engine.desks["p02"].gate.vault(evil.run)
+    vault = evil.fed.local_sites["p02"].gate.vault(evil.run)
     copied = offers["p00"].mask
     about = roster._about(evil.run, "lasting-1", "p02", copied, offers["p02"].letter)
     offers["p02"] = Offer(copied, offers["p02"].letter, vault.sign(about))
@@ -128,7 +128,7 @@ def test_a_second_lead_is_refused():
     evil = Evil(4, policy=PROFILES["none"], aggregation="blind")
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=1).fit(evil.fed)
     evil.step = 1000
-    vault = evil.fed.engine.desks["p02"].gate.vault(evil.run)
+    vault = evil.fed.local_sites["p02"].gate.vault(evil.run)
     key, about = blind_aggregation._between(vault, "lasting-1", "p01", way=("p02", "p01"))
     own = blind_aggregation.Group("p02", "lasting-1", keys.locked(key, bytes(32), about))
     assert evil.ask("p01", "blind_aggregation.group", own) == Refusal("p01", "keys-refused")
@@ -151,7 +151,7 @@ def test_a_veiled_question_for_other_parties_is_refused():
     fresh = Evil(5, policy=PROFILES["none"], aggregation="blind")
     assert fresh.names == evil.names
     for changed in (replace(call, cohort=evil.names[:3]), replace(call, step=call.step + 1)):
-        desk = evil.fed.engine.desks["p00"]
+        desk = evil.fed.local_sites["p00"]
         desk._last = None
         reply = desk.answer(changed)
         assert isinstance(reply, Refusal)

@@ -291,7 +291,7 @@ def test_an_own_answer_cannot_be_had_of_a_sum():
     fed, seen = conversation()
     calls, _ = next((c, r) for c, r in seen if next(iter(c.values())).handler == "row_split.moments")
     call = calls["p0"]
-    desk = fed.engine.desks["p0"]
+    desk = fed.local_sites["p0"]
     from dataclasses import replace
 
     reply = desk.answer(replace(call, step=call.step + 1000, want="each", masks=None))
@@ -304,7 +304,7 @@ def test_contradictory_unmasking_requests_are_refused(who):
     from dataclasses import replace
 
     fed, seen = conversation()
-    desk = fed.engine.desks[f"p{who}"]
+    desk = fed.local_sites[f"p{who}"]
     at = max(i for i, (calls, _) in enumerate(seen) if next(iter(calls.values())).handler == "dropout_recovery.consent")
     call = seen[at][0][f"p{who}"]
     everyone, step = call.message.parties, call.step
@@ -324,7 +324,7 @@ def test_forged_and_replayed_signatures_do_not_open_a_sum():
     fed, seen = conversation()
     rounds = [(c, r) for c, r in seen if next(iter(c.values())).handler == "dropout_recovery.unmask"]
     calls, replies = rounds[-1]
-    call, desk = calls["p0"], fed.engine.desks["p0"]
+    call, desk = calls["p0"], fed.local_sites["p0"]
     old = rounds[0][0]["p0"].message.signatures
     for number, signatures in enumerate(
         [
@@ -351,7 +351,7 @@ def test_keys_that_an_identity_did_not_sign_are_refused():
         offers = dict(call.message.offers)
         offers[party] = replace(offers[party], mask=keys.new_pair()[1])
         forged = replace(call, step=call.step + 1000, message=replace(call.message, name="lasting-1", offers=offers))
-        assert fed.engine.desks["p0"].answer(forged) == Refusal("p0", "keys-refused")
+        assert fed.local_sites["p0"].answer(forged) == Refusal("p0", "keys-refused")
 
 
 def test_a_lasting_key_is_never_shared():
@@ -360,7 +360,7 @@ def test_a_lasting_key_is_never_shared():
     fed, seen = conversation(quorum="all")
     calls = next(c for c, _ in seen if next(iter(c.values())).handler == "roster.accept")
     call = replace(calls["p0"], handler="dropout_recovery.share", step=10_000)
-    assert fed.engine.desks["p0"].answer(call) == Refusal("p0", "keys-refused")
+    assert fed.local_sites["p0"].answer(call) == Refusal("p0", "keys-refused")
 
 
 def test_keys_for_one_sum_serve_one_sum():
@@ -369,7 +369,7 @@ def test_keys_for_one_sum_serve_one_sum():
     fed, seen = conversation()
     calls, _ = next((c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
     again = replace(calls["p0"], step=calls["p0"].step + 1000)
-    assert fed.engine.desks["p0"].answer(again) == Refusal("p0", "keys-refused")
+    assert fed.local_sites["p0"].answer(again) == Refusal("p0", "keys-refused")
 
 
 @pytest.mark.parametrize("parties", [3, 4, 5, 6])
@@ -407,7 +407,7 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
         if other == victim:
             continue
         if other in bad:
-            vault = fed.engine.desks[other].gate.vault(run)
+            vault = fed.local_sites[other].gate.vault(run)
             secret = vault.get(f"{name}.mask")
             info = keys.framed("mask", name) + dropout_recovery.between(victim, other)
             key = keys.expanded(keys.agreed(secret, offers.offers[victim].mask), info)
@@ -415,7 +415,7 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
     # Shares of the others' mask keys that the friends hold are too few: joined they give nothing that fits.
     kept = {}
     for friend in bad:
-        vault = fed.engine.desks[friend].gate.vault(run)
+        vault = fed.local_sites[friend].gate.vault(run)
         for sender in everyone:
             about = keys.framed("shares", run, name, sender, friend)
             shared_key = keys.agreed(vault.get(f"{name}.letter"), offers.offers[sender].letter)

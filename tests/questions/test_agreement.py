@@ -100,8 +100,8 @@ def test_the_truth_does_not_stay_at_the_sites():
     fed = fc.Federation.local({"a": X[:4], "b": X[4:]})
     model = fc.KMeans(2).fit(fed)
     agreement.contingency(model, fed, {"a": [0] * 4, "b": [1] * 4})
-    assert len(fed.engine.desks) == 2
-    assert not any("truth" in desk.memory[fed.run_id] for desk in fed.engine.desks.values())
+    assert len(fed.local_sites) == 2
+    assert not any("truth" in desk.memory[fed.run_id] for desk in fed.local_sites.values())
 
 
 def test_a_table_over_columns():

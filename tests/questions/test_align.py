@@ -85,7 +85,7 @@ def test_repeated_ids_are_refused_with_their_count_at_the_site_alone():
     fed = aligned(tables(2), duplicates="refuse")
     with pytest.raises(DataError, match="'clinic' repeats an earlier id in 3 of its 53 rows"):
         fc.KMeans(3).fit(fed)
-    replies = fed.engine.desks["laboratory"].gate.ledger.entries
+    replies = fed.local_sites["laboratory"].gate.ledger.entries
     assert all(
         "clinic" not in json.dumps(entry.__dict__) for entry in replies if entry.handler.startswith("alignment.")
     )
@@ -160,8 +160,9 @@ def set_out(fed, duplicates="first"):
 def tricked(trick, parties=3):
     """The codes with which sites refuse what a coordinator tries."""
     fed = aligned(tables(parties))
+    fed._aligned = True  # the trick stands in for the alignment
     with pytest.raises(QuorumLost) as lost:
-        fed._driven(trick(fed), "all")
+        fed.run(trick(fed))
     return lost.value.missing
 
 
@@ -221,8 +222,9 @@ def test_a_site_compares_its_ids_so_often_and_no_more():
 
 def test_a_ring_without_everyone_is_refused():
     fed = aligned(tables(3))
+    fed._aligned = True  # this one stands in for the alignment
     with pytest.raises(QuorumLost, match="enrolled"):
-        fed._driven(alignment.align_rows(("clinic", "laboratory")), "all")
+        fed.run(alignment.align_rows(("clinic", "laboratory")))
 
 
 def test_neither_journal_nor_ledgers_hold_an_id_or_a_tag(tmp_path):

@@ -183,7 +183,7 @@ def test_a_column_split_keeps_its_centres_through_an_index():
     fed = over_columns(X, [0], [1, 2])
     model = fitted(X, 0, fed)[0]
     indices.scores(model, fed)
-    kept = {party: desk.memory[fed.run_id] for party, desk in fed.engine.desks.items()}
+    kept = {party: desk.memory[fed.run_id] for party, desk in fed.local_sites.items()}
     assert np.array_equal(np.concatenate([kept[p]["centers"] for p in ("p0", "p1")], axis=1), model.scaled_centers_)
 
 

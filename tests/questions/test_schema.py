@@ -224,7 +224,7 @@ def agreeing(wanted, held):
     """A study that declares `wanted`, met by a site that declares `held`, as between machines."""
     table = TABLE.select(["age", "chol"]).to_pandas()
     fed = fc.Federation.local({"cleveland": table, "hungary": table}, columns=wanted, wire=True)
-    desk = fed.engine.desks["hungary"]
+    desk = fed.local_sites["hungary"]
     desk.holding = Holding("hungary", desk.holding.source, held)
     fc.KMeans(2, init="box", missing="partial").fit(fed)
 
@@ -248,7 +248,7 @@ def test_sites_that_agree_go_on():
 def test_what_a_site_declares_leaves_as_digests_only():
     table = TABLE.to_pandas()
     fed = fc.Federation.local({"a": table}, columns=SCHEMA)
-    turn = fed.engine.desks["a"]
+    turn = fed.local_sites["a"]
     from fedclust.site.site_data import Turn
 
     found = schema.declare.answer(

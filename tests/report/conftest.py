@@ -6,7 +6,7 @@ import chromium
 import numpy as np
 import pytest
 
-from fedclust.app import run_folder
+from fedclust.app.execute import begin_run, resume_run
 from fedclust.app.study import read_study
 from fedclust.report import page, read_run
 from fedclust.site.policy import Policy
@@ -68,8 +68,8 @@ def folders(tmp_path_factory):
         # All of a profile's rules would keep tables this small out of a plain run.
         rules = {"north": Policy("nhs", min_rows=10)}
         study = replace(study, sites=tuple(replace(s, policy=rules.get(s.name, "none")) for s in study.sites))
-        run, ready = run_folder.begin(study, here / name, origin=here)
-        run_folder.see_through(run, ready)
+        run = begin_run(study, here / name, origin=here)
+        resume_run(run)
         (run.folder / "report.html").write_text(page(read_run(run.folder)), encoding="utf-8")
         made[name] = run.folder
     return made

@@ -27,7 +27,7 @@ class Lying:
 
     def __init__(self, engine, question, lie, *, travels=False):
         self.engine, self.question, self.lie, self.travels = engine, question, lie, travels
-        self.parties, self.desks = engine.parties, engine.desks
+        self.parties = engine.parties
 
     def exchange(self, calls, *, timeout, quorum):
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)

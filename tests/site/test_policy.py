@@ -203,7 +203,7 @@ def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():
         fc.SummaryClustering(scale="range", random_state=seed).fit(fed)
         fc.GaussianMixture(2, random_state=seed).fit(fed)
     fc.select_k(fc.GaussianMixture(2), fed, range(1, 4))
-    ledger = fed.engine.desks["a"].gate.ledger
+    ledger = fed.local_sites["a"].gate.ledger
     tally = ledger.tally(ledger.entries[0].run)
     assert (tally.different["ranges.reaches"], tally.different["densities.reach"]) == (1, 1)
     assert tally.by_handler["densities.reach"] > 4

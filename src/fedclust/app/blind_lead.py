@@ -1,35 +1,28 @@
-"""A blind run by files: the lead's script at its site, and the coordinator that carries, adds and reads nothing."""
+"""A blind run by files, at the site that leads it: its script, next to what the site answers as a site."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
-from fedclust.app.coordinate import Manner, connected, opened, telling
-from fedclust.app.run_folder import Run, see_through, state_after, working_at
+from fedclust.app.blind_relay import lead_of
+from fedclust.app.coordinate import open_served_study
+from fedclust.app.execute import resume_run
+from fedclust.app.run_folder import Run, Served
 from fedclust.app.study import Study, parse_study
-from fedclust.core.errors import QuorumLost, StudyError, Waiting
-from fedclust.core.journal import Journal
+from fedclust.core.errors import QuorumLost, Waiting
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Tell
-from fedclust.engines.blind_adder import Adder
 from fedclust.engines.files.files_link import FilesLink
-from fedclust.engines.files.files_site import Mailroom
 from fedclust.engines.files.message_file import COORDINATOR, LEADS, SUFFIX
-from fedclust.engines.lead_relay import LeadEngine, Relay
-from fedclust.engines.networked_engine import Networked
-from fedclust.engines.registry import Posting
-from fedclust.engines.run_status import Observed
+from fedclust.engines.lead_relay import LeadEngine
+from fedclust.engines.registry import RunSpec
 from fedclust.federation.aggregation import Enrolled
+from fedclust.federation.federation import RunRecord
 from fedclust.site.session import Reception
 from fedclust.site.site_file import SiteFile, private_key
 from fedclust.site.vault import Vaults
-
-
-def lead_of(study: Study) -> PartyId:
-    return study.aggregation.lead or study.sites[0].name
 
 
 class OwnVaults(Enrolled):
@@ -69,7 +62,7 @@ class Lead:
         run = self._run(name, study)
         parties = tuple(site.name for site in study.sites)
         link = FilesLink(
-            Posting(name + LEADS, study.text, (COORDINATOR,), run.folder, wait=False),
+            RunSpec(name + LEADS, study.text, (COORDINATOR,), run.folder, wait=False),
             {COORDINATOR: self._boxes},
             private_key(self.site.identity),
             {COORDINATOR: self.site.coordinator or b""},
@@ -79,7 +72,9 @@ class Lead:
         engine = LeadEngine(link, parties, run=name, study=study.text, met=bool(link.met))
         try:
             if not run.finished:
-                see_through(run, opened(study, engine, OwnVaults(desk.gate.vaults())))
+                record, keys = RunRecord(run.folder, run.name), OwnVaults(desk.gate.vaults())
+                ready = open_served_study(study, engine, record, enrolled=keys)
+                resume_run(replace(run, opened=ready))
         except Waiting:
             return None
         except QuorumLost:
@@ -100,43 +95,4 @@ class Lead:
         folder = self._out or self.reception.folder / "lead" / hashlib.sha256(name.encode()).hexdigest()[:16]
         if (folder / "origin.json").is_file():
             return Run.find(folder)
-        return Run.make(folder, study.text, origin=Path(), name=name, served={"engine": "lead"})
-
-
-def relay(run: Run, manner: Manner) -> None:
-    """The coordinator of a blind run: carry the lead's questions until it says that the run is over."""
-    study = run.study()
-    lead = lead_of(study)
-    if lead in manner.without:
-        raise StudyError(f"--without names '{lead}', which leads the run; it cannot go on without its lead")
-    with working_at(run), telling(run, manner) as tell, connected(run, study, manner, tell) as engine:
-        try:
-            _carry(run, engine, lead, manner, tell)
-        except BaseException as error:
-            tell("state", state=state_after(error))
-            raise
-        tell("state", state="finished")
-
-
-def _carry(run: Run, engine: Networked, lead: PartyId, manner: Manner, tell: Tell) -> None:
-    link = engine.link
-    if not isinstance(link, FilesLink):
-        raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
-    engine.meet()
-    journal = Journal(run.folder / "coordinator" / "journal")
-    try:
-        hearing = Relay(Adder(Observed(engine, tell), journal), run.folder, engine.forget)
-        to, back, public = link.boxes_of(lead)
-        room = Mailroom(hearing, link.identity, public, back, to, other=lead, leads=True)
-        while not room.ended(run.name + LEADS):
-            turn = room.turn()
-            if not turn.answered and not turn.over:
-                _wait_for(lead, link, manner)
-    finally:
-        journal.close()
-
-
-def _wait_for(lead: PartyId, link: FilesLink, manner: Manner) -> None:
-    if not manner.wait:
-        raise Waiting(link.errand([lead]), (lead,))
-    time.sleep(0.2)
+        return Run.make(folder, study.text, origin=Path(), name=name, served=Served("lead"))

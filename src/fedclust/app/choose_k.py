@@ -24,6 +24,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import Assigning
 from fedclust.models.base import FederatedEstimator, room_for
 from fedclust.models.gaussian_mixtures import GaussianMixture
@@ -306,10 +307,14 @@ def _without_each(fits: _Fits, models: Sequence[Any]) -> float | None:
         raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
     rest = []
     for party in fits.fed.parties:
-        desks = {p: d for p, d in fits.fed.engine.desks.items() if p != party}  # type: ignore[attr-defined]
-        held = dict.fromkeys(desks, fits.fed.columns)
+        sites = {p: site for p, site in fits.fed.local_sites.items() if p != party}
         some = Federation(
-            LocalEngine(desks), held, columns=fits.fed.columns, seed=fits.fed.seed, schema=fits.fed.schema
+            LocalEngine(sites),
+            dict.fromkeys(sites, fits.fed.columns),
+            columns=fits.fed.columns,
+            seed=fits.fed.seed,
+            schema=fits.fed.schema,
+            local_sites=LocalSites(sites),
         )
         rest.append(fits.at(models[0].n_clusters, fed=some)[0])
     return _agreement(fits, [(models[0], other) for other in rest])

@@ -104,15 +104,17 @@ def client_app() -> Any:
 
 def drive(config: Mapping[str, Any]) -> None:
     """Coordinate a study over the grid at hand, or one more round of it; a run folder that is there is gone on with."""
-    from fedclust.app import coordinate, update  # noqa: PLC0415
-    from fedclust.app.run_folder import Run  # noqa: PLC0415
+    from fedclust.app.coordinate import RunOptions  # noqa: PLC0415
+    from fedclust.app.execute import begin_next_round, begin_run, resume_run  # noqa: PLC0415
+    from fedclust.app.run_folder import Run, Served  # noqa: PLC0415
     from fedclust.app.study import read_study  # noqa: PLC0415
 
     for name in ("study", "own", "out", *(("after",) if config.get("after") else ())):
         if not Path(str(config.get(name, ""))).is_absolute():
             raise StudyError(f"the run configuration must name '{name}' by an absolute path")
     timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
-    folder, study = Path(str(config["out"])), read_study(Path(str(config["study"])), served=True)
+    folder, own = Path(str(config["out"])), Path(str(config["own"]))
+    study = read_study(Path(str(config["study"])), served=True)
     if (folder / "origin.json").is_file():
         run = Run.find(folder)
         _check_same(run, study)
@@ -124,17 +126,16 @@ def drive(config: Mapping[str, Any]) -> None:
     elif config.get("after"):
         before = Run.find(Path(str(config["after"])))
         _check_same(before, study)
-        run, _ = update.further(before, folder)
+        run = begin_next_round(before, folder)
     else:
         settings = {} if patience is None else {"patience": str(patience)}
-        run = coordinate.begin(study, folder, engine="flower", own=Path(str(config["own"])), settings=settings)
-    own = Path(str(config["own"]))
-    coordinate.go_on(run, coordinate.Manner(wait=True, timeout=timeout, patience=patience, own=own))
+        run = begin_run(study, folder, served=Served("flower", own, settings))
+    resume_run(run, RunOptions(wait=True, timeout=timeout, patience=patience, own=own))
 
 
 def _check_same(run: Run, study: Study) -> None:
     """Refuse to go on with a run that is not of this study over Flower."""
-    engine = None if run.served is None else run.served.get("engine")
+    engine = None if run.served is None else run.served.engine
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
         raise StudyError(f"{run.folder} holds a run of {whose}; name another folder")

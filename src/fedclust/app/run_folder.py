@@ -1,4 +1,4 @@
-"""A run folder: made in one move, held by one process at a time, and enough to go on from wherever the run stopped."""
+"""A run folder as data: made in one move, held by one process at a time, and enough to resume the run from."""
 
 from __future__ import annotations
 
@@ -7,30 +7,41 @@ import json
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 import fedclust
-from fedclust.app.analysis import describe
-from fedclust.app.choose_k import Selection, select_k
-from fedclust.app.study import Opened, Study, opened, read_study
+from fedclust.app.study import Opened, Study, read_study
 from fedclust.core.atomic_files import new_folder, write_file
-from fedclust.core.errors import DataError, OutOfBounds, RunFailed, StudyError, Waiting
+from fedclust.core.errors import RunFailed, StudyError, Waiting
 from fedclust.core.file_locks import try_lock
-from fedclust.engines import run_status
-from fedclust.engines.attendance import Tell
-from fedclust.engines.run_status import Observed, Status
-from fedclust.federation.federation import Federation
+from fedclust.engines.run_status import Status
 from fedclust.kernels import backend
 from fedclust.site.approval import digest_of
 
 FORMAT, VERSION = "fedclust-run", 1
-Watch = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Served:
+    """How the sites of a run are reached: by which engine, the coordinator's own file, and the engine's settings."""
+
+    engine: str
+    own: Path | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        own = str(self.own.resolve()) if self.own else None
+        return {"engine": self.engine, "own": own, "settings": dict(self.settings)}
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Served:
+        own = document.get("own")
+        return cls(str(document["engine"]), Path(own) if own else None, document.get("settings", {}))
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class Run:
     """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model, analysis and metrics.json."""
 
     folder: Path
+    opened: Opened | None = field(default=None, compare=False)  # the sites of this process, where they are open
+    is_new: bool = field(default=False, compare=False)  # this process began it
 
     @classmethod
     def make(
@@ -49,13 +62,13 @@ class Run:
         digests: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
         name: str | None = None,
-        served: Mapping[str, Any] | None = None,
+        served: Served | None = None,
         after: Path | None = None,
     ) -> Run:
         """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
 
         `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
-        `files` are texts to put beside the study; `name` is the run's where it has one already; `served` says by which
+        `files` are texts to put next to the study; `name` is the run's where it has one already; `served` says by which
         engine its sites are reached; `after` is the run folder of the round before, whose model is in before.json.
         """
         files = {"study.toml": text, **(files or {})}
@@ -68,14 +81,13 @@ class Run:
             "folder": str(origin),
             "rows": dict(digests or {}),
             "files": {path: _digest(content) for path, content in files.items()},
-            **({"served": dict(served)} if served else {}),
+            **({"served": served.document()} if served else {}),
             **({"after": str(after.resolve())} if after else {}),
         }
         refuse_to_overwrite(folder)
         with new_folder(folder) as draft:
             write_file(draft / "origin.json", json.dumps(about, indent=1) + "\n")
-            # Every call names the study.
-            write_file(draft / "run", f"{name or f'{secrets.token_hex(8)}-{digest_of(text)}'}\n")
+            write_file(draft / "run", f"{name or new_run_name(text)}\n")
             for path, content in files.items():
                 (draft / path).parent.mkdir(mode=0o700, exist_ok=True)
                 write_file(draft / path, content)
@@ -146,9 +158,10 @@ class Run:
         return (self.folder / "run").read_text().strip()
 
     @property
-    def served(self) -> dict[str, Any] | None:
+    def served(self) -> Served | None:
         """By which engine the sites are reached, and with what settings; None where they are in one process."""
-        return self.origin.get("served")
+        found = self.origin.get("served")
+        return None if found is None else Served.read(found)
 
     @property
     def after(self) -> Path | None:
@@ -190,6 +203,18 @@ class Run:
                 raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
             yield
 
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Have a run to oneself, with the version of fedclust that began it."""
+        begun = self.origin.get("fedclust")
+        if begun != fedclust.__version__:
+            raise StudyError(
+                f"{self.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may "
+                "differ; go on with that version, or run the study anew"
+            )
+        with self.held():
+            yield
+
 
 def _to_lock(path: Path) -> TextIO:
     """A file to be had to oneself: over NFS it must be open for writing, on a disk that is only read it cannot be."""
@@ -218,143 +243,14 @@ def origin_of(study: Path) -> Path | None:
     return run.folder / str(run.origin["folder"])
 
 
-def begin(study: Study, folder: Path, *, origin: Path) -> tuple[Run, Opened]:
-    """A new run folder, once nothing speaks against the study; `origin` is where its relative paths start."""
-    refuse_to_overwrite(folder)
-    ready = opened(study)
-    return Run.make(folder, study.text, origin=origin.resolve(), digests=ready.digests()), ready
-
-
-def again(run: Run) -> Opened:
-    """The study of a run that stopped, on the very rows it began with."""
-    ready = opened(run.study(), fresh=run.after is None)
-    before = run.origin["rows"]
-    for party, digest in ready.digests().items():
-        if before.get(party, digest) != digest:
-            raise DataError(
-                f"the rows of site '{party}' have changed since {run.folder} began; "
-                "put them back as they were, or run the study anew in another folder"
-            )
-    return ready
-
-
-def see_through(run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False) -> Any:
-    """Go on from the journal to a model, its description and the run's metrics.
-
-    A `fresh` run that meets bad data at once leaves no folder.
-    """
-    with working_at(run):
-        return carry_out(run, ready, watch, fresh=fresh)
-
-
-@contextmanager
-def working_at(run: Run) -> Iterator[None]:
-    """Have a run to oneself, with the version of fedclust that began it."""
-    begun = run.origin.get("fedclust")
-    if begun != fedclust.__version__:
-        raise StudyError(
-            f"{run.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may differ; "
-            "go on with that version, or run the study anew"
-        )
-    with run.held():
-        yield
-
-
-def carry_out(
-    run: Run, ready: Opened, watch: Watch | None = None, *, fresh: bool = False, tell: Tell | None = None
-) -> Any:
-    """See a run through that one has to oneself. `tell` hears of every step; by default the status."""
-    rounds = 0
-
-    def note(facts: Mapping[str, Any]) -> None:
-        nonlocal rounds
-        rounds += 1
-        if watch is not None:
-            watch(facts)
-
-    began = time.monotonic()
-    fed = ready.fed.on_record(run.folder)
-    fed.watch = note
-    heard = tell or run.watched()
-    fed.use(Observed(fed.engine, heard))
-    try:
-        model, selection = _fitted(run, ready, fed)
-        model.save(run.model)
-        described = describe(model, fed, selection)
-    except BaseException as error:
-        heard("state", state=state_after(error))
-        if isinstance(error, (StudyError, DataError, OutOfBounds)) and fresh and not rounds:
-            run.discard()
-        raise
-    finally:
-        fed.close()
-    run.write("analysis.json", described)
-    seconds = time.monotonic() - began
-    heard("state", state="finished")
-    sites = fed.traffic() or _heard(run_status.read(run.status))
-    run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
-    return model
-
-
 def state_after(error: BaseException) -> str:
     """What a status says of a run that did not finish."""
     return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 
 
-def _fitted(run: Run, ready: Opened, fed: Federation) -> tuple[Any, Selection | None]:
-    """The study's method fitted to its sites, with as many clusters as the study says, or as many as are found.
-
-    In a later round, the model of the round before updated by them.
-    """
-    if run.after is not None:
-        model = fedclust.load(run.folder / "before.json")
-        # Sites of this process keep their memory in the run's folder; others have one of their own.
-        remembers = model.remembers_rounds and run.served is None
-        return model.partial_fit(fed, **({"after": run.after} if remembers else {})), None
-    choice = ready.study.cluster.choice
-    if choice is None:
-        return ready.estimator.fit(fed), None
-    found = select_k(ready.estimator, fed, choice.ks, **choice.how)
-    return found.model, found
-
-
-def _metrics(
-    run: Run,
-    study: Study,
-    model: Any,
-    seconds: float,
-    *,
-    sites: Mapping[str, Mapping[str, int]],
-    described: Mapping[str, Any],
-) -> dict[str, Any]:
-    """How the run went, for other tools; nothing in it is about a row."""
-    origin = run.origin
-    return {
-        "format": "fedclust-metrics",
-        "version": 1,
-        "fedclust": fedclust.__version__,
-        "kernels": backend(),
-        "name": study.name,
-        "method": study.cluster.method,
-        "k": getattr(model, "n_clusters_", model.n_clusters),
-        "split": study.split,
-        "columns": [column["name"] for column in described["columns"]],
-        "rounds": model.n_iter_,
-        "objective": model.objective_,
-        "shifts": [entry["shift"] for entry in model.history_],
-        "objectives": [entry["objective"] for entry in model.history_],
-        "started": origin["started"],
-        "finished": now(),
-        "seconds": round(seconds, 3),
-        "sites": sites,
-        "notes": described["notes"],
-    }
-
-
-def _heard(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
-    """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
-    sites = status["sites"] if status else {}
-    return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in sites.items()}
+def new_run_name(study: str) -> str:
+    """A name that no other run has; every call names the study by it."""
+    return f"{secrets.token_hex(8)}-{digest_of(study)}"
 
 
 def _digest(text: str) -> str:

@@ -176,7 +176,6 @@ class _Noting:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.desks: Any = getattr(engine, "desks", {})
         self.noted: list[tuple[Call, Release]] = []
 
     @property

@@ -137,8 +137,7 @@ def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Fe
         aggregation=fed.aggregation,
         align=fed.align,
     )
-    kept: Mapping[PartyId, Desk] = getattr(left.engine, "desks", {})
-    for party, desk in kept.items():
+    for party, desk in left.local_sites.items():
         desk.memory[left.run_id] = dict(desks[party].memory.get(fed.run_id, {}))  # what the site itself remembers
         desk.gate.ledger = desks[party].gate.ledger  # and what it told of which sites
     return left
@@ -146,7 +145,7 @@ def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Fe
 
 def _desks(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, Desk]:
     """The sites of this process, those to be forgotten among them."""
-    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    desks = fed.local_sites
     if not desks:
         raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
     if unknown := [name for name in gone if name not in desks]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli import run_verb
+from fedclust.cli.progress import Progress
 from fedclust.core.errors import FedclustError, StudyError, Waiting
 
 if TYPE_CHECKING:
-    from fedclust.app.coordinate import Manner
+    from fedclust.app.coordinate import RunOptions
     from fedclust.app.run_folder import Run
 
 WAITS = 4  # the exit code of a run that is in order and waits for sites
@@ -27,12 +30,12 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the engine; may be repeated"
     )
-    manners(verb)
+    add_run_options(verb)
     run_verb.common(verb)
     verb.set_defaults(act=act_coordinate)
     resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
     resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    manners(resume)
+    add_run_options(resume)
     run_verb.common(resume)
     resume.set_defaults(act=act_resume)
     status = verbs.add_parser("status", help="how a run goes, site by site", description=act_status.__doc__)
@@ -41,7 +44,7 @@ def add(verbs: Any) -> None:
     status.set_defaults(act=act_status)
 
 
-def manners(verb: argparse.ArgumentParser) -> None:
+def add_run_options(verb: argparse.ArgumentParser) -> None:
     """What can be said of one process's work at a run."""
     verb.add_argument("--own", type=Path, metavar="FILE", help="the coordinator's own file: its key, the sites' keys")
     verb.add_argument("--wait", action="store_true", help="stay until answers come, where they may take days")
@@ -53,13 +56,14 @@ def manners(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--metrics", type=int, metavar="PORT", help="tell Prometheus how it goes, on 127.0.0.1 only")
 
 
-def manner(chosen: argparse.Namespace) -> Manner:
-    from fedclust.app.coordinate import Manner
+def run_options(chosen: argparse.Namespace) -> RunOptions:
+    """What was said of this process's work at a run."""
+    from fedclust.app.coordinate import RunOptions
 
     if chosen.timeout is not None and not chosen.timeout > 0:
         raise StudyError("--timeout must be a number of seconds above 0")
     without = frozenset(chosen.without)
-    return Manner(chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, own=chosen.own)
+    return RunOptions(chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, own=chosen.own)
 
 
 def act_coordinate(chosen: argparse.Namespace) -> int:
@@ -67,68 +71,74 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
 
     Exit code 4 if the run waits for sites: 'fedclust resume' goes on when their answers are there.
     """
-    from fedclust.app import coordinate
+    from fedclust.app.execute import begin_run
+    from fedclust.app.run_folder import Served
     from fedclust.app.study import read_study
 
     settings = dict(_setting(text) for text in chosen.set)
-    how = manner(chosen)
+    options = run_options(chosen)
     study = read_study(chosen.study, served=True)
     folder = chosen.out or Path("runs") / study.name
-    run = coordinate.begin(study, folder, engine=chosen.engine, own=chosen.own, settings=settings)
-    return go_on(run, how, chosen)
+    run = begin_run(study, folder, served=Served(chosen.engine, chosen.own, settings))
+    return finish(run, options, chosen)
 
 
 def act_resume(chosen: argparse.Namespace) -> int:
     """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
     from fedclust import load
-    from fedclust.app import coordinate, run_folder
+    from fedclust.app.coordinate import tell_sites_again_that_run_is_over
+    from fedclust.app.run_folder import Run
 
-    run = run_folder.Run.find(chosen.run)
+    run = Run.find(chosen.run)
     if run.finished:
-        if run.served is not None:
-            coordinate.part(run, chosen.own)
+        tell_sites_again_that_run_is_over(run, chosen.own)
         run_verb.tell(run, load(run.model), chosen)
         return 0
-    if run.served is not None:
-        return go_on(run, manner(chosen), chosen)
-    manner(chosen).check_idle()
-    progress = run_verb.watching(run.study(), chosen)
-    progress.opening()
-    try:
-        ready = run_folder.again(run)
-    except BaseException:
-        progress.end()
-        raise
-    return run_verb.finish(run, ready, progress, chosen)
+    options = run_options(chosen)
+    if run.served is None:
+        options.refuse_for_local_sites()
+    return finish(run, options, chosen)
 
 
-def go_on(run: Run, how: Manner, chosen: argparse.Namespace) -> int:
-    """Carry a run on, and tell what came of it."""
-    from fedclust.app import blind_lead, coordinate
+def finish(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int:
+    """Take a run to its end, or as far as it goes for now, and tell what came of it."""
+    from fedclust.app import execute
+    from fedclust.app.blind_relay import lead_of
 
     study = run.study()
     progress = run_verb.watching(study, chosen)
+    if run.served is None and run.opened is None:
+        with run_verb.opening(progress):
+            run = execute.open_again(run)
+    explaining = run_verb.explaining if run.served is None else _explaining_served
     try:
-        if study.aggregation.blind:
-            blind_lead.relay(run, how)
-            if not chosen.quiet:
-                print(f"the run is over; its result is at the site that led it, {blind_lead.lead_of(study)}")
-            return 0
-        model = coordinate.go_on(run, how, progress)
+        with explaining(run, progress):
+            model = execute.resume_run(run, options, progress)
     except Waiting as waiting:
-        progress.end()
         _tell_waiting(run, waiting, chosen)
         return WAITS
+    if model is not None:
+        run_verb.tell(run, model, chosen)
+    elif not chosen.quiet:
+        print(f"the run is over; its result is at the site that led it, {lead_of(study)}")
+    return 0
+
+
+@contextmanager
+def _explaining_served(run: Run, progress: Progress) -> Iterator[None]:
+    """Where a run with sites elsewhere stops, say what to call then."""
+    try:
+        yield
+    except Waiting:
+        raise
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
-        anew = f"coordinate STUDY --engine {(run.served or {}).get('engine')}"
-        error.args = (f"{error} ({run_verb.next_step(error, run, anew)})", *error.args[1:])
+        restart = f"coordinate STUDY --engine {run.served.engine if run.served else None}"
+        error.args = (f"{error} ({run_verb.next_step(error, run, restart)})", *error.args[1:])
         raise
     finally:
         progress.end()
-    run_verb.tell(run, model, chosen)
-    return 0
 
 
 def _tell_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> None:

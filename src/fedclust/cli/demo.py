@@ -47,14 +47,14 @@ def add(verbs: Any) -> None:
 def act_demo(chosen: argparse.Namespace) -> int:
     """Cluster three companies' customers without pooling them, and check the result against the pooled rows."""
     from fedclust import datasets, load
-    from fedclust.app import run_folder
-    from fedclust.cli import report_verb, run_verb
+    from fedclust.app.coordinate import RunOptions
+    from fedclust.cli import coordinate_verbs, report_verb
 
     drawn, truth = datasets.motivational(DRAW)
     rows = dict(zip(COMPANIES, drawn.values(), strict=True))
     small = dict(zip(COMPANIES, (own == len(truth.centers) - 1 for own in truth.labels.values()), strict=True))
     run = _folder(chosen.out, rows)
-    run_verb.finish(run, run_folder.again(run), run_verb.watching(run.study(), chosen), chosen)
+    coordinate_verbs.finish(run, RunOptions(), chosen)
     model = load(run.model)
     print()
     print(_found(model, rows, small, truth.centers))

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     warnings.showwarning = _one_line
     try:
-        code = _answer(arguments)
+        chosen = read_arguments(arguments)
+        code = 0 if chosen is None else int(chosen.act(chosen))
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read our output is gone; Python would complain once more at exit.
@@ -90,16 +91,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _answer(arguments: Sequence[str] | None) -> int:
+def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace | None:
+    """What was asked for; None where it was help, which is printed then."""
     top = parser()
     try:
         chosen = top.parse_args(arguments)
-    except SystemExit as done:  # --help and --version
-        return int(done.code or 0)
+    except SystemExit:  # after --help and --version
+        return None
     if chosen.verb is None:
         top.print_help()
-        return 0
-    return int(chosen.act(chosen))
+        return None
+    return chosen
 
 
 def _say(sentence: str, code: int) -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,6 @@ from fedclust.core.errors import FedclustError, RunFailed
 
 if TYPE_CHECKING:
     from fedclust.app.run_folder import Run
-    from fedclust.app.study import Opened
 
 
 def add(verbs: Any) -> None:
@@ -33,19 +34,19 @@ def common(verb: argparse.ArgumentParser) -> None:
 
 def act_run(chosen: argparse.Namespace) -> int:
     """Cluster the sites of a study, in this process. Ctrl-C is safe: 'fedclust resume' goes on to the same bits."""
-    from fedclust.app import run_folder
+    from fedclust.app import execute
+    from fedclust.app.run_folder import origin_of
     from fedclust.app.study import read_study
 
-    origin = run_folder.origin_of(chosen.study) or chosen.study.parent
+    origin = origin_of(chosen.study) or chosen.study.parent
     study = read_study(chosen.study, folder=origin)
     progress = watching(study, chosen)
-    progress.opening()
-    try:
-        run, ready = run_folder.begin(study, chosen.out or Path("runs") / study.name, origin=origin)
-    except BaseException:
-        progress.end()
-        raise
-    return finish(run, ready, progress, chosen, fresh=True)
+    with opening(progress):
+        run = execute.begin_run(study, chosen.out or Path("runs") / study.name, origin=origin)
+    with explaining(run, progress):
+        model = execute.resume_run(run, watch=progress)
+    tell(run, model, chosen)
+    return 0
 
 
 def watching(study: Any, chosen: argparse.Namespace) -> Progress:
@@ -57,12 +58,22 @@ def watching(study: Any, chosen: argparse.Namespace) -> Progress:
     return progress
 
 
-def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespace, *, fresh: bool = False) -> int:
-    """See a run through and tell what it found."""
-    from fedclust.app import run_folder
-
+@contextmanager
+def opening(progress: Progress) -> Iterator[None]:
+    """Show that the sites' rows are being looked at."""
+    progress.opening()
     try:
-        model = run_folder.see_through(run, ready, progress, fresh=fresh)
+        yield
+    except BaseException:
+        progress.end()
+        raise
+
+
+@contextmanager
+def explaining(run: Run, progress: Progress) -> Iterator[None]:
+    """Show how a run in this process goes on; where it stops, say how far it came and what to call then."""
+    try:
+        yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{_stopped(progress)}; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
@@ -71,14 +82,12 @@ def finish(run: Run, ready: Opened, progress: Progress, chosen: argparse.Namespa
         raise
     finally:
         progress.end()
-    tell(run, model, chosen)
-    return 0
 
 
-def next_step(error: FedclustError, run: Run, anew: str) -> str:
-    """What to call once a failure is mended; `anew` begins another run, where this one would end the same way."""
+def next_step(error: FedclustError, run: Run, restart: str) -> str:
+    """What to call once a failure is fixed; `restart` begins another run, where this one would end the same way."""
     if isinstance(error, RunFailed) and error.anew:
-        return f"then: fedclust {anew} --out DIR"
+        return f"then: fedclust {restart} --out DIR"
     return f"once mended: fedclust resume {run.folder}"
 
 

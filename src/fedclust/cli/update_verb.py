@@ -15,7 +15,7 @@ def add(verbs: Any) -> None:
     verb.add_argument(
         "--out", type=Path, metavar="DIR", help="the run folder to make (default: beside RUN, with the round's number)"
     )
-    coordinate_verbs.manners(verb)
+    coordinate_verbs.add_run_options(verb)
     run_verb.common(verb)
     verb.set_defaults(act=act_update)
 
@@ -26,16 +26,11 @@ def act_update(chosen: argparse.Namespace) -> int:
     SummaryClustering sends only new rows, whether they come alone or in a table that grew; FCAC learns all rows of the
     table again; other methods take the table as a new batch.
     """
-    from fedclust.app import update
+    from fedclust.app.execute import begin_next_round
     from fedclust.app.run_folder import Run
 
     before = Run.find(chosen.run)
-    how = coordinate_verbs.manner(chosen)
+    options = coordinate_verbs.run_options(chosen)
     if before.served is None:
-        how.check_idle()
-    run, ready = update.further(before, chosen.out or update.folder_after(before))
-    if ready is None:
-        return coordinate_verbs.go_on(run, how, chosen)
-    progress = run_verb.watching(ready.study, chosen)
-    progress.opening()
-    return run_verb.finish(run, ready, progress, chosen, fresh=True)
+        options.refuse_for_local_sites()
+    return coordinate_verbs.finish(begin_next_round(before, chosen.out), options, chosen)

@@ -130,6 +130,7 @@ def log_error(folder: Path, code: str, error: Exception) -> None:
     """An error in full, for the site's own people: in `trouble.log`, or if that cannot be, on their terminal."""
     path, line = folder / "trouble.log", f"{code}: {type(error).__name__}: {error}\n"
     try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a") as file:
             file.write(line)
     except OSError:

@@ -130,31 +130,32 @@ class Coordinator:
 
     def _exchange(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
         """The replies of this step that can be used, from the journal if they are there, else from the parties."""
+        known = self._recall_or_note(ask, calls, need)
+        if known is not None:
+            return known
+        replies = self.engine.exchange(calls, timeout=self.timeout, quorum=need)
+        usable = sound(ask, calls, self._valid(calls, replies))
+        if self.journal is not None and not self._unwritten:
+            # What cannot be used is written down as a refusal: a resumed run asks that party again.
+            self.journal.write(ANSWERED, self.step, _pack(usable))
+        return usable
+
+    def _recall_or_note(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply] | None:
+        """The replies of this step as they were recorded; None where it must be asked, which is recorded now."""
         if self.journal is None:
-            return self._asked(ask, calls, need)
+            return None
         if self._unwritten:
             self.journal.write(ASKED, self.step, b"")
-            return self._asked(ask, calls, need)
+            return None
         known = recorded(self.journal, self.step, calls)
         if known is not None:
             known = sound(ask, calls, known)  # an earlier version wrote answers down before it looked at them
-            if not self._to_be_mended(known, need):
-                return known
+            answered = sum(isinstance(reply, Sealed) for reply in known.values())
+            if answered >= need or self.journal.last != self.step:
+                return known  # else the run ended here for want of answers, and a resumed run asks again
         if self.journal.recall(ASKED, self.step) is None:
             self.journal.write(ASKED, self.step, _digest(calls))
-        # What cannot be used is written down as a refusal: a resumed run asks that party anew.
-        replies = self._asked(ask, calls, need)
-        self.journal.write(ANSWERED, self.step, _pack(replies))
-        return replies
-
-    def _asked(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
-        replies = self.engine.exchange(calls, timeout=self.timeout, quorum=need)
-        return sound(ask, calls, self._valid(calls, replies))
-
-    def _to_be_mended(self, known: Mapping[PartyId, Reply], need: int) -> bool:
-        """Whether the run ended here for want of answers: then a resumed run asks again."""
-        answered = sum(isinstance(reply, Sealed) for reply in known.values())
-        return answered < need and self.journal is not None and self.journal.last == self.step
+        return None
 
     def _valid(self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
         """Replies to this very step from parties that were asked; late and foreign ones are dropped."""

@@ -25,7 +25,10 @@ class Adder:
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
         self.engine = engine
         self.journal = journal
-        self.parties = engine.parties
+
+    @property
+    def parties(self) -> tuple[PartyId, ...]:
+        return self.engine.parties
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Carry calls; where a sum is wanted and everyone answered, give it back under the first party's name."""

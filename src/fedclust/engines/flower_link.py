@@ -23,7 +23,7 @@ from fedclust.core.types import PartyId
 from fedclust.engines.coordinator_file import read_own
 from fedclust.engines.engine_settings import attendance_of
 from fedclust.engines.networked_engine import Networked
-from fedclust.engines.registry import Posting
+from fedclust.engines.registry import RunSpec
 from fedclust.privacy.keys import Identity, framed, signed_by
 
 ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
@@ -38,32 +38,32 @@ Text = TypeVar("Text", bytes, str)
 Hear = Callable[[bytes], bytes]
 
 
-def check(posting: Posting) -> None:
+def check(spec: RunSpec) -> None:
     """Refuse what speaks against a run before its sites are asked: of where it is, of its keys, of its times."""
-    _reached(posting)
-    attendance_of("flower", posting, timeout=TIMEOUT)
+    _reached(spec)
+    attendance_of("flower", spec, timeout=TIMEOUT)
 
 
-def connect(posting: Posting) -> Networked:
+def connect(spec: RunSpec) -> Networked:
     """The engine of a run, inside a Flower ServerApp."""
     return Networked(
-        FlowerLink(*_reached(posting)),
-        posting.parties,
-        run=posting.run,
-        study=posting.study,
-        attendance=attendance_of("flower", posting, timeout=TIMEOUT),
-        without=posting.without,
+        FlowerLink(*_reached(spec)),
+        spec.parties,
+        run=spec.run,
+        study=spec.study,
+        attendance=attendance_of("flower", spec, timeout=TIMEOUT),
+        without=spec.without,
     )
 
 
-def _reached(posting: Posting) -> tuple[Any, dict[PartyId, bytes]]:
+def _reached(spec: RunSpec) -> tuple[Any, dict[PartyId, bytes]]:
     """The grid at hand, and the keys that the sites on it are known by."""
     grid = _grid.get(None)
     if grid is None:
         raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
-    if posting.own is None:
+    if spec.own is None:
         raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
-    return grid, read_own(posting.own, "flower").keys_of(posting.parties)
+    return grid, read_own(spec.own, "flower").keys_of(spec.parties)
 
 
 @contextmanager

@@ -39,8 +39,6 @@ class Sums:
 class LeadEngine:
     """A lead's way to the sites, its own desk among them: through the coordinator."""
 
-    adds = True  # sums come as sums
-
     def __init__(self, link: Link, parties: tuple[PartyId, ...], *, run: str, study: str, met: bool) -> None:
         self.link = link
         self.parties = parties

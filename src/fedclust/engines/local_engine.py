@@ -22,17 +22,19 @@ class LocalEngine:
         self.wire = wire
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
-        ask = self._by_wire if self.wire else self._directly
+        found: dict[PartyId, Reply] = {}
         if not self._worth_sharing(calls):
-            return {party: ask(self.desks[party], call) for party, call in calls.items()}
+            for party, call in calls.items():
+                found[party] = self._answer_by_wire(party, call) if self.wire else self.desks[party].answer(call)
+            return found
 
         def work(some: Iterator[PartyId]) -> dict[PartyId, Reply]:
+            ask = self._answer_by_wire if self.wire else self._answer
             with _threads.alone():
-                return {party: ask(self.desks[party], calls[party]) for party in some}
+                return {party: ask(party, calls[party]) for party in some}
 
         for call in calls.values():
             _ = call.digest  # made once, before threads ask for it
-        found: dict[PartyId, Reply] = {}
         for part in _threads.spread(list(calls), work):
             found.update(part)
         return {party: found[party] for party in calls}
@@ -45,8 +47,8 @@ class LocalEngine:
         sizes = [self.desks[party].holding.size for party in calls]
         return min(sizes) >= ENOUGH and 2 * threads * max(sizes) <= sum(sizes)
 
-    def _directly(self, desk: Desk, call: Call) -> Reply:
-        return desk.answer(call)
+    def _answer(self, party: PartyId, call: Call) -> Reply:
+        return self.desks[party].answer(call)
 
-    def _by_wire(self, desk: Desk, call: Call) -> Reply:
-        return Answer.to(call.digest, desk.answer_bytes(call.packed)).reply()
+    def _answer_by_wire(self, party: PartyId, call: Call) -> Reply:
+        return Answer.to(call.digest, self.desks[party].answer_bytes(call.packed)).reply()

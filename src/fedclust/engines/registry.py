@@ -16,7 +16,7 @@ from fedclust.engines.networked_engine import Networked
 
 
 @dataclass(frozen=True)
-class Posting:
+class RunSpec:
     """A run as an engine must know it to reach its sites.
 
     `own` is the coordinator's own file, where it has one, and `settings` what the run was begun with besides. With
@@ -38,9 +38,9 @@ class Posting:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where an engine is: `module.connect(posting)` makes it. `extra` is what must be installed for it.
+    """Where an engine is: `module.connect(spec)` makes it. `extra` is what must be installed for it.
 
-    `module.check(posting)` refuses, before a run is made, what `connect` would refuse later.
+    `module.check(spec)` refuses, before a run is made, what `connect` would refuse later.
     """
 
     module: str
@@ -94,14 +94,14 @@ def kept_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {key: str(Path(said).resolve()) if key in entry.paths else said for key, said in settings.items()}
 
 
-def check(name: str, posting: Posting) -> None:
+def check(name: str, spec: RunSpec) -> None:
     """Refuse a run that the engine of that name could not connect for."""
-    _imported(name).check(posting)
+    _imported(name).check(spec)
 
 
-def connect(name: str, posting: Posting) -> Networked:
+def connect(name: str, spec: RunSpec) -> Networked:
     """The engine of that name, ready to reach the sites of a run."""
-    made: Networked = _imported(name).connect(posting)
+    made: Networked = _imported(name).connect(spec)
     return made
 
 

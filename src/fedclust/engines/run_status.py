@@ -17,13 +17,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, runtime_checkable
+from typing import Protocol as Structural
 
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Tell
+from fedclust.engines.attendance import Attendance, Tell
+from fedclust.site.ledger import Entry
 
 FORMAT, VERSION = "fedclust-status", 1
 EVERY = 0.5  # seconds between two writings of the status
@@ -39,6 +41,20 @@ def together(*tells: Tell) -> Tell:
     return tell
 
 
+@runtime_checkable
+class KeepsLedgers(Structural):
+    """An engine whose sites have their ledgers at its far end, as those of a cluster do."""
+
+    def ledgers(self) -> Mapping[PartyId, Sequence[Entry]]: ...
+
+
+@runtime_checkable
+class TellsOfReplies(Structural):
+    """An engine that tells of each reply as it comes."""
+
+    attendance: Attendance
+
+
 class Observed:
     """Another engine, with what passes through it told to whoever watches."""
 
@@ -46,15 +62,13 @@ class Observed:
         self.engine = engine
         self.tell = tell
         self.parties = engine.parties
-        self.adds = getattr(engine, "adds", False)  # as a lead's engine does
-        self.ledgers = getattr(engine, "ledgers", None)  # as a cluster's does
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         first = next(iter(calls.values()))
         self.tell("asked", step=first.step, question=first.handler, sites=list(calls), need=quorum)
         began = time.monotonic()
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        if not hasattr(self.engine, "attendance"):  # which tells of each answer as it comes
+        if not isinstance(self.engine, TellsOfReplies):
             for party, reply in replies.items():
                 told_of(self.tell, party, reply, first.step)
         for party in calls:

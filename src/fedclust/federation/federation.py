@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -13,12 +13,14 @@ import numpy as np
 
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.effects import ALL, Protocol, Quorum
-from fedclust.core.errors import DataError, JournalError, OutOfBounds, QuorumLost, StudyError
+from fedclust.core.errors import JournalError, QuorumLost, StudyError
 from fedclust.core.journal import ROWS, Journal, run_id
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.blind_adder import Adder
 from fedclust.engines.local_engine import LocalEngine
+from fedclust.engines.run_status import KeepsLedgers, Observed
 from fedclust.federation.aggregation import Aggregation, Enrolled, Rewriting
+from fedclust.federation.local_sites import LocalSites
 from fedclust.privacy.padding import Room
 from fedclust.questions.alignment import Alignment, align_rows
 from fedclust.questions.declared_columns import (
@@ -44,6 +46,19 @@ LARGEST = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
 
 
+@dataclass(frozen=True)
+class RunRecord:
+    """Where a run is written down; the folder need not be there before the run's first step.
+
+    `name` None means the folder's own, or a new one. `durable`: sites of this process wait until the disk has each line
+    of their ledgers.
+    """
+
+    folder: Path
+    name: str | None = None
+    durable: bool = True
+
+
 class Federation:
     """Sites that cluster together.
 
@@ -60,13 +75,15 @@ class Federation:
         *,
         columns: tuple[str, ...],
         split: Split = "rows",
-        run: str | Path | None = None,
+        run: str | Path | RunRecord | None = None,
         seed: int = 0,
         timeout: float | None = None,
         schema: Schema | None = None,
         aggregation: Aggregation | None = None,
         enrolled: Enrolled | None = None,
         align: Alignment | None = None,
+        local_sites: LocalSites | None = None,
+        coordinator_adds: bool = False,
     ) -> None:
         self.align = align
         self._aligned = align is None
@@ -75,17 +92,19 @@ class Federation:
         self.columns = columns
         self.schema = {name: Column() for name in columns} if schema is None else dict(schema)
         self.seed = seed
-        self.folder = None if run is None else Path(run)
+        record = _record(run)
+        self.folder = None if record is None else record.folder
+        self.local_sites = local_sites or LocalSites()
         self.watch: Watch | None = None
         self._held = dict(held)
         self.aggregation = aggregation or Aggregation()
-        journal = Journal(self.folder / "journal") if self.folder else None
-        self._coordinator = Coordinator(engine, run_id(self.folder), journal, timeout)
-        self._asked = Rewriting(self.aggregation, engine.parties, self._coordinator.run, enrolled)
-        self._enrolled = enrolled
-        seen = self.folder is not None and self.aggregation.blind and not getattr(engine, "adds", False)
-        self._seen = Journal(self.folder / "coordinator" / "journal") if self.folder and seen else None
-        self.use(engine)
+        name = record.name if record is not None and record.name else run_id(self.folder)
+        self._coordinator = Coordinator(engine, name, timeout=timeout)
+        self._asked = Rewriting(self.aggregation, engine.parties, name, enrolled)
+        # The coordinator of a blind run adds answers up; a lead between machines has one that does so elsewhere.
+        self._adder = Adder(engine) if self.aggregation.blind and not coordinator_adds else None
+        if self._adder is not None:
+            self._coordinator.engine = self._adder
 
     @classmethod
     def over(
@@ -95,39 +114,40 @@ class Federation:
         columns: tuple[str, ...],
         split: Split,
         schema: Schema,
-        run: str | Path | None,
+        run: str | Path | RunRecord | None,
         seed: int,
         wire: bool = False,
-        durable: bool = True,
         aggregation: Aggregation,
         align: Alignment | None = None,
     ) -> Federation:
         """Holdings of this process, each at a desk of its own under its policy."""
-        folder = None if run is None else Path(run)
+        record = _record(run)
+        folder = None if record is None else record.folder
         enrolled = Enrolled(tuple(holdings), folder)
-        desks = {
+        sites = {
             party: Desk(
                 holding,
                 policy,
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
-                durable=durable,
+                durable=record is not None and record.durable,
                 vaults=enrolled.at(party),
                 split=split,
             )
             for party, (holding, policy) in holdings.items()
         }
         return cls(
-            LocalEngine(desks, wire=wire),
+            LocalEngine(sites, wire=wire),
             {party: holding.source.columns for party, (holding, _) in holdings.items()},
             columns=columns,
             split=split,
-            run=run,
+            run=record,
             seed=seed,
             schema=schema,
             aggregation=aggregation,
             enrolled=enrolled,
             align=align,
+            local_sites=LocalSites(sites),
         )
 
     @classmethod
@@ -141,7 +161,7 @@ class Federation:
         id: str | None = None,  # noqa: A002 the study's word
         aggregation: str | Aggregation = "plain",
         policy: str | Policy | Mapping[PartyId, str | Policy] = "none",
-        run: str | Path | None = None,
+        run: str | Path | RunRecord | None = None,
         seed: int = 0,
         wire: bool = False,
         lead: PartyId | None = None,
@@ -184,37 +204,8 @@ class Federation:
             run=run,
             seed=seed,
             wire=wire,
-            durable=False,  # what a power cut can take from sites in one process, the journal gives back
             aggregation=how,
             align=matched,
-        )
-
-    def on_record(self, folder: Path) -> Federation:
-        """The same sites with the journal in a run folder; there, too, what sites of this process remember."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        if not desks:
-            return Federation(
-                self.engine,
-                self._held,
-                columns=self.columns,
-                split=self.split,
-                run=folder,
-                seed=self.seed,
-                timeout=self._coordinator.timeout,
-                schema=self.schema,
-                aggregation=self.aggregation,
-                enrolled=self._enrolled,
-                align=self.align,
-            )
-        return Federation.over(
-            {party: (desk.holding, desk.gate.policy) for party, desk in desks.items()},
-            columns=self.columns,
-            split=self.split,
-            schema=self.schema,
-            run=folder,
-            seed=self.seed,
-            aggregation=self.aggregation,
-            align=self.align,
         )
 
     @property
@@ -224,8 +215,7 @@ class Federation:
     @property
     def holdings(self) -> dict[PartyId, Holding]:
         """The sites' rows, where they are in this process; else none."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        return {party: desk.held(self.run_id) for party, desk in desks.items()}
+        return self.local_sites.read_by(self.run_id)
 
     @property
     def ids(self) -> list[Any] | None:
@@ -233,11 +223,6 @@ class Federation:
         held = self.holdings.values() if self.split == "columns" else ()
         found = next((holding.source.ids() for holding in held), None)
         return None if found is None else found.tolist()
-
-    def allows(self, handler: str) -> bool:
-        """Whether the sites are all in this process and let a question be asked."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        return bool(desks) and all(desk.gate.policy.allows(handler) for desk in desks.values())
 
     @property
     def places(self) -> dict[PartyId, Ints]:
@@ -264,27 +249,27 @@ class Federation:
         self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse", asks: int = 1
     ) -> tuple[T, list[Absence]]:
         """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
-        self._coordinator.quorum = quorum
-        self._same_rows()
-        if not self._aligned:
-            self._driven(align_rows(self.parties, self.align.duplicates if self.align else "refuse"), ALL)
-            self._aligned = True
-        for holding in self.holdings.values():
-            holding.under(missing)  # bad rows show here, in words, not as a site's refusal
-        before = len(self._coordinator.absences)
-        return self._driven(self._asked.often(protocol, asks), quorum), self._coordinator.absences[before:]
-
-    def _driven(self, protocol: Protocol[T], quorum: Quorum) -> T:
+        self._open_journals()
+        self._refuse_other_rows()
+        coordinator = self._coordinator
+        coordinator.quorum = quorum
         try:
-            return self._coordinator.drive(self._asked.of(protocol, quorum), self.watch)
+            if not self._aligned and self.align is not None:
+                coordinator.drive(self._asked.of(align_rows(self.parties, self.align.duplicates), ALL), self.watch)
+                self._aligned = True
+            for holding in self.holdings.values():
+                holding.under(missing)  # bad rows show here, in words, not as a site's refusal
+            before = len(coordinator.absences)
+            result = coordinator.drive(self._asked.of(self._asked.often(protocol, asks), quorum), self.watch)
         except QuorumLost as lost:
-            raise self._explained(lost) from None
+            raise self.local_sites.explain(lost) from None
+        return result, coordinator.absences[before:]
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, or of a cluster, from their ledgers."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        elsewhere = getattr(self._coordinator.engine, "ledgers", None)
-        ledgers = elsewhere() if elsewhere else {party: desk.gate.ledger.entries for party, desk in desks.items()}
+        carrier = self._coordinator.engine
+        carrier = carrier.engine if isinstance(carrier, Observed) else carrier
+        ledgers = carrier.ledgers() if isinstance(carrier, KeepsLedgers) else self.local_sites.ledgers()
         return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
 
     def carried(self) -> dict[PartyId, int]:
@@ -293,13 +278,15 @@ class Federation:
 
     def use(self, engine: Engine, *, run: str | None = None) -> None:
         """Carry messages by another engine from now on, under another run's name if one is given."""
-        adds = self.aggregation.blind and not getattr(engine, "adds", False)
-        self._coordinator.engine = Adder(engine, self._seen) if adds else engine
+        if self._adder is None:
+            self._coordinator.engine = engine
+        else:
+            self._adder.engine = engine
         self._coordinator.run = run or self._coordinator.run
 
     def close(self) -> None:
-        """Close the journal."""
-        for journal in (self._coordinator.journal, self._seen):
+        """Close the journals."""
+        for journal in (self._coordinator.journal, self._adder.journal if self._adder else None):
             if journal:
                 journal.close()
 
@@ -309,13 +296,19 @@ class Federation:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _same_rows(self) -> None:
+    def _open_journals(self) -> None:
+        if self.folder is None or self._coordinator.journal is not None:
+            return
+        self._coordinator.journal = Journal(self.folder / "journal")
+        if self._adder is not None:
+            self._adder.journal = Journal(self.folder / "coordinator" / "journal")
+
+    def _refuse_other_rows(self) -> None:
         """A journal goes on only with the rows it began with, as far as this process can see them."""
         journal = self._coordinator.journal
-        if journal is None or not self.holdings:
+        if journal is None or not self.local_sites:
             return
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        digest = b"".join(hashlib.sha256(p.encode() + d.holding.digest).digest() for p, d in desks.items())
+        digest = self.local_sites.digest_rows()
         if (before := journal.recall(ROWS, 0)) is None:
             journal.write(ROWS, 0, digest)
         elif before != digest:
@@ -323,15 +316,10 @@ class Federation:
                 f"the sites or their rows are not those that {self.folder} began with; use another folder"
             )
 
-    def _explained(self, lost: QuorumLost) -> Exception:
-        """In one process the site's own reason can be told; between machines it stays at the site."""
-        desks: Mapping[PartyId, Desk] = getattr(self.engine, "desks", {})
-        troubles = {party: desks[party].trouble for party in lost.missing if party in desks}
-        for trouble in troubles.values():
-            if isinstance(trouble, (DataError, OutOfBounds)):
-                return trouble
-        told = "; ".join(f"{party}: {type(t).__name__}: {t}" for party, t in troubles.items() if t is not None)
-        return QuorumLost(f"{lost} ({told})", lost.missing, anew=lost.anew) if told else lost
+
+def _record(run: str | Path | RunRecord | None) -> RunRecord | None:
+    """A folder that is just named: what a power cut takes from sites in one process, the journal gives back."""
+    return run if run is None or isinstance(run, RunRecord) else RunRecord(Path(run), durable=False)
 
 
 def _check(sites: Any, split: str) -> None:

@@ -26,7 +26,6 @@ from fedclust.models.base import FederatedEstimator, require
 from fedclust.models.input_checks import unmasked
 from fedclust.questions import bounds as limits
 from fedclust.questions import ranges, standardisation
-from fedclust.site.server import Desk
 
 Result = tuple[refinement_loop.Found, View]
 RULES = ("win", "rival", "paper")
@@ -240,7 +239,7 @@ class FedCRef(FederatedEstimator):
         self.n_iter_ = len(found.history)
         self.history_ = [{"round": i, **vars(one)} for i, one in enumerate(found.history, start=1)]
         self.notes_ = list(found.notes)
-        desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+        desks = fed.local_sites
         memories = {p: desks[p].memory.get(fed.run_id, {}) for p in self.sites_ if p in desks}
         places = [(p, int(c)) for p in memories for c in np.flatnonzero(found.communities[p] < 0) if memories[p]]
         lone = [(memories[p]["weights"][c], memories[p]["usual"][:, c]) for p, c in places]

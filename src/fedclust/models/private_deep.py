@@ -22,7 +22,6 @@ from fedclust.federation.federation import Federation, box_of
 from fedclust.models.input_checks import number, require, whole
 from fedclust.privacy import accountant
 from fedclust.privacy.discrete_noise import LEAST
-from fedclust.site.server import Desk
 from fedclust.site.sources import Source
 
 MOST_CLUSTERS = 64  # at a site
@@ -73,7 +72,7 @@ def _counts(model: Any, fed: Federation) -> dict[PartyId, Any]:
 def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
     """Labels go with their rows, as a column would: they are in one place, and each row has one."""
     require(set(fed.parties) <= set(start), "init names labels for some sites only; give them for all")
-    desks: Mapping[PartyId, Desk] = getattr(fed.engine, "desks", {})
+    desks = fed.local_sites
     require(
         set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
         "init gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "

@@ -11,7 +11,7 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, PartyId
 from fedclust.federation.federation import Federation
-from fedclust.site.server import Desk, State
+from fedclust.site.server import State
 
 ABSENT = "carried"  # in a site's folder: the memory of a site that took no part in the round
 
@@ -48,7 +48,7 @@ def write_absent_memories(folder: Path, memories: Memories) -> None:
 
 def restore_memories(fed: Federation, memories: Memories) -> None:
     """Give the sites of this process the memory of the round before."""
-    for party, desk in _local_desks(fed).items():
+    for party, desk in fed.local_sites.items():
         # A round that was interrupted continues with what its own folder holds.
         if party in memories and fed.run_id not in desk.memory:
             desk.memory[fed.run_id] = memories[party]
@@ -56,9 +56,5 @@ def restore_memories(fed: Federation, memories: Memories) -> None:
 
 def local_memories(fed: Federation) -> dict[PartyId, dict[str, Array]]:
     """What the sites of this process remember after a round."""
-    desks = _local_desks(fed).items()
+    desks = fed.local_sites.items()
     return {party: desk.memory[fed.run_id] for party, desk in desks if fed.run_id in desk.memory}
-
-
-def _local_desks(fed: Federation) -> Mapping[PartyId, Desk]:
-    return getattr(fed.engine, "desks", {})

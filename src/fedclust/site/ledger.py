@@ -89,7 +89,6 @@ class Ledger:
         self._chain = START
         self._path = None if folder is None else folder / "ledger.jsonl"
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             self._load(self._path)
 
     def write(self, entry: Entry) -> None:
@@ -105,6 +104,8 @@ class Ledger:
         return self._last.get(run)
 
     def _append(self, path: Path, line: str) -> None:
+        if not self.entries:
+            path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for each line: a process may hold thousands of sites, but not thousands of files.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "r+") as file:
             append_line(file, line, durable=self._durable)

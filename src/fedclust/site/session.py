@@ -93,7 +93,7 @@ class Reception:
     def _remembered(self, greeting: Greeting) -> str:
         """Know a run again after a restart; the code to refuse it with where too many were greeted for nothing."""
         path = self._path(greeting.run)
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             entries = self._desk.gate.ledger.entries if self._desk else []
             answered = {self._path(run).name for run in {entry.run for entry in entries}}

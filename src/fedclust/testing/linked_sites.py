@@ -30,7 +30,7 @@ class Carried:
 
     def takes(self, fed: Federation) -> Federation:
         """Let a federation of this process use the link from now on."""
-        self.desks = dict(fed.engine.desks)  # type: ignore[attr-defined]
+        self.desks = dict(fed.local_sites)
         self.parties = tuple(self.desks)
         fed.engine = self
         fed.use(self)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fedclust.core.effects import HANDLERS
 from fedclust.federation.federation import Federation
-from fedclust.site.server import Desk
 
 
 def left(fed: Federation) -> dict[str, Any]:
     """What left each site by its own ledger, by question; an answer that was sent again after a crash counts once."""
-    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
-    if not desks:
+    sites = fed.local_sites
+    if not sites:
         return {"absent": "Every site keeps its own ledger of what left it."}
-    own = {p: {e.step: e for e in d.gate.ledger.entries if e.run == fed.run_id} for p, d in desks.items()}
+    own = {p: {e.step: e for e in d.gate.ledger.entries if e.run == fed.run_id} for p, d in sites.items()}
     questions: dict[str, dict[str, Any]] = {}
     for party, entries in own.items():
         for entry in entries.values():
@@ -27,8 +25,8 @@ def left(fed: Federation) -> dict[str, Any]:
             party: {
                 "messages": len(entries),
                 "bytes": sum(entry.size for entry in entries.values()),
-                "policy": desks[party].gate.policy.name,
-                "min_rows": desks[party].gate.policy.min_rows,
+                "policy": sites[party].gate.policy.name,
+                "min_rows": sites[party].gate.policy.min_rows,
             }
             for party, entries in own.items()
         },

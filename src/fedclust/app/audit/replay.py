@@ -15,14 +15,14 @@ import numpy as np
 from fedclust.app.analysis import describe
 from fedclust.app.audit.observer_record import Recording, record_replay, seen_by_adder
 from fedclust.app.choose_k import select_k
-from fedclust.app.run_folder import Run, again
+from fedclust.app.execute import open_recorded_study
+from fedclust.app.run_folder import Run
 from fedclust.app.study import Opened
 from fedclust.core.drive import _unpack
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import DataError, FedclustError, StudyError
 from fedclust.core.journal import ANSWERED, Journal
 from fedclust.core.types import Floats, PartyId
-from fedclust.federation.federation import Federation
 from fedclust.privacy.attacks.transcript import Seen
 
 
@@ -56,7 +56,7 @@ def replayed(run: Run) -> Past:
         raise StudyError(f"{run.folder} is not finished; go on with: fedclust resume {run.folder}")
     with _copied(run) as copy:
         try:
-            ready = again(run)
+            ready = open_recorded_study(run, copy)
         except (DataError, StudyError, OSError) as error:
             return _answers_only(run, copy, f"the rows are not at hand as they were ({error})")
         try:
@@ -73,11 +73,11 @@ def _copied(run: Run) -> Iterator[Path]:
 
 
 def _gone_through(ready: Opened, copy: Path) -> Past:
-    fed = ready.fed.on_record(copy)
+    fed = ready.fed
     fed.use(_Nobody(fed.parties))
     try:
         recording = record_replay(fed)
-        model, selection = _fitted(ready, fed)
+        model, selection = _refit(ready)
         describe(model, fed, selection)
     finally:
         fed.close()
@@ -94,11 +94,11 @@ def _gone_through(ready: Opened, copy: Path) -> Past:
     )
 
 
-def _fitted(ready: Opened, fed: Federation) -> tuple[Any, Any]:
+def _refit(ready: Opened) -> tuple[Any, Any]:
     choice = ready.study.cluster.choice
     if choice is None:
-        return ready.estimator.fit(fed), None
-    found = select_k(ready.estimator, fed, choice.ks, **choice.how)
+        return ready.estimator.fit(ready.fed), None
+    found = select_k(ready.estimator, ready.fed, choice.ks, **choice.how)
     return found.model, found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ import numpy as np
 
 from fedclust.app.study.study_parts import Study
 from fedclust.core.errors import DataError, StudyError
-from fedclust.federation.federation import Federation
+from fedclust.federation.federation import Federation, RunRecord
 from fedclust.models import FederatedEstimator
-from fedclust.site.server import Desk
 from fedclust.site.site_data import Holding
 
 
@@ -28,15 +26,16 @@ class Opened:
 
     def digests(self) -> dict[str, str]:
         """For each site a digest that changes when its rows do."""
-        return {site.name: _digest(self.fed.holdings[site.name], site.source) for site in self.study.sites}
+        return {site.name: _digest(self.fed.local_sites[site.name].holding, site.source) for site in self.study.sites}
 
 
-def opened(study: Study, *, fresh: bool = True) -> Opened:
+def opened(study: Study, *, record: RunRecord | None = None, fresh: bool = True) -> Opened:
     """Open the sites and look at every row once; bad rows and a study that does not suit them show here.
 
-    A `fresh` study needs as many rows as it looks for clusters; a further batch may be small.
+    `record` is where its run will be written down; nothing is written yet. A `fresh` study needs as many rows as it
+    looks for clusters; a further batch may be small.
     """
-    fed = study.federation()
+    fed = study.federation(record)
     needs_all = study.cluster.options.get("quorum", "all") == "all"
     if needs_all:
         _policies(study, fed)
@@ -49,10 +48,10 @@ def opened(study: Study, *, fresh: bool = True) -> Opened:
             "give one number for each column"
         )
     missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values
-    rows = [holding.under(missing).rows for holding in fed.holdings.values()]
+    rows = [site.holding.under(missing).rows for site in fed.local_sites.values()]
     if study.id is not None and study.split == "rows":
-        for holding in fed.holdings.values():
-            holding.source.ids()  # refuses ids that repeat
+        for site in fed.local_sites.values():
+            site.holding.source.ids()  # refuses ids that repeat
     in_all = sum(rows) if study.split == "rows" else min(rows)
     if not in_all:
         raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
@@ -67,8 +66,7 @@ def opened(study: Study, *, fresh: bool = True) -> Opened:
 
 def _policies(study: Study, fed: Federation) -> None:
     """What a site's policy is certain to refuse, whatever its rows are, in a run that needs all sites."""
-    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
-    for party, desk in desks.items():
+    for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
         if len(fed.parties) < policy.min_parties:
             raise StudyError(
@@ -86,8 +84,7 @@ def _policies(study: Study, fed: Federation) -> None:
 
 def _floors(fed: Federation, missing: str) -> None:
     """A site that its own policy keeps out would stop a run that needs all."""
-    desks: Mapping[str, Desk] = getattr(fed.engine, "desks", {})
-    for party, desk in desks.items():
+    for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
         if desk.holding.under(missing).rows < policy.min_rows:
             raise StudyError(

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fedclust.app.study.study_keys import meant
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
-from fedclust.federation.federation import Federation
+from fedclust.federation.federation import Federation, RunRecord
 from fedclust.models import METHODS, PRIVATE, FederatedEstimator
 from fedclust.questions.alignment import Alignment
 from fedclust.questions.schema import Column, encoded_names
@@ -77,7 +77,7 @@ class Study:
     seed: int = 0
     noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
 
-    def federation(self, run: str | Path | None = None) -> Federation:
+    def federation(self, run: str | Path | RunRecord | None = None) -> Federation:
         """The study's sites, opened in this process."""
         own = {
             site.name: {name: self.schema.get(name, Column()) for name in site.columns}

@@ -34,60 +34,60 @@ from fedclust.engines.files.message_file import (
 )
 from fedclust.engines.files.message_folder import Folder
 from fedclust.engines.networked_engine import Networked
-from fedclust.engines.registry import Posting
+from fedclust.engines.registry import RunSpec
 from fedclust.privacy.keys import Identity
 
 POLL = 1.0  # seconds between two looks into the folders
 
 
-def check(posting: Posting) -> None:
+def check(spec: RunSpec) -> None:
     """Refuse a run that could not write its first letter: for want of a key, a site's key, or a pause between looks."""
-    own = _own_of(posting)
-    poll_of(posting, own)
+    own = _own_of(spec)
+    poll_of(spec, own)
     own.signer()
-    own.keys_of(posting.parties)
+    own.keys_of(spec.parties)
 
 
-def connect(posting: Posting) -> Networked:
+def connect(spec: RunSpec) -> Networked:
     """The engine of a run whose sites are reached by files; see `FilesLink` for where they lie."""
-    own = _own_of(posting)
-    patience = math.inf if posting.timeout is None else posting.timeout
-    attendance = Attendance(timeout=patience, again=0.0, patience=patience if posting.wait else 0.0, tell=posting.tell)
-    poll = poll_of(posting, own)
+    own = _own_of(spec)
+    patience = math.inf if spec.timeout is None else spec.timeout
+    attendance = Attendance(timeout=patience, again=0.0, patience=patience if spec.wait else 0.0, tell=spec.tell)
+    poll = poll_of(spec, own)
     link = FilesLink(
-        posting,
-        boxes(mail_of(posting, own), posting.parties),
+        spec,
+        boxes(mail_of(spec, own), spec.parties),
         own.signer(),
-        own.keys_of(posting.parties),
+        own.keys_of(spec.parties),
         idle=lambda: time.sleep(poll),
     )
     return Networked(
         link,
-        posting.parties,
-        run=posting.run,
-        study=posting.study,
+        spec.parties,
+        run=spec.run,
+        study=spec.study,
         attendance=attendance,
         met=link.met,
         forget=link.forget,
-        without=posting.without,
+        without=spec.without,
     )
 
 
-def _own_of(posting: Posting) -> OwnFile:
-    if posting.own is None:
+def _own_of(spec: RunSpec) -> OwnFile:
+    if spec.own is None:
         raise StudyError("engine 'files' signs its letters; name the coordinator's own file with --own")
-    return read_own(posting.own, "files")
+    return read_own(spec.own, "files")
 
 
-def mail_of(posting: Posting, own: OwnFile) -> Path:
+def mail_of(spec: RunSpec, own: OwnFile) -> Path:
     """Where letters lie: as the run's settings or the coordinator's file say, else in the run folder."""
-    said = posting.settings.get("folder") or own.engine.get("folder")
-    return own.folder / Path(str(said)).expanduser() if said else posting.folder / "mail"
+    said = spec.settings.get("folder") or own.engine.get("folder")
+    return own.folder / Path(str(said)).expanduser() if said else spec.folder / "mail"
 
 
-def poll_of(posting: Posting, own: OwnFile) -> float:
+def poll_of(spec: RunSpec, own: OwnFile) -> float:
     try:
-        seconds = float(posting.settings.get("poll") or own.engine.get("poll") or POLL)
+        seconds = float(spec.settings.get("poll") or own.engine.get("poll") or POLL)
     except (TypeError, ValueError):
         seconds = math.nan
     if not 0 < seconds < math.inf:
@@ -105,7 +105,7 @@ class FilesLink:
 
     def __init__(
         self,
-        posting: Posting,
+        spec: RunSpec,
         folders: Mapping[PartyId, tuple[Path, Path]],
         identity: Identity,
         roster: Mapping[PartyId, bytes],
@@ -113,7 +113,7 @@ class FilesLink:
         idle: Callable[[], None],
         me: PartyId = COORDINATOR,
     ) -> None:
-        self.posting = posting
+        self.spec = spec
         self.identity = identity
         self._idle = idle
         self._me = me
@@ -122,8 +122,8 @@ class FilesLink:
         self._from = {
             p: Folder(back, partial(_from, party=p, roster=self._roster, me=me)) for p, (_, back) in folders.items()
         }
-        self._chains = {p: Chain.load(self._path(p), posting.run) for p in posting.parties}
-        self._used: dict[PartyId, set[str]] = {p: set() for p in posting.parties}
+        self._chains = {p: Chain.load(self._path(p), spec.run) for p in spec.parties}
+        self._used: dict[PartyId, set[str]] = {p: set() for p in spec.parties}
         self._told: set[tuple[str, str]] = set()
         for folder in self._from.values():
             make_shared_folder(folder.path)
@@ -143,7 +143,7 @@ class FilesLink:
             missing = [p for p in requests if self._chains[p].reply is None]
             if not missing or time.monotonic() >= until:
                 return
-            if not self.posting.wait:
+            if not self.spec.wait:
                 raise Waiting(self.errand(missing), tuple(missing))
             self._idle()
 
@@ -205,7 +205,7 @@ class FilesLink:
                 self._used[party].add(name)
                 if letter.number != chain.got:  # the last one lies there until the next question
                     folder.refuse(name, str(error))
-                    self.posting.tell("dropped", site=party, kind="duplicate")
+                    self.spec.tell("dropped", site=party, kind="duplicate")
                 continue
             except Refused as error:
                 if letter.number <= chain.got + 1:  # one that waits for another may be taken yet
@@ -236,13 +236,13 @@ class FilesLink:
             told = Welcome.decode(welcome)
         except WireError:
             return False
-        return not told.code and not versions_differ(told, Greeting.to("", run=self.posting.run, study=""))
+        return not told.code and not versions_differ(told, Greeting.to("", run=self.spec.run, study=""))
 
     def _complain(self, party: PartyId, folder: Folder) -> None:
         for name, why in folder.bad.items():
             if (name, why) not in self._told:
                 self._told.add((name, why))
-                self.posting.tell("bad-file", site=party, file=str(folder.path / seen(name)), why=why)
+                self.spec.tell("bad-file", site=party, file=str(folder.path / seen(name)), why=why)
 
     def errand(self, missing: list[PartyId]) -> str:
         """What a person has to do now."""
@@ -261,7 +261,7 @@ class FilesLink:
         self._chains[party] = chain
 
     def _path(self, party: PartyId) -> Path:
-        return chain_path(self.posting.folder, self.posting.run, party)
+        return chain_path(self.spec.folder, self.spec.run, party)
 
 
 def _unread(letter: Letter, data: bytes) -> None:

@@ -30,7 +30,7 @@ from fedclust.engines.nvflare.admin_console import Console
 from fedclust.engines.nvflare.child_processes import Home, Joined, Parcel, hang_up, named_plainly, start, stop
 from fedclust.engines.nvflare.startup_kit import LOOPBACK, ORG, Kit, server_workspace
 from fedclust.engines.port_forwarding import Forwarder
-from fedclust.engines.registry import Posting
+from fedclust.engines.registry import RunSpec
 
 NAME = "nvflare"
 OPENING = 60.0  # seconds that FLARE's server may take to come up
@@ -38,27 +38,27 @@ LOOK = 0.25  # seconds between looks at what FLARE is doing
 JOB = 60.0  # seconds that a job may take to begin, and that all jobs of one asking may
 
 
-def check(posting: Posting) -> None:
+def check(spec: RunSpec) -> None:
     """Refuse what speaks against a run before FLARE is started: of its kit, its address, its times."""
-    _kit_of(posting)
-    bind_of(settings_of(NAME, posting))
-    attendance_of(NAME, posting)
+    _kit_of(spec)
+    bind_of(settings_of(NAME, spec))
+    attendance_of(NAME, spec)
 
 
-def connect(posting: Posting) -> Networked:
+def connect(spec: RunSpec) -> Networked:
     """The engine of a run; the coordinator's kit is where its own file or the command names it."""
-    folder, kit = _kit_of(posting)
-    attendance = attendance_of(NAME, posting)
-    bind = bind_of(settings_of(NAME, posting))
-    work = posting.folder / "nvflare"
-    link = NvflareLink(folder, kit, work, bind=bind, without=posting.without, tell=posting.tell)
+    folder, kit = _kit_of(spec)
+    attendance = attendance_of(NAME, spec)
+    bind = bind_of(settings_of(NAME, spec))
+    work = spec.folder / "nvflare"
+    link = NvflareLink(folder, kit, work, bind=bind, without=spec.without, tell=spec.tell)
     return Networked(
         link,
-        posting.parties,
-        run=posting.run,
-        study=posting.study,
+        spec.parties,
+        run=spec.run,
+        study=spec.study,
         attendance=attendance,
-        without=posting.without,
+        without=spec.without,
     )
 
 
@@ -84,22 +84,22 @@ def bind_of(settings: Mapping[str, Any]) -> str | None:
     return None if address in LOOPBACK else address
 
 
-def _kit_of(posting: Posting) -> tuple[Path, Kit]:
+def _kit_of(spec: RunSpec) -> tuple[Path, Kit]:
     """The coordinator's kit, which must be one for this study, and where it lies."""
-    folder = _folder_of(posting)
+    folder = _folder_of(spec)
     kit = Kit.read(folder, "coordinator")
-    kit.check_study(posting.study)
-    absent = [party for party in posting.parties if party not in kit.names]
+    kit.check_study(spec.study)
+    absent = [party for party in spec.parties if party not in kit.names]
     if absent:
         raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")
     return folder, kit
 
 
-def _folder_of(posting: Posting) -> Path:
+def _folder_of(spec: RunSpec) -> Path:
     """Where the coordinator's kit lies: beside its own file, unless a setting says otherwise."""
-    if "kit" in posting.settings:
-        return Path(posting.settings["kit"])
-    own = read_own(posting.own, NAME) if posting.own else None
+    if "kit" in spec.settings:
+        return Path(spec.settings["kit"])
+    own = read_own(spec.own, NAME) if spec.own else None
     if own is None or "kit" not in own.engine:
         raise StudyError(
             "engine 'nvflare' needs the coordinator's kit; fedclust enrol makes it, with a coordinator.toml for --own"

@@ -1,0 +1,261 @@
+"""The one way to begin a run and the one way to resume it, whether its sites are in this process or served elsewhere.
+
+`begin_run` and `begin_next_round` make a run folder once nothing speaks against the study; no site has been asked
+anything by then. `resume_run` takes a run from wherever it stands to its model, its description and its metrics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fedclust
+from fedclust.app.analysis import describe
+from fedclust.app.blind_relay import relay_for_lead
+from fedclust.app.choose_k import select_k
+from fedclust.app.coordinate import (
+    RunOptions,
+    check_served_study,
+    check_waiting,
+    connected_engine,
+    event_listeners,
+    open_served_study,
+)
+from fedclust.app.run_folder import Run, Served, new_run_name, now, refuse_to_overwrite, state_after
+from fedclust.app.study import Opened, Study, opened
+from fedclust.core.atomic_files import write_file
+from fedclust.core.errors import DataError, OutOfBounds, StudyError, Waiting
+from fedclust.core.run_series import later, series
+from fedclust.engines import run_status
+from fedclust.engines.attendance import Tell
+from fedclust.engines.run_status import Observed
+from fedclust.federation.federation import RunRecord
+from fedclust.kernels import backend
+
+NEXT_ROUND = "next"  # in a run folder: the folder of the round after
+Watch = Callable[[Mapping[str, Any]], None]
+
+
+def begin_run(
+    study: Study,
+    folder: Path,
+    *,
+    origin: Path | None = None,
+    served: Served | None = None,
+) -> Run:
+    """A new run folder, once nothing speaks against the study.
+
+    `origin` is where the study's relative paths start. `served` says by which engine sites elsewhere are reached;
+    without it all sites are in this process, and their rows are looked at once.
+    """
+    refuse_to_overwrite(folder)
+    if served is not None:
+        served = check_served_study(study, folder, served)
+        return Run.make(folder, study.text, origin=Path(), served=served)
+    name = new_run_name(study.text)
+    ready = opened(study, record=RunRecord(folder, name))
+    paths = (Path() if origin is None else origin).resolve()
+    run = Run.make(folder, study.text, origin=paths, digests=ready.digests(), name=name)
+    return replace(run, opened=ready, is_new=True)
+
+
+def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
+    """A new run folder that continues from a finished run, once nothing speaks against it.
+
+    Each run is continued once: what its sites told in the round after, they would not tell again.
+    """
+    folder = folder or next_round_folder(previous)
+    model = _model_to_update(previous)
+    refuse_to_overwrite(folder)
+    study, name = previous.study(), later(previous.name)
+    ready, digests, origin = None, dict[str, str](), Path()
+    if previous.served is None:
+        origin = (previous.folder / previous.origin["folder"]).resolve()
+        ready = opened(study, record=RunRecord(folder, name), fresh=False)
+        digests = ready.digests()
+        if digests == previous.origin["rows"]:
+            raise DataError(f"the sites hold the very rows of {previous.folder}; put new rows there first")
+    write_file(previous.folder / NEXT_ROUND, f"{folder.resolve()}\n")
+    try:
+        run = Run.make(
+            folder,
+            study.text,
+            origin=origin,
+            digests=digests,
+            files={"before.json": model},
+            name=name,
+            served=previous.served,
+            after=previous.folder,
+        )
+    except BaseException:
+        (previous.folder / NEXT_ROUND).unlink(missing_ok=True)
+        raise
+    return replace(run, opened=ready, is_new=ready is not None)
+
+
+def next_round_folder(previous: Run) -> Path:
+    """Where the next round goes unless a folder is named: next to the first one, under its number."""
+    first, place = previous.folder.resolve(), series(previous.name)[1]
+    stem = first.name.removesuffix(f"-{place}") if place > 1 else first.name
+    return previous.folder.parent / f"{stem}-{place + 1}"
+
+
+def _model_to_update(run: Run) -> str:
+    """The text of a finished run's model, if the run can be continued."""
+    if not run.finished:
+        raise StudyError(f"{run.folder} is not finished; go on with: fedclust resume {run.folder}")
+    study = run.study()
+    if study.aggregation.blind:
+        raise StudyError("a blind run has its model at the site that led it; begin the study anew with all rows")
+    if not hasattr(fedclust.load(run.model), "partial_fit"):
+        raise StudyError(f"method '{study.cluster.method}' takes no further rows; begin the study anew with all rows")
+    link = run.folder / NEXT_ROUND
+    there = Path(link.read_text().strip()) if link.is_file() else None
+    if there is not None and there.exists():
+        raise StudyError(f"{run.folder} was gone on from already; go on from {there}")
+    if there is not None and run.served is not None:  # in one process the sites' memory went with the folder
+        raise StudyError(
+            f"{run.folder} was gone on from in {there}, which is not there, and sites that took part in that round "
+            "take no letters of another in its place; put the folder back and go on from it, or begin the study anew"
+        )
+    return run.model.read_text(encoding="utf-8")
+
+
+def open_again(run: Run) -> Run:
+    """A run with its sites of this process open."""
+    return replace(run, opened=open_recorded_study(run, run.folder))
+
+
+def open_recorded_study(run: Run, folder: Path) -> Opened:
+    """A run's study on the very rows it began with; `folder` is the run's, or a copy of it to work in."""
+    ready = opened(run.study(), record=RunRecord(folder, run.name), fresh=run.after is None)
+    before = run.origin["rows"]
+    for party, digest in ready.digests().items():
+        if before.get(party, digest) != digest:
+            raise DataError(
+                f"the rows of site '{party}' have changed since {run.folder} began; "
+                "put them back as they were, or run the study anew in another folder"
+            )
+    return ready
+
+
+def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None = None) -> Any:
+    """Take a run to its model, its description and its metrics, from wherever it stands; returns the model.
+
+    The coordinator of a blind run gets none: the model is at the site that leads it. A new run that meets bad data
+    before its first round leaves no folder.
+    """
+    options, rounds = options or RunOptions(), 0
+
+    def count_rounds(facts: Mapping[str, Any]) -> None:
+        nonlocal rounds
+        rounds += 1
+        if watch is not None:
+            watch(facts)
+
+    if run.opened is None and run.served is not None and run.study().aggregation.blind:
+        return relay_for_lead(run, options)
+    with _open_run(run, options) as (ready, tell):
+        began, fed = time.monotonic(), ready.fed
+        fed.watch = count_rounds
+        fed.use(Observed(fed.engine, tell))
+        try:
+            choice, selection = ready.study.cluster.choice, None
+            if run.after is not None:
+                model = fedclust.load(run.folder / "before.json")
+                # Sites of this process keep their memory in the run's folder; others have one of their own.
+                remembers = model.remembers_rounds and run.served is None
+                model = model.partial_fit(fed, **({"after": run.after} if remembers else {}))
+            elif choice is None:
+                model = ready.estimator.fit(fed)
+            else:
+                selection = select_k(ready.estimator, fed, choice.ks, **choice.how)
+                model = selection.model
+            model.save(run.model)
+            described = _describe(run, model, ready, selection)
+        except BaseException as error:
+            tell("state", state=state_after(error))
+            if isinstance(error, (StudyError, DataError, OutOfBounds)) and run.is_new and not rounds:
+                run.discard()
+            raise
+        finally:
+            fed.close()
+        seconds = time.monotonic() - began
+        tell("state", state="finished")
+        sites = fed.traffic() or _received(run_status.read(run.status))
+        run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
+        return model
+
+
+@contextmanager
+def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[Opened, Tell]]:
+    """Have a run to oneself, its sites within reach and whoever watches it listening."""
+    if run.opened is None and run.served is not None:
+        study = run.study()
+        check_waiting(run, study, options)
+        # First of all the run is taken: whoever comes second must not touch what the first one works with.
+        with (
+            run.taken(),
+            event_listeners(run, options) as tell,
+            connected_engine(run, study, options, tell) as engine,
+        ):
+            yield open_served_study(study, engine, RunRecord(run.folder, run.name)), tell
+        return
+    with run.taken(), event_listeners(run, options) as tell:
+        yield run.opened or open_recorded_study(run, run.folder), tell
+
+
+def _describe(run: Run, model: Any, ready: Opened, selection: Any) -> dict[str, Any]:
+    """The description of a model that is saved already; one that fails leaves a note and ends no run."""
+    try:
+        described = describe(model, ready.fed, selection)
+        run.write("analysis.json", described)
+    except Waiting:
+        raise  # nothing is wrong: the run goes on when the sites' answers are there
+    except Exception as error:  # noqa: BLE001 the model is there, whatever cannot be said of it
+        note = f"The run is finished and its model is saved, but describing it failed ({type(error).__name__})."
+        return {"columns": [{"name": name} for name in ready.fed.columns], "notes": [*model.notes_, note]}
+    return described
+
+
+def _metrics(
+    run: Run,
+    study: Study,
+    model: Any,
+    seconds: float,
+    *,
+    sites: Mapping[str, Mapping[str, int]],
+    described: Mapping[str, Any],
+) -> dict[str, Any]:
+    """How the run went, for other tools; nothing in it is about a row."""
+    origin = run.origin
+    return {
+        "format": "fedclust-metrics",
+        "version": 1,
+        "fedclust": fedclust.__version__,
+        "kernels": backend(),
+        "name": study.name,
+        "method": study.cluster.method,
+        "k": getattr(model, "n_clusters_", model.n_clusters),
+        "split": study.split,
+        "columns": [column["name"] for column in described["columns"]],
+        "rounds": model.n_iter_,
+        "objective": model.objective_,
+        "shifts": [entry["shift"] for entry in model.history_],
+        "objectives": [entry["objective"] for entry in model.history_],
+        "started": origin["started"],
+        "finished": now(),
+        "seconds": round(seconds, 3),
+        "sites": sites,
+        "notes": described["notes"],
+    }
+
+
+def _received(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
+    """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
+    sites = status["sites"] if status else {}
+    return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in sites.items()}
