@@ -26,7 +26,8 @@ from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core.effects import Protocol, each, handler, report
 from fedclust.core.errors import DataError
-from fedclust.core.release import Release, shown
+from fedclust.core.question_types import FlooredQuestion, PointsQuestion, ViewedQuestion
+from fedclust.core.release import ASKED, Release, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
@@ -38,7 +39,7 @@ SHOWN = "Every site's own centres left it, once."
 
 
 @dataclass(frozen=True)
-class Alone:
+class Alone(ViewedQuestion, PointsQuestion, FlooredQuestion):
     """Cluster alone into so many, each of at least so many rows."""
 
     view: View
@@ -46,18 +47,20 @@ class Alone:
     least: int
     seed: int
 
-    @property
-    def floor(self) -> int:
-        """Rows behind each point, at least; a site may ask for more."""
+    def max_points(self) -> int:
+        return self.count
+
+    def rows_per_point(self) -> int:
         return self.least
 
 
 @dataclass(frozen=True)
 class DeviceCenters(Release):
-    centers: Floats = shown("this site's own centres, means of several rows each and none of them a row", kind="points")
+    centers: Floats = points("this site's own centres, means of several rows each and none of them a row", floor=ASKED)
 
 
-@handler(releases=DeviceCenters)
+# A site clusters alone once in a study: of two ways to split its rows that differ by one, the means show that row.
+@handler(releases=DeviceCenters, methods=("k-fed",), max_distinct=1)
 def device_centers(site: Site, ask: Alone) -> DeviceCenters:
     """Where this site alone puts its centres; none if it has too few rows."""
     nothing = np.empty((0, len(site.columns)))

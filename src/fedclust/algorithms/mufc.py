@@ -33,7 +33,8 @@ from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core import wire
 from fedclust.core.effects import Keep, Protocol, handler, total
 from fedclust.core.errors import RunFailed
-from fedclust.core.release import Release, additive
+from fedclust.core.question_types import FlooredQuestion, PointsQuestion, ViewedQuestion
+from fedclust.core.release import ASKED, Release, additive, additive_points
 from fedclust.core.ring import ONES, Exact, limbs_of
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
@@ -110,7 +111,7 @@ def per_number(levels: int) -> int:
 
 
 @dataclass(frozen=True)
-class Count:
+class Count(ViewedQuestion, PointsQuestion, FlooredQuestion):
     """Pick `count` rows, or with `again` the picks remembered if they are still rows, and count around them."""
 
     view: View
@@ -121,20 +122,21 @@ class Count:
     seed: int
     again: bool
 
-    @property
-    def floor(self) -> int:
-        """Rows behind each point, at least; a site may ask for more."""
+    def max_points(self) -> int:
+        return self.count
+
+    def rows_per_point(self) -> int:
         return self.least
 
 
 @dataclass(frozen=True)
 class Powers(Release):
-    counts: Exact = additive("power sums of the counts on a grid of rounded means", kind="points")
-    places: Exact = additive("the same of the cells, where a cell takes several numbers", kind="points")
+    counts: Exact = additive_points("power sums of the counts on a grid of rounded means", floor=ASKED)
+    places: Exact = additive_points("the same of the cells, where a cell takes several numbers", floor=ASKED)
     anew: Exact = additive("how many sites picked anew, how many had rows too few or all alike")
 
 
-@handler(releases=Powers)
+@handler(releases=Powers, methods=("mufc",))
 def powers(site: Site, ask: Count) -> Keep[Powers]:
     """This site's histogram as power sums; zeros if its rows are too few, or all alike."""
     seeds, anew = _seeds(site, ask)

@@ -24,7 +24,7 @@ from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import FedclustError, StudyError
-from fedclust.core.noise_price import Price
+from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
@@ -167,8 +167,7 @@ def plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path 
 
 def _price(noted: list[tuple[Call, Release]]) -> float:
     """What the questions of a rehearsal cost each row, in rho."""
-    prices = (getattr(call.message, "price", None) for call, _ in noted)
-    return math.fsum(price.rho for price in prices if isinstance(price, Price))
+    return math.fsum(call.message.price.rho for call, _ in noted if isinstance(call.message, PricedQuestion))
 
 
 class _Noting:

@@ -16,8 +16,10 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from fedclust.core.errors import DataError, QuorumLost, StudyError
-from fedclust.core.release import Release
-from fedclust.core.site_interface import Order, Site
+from fedclust.core.noise_price import Noisy, Price, PricedQuestion
+from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
+from fedclust.core.release import ASKED, UNCHECKABLE, FieldClass, Release, check_declarations
+from fedclust.core.site_interface import Order, Site, View
 from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
@@ -41,46 +43,163 @@ class Keep(Generic[R]):
     order: Order | None = None
 
 
-Behind = Callable[[Site, M], Floats]
+RowWeights = Callable[[Site, M], Floats]
 """What is behind the numbers of an answer, cell by cell: sum, sum of squares and largest of the weights of its rows.
 
 Fields that are cells come first, in their order.
 """
+Members = Callable[[Site, M], Iterable[Floats]]
+"""How much each row weighs in each point of an answer: points by rows, block by block of the view."""
+Reads = Literal["rows", "places", "nothing"]
 
 
 @dataclass(frozen=True)
 class Handler(Generic[M, R]):
-    """One question a site can answer."""
+    """One question a site can answer, and all that its rules know of it beforehand."""
 
     name: str
     answer: Callable[[Site, M], R | Keep[R]]
     message: type[M]
     release: type[R]
-    behind: Behind[M] | None = None  # None: every row in a cell weighs one, and there are no numbers beside cells
-    scarce: int = 0  # how many different ones of these a study needs at most; 0: as many as it likes
+    package: str = ""  # that its code is from
+    row_weights: RowWeights[M] | None = None  # None: every row in a cell weighs one, and cells are all there is
+    members: Members[M] | None = None  # None: what stands behind points is this package's word
+    methods: tuple[str, ...] = ()  # of studies that ask it; empty: any
+    split: Literal["rows", "columns"] | None = None  # None: however the table lies
+    max_distinct: int = 0  # how many different ones of these a study needs at most; 0: as many as it likes
+    withheld: bool = False  # answered only where a site says so
+    reads: Reads = "rows"
+    before_alignment: bool = False  # may be asked before the sites agreed on rows
+    one_run: bool = False  # answered in another run of a study by the same question only
+    plain_only: bool = False  # stays at a site that masks its sums
+    opens_distances: bool = False  # shows or uses distances of single rows, which a study may keep closed
+
+    @property
+    def classes(self) -> frozenset[FieldClass]:
+        """The classes of what its answer holds."""
+        return frozenset(declared.kind for declared in self.release.schema().values())
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}
+OWN_PACKAGE = __name__.partition(".")[0]
 
 
 def handler(
-    *, releases: type[R], behind: Behind[M] | None = None, scarce: int = 0
+    *,
+    releases: type[R],
+    row_weights: RowWeights[M] | None = None,
+    members: Members[M] | None = None,
+    methods: tuple[str, ...] = (),
+    split: Literal["rows", "columns"] | None = None,
+    max_distinct: int = 0,
+    withheld: bool = False,
+    reads: Reads = "rows",
+    before_alignment: bool = False,
+    one_run: bool = False,
+    plain_only: bool = False,
+    opens_distances: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
-    """Register a pure function `(site, message) -> release` under its module's and its own name.
+    """Register a pure function `(site, message) -> release` as a question, with what a site must know of it.
 
-    `behind` finds what rows weigh in the cells of a release where they do not all weigh one, or where the release does
-    not tell how many there are; only sites ask it. `scarce` is for a fact that many questions would make exact.
+    releases
+        The answer's type. Every field declares its class.
+    row_weights
+        Finds what rows weigh in the cells of an answer where they do not all weigh one, or where the answer does not
+        tell how many there are; only sites ask it.
+    members
+        Finds what rows weigh in each point of an answer, so that a site can compute the points itself and count what
+        is behind them. Packages other than fedclust must give it with points.
+
+    Methods
+    -------
+        The methods whose studies ask it; a study by another method is refused.
+    split
+        How the table must lie at the sites.
+    max_distinct
+        For a fact that many questions would make exact: how many different ones a study gets answered.
+    withheld
+        Answered only by a site whose policy says so.
+    reads
+        "nothing" of a question that gets no rows to look at; "places" of one that speaks of rows by their place.
+    before_alignment
+        Asked before the sites agreed on the rows they have in common.
+    one_run
+        Answered in another run of a study by the same question only.
+    plain_only
+        Not answered where sums are masked.
+    opens_distances
+        Not answered where a study opens labels only.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
         hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]
-        name = f"{answer.__module__.rpartition('.')[2]}.{answer.__name__}"
-        if name in HANDLERS:
-            raise ValueError(f"two handlers are called {name}")
-        HANDLERS[name] = Handler(name, answer, hints[1], releases, behind, scarce)
-        return HANDLERS[name]
+        made = Handler(
+            _name_of(answer),
+            answer,
+            hints[1],
+            releases,
+            answer.__module__.partition(".")[0],
+            row_weights,
+            members,
+            methods,
+            split,
+            max_distinct,
+            withheld,
+            reads,
+            before_alignment,
+            one_run,
+            plain_only,
+            opens_distances,
+        )
+        if made.name in HANDLERS:
+            raise ValueError(f"two handlers are called {made.name}")
+        _check(made)
+        HANDLERS[made.name] = made
+        return made
 
     return register
+
+
+def _name_of(answer: Callable[..., Any]) -> str:
+    """The module's and the function's own name; outside fedclust the whole path, so that no name is taken for ours."""
+    module = answer.__module__
+    ours = module.partition(".")[0] == OWN_PACKAGE
+    return f"{module.rpartition('.')[2] if ours else module}.{answer.__name__}"
+
+
+def _check(made: Handler[Any, Any]) -> None:
+    """Refuse a question whose answer or message says less than a site must know."""
+    check_declarations(made.release)
+    _check_message(made)
+    if made.package == OWN_PACKAGE:
+        return
+    schema = made.release.schema()
+    if unseen := sorted(made.classes & UNCHECKABLE):
+        raise TypeError(f"{made.name} releases {unseen[0]}, which a site cannot look into; only fedclust's own may")
+    if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
+        raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
+    if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
+        raise TypeError(f"{made.name} releases points; give members=, and a message with a view, to check them by")
+    if made.classes & {"facts", "marks"} and not made.max_distinct:
+        raise TypeError(f"{made.name} releases facts; say by max_distinct= how many different ones a study needs")
+
+
+def _check_message(made: Handler[Any, Any]) -> None:
+    """Refuse a message that holds a view without saying so by its type, or a floor that no question names."""
+    hints = typing.get_type_hints(made.message)
+    if issubclass(made.message, ViewedQuestion):
+        if hints.get("view") is not View:
+            raise TypeError(f"{made.name}: a ViewedQuestion has a field `view: View`")
+    elif View in hints.values() and not issubclass(made.message, GapsQuestion):
+        raise TypeError(f"{made.name}: a message with a view is a ViewedQuestion, or says how gaps are read")
+    noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
+    if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
+        raise TypeError(f"{made.name}: an answer under noise is a Noisy with one field, sums")
+    if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
+        raise TypeError(f"{made.name}: answers under noise, and no others, are asked for by a PricedQuestion")
+    floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
+    if ASKED in floors and not issubclass(made.message, FlooredQuestion):
+        raise TypeError(f"{made.name}: the floor of its points is the question's, so the message is a FlooredQuestion")
 
 
 @dataclass(frozen=True)

@@ -144,8 +144,12 @@ VEILED = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
     "round-passed": "it has taken part in a later round already; go on from the run of that round",
     "too-few-rows": "it holds fewer rows than its policy lets take part",
-    "handler-not-allowed": "its policy does not allow this question; the site can, by `handlers` and `withheld` in "
-    "[policy] of its site.toml; the page 'Site policy' says what that gives away",
+    "handler-not-allowed": "its policy does not allow this question; the site can, by `packages`, `handlers` and "
+    "`withheld` in [policy] of its site.toml; the page 'Site policy' says what that gives away",
+    "not-as-declared": "the answer holds more than the class of a field allows; the author of the method must declare "
+    "what it is",
+    "points-of-few-rows": "a point is one of its rows, or stands for fewer rows than its policy asks for; use start "
+    "'box', or centres",
     "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
     "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
@@ -198,6 +202,8 @@ OF_STUDY = frozenset(  # what another study can mend, and no site that keeps to 
         "too-few-parties",
         "aggregation-too-weak",
         "points-not-allowed",
+        "not-as-declared",
+        "points-of-few-rows",
         "floor-too-low",
         "class-too-small",
         "weights-not-allowed",

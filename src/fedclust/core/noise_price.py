@@ -48,6 +48,12 @@ class Price:
         return math.isfinite(self.rho) and 2.0**-44 <= self.rho <= 2.0**10 and 1 <= self.honest <= 1 << 10
 
 
+class PricedQuestion:
+    """A question that is answered under noise, at a price."""
+
+    price: Price
+
+
 def honest(sites: int, fewest: int) -> int:
     """How many of the fewest sites that may answer add noise that the coordinator does not know.
 
@@ -64,12 +70,12 @@ class Noisy(Release):
 
 def noisy(why: str) -> Any:
     """Sums of terms, one for each row, of norm at most one; they leave under noise only."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("sum", why, kind="noisy")})
+    return dataclasses.field(metadata={"disclosure": Disclosure("sum", "noisy", why)})
 
 
 def noisy_own(why: str) -> Any:
     """The same, seen as one site's own: its noise does by itself, under masks too."""
-    return dataclasses.field(metadata={"disclosure": Disclosure("each", why, kind="noisy")})
+    return dataclasses.field(metadata={"disclosure": Disclosure("each", "noisy", why)})
 
 
 def counted(numbers: Ints) -> Exact:

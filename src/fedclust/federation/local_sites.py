@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from fedclust.core.effects import Handler
 from fedclust.core.errors import DataError, OutOfBounds, QuorumLost
 from fedclust.core.types import PartyId
 from fedclust.site.ledger import Entry
@@ -32,7 +34,7 @@ class LocalSites(Mapping[PartyId, Desk]):
         """The rows that a run reads: all, or those that the sites agreed on in it."""
         return {party: server.held(run) for party, server in self.items()}
 
-    def allow(self, handler: str) -> bool:
+    def allow(self, handler: Handler[Any, Any]) -> bool:
         """Whether there are sites here, and all let a question be asked."""
         return bool(self) and all(server.gate.policy.allows(handler) for server in self.values())
 

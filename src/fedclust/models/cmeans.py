@@ -142,7 +142,7 @@ class _Lossless(Assigning):
             max_iter=self.max_iter,
             seed=self.seed_,
             careful=careful,
-            show=fed.local_sites.allow(column_split.reveal.name),
+            show=fed.local_sites.allow(column_split.reveal),
         )
 
     def _views(

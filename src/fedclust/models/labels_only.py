@@ -59,7 +59,7 @@ class LabelsOnly(Assigning):
             settle=self.tol is not None and not fed.aggregation.fixed_rounds,
             max_iter=self.max_iter,
             seed=self.seed_,
-            show=fed.local_sites.allow(column_split.reveal.name),
+            show=fed.local_sites.allow(column_split.reveal),
         )
 
     def _keep(self, fed: Federation, result: Any) -> None:

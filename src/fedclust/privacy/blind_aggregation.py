@@ -22,7 +22,7 @@ from fedclust.core.drive import lost
 from fedclust.core.effects import ALL, HANDLERS, Ask, AtStep, Protocol, Want, each_to, handler, rewrite
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, QuorumLost, WireError
-from fedclust.core.release import Done, Release, additive, shown
+from fedclust.core.release import Done, Release, additive, shares
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
@@ -45,7 +45,7 @@ class Group:
     text: bytes
 
 
-@handler(releases=Done)
+@handler(releases=Done, reads="nothing", before_alignment=True)
 def group(site: Site, ask: Group) -> Done:
     """Take the group key, and the key that answers to the lead are encrypted under."""
     vault = site.vault
@@ -90,7 +90,7 @@ class Inner:
 @dataclass(frozen=True)
 class Hidden(Release):
     numbers: Exact = additive("numbers under masks of the parties and of the group")
-    shape: bytes = shown("from one party, encrypted to the sites: the shapes and units of the numbers")
+    shape: bytes = shares("from one party, encrypted to the sites: the shapes and units of the numbers")
 
     def form(self) -> tuple[object, ...]:
         """All answers to a question have as many numbers."""
@@ -104,16 +104,16 @@ class Hidden(Release):
 
 @dataclass(frozen=True)
 class Told(Release):
-    text: bytes = shown("an answer, encrypted to the lead")
+    text: bytes = shares("an answer, encrypted to the lead")
 
 
-@handler(releases=Hidden)
+@handler(releases=Hidden, reads="nothing", before_alignment=True)
 def add(site: Site, ask: Veiled) -> Hidden:  # noqa: ARG001
     """A veiled question for a sum; the desk answers what is under the veil."""
     raise WireError("a veil that was not lifted")
 
 
-@handler(releases=Told)
+@handler(releases=Told, reads="nothing", before_alignment=True)
 def tell(site: Site, ask: Veiled) -> Told:  # noqa: ARG001
     """A veiled question for an own answer; the desk answers what is under the veil."""
     raise WireError("a veil that was not lifted")

@@ -16,7 +16,7 @@ from fedclust.core import wire
 from fedclust.core.effects import ALL, Ask, Protocol, each, each_to, handler, needed
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, RunFailed
-from fedclust.core.release import Release, shown
+from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks, shamir
@@ -27,12 +27,12 @@ SHARE = shamir.BYTES
 
 @dataclass(frozen=True)
 class Shared(Release):
-    letters: dict[str, bytes] = shown(
-        "shares of this party's masks, each encrypted to the party that is to keep it", kind="keys"
+    letters: dict[str, bytes] = public_keys(
+        "shares of this party's masks, each encrypted to the party that is to keep it"
     )
 
 
-@handler(releases=Shared)
+@handler(releases=Shared, reads="nothing", before_alignment=True)
 def share(site: Site, ask: Offers) -> Shared:
     """Draw a mask of one's own and hand it out in shares, together with the key of the pairwise ones."""
     if lasting(ask.name):
@@ -67,10 +67,10 @@ class Live:
 
 @dataclass(frozen=True)
 class Consent(Release):
-    signature: bytes = shown("the party's signature of who answered", kind="keys")
+    signature: bytes = public_keys("the party's signature of who answered")
 
 
-@handler(releases=Consent)
+@handler(releases=Consent, reads="nothing", before_alignment=True)
 def consent(site: Site, ask: Live) -> Consent:
     """Sign who answered, for one list only."""
     vault, name = site.vault, ask.name
@@ -98,11 +98,11 @@ class Unmask:
 
 @dataclass(frozen=True)
 class Shares(Release):
-    own: dict[str, bytes] = shown("shares of the own masks of parties that answered", kind="keys")
-    gone: dict[str, bytes] = shown("shares of the mask keys of parties that did not", kind="keys")
+    own: dict[str, bytes] = public_keys("shares of the own masks of parties that answered")
+    gone: dict[str, bytes] = public_keys("shares of the mask keys of parties that did not")
 
 
-@handler(releases=Shares)
+@handler(releases=Shares, reads="nothing", before_alignment=True)
 def unmask(site: Site, ask: Unmask) -> Shares:
     """Give the shares that open the sum of those who answered, if enough parties signed that they did."""
     vault, name = site.vault, ask.name

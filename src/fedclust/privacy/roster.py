@@ -6,42 +6,47 @@ Keys called "lasting-N" serve a whole run and are never shared; keys called "onc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fedclust.core import wire
 from fedclust.core.effects import handler
 from fedclust.core.errors import KeysRefused
-from fedclust.core.release import Done, Release, shown
+from fedclust.core.question_types import GapsQuestion
+from fedclust.core.release import Done, Release, public_keys
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 
 
+class KeysQuestion(GapsQuestion):
+    """A question about keys: they are about no row, so gaps are no reason to refuse."""
+
+    def rows_with_gaps(self) -> str:
+        return "partial"
+
+
 @dataclass(frozen=True)
-class Wanted:
+class Wanted(KeysQuestion):
     """Fresh keys under a name of their own, such as "lasting-1", or "once-17" for one sum."""
 
-    missing: ClassVar[str] = "partial"  # keys are about no row: gaps are no reason to refuse
     name: str
 
 
 @dataclass(frozen=True)
 class Offer(Release):
-    mask: bytes = shown("a public key, from which masks are agreed", kind="keys")
-    letter: bytes = shown("a public key, from which keys of letters are agreed", kind="keys")
-    signature: bytes = shown("the party's signature of both", kind="keys")
+    mask: bytes = public_keys("a public key, from which masks are agreed")
+    letter: bytes = public_keys("a public key, from which keys of letters are agreed")
+    signature: bytes = public_keys("the party's signature of both")
 
 
 @dataclass(frozen=True)
-class Offers:
+class Offers(KeysQuestion):
     """Everyone's public keys of one name."""
 
-    missing: ClassVar[str] = "partial"
     name: str
     offers: dict[str, Offer]
 
 
-@handler(releases=Offer)
+@handler(releases=Offer, reads="nothing", before_alignment=True)
 def offer(site: Site, ask: Wanted) -> Offer:
     """Make keys and show their public halves; asked again, show the same."""
     vault, (kind, number) = site.vault, _kind(ask.name)
@@ -55,7 +60,7 @@ def offer(site: Site, ask: Wanted) -> Offer:
     return Offer(mask, letter, vault.sign(_about(vault.run, ask.name, site.party, mask, letter)))
 
 
-@handler(releases=Done)
+@handler(releases=Done, reads="nothing", before_alignment=True)
 def accept(site: Site, ask: Offers) -> Done:
     """Take note of everyone's keys, once."""
     if not lasting(ask.name):

@@ -18,14 +18,14 @@ import hashlib
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Keep, Mail, Opening, Protocol, each, handler, passed, written
 from fedclust.core.errors import DataError, KeysRefused, StudyError
-from fedclust.core.release import Done, Release, letters, shown
+from fedclust.core.question_types import CommonRowsQuestion, GapsQuestion
+from fedclust.core.release import ROWS, Done, Release, facts, sealed_shares, shares
 from fedclust.core.site_interface import Order, Site
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.privacy import psi
@@ -58,13 +58,19 @@ class Alignment:
             )
 
 
+class _OfAllRows(GapsQuestion):
+    """A question of an alignment: rows that no other site has may lack values."""
+
+    def rows_with_gaps(self) -> str:
+        return "partial"
+
+
 @dataclass(frozen=True)
-class Ring:
+class Ring(_OfAllRows):
     """The sites in the order in which lists go round, and what to do with an id that a site has twice."""
 
     parties: tuple[str, ...]
     duplicates: str = "refuse"
-    missing: ClassVar[str] = "partial"  # rows that no other site has may lack values
 
     def after(self, party: PartyId, step: int = 1) -> PartyId:
         """To whom a party hands a list; -1: from whom it gets one."""
@@ -72,18 +78,18 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Passing(Mail):
+class Passing(Mail, _OfAllRows):
     """A list of another site, or one's own come back; the note holds the ring."""
-
-    missing: ClassVar[str] = "partial"
 
 
 @dataclass(frozen=True)
 class List(Release):
-    letters: dict[str, bytes] = letters("to the next site: ids as points of a curve times secret factors, shuffled")
+    letters: dict[str, bytes] = sealed_shares(
+        "to the next site: ids as points of a curve times secret factors, shuffled"
+    )
 
 
-@handler(releases=List)
+@handler(releases=List, before_alignment=True)
 def set_out(site: Site, ask: Ring) -> Keep[List]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
     if ask.duplicates not in DUPLICATES:
@@ -102,7 +108,7 @@ def set_out(site: Site, ask: Ring) -> Keep[List]:
     return Keep(List({ask.after(site.party): points.tobytes()}), {**memory, "align.passed": np.zeros(1, np.int64)})
 
 
-@handler(releases=List)
+@handler(releases=List, before_alignment=True)
 def pass_on(site: Site, mail: Passing) -> Keep[List]:
     """Another site's list under this site's factors, in its order, for the next site."""
     ring = _begun(site, mail)
@@ -115,10 +121,10 @@ def pass_on(site: Site, mail: Passing) -> Keep[List]:
 
 @dataclass(frozen=True)
 class Tags(Release):
-    tags: Array = shown("tags of ids under the factors of all sites, and of fillers, shuffled")
+    tags: Array = shares("tags of ids under the factors of all sites, and of fillers, shuffled")
 
 
-@handler(releases=Tags)
+@handler(releases=Tags, before_alignment=True)
 def come_back(site: Site, mail: Passing) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
     _begun(site, mail)
@@ -130,33 +136,34 @@ def come_back(site: Site, mail: Passing) -> Keep[Tags]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Found(_OfAllRows, CommonRowsQuestion):
     """How many rows all sites have in common; a site whose policy wants more stops here."""
 
     common: int
-    missing: ClassVar[str] = "partial"
+
+    def rows_in_common(self) -> int:
+        return self.common
 
 
-@handler(releases=Done)
+@handler(releases=Done, before_alignment=True)
 def enough(site: Site, ask: Found) -> Done:  # noqa: ARG001 the gate has compared it with the policy
     """Nothing stands against so many common rows."""
     return Done()
 
 
 @dataclass(frozen=True)
-class Common:
+class Common(_OfAllRows):
     """The tags that all sites have, in ascending order."""
 
     tags: Array
-    missing: ClassVar[str] = "partial"
 
 
 @dataclass(frozen=True)
 class Aligned(Release):
-    rows: int = shown("how many rows all sites have in common")
+    rows: int = facts("how many rows all sites have in common", most=ROWS)
 
 
-@handler(releases=Aligned)
+@handler(releases=Aligned, before_alignment=True)
 def settle(site: Site, ask: Common) -> Keep[Aligned]:
     """Read the common rows, in the order of their ids, from now on."""
     own = {tag.tobytes(): row for tag, row in zip(site.memory["align.tags"], site.memory["align.rows"], strict=True)}
@@ -167,7 +174,7 @@ def settle(site: Site, ask: Common) -> Keep[Aligned]:
     return _settled(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 
-@handler(releases=Aligned)
+@handler(releases=Aligned, before_alignment=True)
 def stay(site: Site, ask: Ring) -> Keep[Aligned]:
     """The only site: every id is common."""
     return _settled(site, distinct(normal(_ids(site)), site.party, first=ask.duplicates == "first"), b"alone")

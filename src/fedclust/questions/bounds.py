@@ -12,7 +12,8 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import DataError, OutOfBounds
-from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.question_types import GapsQuestion
+from fedclust.core.release import Release, additive_counts, marks
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, Units
@@ -22,16 +23,19 @@ MIN_EXPONENT, MAX_EXPONENT = -128, 127
 
 
 @dataclass(frozen=True)
-class Columns:
+class Columns(GapsQuestion):
     """How many columns the study has, and what it does about gaps."""
 
     count: int
     missing: str = "refuse"
 
+    def rows_with_gaps(self) -> str:
+        return self.missing
+
 
 @dataclass(frozen=True)
 class Rows(Release):
-    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive_counts("the number of rows in all")
 
 
 @handler(releases=Rows)
@@ -49,9 +53,7 @@ def count(columns: int, missing: str = "refuse") -> Protocol[int]:
 
 @dataclass(frozen=True)
 class Marks(Release):
-    marks: Exact = additive(
-        "for each column, how many parties reach each power of two", kind="facts", least=0.0, most=ROWS
-    )
+    marks: Exact = marks("for each column, how many parties reach each power of two")
 
 
 @handler(releases=Marks)

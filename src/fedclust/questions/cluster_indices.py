@@ -18,7 +18,8 @@ import numpy as np
 from fedclust.core import ring
 from fedclust.core.effects import Protocol, each_one, handler, tallied, total
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import ROWS, Release, additive, additive_counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs
@@ -49,7 +50,7 @@ CRISP = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
 
 
 @dataclass(frozen=True)
-class Around:
+class Around(ViewedQuestion):
     """Where the centres are, and which sums over the rows around them are wanted."""
 
     view: View
@@ -61,7 +62,7 @@ class Around:
 class Sums(Release):
     """Sums over all rows; those that were not asked for are empty."""
 
-    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive_counts("the number of rows in all")
     members: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
     distances: Exact = additive("the distances of all rows to each centre, to the power q")
     compactness: Exact = additive("the weighted squared distances to the centres", least=0.0)
@@ -75,7 +76,7 @@ def _members(site: Site, ask: Around) -> Floats:
     return tallied(memberships(d2, ask.terms.m) for d2 in _squared(site, ask))
 
 
-@handler(releases=Sums, behind=_members)
+@handler(releases=Sums, row_weights=_members)
 def around(site: Site, ask: Around) -> Sums:
     """One sweep over the rows."""
     found = ask.terms.none(len(ask.centers))
@@ -91,7 +92,7 @@ def _squared(site: Site, ask: Around) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True)
-class Nearby:
+class Nearby(ViewedQuestion):
     """Rows take the label of the nearest centre."""
 
     view: View
@@ -118,7 +119,7 @@ def gather(site: Site, ask: Nearby) -> Gathered:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labelled(ViewedQuestion):
     """Rows take the label of the nearest centre; how far are they from their label's mean?"""
 
     view: View
@@ -141,7 +142,7 @@ def _labelled(site: Site, ask: Labelled) -> Floats:
     return each_one(sizes)
 
 
-@handler(releases=Scatter, behind=_labelled)
+@handler(releases=Scatter, row_weights=_labelled)
 def scatter(site: Site, ask: Labelled) -> Scatter:
     """One sweep over the rows and their labels."""
     found = no_scatter(len(ask.centers), ask.reach)

@@ -45,7 +45,7 @@ class Gaps(Release):
     powers: Exact = additive("sums over columns of |difference|^p, of every two centres or means of labels")
 
 
-@handler(releases=Gaps, behind=column_split.of_one_row)
+@handler(releases=Gaps, row_weights=column_split.of_one_row, split="columns")
 def gaps(site: Site, ask: Pairs) -> Gaps:
     """This party's share of the distances between points of which it holds a slice."""
     points = np.asarray(site.memory[ask.which])
@@ -67,7 +67,7 @@ class Labels:
     last: bool
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns")
 def keep_means(site: Site, ask: Labels) -> Keep[Done]:
     """Add up the rows of each label and of all; with the last chunk, keep their means."""
     groups = ask.clusters + 1
@@ -101,7 +101,7 @@ class Distances(Release):
     d2: Exact = additive("the squared distance of each row to its label's mean")
 
 
-@handler(releases=Distances, behind=column_split.of_one_row)
+@handler(releases=Distances, row_weights=column_split.of_one_row, split="columns")
 def apart(site: Site, ask: Own) -> Distances:
     """This party's share of the squared distances of some rows to their label's mean."""
     means = np.asarray(site.memory["means"])

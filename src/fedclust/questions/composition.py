@@ -8,14 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.effects import Protocol, each, handler
-from fedclust.core.release import Release, counted
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, counts
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, PartyId
 from fedclust.questions.pca import nearest
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(ViewedQuestion):
     """Count rows by their nearest centre."""
 
     view: View
@@ -24,7 +25,7 @@ class Nearest:
 
 @dataclass(frozen=True)
 class Composition(Release):
-    rows: Ints = counted("how many rows of this site are nearest to each centre")
+    rows: Ints = counts("how many rows of this site are nearest to each centre")
 
     @classmethod
     def plausible(cls, parts: Sequence[Composition], ask: Nearest) -> Bools:
@@ -33,7 +34,8 @@ class Composition(Release):
         return np.asarray(super().plausible(parts, ask) & fits)
 
 
-@handler(releases=Composition, scarce=3)
+# Of the sides of many planes a row is found: a site that masks its sums does not say how its rows spread.
+@handler(releases=Composition, max_distinct=3, plain_only=True)
 def composition(site: Site, ask: Nearest) -> Composition:
     """Rows of this site by nearest centre."""
     counts = np.zeros(len(ask.centers), np.int64)

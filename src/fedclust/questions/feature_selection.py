@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.effects import Protocol, handler, total
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -25,7 +26,7 @@ from fedclust.questions.schema import Schema
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(ViewedQuestion):
     """Ask for products of the columns of a view, pair by pair; no value there exceeds 2^reach."""
 
     view: View

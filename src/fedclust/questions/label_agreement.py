@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedclust.core.effects import Keep, Protocol, each_to, handler, total
 from fedclust.core.errors import DataError
+from fedclust.core.question_types import GapsQuestion, ViewedQuestion
 from fedclust.core.release import Done, Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -25,14 +26,18 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Truth:
+class Truth(GapsQuestion):
     """The class of each of a party's rows that take part, in their order."""
 
     classes: Ints
     missing: str
 
+    def rows_with_gaps(self) -> str:
+        return self.missing
 
-@handler(releases=Done)
+
+# Classes are the coordinator's choice: a row alone in its class is singled out.
+@handler(releases=Done, withheld=True)
 def remember(site: Site, ask: Truth) -> Keep[Done]:
     """Keep the truth until it is counted."""
     if len(ask.classes) != site.rows:
@@ -43,7 +48,7 @@ def remember(site: Site, ask: Truth) -> Keep[Done]:
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(ViewedQuestion):
     """Rows take the label of the nearest centre; how many of each label has each of so many classes?"""
 
     view: View
@@ -56,7 +61,7 @@ class Counts(Release):
     table: Exact = additive("how many rows of each cluster belong to each class", cells=True)
 
 
-@handler(releases=Counts)
+@handler(releases=Counts, withheld=True)
 def count(site: Site, ask: Nearest) -> Keep[Counts]:
     """This party's share of the table; the truth is forgotten."""
     table = np.zeros((len(ask.centers), ask.classes), np.int64)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from fedclust.core.effects import Protocol, each, handler, total
 from fedclust.core.errors import DataError
-from fedclust.core.release import ROWS, Release, additive, shown
+from fedclust.core.question_types import GapsQuestion
+from fedclust.core.release import Release, additive_counts, counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
@@ -21,22 +22,25 @@ MISSING = ("refuse", "drop", "partial")
 
 
 @dataclass(frozen=True)
-class How:
+class How(GapsQuestion):
     """What the study does about gaps."""
 
     missing: str
 
+    def rows_with_gaps(self) -> str:
+        return self.missing
+
 
 @dataclass(frozen=True)
 class Left(Release):
-    rows: int = shown(
+    rows: int = counts(
         "the number of the site's rows that take part, so that the result can name who lost how many",
-        kind="counts",
+        hide_small=False,
     )
-    left_out: int = shown(
-        "the number of the site's rows left out for their gaps, so that the result can name it", kind="counts"
+    left_out: int = counts(
+        "the number of the site's rows left out for their gaps, so that the result can name it", hide_small=False
     )
-    gaps: int = shown("the number of values the site's rows lack, so that the result can name it", kind="counts")
+    gaps: int = counts("the number of values the site's rows lack, so that the result can name it", hide_small=False)
 
 
 @handler(releases=Left)
@@ -47,8 +51,8 @@ def census(site: Site, ask: How) -> Left:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Gaps(Release):
-    gaps: Exact = additive("how many values each column lacks in all", kind="facts", least=0.0, most=ROWS)
-    rows: Exact = additive("the number of rows in all, those left out included", kind="facts", least=0.0, most=ROWS)
+    gaps: Exact = additive_counts("how many values each column lacks in all")
+    rows: Exact = additive_counts("the number of rows in all, those left out included")
 
 
 @handler(releases=Gaps)

@@ -8,6 +8,7 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import WireError
+from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -18,7 +19,7 @@ MAX_PAIRS = 2**20  # pairs of centres: a short question must not ask a site for 
 
 
 @dataclass(frozen=True)
-class Models:
+class Models(GapsQuestion):
     """Two sets of centres, each in a view of its own."""
 
     first: View
@@ -26,6 +27,9 @@ class Models:
     one: Floats
     other: Floats
     missing: str
+
+    def rows_with_gaps(self) -> str:
+        return self.missing
 
 
 @dataclass(frozen=True)

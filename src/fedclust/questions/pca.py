@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.effects import Protocol, each_one, handler, total
-from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs, Units
@@ -58,7 +59,7 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class Deviations:
+class Deviations(ViewedQuestion):
     """Which columns, their means, and the unit of each product of two."""
 
     view: View
@@ -69,7 +70,7 @@ class Deviations:
 
 @dataclass(frozen=True)
 class Products(Release):
-    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive_counts("the number of rows in all")
     products: Exact = additive("for every two columns, the product of a row's deviations from their means")
 
 
@@ -82,7 +83,7 @@ def _both(site: Site, ask: Deviations) -> Floats:
     return each_one(there[np.triu_indices(len(ask.columns))])
 
 
-@handler(releases=Products, behind=_both)
+@handler(releases=Products, row_weights=_both)
 def products(site: Site, ask: Deviations) -> Products:
     """Sums over rows of the products of deviations, by pairs of columns."""
     one, other = np.triu_indices(len(ask.columns))
@@ -125,7 +126,7 @@ def widest(sd: Floats) -> Ints:
 
 
 @dataclass(frozen=True)
-class Around:
+class Around(ViewedQuestion):
     """Where the centres are, in all columns and in the plane: how do the rows nearest to each lie around it?"""
 
     view: View

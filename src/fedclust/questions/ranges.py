@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.effects import Protocol, handler, total
-from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, marks
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
@@ -23,7 +24,7 @@ LADDER = np.concatenate([[2.0**-4], np.ldexp([1.0, 2**0.25, 2**0.5, 2**0.75], np
 
 
 @dataclass(frozen=True)
-class Reach:
+class Reach(ViewedQuestion):
     """Mark how far the rows reach in this view."""
 
     view: View
@@ -31,15 +32,11 @@ class Reach:
 
 @dataclass(frozen=True)
 class Marks(Release):
-    above: Exact = additive(
-        "how many parties reach each step above a column's mean", kind="facts", least=0.0, most=ROWS
-    )
-    below: Exact = additive(
-        "how many parties reach each step below a column's mean", kind="facts", least=0.0, most=ROWS
-    )
+    above: Exact = marks("how many parties reach each step above a column's mean")
+    below: Exact = marks("how many parties reach each step below a column's mean")
 
 
-@handler(releases=Marks, scarce=3)
+@handler(releases=Marks, max_distinct=3)
 def reaches(site: Site, ask: Reach) -> Marks:
     """A mark per column and side, at the first step that no row exceeds."""
     high, low = np.zeros(len(site.columns)), np.zeros(len(site.columns))

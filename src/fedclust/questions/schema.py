@@ -19,7 +19,8 @@ from typing import Any
 
 from fedclust.core.effects import Protocol, each_to, handler
 from fedclust.core.errors import DataError, StudyError
-from fedclust.core.release import Release, shown
+from fedclust.core.question_types import GapsQuestion
+from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 
@@ -150,21 +151,24 @@ def schema_from(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
 
 
 @dataclass(frozen=True)
-class Names:
+class Names(GapsQuestion):
     """Columns whose declaration is asked for, and how the study treats gaps."""
 
     columns: tuple[str, ...]
     missing: str
 
+    def rows_with_gaps(self) -> str:
+        return self.missing
+
 
 @dataclass(frozen=True)
 class Declared(Release):
-    fingerprints: tuple[bytes, ...] = shown(
-        "a digest of what the site declares each column to be: type, unit, levels; never a value", kind="keys"
+    fingerprints: tuple[bytes, ...] = public_keys(
+        "a digest of what the site declares each column to be: type, unit, levels; never a value"
     )
 
 
-@handler(releases=Declared)
+@handler(releases=Declared, before_alignment=True)
 def declare(site: Site, ask: Names) -> Declared:
     """What this party says the columns are; of a column it does not have, nothing."""
     return Declared(tuple(site.declared.get(name, b"") for name in ask.columns))

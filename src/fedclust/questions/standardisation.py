@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedclust.core.effects import Protocol, handler, heard, level
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROW_BITS, Release, additive, together
 from fedclust.core.repeated_totals import total_at_finest_unit
 from fedclust.core.ring import Exact
@@ -24,7 +25,7 @@ CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of
 
 
 @dataclass(frozen=True)
-class Deviation:
+class Deviation(ViewedQuestion):
     """Sum the first power of x, or the second of x - mean."""
 
     view: View

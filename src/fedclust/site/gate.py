@@ -16,7 +16,7 @@ from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind_aggregation import Veil
-from fedclust.site import guards
+from fedclust.site import class_checks, guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger
 from fedclust.site.noise_budget import Till
@@ -58,14 +58,19 @@ class Gate:
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
         """The code to keep an answer in with, or None. A site that keeps one in abstains from the rest of the run."""
+        if not class_checks.facts_are_facts(release):
+            return "not-as-declared"
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
                 raise OutOfBounds("this answer cannot be true, so it is not hidden in a sum")
-            return None
+            rules = guards.LEAVING_MASKED
+        else:
+            rules = guards.LEAVING
         if self.policy.lax:
             return None
-        answer = guards.Answer(self._question(call, handler, site.rows), release, site)
-        code = next((code for guard in guards.LEAVING if (code := guard(answer)) is not None), None)
+        rows = 0 if self.policy.epsilon or handler.reads == "nothing" else site.rows
+        answer = guards.Answer(self._question(call, handler, rows), release, site)
+        code = next((code for guard in rules if (code := guard(answer)) is not None), None)
         if code is not None:
             self.abstain(call, code)
         return code

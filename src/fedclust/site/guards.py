@@ -10,7 +10,8 @@ import numpy as np
 
 from fedclust.core.effects import Handler, each_one
 from fedclust.core.envelope import Call
-from fedclust.core.noise_price import Noisy, Price, honest
+from fedclust.core.noise_price import Noisy, PricedQuestion, honest
+from fedclust.core.question_types import STRICT, ClassesQuestion, CommonRowsQuestion, PointsQuestion
 from fedclust.core.release import HIDDEN, Release, numbers_in
 from fedclust.core.run_series import series
 from fedclust.core.site_interface import Site
@@ -19,18 +20,12 @@ from fedclust.privacy import psi
 from fedclust.privacy.dropout_recovery import consent
 from fedclust.privacy.roster import lasting, threshold
 from fedclust.questions import alignment
+from fedclust.site import class_checks, point_checks
 from fedclust.site.ledger import Tally
-from fedclust.site.policy import METHOD_OF, STRENGTH, Policy, mode
+from fedclust.site.policy import STRENGTH, Policy, mode
 from fedclust.site.site_data import missing_in
 
 NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
-ROWLESS = {"roster.accept", "blind_aggregation.group"}  # questions without an answer that look at no row
-# Labels for the rows of a run under noise. They look at none either, so none are counted for them; yet no budget covers
-# them: labels go by the rows' places, and with one row less all later rows would get another's.
-LABELS = "private_site.told"
-ALONE = "kfed.device_centers"  # clusters that a site makes alone
-SUMMARIES = "summaries.summarise_rows"
-BY_SITE = "composition.composition"  # how its rows spread over centres, which may be any
 MOST_POINTS = 2**16  # in an answer
 
 
@@ -69,30 +64,29 @@ Guard = Callable[[Question], str | None]
 
 
 def allowed(q: Question) -> str | None:
-    """The policy lists the questions that may be asked."""
-    return None if q.policy.allows(q.handler.name) else "handler-not-allowed"
+    """The policy lists what may be asked, by package, by class of field, or by name."""
+    return None if q.policy.allows(q.handler) else "handler-not-allowed"
 
 
 def of_the_split(q: Question) -> str | None:
     """Sites of a column split are each sent a slice of their own: where all hold all columns, that singles one out."""
-    return "handler-not-allowed" if q.split == "rows" and q.handler.name.startswith("column_") else None
+    return "handler-not-allowed" if q.split == "rows" and q.handler.split == "columns" else None
 
 
 def of_the_method(q: Question) -> str | None:
     """Points that only one method needs are not asked for in a study by another."""
-    own = METHOD_OF.get(q.handler.name.partition(".")[0], q.method)
-    return "handler-not-allowed" if q.method is not None and own != q.method else None
+    foreign = q.method is not None and q.handler.methods and q.method not in q.handler.methods
+    return "handler-not-allowed" if foreign else None
 
 
 def labels_only(q: Question) -> str | None:
     """Where sites hold columns and a study opens labels only, nobody asks for distances or weighs single rows."""
-    opens = q.handler.name in ("column_split.measure", "column_split.weigh")
-    return "handler-not-allowed" if q.split == "labels" and opens else None
+    return "handler-not-allowed" if q.split == "labels" and q.handler.opens_distances else None
 
 
 def enough_rows(q: Question) -> str | None:
     """A site with fewer rows than its floor takes part in nothing."""
-    if q.under_noise or q.policy.epsilon or q.handler.name == LABELS:
+    if q.under_noise or q.policy.epsilon or q.handler.reads == "places":
         return None  # noise hides how many there are, which a refusal would tell
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
@@ -123,19 +117,17 @@ def strong_enough(q: Question) -> str | None:
     by the sides of many planes a row is found.
     """
     if q.policy.aggregation == "blind" and not q.call.veiled:
-        kinds = {d.kind for d in q.handler.release.schema().values()}
-        silent = kinds <= {"keys"} and q.call.want != "total"
+        silent = q.handler.classes <= {"keys"} and q.call.want != "total"
         return None if silent else "aggregation-too-weak"
     if q.call.want != "total":
         masked = STRENGTH[q.policy.aggregation] > STRENGTH["plain"] or bool(q.tally.cohorts)
-        by_site = q.handler.name == BY_SITE and masked
-        return "aggregation-too-weak" if by_site else None
+        return "aggregation-too-weak" if q.handler.plain_only and masked else None
     return "aggregation-too-weak" if STRENGTH[mode(q.call)] < STRENGTH[q.policy.aggregation] else None
 
 
 def consented(q: Question) -> str | None:
     """Points and weights leave on their own only where the site agreed."""
-    kinds = {d.kind for d in q.handler.release.schema().values()}
+    kinds = q.handler.classes
     if "points" in kinds and not q.policy.points:
         return "points-not-allowed"
     return "weights-not-allowed" if "weights" in kinds and not q.policy.weights else None
@@ -146,8 +138,7 @@ def paid_for(q: Question) -> str | None:
 
     Nor does a question without an answer, for whether it succeeds may tell of rows, unless it looks at none.
     """
-    kinds = {d.kind for d in q.handler.release.schema().values()}
-    free = q.under_noise or kinds == {"keys"} or q.handler.name in ROWLESS
+    free = q.under_noise or q.handler.classes == {"keys"} or q.handler.reads == "nothing"
     return "not-private" if q.policy.epsilon and not free else None
 
 
@@ -155,9 +146,9 @@ def enough_noise(q: Question) -> str | None:
     """A price is a price, and the noise of the honest sites alone is what it asks for; one's own where all is seen."""
     if not q.under_noise:
         return None
-    price = getattr(q.call.message, "price", None)
-    if not isinstance(price, Price) or not price.sound:
+    if not isinstance(q.call.message, PricedQuestion) or not q.call.message.price.sound:
         return "too-little-noise"
+    price = q.call.message.price
     if not q.masked_sum:
         return None if price.honest == 1 else "too-little-noise"
     cohort = len(q.call.cohort)
@@ -171,11 +162,8 @@ def seldom_enough(q: Question) -> str | None:
 
 
 def scarcely_enough(q: Question) -> str | None:
-    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new.
-
-    Nor does a site cluster alone twice: of two ways to part its rows that differ by one, the means show that row.
-    """
-    most = 1 if q.handler.name == ALONE else q.handler.scarce  # not declared there: published figures hang on its code
+    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new."""
+    most = q.handler.max_distinct
     again = most and q.call.question not in q.tally.questions
     return "too-many-facts" if again and q.tally.different[q.handler.name] >= most else None
 
@@ -185,14 +173,15 @@ def told_before(q: Question) -> str | None:
 
     Within a run, and in its later rounds, a site remembers what it told.
     """
-    elsewhere = q.tally.series.get(SUMMARIES, set()) - {series(q.call.run)[0]}
-    other = q.handler.name == SUMMARIES and elsewhere and q.call.question not in q.tally.questions
+    elsewhere = q.tally.series.get(q.handler.name, set()) - {series(q.call.run)[0]}
+    other = q.handler.one_run and elsewhere and q.call.question not in q.tally.questions
     return "too-many-facts" if other else None
 
 
 def few_enough_points(q: Question) -> str | None:
     """A short question must not ask for more memory than there is."""
-    return "too-many-numbers" if getattr(q.call.message, "count", 0) > MOST_POINTS else None
+    asked = q.call.message.max_points() if isinstance(q.call.message, PointsQuestion) else 0
+    return "too-many-numbers" if asked > MOST_POINTS else None
 
 
 def one_cohort(q: Question) -> str | None:
@@ -233,26 +222,30 @@ def same_rows(q: Question) -> str | None:
 
 def gaps_in(call: Call) -> str:
     """How rows with gaps are read for a sum, where a question allows them at all."""
-    asked = missing_in(call.message) if call.want == "total" else "refuse"
-    return "" if asked == "refuse" else asked
+    asked = missing_in(call.message) if call.want == "total" else STRICT
+    return "" if asked == STRICT else asked
 
 
 def enough_in_common(q: Question) -> str | None:
     """Rows that all sites have are fewer than a site has; they, too, must be as many as its floor."""
-    common = getattr(q.call.message, "common", None)
-    return "too-few-in-common" if common is not None and common < q.policy.min_rows else None
+    ask = q.call.message
+    few = isinstance(ask, CommonRowsQuestion) and ask.rows_in_common() < q.policy.min_rows
+    return "too-few-in-common" if few else None
 
 
 def floor_of_points(q: Question) -> str | None:
-    """A study may say how many rows a point stands for at least, but not fewer than the site does."""
-    floor = getattr(q.call.message, "floor", None)
-    return "floor-too-low" if floor is not None and floor < q.policy.min_cell else None
+    """Points stand for as many rows as their declaration or the question says, but not for fewer than the site does."""
+    declared = [
+        point_checks.declared_floor(d, q.call.message) for d in point_checks.points_of(q.handler.release).values()
+    ]
+    return "floor-too-low" if min(declared, default=q.policy.min_cell) < q.policy.min_cell else None
 
 
 def enough_in_class(q: Question) -> str | None:
     """A centre moved to the mean of few rows lies among them, and the labels that follow speak of these few."""
-    smallest = getattr(q.call.message, "smallest", None)
-    return "class-too-small" if smallest is not None and smallest < q.policy.min_cell else None
+    ask = q.call.message
+    small = isinstance(ask, ClassesQuestion) and ask.smallest_class() < q.policy.min_cell
+    return "class-too-small" if small else None
 
 
 def few_enough_ids(q: Question) -> str | None:
@@ -310,6 +303,20 @@ def numbers(a: Answer) -> str | None:
     return "too-many-numbers" if count > q.policy.max_ratio * q.rows * max(1, len(a.site.columns)) else None
 
 
+def as_declared(a: Answer) -> str | None:
+    """An answer holds no more than the classes of its fields say."""
+    q = a.question
+    known = {*q.call.cohort, *(q.everyone or ()), a.site.party}
+    return None if class_checks.keeps_to_classes(a.release, a.site, known) else "not-as-declared"
+
+
+def points_of_rows(a: Answer) -> str | None:
+    """No point is a row that few rows share, and where the site can count what is behind a point, it does."""
+    q = a.question
+    found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
+    return None if found.passes(a.release) else "points-of-few-rows"
+
+
 def _cells(release: Release) -> Floats:
     fields = [getattr(release, name) for name, d in release.schema().items() if d.cells and d.combine == "sum"]
     return np.concatenate([field.floats().ravel() for field in fields]) if fields else np.zeros(0)
@@ -317,8 +324,8 @@ def _cells(release: Release) -> Floats:
 
 def _behind(a: Answer, mass: Floats) -> Floats:
     """Sum, sum of squares and largest of the weights in each cell."""
-    if a.question.handler.behind is not None:
-        return a.question.handler.behind(a.site, a.question.call.message)
+    if a.question.handler.row_weights is not None:
+        return a.question.handler.row_weights(a.site, a.question.call.message)
     return each_one(mass)
 
 
@@ -375,4 +382,5 @@ ENTRY: tuple[Guard, ...] = (
     few_enough_ids,
     aligned_seldom,
 )
-LEAVING: tuple[Callable[[Answer], str | None], ...] = (cells, numbers)
+LEAVING: tuple[Callable[[Answer], str | None], ...] = (as_declared, points_of_rows, cells, numbers)
+LEAVING_MASKED: tuple[Callable[[Answer], str | None], ...] = (as_declared,)

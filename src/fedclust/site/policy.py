@@ -8,24 +8,17 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
+from fedclust.core.effects import OWN_PACKAGE, Handler
 from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
+from fedclust.core.release import FieldClass
 
 Aggregation = Literal["plain", "secure", "blind"]
 STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
-# The methods that some questions belong to.
-METHOD_OF = {"kfed": "k-fed", "mufc": "mufc", "site_nets": "fcac", "summaries": "summary-clustering"}
-WITHHELD = frozenset(
-    {
-        "column_split.reveal",  # slices of centres
-        "site_nets.learn_rows",  # nodes that are rows
-        "label_agreement.remember",  # classes that a coordinator chooses: a row alone in its class is singled out
-        "label_agreement.count",
-        "averaged_fcm.local_centers",  # a site's own centres and gradients, which in few rounds are its rows; published
-        "averaged_fcm.weighted_centers",  # methods to compare with, no others need them
-        "gradient_fcm.slope",
-        "local_fcm.cost",
-    }
+OWN: frozenset[str] = frozenset({OWN_PACKAGE})
+# Named one by one: a class that a later version knows is in no profile until somebody puts it there.
+CLASSES: frozenset[FieldClass] = frozenset(
+    {"facts", "marks", "counts", "sums", "points", "weights", "noisy", "keys", "shares"}
 )
 
 
@@ -33,7 +26,9 @@ WITHHELD = frozenset(
 class Policy:
     """Rules a gate enforces, each by a number or a yes; 0 is no rule. The page "Site policy" says why each is there.
 
-    `handlers` None allows every question this version knows, but those `withheld`.
+    A question is answered if the policy allows its package and the class of every field of its answer, and if it is not
+    withheld. `handlers` allows only those it names, of whatever package; `withheld`, where it is not None, is the whole
+    list of those withheld.
     """
 
     name: str
@@ -54,18 +49,25 @@ class Policy:
     delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
     max_ids: float = 0.0  # that the other sites together may bring to an alignment, for each row here
     max_alignments: int = 0  # in a study
+    classes: frozenset[FieldClass] = CLASSES  # of fields that may leave
+    packages: frozenset[str] | None = OWN  # whose questions are answered; None: everybody's
     handlers: frozenset[str] | None = None
-    withheld: frozenset[str] = WITHHELD
+    withheld: frozenset[str] | None = None
 
-    def allows(self, handler: str) -> bool:
-        """Whether a question may be asked at all."""
-        return handler not in self.withheld and (self.handlers is None or handler in self.handlers)
+    def allows(self, handler: Handler[Any, Any]) -> bool:
+        """Whether a question may be asked at all; what no list covers may not."""
+        withheld = handler.withheld if self.withheld is None else handler.name in self.withheld
+        if self.handlers is None:
+            listed = self.packages is None or handler.package in self.packages
+        else:
+            listed = handler.name in self.handlers
+        return listed and not withheld and handler.classes <= self.classes
 
     @cached_property
     def lax(self) -> bool:
         """Whether nothing but the list of questions is ruled."""
         plain = Policy(self.name)
-        listed = ("name", "handlers", "withheld")
+        listed = ("name", "classes", "packages", "handlers", "withheld")
         return all(getattr(self, f.name) == getattr(plain, f.name) for f in fields(self) if f.name not in listed)
 
     @cached_property
@@ -103,7 +105,7 @@ def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
 
 # A point to start from is a mean of five rows, so a floor of more than five keeps points in.
 PROFILES = {
-    "none": Policy("none", withheld=frozenset()),  # all rows are in one process
+    "none": Policy("none", packages=None, withheld=frozenset()),  # all rows are in one process
     "datashield": _between_organisations("datashield", 3, points=True),
     "standard": _between_organisations("standard", 5, points=True),
     "tre": _between_organisations("tre", 7, rounding=5),

@@ -26,7 +26,7 @@ from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
 from fedclust.site.noise_budget import Till
 from fedclust.site.policy import Policy
-from fedclust.site.site_data import Holding, Turn, missing_in
+from fedclust.site.site_data import Holding, RowlessTurn, Turn, missing_in
 from fedclust.site.vault import Vaults
 
 LAYOUT = 1  # of what handlers remember
@@ -151,14 +151,15 @@ class Desk:
             return again
         handler = HANDLERS[call.handler]
         missing, holding = missing_in(call.message), self.held(call.run)
-        if self.aligned and holding is self.holding and not _before_aligning(handler):
+        if self.aligned and holding is self.holding and not handler.before_alignment:
             return Refusal(self.party, "not-aligned")
         # Where noise hides the rows, nobody counts them first: even that they cannot be counted would tell of them.
         rows = 0 if self.gate.policy.epsilon else holding.under(missing).rows
         if code := self.gate.admit(call, handler, rows):
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
-        turn = Turn(holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))
+        kind = RowlessTurn if handler.reads == "nothing" else Turn
+        turn = kind(holding, (self.seed, call.step), memory, missing, lambda: self.gate.vault(call.run))
         message = call.message
         if isinstance(message, Mail):
             message = sealed_messages.opened(message, call, turn.vault, self.party)
@@ -262,9 +263,3 @@ class Desk:
     def _kept_of(self, run: str, path: Path) -> Path:
         """Where the state of a series is while that of another is in its place."""
         return path.with_name("states") / hashlib.sha256(series(run)[0].encode()).hexdigest()[:32]
-
-
-def _before_aligning(handler: Handler[Any, Any]) -> bool:
-    """Whether a question is part of the alignment, or tells nothing of rows."""
-    kinds = {declared.kind for declared in handler.release.schema().values()}
-    return handler.name.startswith("alignment.") or kinds <= {"keys", "facts"}

@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
-from fedclust.core.noise_price import FINITE, Price
+from fedclust.core.noise_price import FINITE, PricedQuestion
+from fedclust.core.question_types import STRICT, GapsQuestion, ViewedQuestion
 from fedclust.core.site_interface import Order, Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
 from fedclust.questions.missing_values import MISSING
@@ -102,11 +103,14 @@ class Holding:
 
 
 def missing_in(message: object) -> str:
-    """The way with gaps that a question asks for, in its own words or in its view; else there must be none."""
-    if isinstance(getattr(message, "price", None), Price):
+    """How a question reads rows with gaps, as its type says; one that does not say gets no rows with gaps."""
+    if isinstance(message, PricedQuestion):
         return FINITE  # whatever it says: a site that refuses its rows would tell of them unpaid
-    asked = getattr(message, "missing", None) or getattr(getattr(message, "view", None), "missing", None)
-    return str(asked or "refuse")
+    if isinstance(message, GapsQuestion):
+        return message.rows_with_gaps()
+    if isinstance(message, ViewedQuestion):
+        return message.view.missing
+    return STRICT
 
 
 class Turn:
@@ -181,3 +185,45 @@ class Turn:
 
     def row_key(self) -> bytes:
         return self._holding.row_key
+
+
+class RowlessTurn(Turn):
+    """The same for a question that says it reads nothing: neither rows nor what was remembered of them is there."""
+
+    def __init__(
+        self,
+        holding: Holding,
+        stream: tuple[int, int],
+        memory: Mapping[str, Array],  # noqa: ARG002
+        missing: str = STRICT,
+        vault: Callable[[], Vault] | None = None,
+    ) -> None:
+        super().__init__(holding, stream, {}, missing, vault)
+
+    @property
+    def rows(self) -> int:
+        raise self._no_rows()
+
+    @property
+    def left_out(self) -> int:
+        raise self._no_rows()
+
+    @property
+    def gaps(self) -> Ints:
+        raise self._no_rows()
+
+    @property
+    def largest(self) -> Floats:
+        raise self._no_rows()
+
+    def blocks(self, view: View) -> Iterable[Array]:  # noqa: ARG002
+        raise self._no_rows()
+
+    def ids(self) -> Array | None:
+        raise self._no_rows()
+
+    def row_key(self) -> bytes:
+        raise self._no_rows()
+
+    def _no_rows(self) -> TypeError:
+        return TypeError("this question was declared to read nothing of rows; say reads='rows' at its handler")

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedclust.core.effects import HANDLERS
 from fedclust.core.errors import StudyError
+from fedclust.core.release import FIELD_CLASSES
 from fedclust.privacy.accountant import MOST_DELTA
 from fedclust.privacy.keys import Identity
 from fedclust.questions.schema import Schema
@@ -93,6 +94,14 @@ RULES = {
     "max_alignments": COUNT,
     "handlers": QUESTIONS,
     "withheld": QUESTIONS,
+    "packages": Key(
+        'a list of Python packages, such as ["fedclust", "our_methods"]',
+        lambda value: isinstance(value, list) and all(isinstance(name, str) and name for name in value),
+    ),
+    "classes": Key(
+        f"a list of classes out of {', '.join(FIELD_CLASSES)}",
+        lambda value: isinstance(value, list) and set(map(str, value)) <= set(FIELD_CLASSES),
+    ),
 }
 
 

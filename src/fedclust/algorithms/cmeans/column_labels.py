@@ -23,7 +23,8 @@ from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
 from fedclust.core import wire
 from fedclust.core.effects import Ask, Keep, Mail, Protocol, each, handler, passed, report, written
 from fedclust.core.errors import KeysRefused, RunFailed
-from fedclust.core.release import Done, Release, letters, shown
+from fedclust.core.question_types import ClassesQuestion
+from fedclust.core.release import Done, Release, sealed_shares, shares
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Array, Ints, Limbs, PartyId
 from fedclust.privacy import masks, secret_argmin
@@ -59,10 +60,10 @@ class Compare:
 
 @dataclass(frozen=True)
 class Words(Release):
-    letters: dict[str, bytes] = letters("to one of three seats: shares of distances, random to whoever holds one")
+    letters: dict[str, bytes] = sealed_shares("to one of three seats: shares of distances, random to whoever holds one")
 
 
-@handler(releases=Words)
+@handler(releases=Words, split="columns")
 def sit_down(site: Site, ask: Seats) -> Keep[Words]:
     """Take a seat, and give the seat before a seed that both will draw masks from.
 
@@ -76,7 +77,7 @@ def sit_down(site: Site, ask: Seats) -> Keep[Words]:
     return Keep(Words({ask.at(site.party, -1): seed}), {**others, **taken})
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns")
 def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
@@ -87,7 +88,7 @@ def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
     return Keep(Done(), {**site.memory, "seat.after": _bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
-@handler(releases=Words)
+@handler(releases=Words, split="columns")
 def hand_over(site: Site, ask: Compare) -> Words:
     """The distances of a site that has no seat, split between two of the seats."""
     if site.party in _three(site, ask.seats).parties:
@@ -97,7 +98,7 @@ def hand_over(site: Site, ask: Compare) -> Words:
     return Words({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
 
 
-@handler(releases=Words)
+@handler(releases=Words, split="columns")
 def enter(site: Site, mail: Mail) -> Keep[Words]:
     """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
     ask = wire.decode(Compare, mail.note)
@@ -114,7 +115,7 @@ def enter(site: Site, mail: Mail) -> Keep[Words]:
     return Keep(Words(letters), _memory(site, seat, {**state, "ask": _bytes(ask.token)}))
 
 
-@handler(releases=Words)
+@handler(releases=Words, split="columns")
 def go_on(site: Site, mail: Mail) -> Keep[Words]:
     """One exchange of the comparison."""
     seats = wire.decode(Seats, mail.note)
@@ -129,10 +130,10 @@ def go_on(site: Site, mail: Mail) -> Keep[Words]:
 
 @dataclass(frozen=True)
 class Part(Release):
-    words: Limbs = shown("a share of each row's label; the shares of three seats together say it, two say nothing")
+    words: Limbs = shares("a share of each row's label; the shares of three seats together say it, two say nothing")
 
 
-@handler(releases=Part)
+@handler(releases=Part, split="columns")
 def finish(site: Site, mail: Mail) -> Keep[Part]:
     """This seat's share of the labels."""
     seats = wire.decode(Seats, mail.note)
@@ -143,19 +144,18 @@ def finish(site: Site, mail: Mail) -> Keep[Part]:
 
 
 @dataclass(frozen=True)
-class Assigned:
+class Assigned(ClassesQuestion):
     """Each row's label; a label beyond the clusters leaves a row out."""
 
     labels: Array
     clusters: int
 
-    @property
-    def smallest(self) -> int:
+    def smallest_class(self) -> int:
         """The fewest rows of a cluster that has any: a centre moved to the mean of one row is that row."""
         return int(np.unique(self.labels, return_counts=True)[1].min(initial=self.labels.size))
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns")
 def move(site: Site, ask: Assigned) -> Keep[Done]:
     """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
     _not_singled(site)

@@ -30,7 +30,7 @@ from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
 from fedclust.algorithms.shared.reseeding import drawn, rows_of_their_own
 from fedclust.core.effects import Keep, Protocol, alone, each, each_one, each_to, handler, report, total
 from fedclust.core.errors import DataError
-from fedclust.core.release import ROWS, Done, Release, additive, shown
+from fedclust.core.release import ROWS, Done, Release, additive, facts, marks, points, public_keys
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints, PartyId, Units
@@ -51,11 +51,11 @@ class Hello:
 
 @dataclass(frozen=True)
 class Roll(Release):
-    rows: int = shown("the number of rows: the size of every matrix that follows")
-    key: bytes = shown("a digest of the ids, to compare: rows must be the same, in the same order")
+    rows: int = facts("the number of rows: the size of every matrix that follows", most=ROWS)
+    key: bytes = public_keys("a digest of the ids, to compare: rows must be the same, in the same order")
 
 
-@handler(releases=Roll)
+@handler(releases=Roll, split="columns")
 def roll(site: Site, ask: Hello) -> Roll:  # noqa: ARG001
     """How many rows this party holds, and which."""
     return Roll(site.rows, site.row_key())
@@ -74,7 +74,7 @@ class Prepare:
     centers: Floats | None = None
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns")
 def prepare(site: Site, ask: Prepare) -> Keep[Done]:
     """This party's view of its own columns, and its slice of explicit centres, kept here."""
     view = raw_view(site)
@@ -90,19 +90,17 @@ def prepare(site: Site, ask: Prepare) -> Keep[Done]:
 
 @dataclass(frozen=True)
 class Slice(Release):
-    centers: Floats = shown("this party's slice of the centres; never asked for between organisations", kind="points")
-    origin: Floats | None = shown("how this party centred its columns", kind="points")
-    spread: Floats | None = shown("how this party scaled its columns", kind="points")
+    centers: Floats = points("this party's slice of the centres; never asked for between organisations", floor=1)
+    origin: Floats | None = points("how this party centred its columns", floor=1)
+    spread: Floats | None = points("how this party scaled its columns", floor=1)
 
 
 @dataclass(frozen=True)
 class Reach(Release):
-    marks: Exact = additive(
-        "how many columns reach each power of two, to agree on a unit", kind="facts", least=0.0, most=ROWS
-    )
+    marks: Exact = marks("how many columns reach each power of two, to agree on a unit")
 
 
-@handler(releases=Reach)
+@handler(releases=Reach, split="columns")
 def reach(site: Site, ask: Hello) -> Reach:  # noqa: ARG001
     """A mark for each column at the power of two above its share of a squared distance, whoever holds it."""
     largest = view_of(site).largest(site.largest)
@@ -122,7 +120,7 @@ class Place:
     high: Floats | None = None
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns")
 def place(site: Site, ask: Place) -> Keep[Done]:
     """This party's slice of the first centres, kept here."""
     if ask.rows is not None:
@@ -150,7 +148,7 @@ def of_one_row(site: Site, ask: Any) -> Floats:  # noqa: ARG001
     return each_one(np.ones(1))
 
 
-@handler(releases=Distances, behind=of_one_row)
+@handler(releases=Distances, row_weights=of_one_row, split="columns", opens_distances=True)
 def measure(site: Site, ask: Span) -> Distances:
     """This party's share of the squared distances of some rows to all centres."""
     centers = np.asarray(site.memory["centers"])
@@ -170,7 +168,7 @@ class Weights:
     reseed: Ints
 
 
-@handler(releases=Done)
+@handler(releases=Done, split="columns", opens_distances=True)
 def weigh(site: Site, ask: Weights) -> Keep[Done]:
     """Add to this party's weighted sums; with the last chunk, move its slice of the centres."""
     n_clusters, count = ask.weights.shape
@@ -186,7 +184,7 @@ def weigh(site: Site, ask: Weights) -> Keep[Done]:
     return Keep(Done(), {**kept_view(site), "centers": moved_slice(site, sums, ask.reseed), SINGLED: np.ones(1)})
 
 
-@handler(releases=Slice)
+@handler(releases=Slice, split="columns", withheld=True)
 def reveal(site: Site, ask: Hello) -> Slice:  # noqa: ARG001
     """This party's slice of the centres in original units, for a federation within one process."""
     view = view_of(site)

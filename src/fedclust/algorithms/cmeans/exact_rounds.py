@@ -15,6 +15,7 @@ import numpy as np
 
 from fedclust.core.effects import Handler, Protocol
 from fedclust.core.errors import OutOfBounds
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROW_BITS, Release, together
 from fedclust.core.repeated_totals import RepeatedTotal, total_at_finest_unit
 from fedclust.core.ring import Exact, power_above
@@ -28,7 +29,7 @@ MAX_REPEATS = units.MAX_SHIFT_BITS // units.TERM_BITS
 
 
 @dataclass(frozen=True)
-class RoundQuestion:
+class RoundQuestion(ViewedQuestion):
     """Where the centres are, and at which units to sum: those of mass and pull at 2^-shift of the usual ones."""
 
     view: View

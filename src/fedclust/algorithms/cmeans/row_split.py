@@ -31,7 +31,7 @@ from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.algorithms.shared.reseeding import NewPlaces
 from fedclust.core.effects import Protocol, handler, report, tallied
 from fedclust.core.errors import RunFailed
-from fedclust.core.release import ROWS, Release, additive, together
+from fedclust.core.release import Release, additive, additive_counts, together
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
@@ -61,9 +61,7 @@ class Moments(Release):
     mass: Exact = additive("the weight of each cluster", cells=True)
     pull: Exact = additive("the weighted sum of the rows of each cluster")
     objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
-    hidden: Exact = additive(
-        "how many cells were suppressed, how many sites abstained", kind="facts", least=0.0, most=ROWS
-    )
+    hidden: Exact = additive_counts("how many cells were suppressed, how many sites abstained")
 
     @classmethod
     def plausible(cls, parts: Sequence[Moments], ask: Centers) -> Bools:
@@ -81,7 +79,7 @@ def behind(site: Site, ask: Centers) -> Floats:
     return tallied(weights(distances.squared(block, ask.centers), ask.m) for block in site.blocks(ask.view))
 
 
-@handler(releases=Moments, behind=behind)
+@handler(releases=Moments, row_weights=behind)
 def moments(site: Site, ask: Centers) -> Moments:
     """One sweep over the rows."""
     mass, pull, objective = ask.units

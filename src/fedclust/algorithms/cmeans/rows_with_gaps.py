@@ -30,7 +30,8 @@ from fedclust.algorithms.cmeans.fit_result import Moved
 from fedclust.algorithms.cmeans.row_split import Centers
 from fedclust.algorithms.shared import initial_centers
 from fedclust.core.effects import Protocol, each, handler, tallied
-from fedclust.core.release import Release, additive, shown, together
+from fedclust.core.question_types import PointsQuestion, ViewedQuestion
+from fedclust.core.release import Release, additive, points, together
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
@@ -84,7 +85,7 @@ def _weights(rows: Array, ask: Places) -> Floats:
     return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, rows.shape[1])])
 
 
-@handler(releases=PartialMoments, behind=behind)
+@handler(releases=PartialMoments, row_weights=behind)
 def moments(site: Site, ask: Places) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
@@ -126,7 +127,7 @@ def _read(sums: PartialMoments) -> RoundSums:
 
 
 @dataclass(frozen=True)
-class Filled:
+class Filled(ViewedQuestion, PointsQuestion):
     """How many centres are wanted, and what stands for a gap while they are chosen."""
 
     view: View
@@ -134,11 +135,15 @@ class Filled:
     seed: int
     fill: Floats
 
+    def max_points(self) -> int:
+        return self.count
+
 
 @dataclass(frozen=True)
 class Candidates(Release):
-    points: Floats = shown(
-        "points whose every coordinate is a mean of five values, or the mean over all sites", kind="points"
+    points: Floats = points(
+        "points whose every coordinate is a mean of five values, or the mean over all sites",
+        floor=initial_centers.NEIGHBOURS,
     )
 
 

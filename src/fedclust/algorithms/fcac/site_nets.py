@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from fedclust.core.effects import Keep, handler
-from fedclust.core.release import Release, shown
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels.resonance import Net
@@ -17,7 +18,7 @@ PREFIX = "net."  # of the net's arrays in a site's memory
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(ViewedQuestion):
     """Learn the rows at hand, in a net of at most so many nodes: a fresh one, or the one from the round before."""
 
     view: View
@@ -27,13 +28,14 @@ class Batch:
 
 @dataclass(frozen=True)
 class Nodes(Release):
-    places: Floats = shown("every node of this site's net; many are rows, bit for bit", kind="points")
-    wins: Ints = shown("how many rows each node stands for")
-    refused: int = shown("how many rows found no room for a node of their own")
-    has_no_memory: bool = shown("whether this site remembers no earlier round")
+    places: Floats = points("every node of this site's net; many are rows, bit for bit", floor=1)
+    wins: Ints = counts("how many rows each node stands for", hide_small=False)
+    refused: int = counts("how many rows found no room for a node of their own", hide_small=False)
+    has_no_memory: bool = facts("whether this site remembers no earlier round")
 
 
-@handler(releases=Nodes)
+# Nodes that are rows.
+@handler(releases=Nodes, methods=("fcac",), withheld=True)
 def learn_rows(site: Site, ask: Batch) -> Keep[Nodes]:
     """All nodes after this round's rows; the net stays in the site's memory."""
     columns = len(site.columns)

@@ -18,7 +18,7 @@ from fedclust.algorithms.fedcref.local_clusters import first_clusters
 from fedclust.core import wire
 from fedclust.core.effects import Keep, Mail, handler
 from fedclust.core.errors import OutOfBounds
-from fedclust.core.release import Release, additive, letters, shown
+from fedclust.core.release import Release, additive, additive_counts, additive_weights, facts, sealed_weights, weights
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
@@ -26,6 +26,7 @@ from fedclust.kernels import exact_sums
 
 UNIT = -24  # of weights times rows: half as fine as a float32 of 1/2 is, whatever the number of rows
 BOUND = 2.0**27  # of weights times rows at one site
+MAX_CLUSTERS = 1 << 16  # that a site may begin with
 ALONE = 1 << 20  # streams of isolated clusters' models come after those of all others
 LOG_UNIT, SQUARE_UNIT = np.int32(-45), np.int32(-41)  # |log error| < 32 and its square stay within 51 bits
 
@@ -57,7 +58,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Begun(Release):
-    clusters: int = shown("how many clusters this site begins with")
+    clusters: int = facts("how many clusters this site begins with", most=MAX_CLUSTERS)
 
 
 @handler(releases=Begun)
@@ -104,8 +105,8 @@ class Models:
 
 @dataclass(frozen=True)
 class Written(Release):
-    letters: dict[str, bytes] = letters(
-        "to each other site, the weights of this site's models, one for each of its clusters", kind="weights"
+    letters: dict[str, bytes] = sealed_weights(
+        "to each other site, the weights of this site's models, one for each of its clusters"
     )
 
 
@@ -153,12 +154,11 @@ class Compare:
 
 @dataclass(frozen=True)
 class Tables(Release):
-    senders: tuple[str, ...] = shown("whose models are known here")
-    models: Ints = shown("how many each of them has")
-    shares: Floats = shown(
+    senders: tuple[str, ...] = facts("whose models are known here")
+    models: Ints = weights("how many each of them has")
+    shares: Floats = weights(
         "for each model and each cluster here, the share of rows that the model reconstructs well beside the models "
-        "here (or a percentile of differences of errors)",
-        kind="sums",
+        "here (or a percentile of differences of errors)"
     )
 
     def by_sender(self) -> dict[str, Floats]:
@@ -195,8 +195,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Share(Release):
-    rows: Exact = additive("how many rows a community has", cells=True, kind="counts")
-    weights: Exact = additive("the weights that each of a community's sites arrived at, times its rows", kind="weights")
+    rows: Exact = additive_counts("how many rows a community has", cells=True)
+    weights: Exact = additive_weights("the weights that each of a community's sites arrived at, times its rows")
 
 
 @handler(releases=Share)
@@ -234,8 +234,8 @@ class Refine:
 
 @dataclass(frozen=True)
 class Refined(Release):
-    chosen: Ints = shown("the community by whose model each new cluster here was formed; -1 for an own model")
-    stable: bool = shown("whether the clusters here hardly changed")
+    chosen: Ints = weights("the community by whose model each new cluster here was formed; -1 for an own model")
+    stable: bool = facts("whether the clusters here hardly changed")
 
 
 @handler(releases=Refined)
@@ -285,7 +285,7 @@ class Closing:
 
 @dataclass(frozen=True)
 class Usual(Release):
-    rows: Exact = additive("how many rows each community has", cells=True, kind="counts")
+    rows: Exact = additive_counts("how many rows each community has", cells=True)
     logs: Exact = additive("the logarithms of their errors")
     squares: Exact = additive("the squares of those")
 

@@ -18,7 +18,8 @@ from fedclust.algorithms.private_kmeans import private_fit
 from fedclust.algorithms.private_kmeans.private_questions import MOST_AXES, Box, Places
 from fedclust.core.effects import Keep, handler
 from fedclust.core.errors import WireError
-from fedclust.core.noise_price import FINITE, Noisy, Price, counted, everything, noisy, noisy_own
+from fedclust.core.noise_price import FINITE, Noisy, Price, PricedQuestion, counted, everything, noisy, noisy_own
+from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Done
 from fedclust.core.ring import Exact, total
 from fedclust.core.site_interface import Site
@@ -65,7 +66,7 @@ class Parting:
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(PricedQuestion):
     """Look at rows by their clusters, and at models; `own` names for each site the model of each of its clusters."""
 
     price: Price
@@ -89,7 +90,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Labels:
+class Labels(GapsQuestion):
     """The cluster of each row that is not left out, in their order; -1 for none.
 
     They are sent by one who has the rows: whoever has not cannot know which row a place will be that of.
@@ -98,8 +99,13 @@ class Labels:
     labels: Ints
     missing: str = FINITE
 
+    def rows_with_gaps(self) -> str:
+        return self.missing
 
-@handler(releases=Done)
+
+# It looks at no row, so none are counted for it; yet no budget covers it: labels go by the rows' places, and with one
+# row less all later rows would get another's.
+@handler(releases=Done, reads="places")
 def told(site: Site, ask: Labels) -> Keep[Done]:
     """Remember clusters to begin with."""
     return Keep(Done(), {**site.memory, "given": ask.labels})

@@ -28,7 +28,8 @@ from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, each, handler, report, total
 from fedclust.core.errors import DataError
-from fedclust.core.release import ROWS, Release, additive, shown
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import ROWS, Release, additive, additive_counts, points
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
@@ -43,7 +44,7 @@ SHOWN = "Every party's own centres left it, in every round."
 
 
 @dataclass(frozen=True)
-class Alone:
+class Alone(ViewedQuestion):
     """Cluster alone from these centres, until memberships change by less than `tol`."""
 
     view: View
@@ -54,12 +55,14 @@ class Alone:
 
 @dataclass(frozen=True)
 class LocalCenters(Release):
-    centers: Floats = shown(
-        "this party's own centres, weighted means of its rows, to be clustered with the others'", kind="points"
+    centers: Floats = points(
+        "this party's own centres, weighted means of its rows, to be clustered with the others'",
+        floor=initial_centers.NEIGHBOURS,
     )
 
 
-@handler(releases=LocalCenters)
+# A site's own centres, which in few rounds are its rows; a published method to compare with.
+@handler(releases=LocalCenters, withheld=True)
 def local_centers(site: Site, ask: Alone) -> LocalCenters:
     """Where this party alone would put the centres; none if it has too few rows."""
     if _too_few(site, ask):
@@ -71,10 +74,10 @@ def local_centers(site: Site, ask: Alone) -> LocalCenters:
 class Weighted(Release):
     mass: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
     pull: Exact = additive("the centres that parties found, times their memberships")
-    silent: Exact = additive("how many sites had too few rows to take part", kind="facts", least=0.0, most=ROWS)
+    silent: Exact = additive_counts("how many sites had too few rows to take part")
 
 
-@handler(releases=Weighted)
+@handler(releases=Weighted, withheld=True)
 def weighted_centers(site: Site, ask: Alone) -> Weighted:
     """Where this party alone would put the centres, times how much belongs to them; zeros if it has too few rows."""
     few = _too_few(site, ask)

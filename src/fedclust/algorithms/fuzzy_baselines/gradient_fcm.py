@@ -28,7 +28,8 @@ from fedclust.algorithms.fuzzy_baselines import local_fcm
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, handler, report, total
 from fedclust.core.errors import RunFailed
-from fedclust.core.release import ROWS, Release, additive
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId, Units
@@ -40,7 +41,7 @@ LOSSY = "Not lossless: the centres follow averaged gradients, which need not lea
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(ViewedQuestion):
     """Where the centres are, and how many rounds to look ahead."""
 
     view: View
@@ -61,12 +62,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Slope(Release):
-    rows: Exact = additive("the number of rows in all", kind="facts", least=0.0, most=ROWS)
+    rows: Exact = additive_counts("the number of rows in all")
     gradient: Exact = additive("each party's gradient, times its rows")
     objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
 
 
-@handler(releases=Slope)
+# Gradients of one site alone, which in few rounds are its rows; a published method to compare with.
+@handler(releases=Slope, withheld=True)
 def slope(site: Site, ask: Step) -> Slope:
     """The gradient of this party's cost at the server's centres, by the memberships it would end at."""
     ahead = ask.centers

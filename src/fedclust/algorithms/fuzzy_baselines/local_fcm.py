@@ -16,6 +16,7 @@ import numpy as np
 from fedclust.algorithms.cmeans.fit_result import Fitted, Round
 from fedclust.algorithms.cmeans.row_split import Moments, moments, one_round, question
 from fedclust.core.effects import Protocol, alone, handler, total
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -52,7 +53,7 @@ def settled(site: Site, view: View, centers: Floats, m: float, tol: float) -> tu
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(ViewedQuestion):
     """Where the centres are."""
 
     view: View
@@ -65,7 +66,7 @@ class Cost(Release):
     objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
 
 
-@handler(releases=Cost)
+@handler(releases=Cost, withheld=True)
 def cost(site: Site, ask: Places) -> Cost:
     """The objective at given centres."""
     return Cost(cost_at(site, ask.view, ask.centers, ask.m))

@@ -19,6 +19,7 @@ import numpy as np
 
 from fedclust.core.effects import each_one, handler, tallied
 from fedclust.core.errors import OutOfBounds
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -54,7 +55,7 @@ class Gaussians:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(ViewedQuestion):
     """Mixtures to evaluate in one sweep over the rows."""
 
     view: View
@@ -96,7 +97,7 @@ def _weights(site: Site, ask: Sweep, g: Gaussians) -> Iterator[Floats]:
         yield _responsibilities(scores(g, white), hard=_nearest(g))[0]
 
 
-@handler(releases=Moments, behind=behind)
+@handler(releases=Moments, row_weights=behind)
 def moments(site: Site, ask: Sweep) -> Moments:
     """One sweep over the rows for all mixtures."""
     units = [ask.units(g) for g in ask.mixtures]
@@ -238,13 +239,13 @@ def _mixed(h: Limbs) -> Limbs:
 
 
 @dataclass(frozen=True)
-class Centred:
+class Centred(ViewedQuestion):
     """A view whose columns have mean 0."""
 
     view: View
 
 
-@handler(releases=bounds.Marks, scarce=3)
+@handler(releases=bounds.Marks, max_distinct=3)
 def reach(site: Site, ask: Centred) -> bounds.Marks:
     """A mark per column at the smallest power of two above its largest deviation from the mean."""
     most = np.zeros(len(site.columns))
@@ -259,7 +260,7 @@ class Products(Release):
 
 
 @dataclass(frozen=True)
-class Spread:
+class Spread(ViewedQuestion):
     """Which rows to multiply column by column."""
 
     view: View
@@ -273,7 +274,7 @@ def _of_part(site: Site, ask: Spread) -> Floats:
     return each_one(np.array([sum(x.shape[1] for x in _rows(site, ask))]))
 
 
-@handler(releases=Products, behind=_of_part)
+@handler(releases=Products, row_weights=_of_part)
 def scatter(site: Site, ask: Spread) -> Products:
     """Sum x x^T over the rows of a part, columns by columns."""
     unit = unit_of(ask.reach[:, None] + ask.reach[None, :])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.noise_price import Price
+from fedclust.core.noise_price import Price, PricedQuestion
 from fedclust.core.types import Array, Floats, Ints
 
 ALONG = 3  # axes of a histogram at most
@@ -54,7 +54,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(PricedQuestion):
     """Count rows by their length."""
 
     price: Price
@@ -65,7 +65,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Radius:
+class Radius(PricedQuestion):
     """Sum the products of columns, of rows cut to a radius."""
 
     price: Price
@@ -77,7 +77,7 @@ class Radius:
 
 
 @dataclass(frozen=True)
-class Grid:
+class Grid(PricedQuestion):
     """Count rows by cells along axes (columns by axes), from -half to half in so many bins each."""
 
     price: Price
@@ -95,7 +95,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Places:
+class Places(PricedQuestion):
     """Sum where rows lie from the pivot of their nearest centre, by the first `seen` axes; `reach` is the farthest."""
 
     price: Price

@@ -14,7 +14,8 @@ import numpy as np
 
 from fedclust.core.effects import Protocol, each, each_to, handler
 from fedclust.core.errors import DataError
-from fedclust.core.release import Release, shown
+from fedclust.core.question_types import PointsQuestion, ViewedQuestion
+from fedclust.core.release import Release, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels import distances
@@ -25,18 +26,21 @@ RESTARTS = 8
 
 
 @dataclass(frozen=True)
-class Wish:
+class Wish(ViewedQuestion, PointsQuestion):
     """How many centres are wanted."""
 
     view: View
     count: int
     seed: int
 
+    def max_points(self) -> int:
+        return self.count
+
 
 @dataclass(frozen=True)
 class Candidates(Release):
-    points: Floats = shown(
-        "means of at least five rows each, or points drawn at random; where to start from", kind="points"
+    points: Floats = points(
+        "means of at least five rows each, or points drawn at random; where to start from", floor=NEIGHBOURS
     )
 
     @classmethod

@@ -6,10 +6,12 @@ must not be a row is held against rows with some slack: a billionth of how far a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.core.types import Floats
+from fedclust.core.types import Array, Floats, Ints
 
 SLACK = 1e-9
 
@@ -32,4 +34,25 @@ def near_rows(points: Floats, rows: Floats) -> NDArray[np.bool_]:
             if not len(left):
                 break
         found[at] = len(left) > 0
+    return found
+
+
+def count_equal_rows(points: Floats, blocks: Iterable[Array], reach: Floats) -> Ints:
+    """How many rows each point is but for rounding; rows come in blocks of columns, no farther out than `reach`.
+
+    A row with gaps is taken for a point that has all its values.
+
+    >>> count_equal_rows(np.array([[0.3, 7.0], [1.0, 1.0]]), [np.array([[0.1 + 0.2, 2.0], [7.0, 7.0]])], np.ones(2))
+    array([1, 0])
+    """
+    found = np.zeros(len(points), np.int64)
+    slack = SLACK * reach
+    for block in blocks:
+        for at, point in enumerate(points):
+            left = np.arange(block.shape[1])
+            for column, value, width in zip(block, point, slack, strict=True):
+                left = left[~(np.abs(column[left] - value) > width)]
+                if not len(left):
+                    break
+            found[at] += len(left)
     return found

@@ -26,7 +26,8 @@ from fedclust.algorithms.summary_clustering.sent_summaries import SentSummaries
 from fedclust.algorithms.summary_clustering.weighted_points import WeightedPoints
 from fedclust.core.effects import Keep, Protocol, each, handler, report
 from fedclust.core.errors import KeysRefused, OutOfBounds
-from fedclust.core.release import HIDDEN, Release, counted, shown
+from fedclust.core.question_types import FlooredQuestion, ViewedQuestion
+from fedclust.core.release import ASKED, HIDDEN, Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.questions import bounds, standardisation
@@ -42,7 +43,7 @@ STILL_ONLY_THE_MEAN = (
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(ViewedQuestion, FlooredQuestion):
     """Summarise the rows that were not summarised yet; `fresh` also asks for what was sent earlier in this run."""
 
     view: View
@@ -50,16 +51,20 @@ class Batch:
     fresh: bool
     damped: bool
 
+    def rows_per_point(self) -> int:
+        return self.floor
+
 
 @dataclass(frozen=True)
 class Summaries(Release):
-    places: Floats = shown("means of at least a floor of rows each; no row is in two of them", kind="points")
-    rows: Ints = counted("how many rows each mean stands for")
-    waiting: bool = shown("whether rows wait because they were too few, or too similar, for a summary")
-    has_no_memory: bool = shown("whether this site remembers no earlier round")
+    places: Floats = points("means of at least a floor of rows each; no row is in two of them", floor=ASKED)
+    rows: Ints = counts("how many rows each mean stands for")
+    waiting: bool = facts("whether rows wait because they were too few, or too similar, for a summary")
+    has_no_memory: bool = facts("whether this site remembers no earlier round")
 
 
-@handler(releases=Summaries)
+# Within a run, and in its later rounds, a site remembers what it sent; in another run rows are split otherwise.
+@handler(releases=Summaries, methods=("summary-clustering",), one_run=True)
 def summarise_rows(site: Site, ask: Batch) -> Keep[Summaries]:
     """Summaries of the rows that came since the last round."""
     view, run, columns = ask.view, _run_of(site), len(site.columns)

@@ -20,6 +20,7 @@ import numpy as np
 from fedclust.algorithms.gaussian_mixture.densities import ALL, half, within
 from fedclust.algorithms.gaussian_mixture.mixture import Frame
 from fedclust.core.effects import Protocol, each_one, handler, tallied, total
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -44,7 +45,7 @@ class Lot:
 
 
 @dataclass(frozen=True)
-class Lots:
+class Lots(ViewedQuestion):
     """Several lots, each to be answered for in one sweep."""
 
     view: View
@@ -93,7 +94,7 @@ def _of_clusters(site: Site, ask: Lots) -> Floats:
     return each_one(np.concatenate(sizes))
 
 
-@handler(releases=Widths, behind=_of_clusters)
+@handler(releases=Widths, row_weights=_of_clusters)
 def widths(site: Site, ask: Lots) -> Widths:
     """How wide each cluster is in each column."""
     row = unit_of(2 * ask.reach)
@@ -120,7 +121,7 @@ def _of_places(site: Site, ask: Lots) -> Floats:
     return np.concatenate([tallied(own) for own, _ in parts], axis=1)
 
 
-@handler(releases=Gains, behind=_of_places)
+@handler(releases=Gains, row_weights=_of_places)
 def gains(site: Site, ask: Lots) -> Gains:
     """What each place of each lot would gain."""
     found: list[Limbs] = [np.zeros((len(lot.places), 2), np.uint64) for lot in ask.lots]

@@ -16,7 +16,8 @@ import numpy as np
 from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.gaussian_mixture import mixture
 from fedclust.core.effects import Protocol, alone, each, handler
-from fedclust.core.release import Release, shown
+from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.release import Release, facts
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, PartyId
 from fedclust.questions import bounds, cluster_indices, schema, standardisation
@@ -30,7 +31,7 @@ FUZZINESS = 2.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Look(ViewedQuestion):
     """Find the number of clusters in your own rows."""
 
     view: View
@@ -38,7 +39,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Own(Release):
-    k: int = shown("how many clusters a party finds in its own rows, to know where to look in all")
+    k: int = facts("how many clusters a party finds in its own rows, to know where to look in all", most=LOCALLY)
 
 
 @handler(releases=Own)

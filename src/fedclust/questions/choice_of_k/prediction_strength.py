@@ -15,6 +15,7 @@ from fedclust.algorithms.gaussian_mixture.densities import ALL, Gaussians, half,
 from fedclust.algorithms.gaussian_mixture.mixture import Family, Frame, climb, gaussians, in_part, nearest, start
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import WireError
+from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -47,7 +48,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class Pairs(ViewedQuestion):
     """Pairs of partitions to compare."""
 
     view: View

@@ -1,0 +1,80 @@
+"""Whether an answer holds no more than the classes of its fields say, looked at value by value.
+
+A class bounds what a field can carry. A fact is one whole number; marks are one for each column, at one of a few
+places; counts count each row once. So no row can be packed into whole numbers that are called facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedclust.core.release import MAX_PLACES, Disclosure, Release
+from fedclust.core.ring import Exact
+from fedclust.core.site_interface import Site
+from fedclust.core.types import PartyId
+
+MIN_TOTALS = 2  # whole numbers over all rows that an answer may hold, however few columns there are
+
+
+def facts_are_facts(release: Release) -> bool:
+    """Whether every fact is a yes, a whole number within its bound, or names; whatever rules a site has."""
+    return all(_is_fact(getattr(release, name), d) for name, d in release.schema().items() if d.kind == "facts")
+
+
+def keeps_to_classes(release: Release, site: Site, parties: Collection[PartyId]) -> bool:
+    """Whether every field holds what its class may; `parties` are those that a fact may name."""
+    schema = release.schema()
+    beside_points = any(d.kind == "points" for d in schema.values())
+    for name, d in schema.items():
+        value = getattr(release, name)
+        if d.kind == "facts" and isinstance(value, tuple):
+            fits = set(value) <= set(parties) and len(set(value)) == len(value)
+        elif d.kind == "counts" and d.combine == "each":
+            fits = _is_count(value, site, once=not beside_points)
+        elif (d.combine, d.kind) in _OF_SUMS and not d.cells:
+            fits = _OF_SUMS[d.combine, d.kind](value, site)
+        else:
+            fits = True
+        if not fits:
+            return False
+    return True
+
+
+def _is_fact(value: Any, declared: Disclosure) -> bool:
+    if isinstance(value, tuple):
+        return all(type(name) is str for name in value)
+    whole = isinstance(value, (bool, int, np.bool_, np.integer))
+    return whole and declared.least <= int(value) <= declared.most
+
+
+def _is_count(value: Any, site: Site, *, once: bool) -> bool:
+    """A count of rows or of their values, or counts of rows, each of which is in one of them."""
+    held = site.rows + site.left_out
+    if isinstance(value, np.ndarray):
+        if value.dtype != np.int64 or value.ndim != 1 or (value < 0).any():
+            return False
+        return not once or int(value.sum()) <= held
+    return isinstance(value, (int, np.integer)) and 0 <= int(value) <= held * max(1, len(site.columns))
+
+
+def _are_totals(value: Exact, site: Site) -> bool:
+    """Numbers over all rows, a few or one for each column."""
+    most = max(1, site.rows + site.left_out)
+    few = int(np.prod(value.shape)) <= max(MIN_TOTALS, len(site.columns))
+    return few and not value.unit.any() and bool((value.floats() <= most).all())
+
+
+def _are_marks(value: Exact, site: Site) -> bool:
+    """No more marks than columns, at places that are not too many."""
+    columns = max(1, len(site.columns))
+    few = int(np.prod(value.shape)) <= MAX_PLACES * columns
+    return few and not value.unit.any() and float(value.floats().sum()) <= columns
+
+
+_OF_SUMS: Mapping[tuple[str, str], Callable[[Exact, Site], bool]] = {
+    ("sum", "counts"): _are_totals,
+    ("sum", "marks"): _are_marks,
+}

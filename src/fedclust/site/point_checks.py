@@ -1,0 +1,100 @@
+"""Whether points stand for rows enough: held against the site's own rows before they leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedclust.algorithms.shared.row_likeness import SLACK, count_equal_rows
+from fedclust.core.effects import Handler
+from fedclust.core.question_types import FlooredQuestion, ViewedQuestion
+from fedclust.core.release import ASKED, Disclosure, Release
+from fedclust.core.site_interface import Site, View
+from fedclust.core.types import Bools, Floats, Ints
+
+WIDEST = 1023  # the power of two that any finite number lies below
+NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
+
+
+def points_of(release: type[Release]) -> dict[str, Disclosure]:
+    """The fields that are points, in whatever way they leave."""
+    return {name: d for name, d in release.schema().items() if d.kind == "points"}
+
+
+def declared_floor(disclosure: Disclosure, message: object) -> int:
+    """How many rows each point stands for, by its declaration or by the question."""
+    if disclosure.floor != ASKED:
+        return int(disclosure.floor)
+    return message.rows_per_point() if isinstance(message, FlooredQuestion) else 0
+
+
+@dataclass(frozen=True)
+class PointCheck:
+    """What a site holds points against: its rows in the view of the question, and its floor."""
+
+    handler: Handler[Any, Any]
+    message: object
+    site: Site
+    min_cell: int
+    max_share: float
+
+    def passes(self, release: Release) -> bool:
+        """Whether no point is a row that fewer than a floor of rows share, and none stands for fewer rows."""
+        for name, d in points_of(type(release)).items():
+            places = getattr(release, name)
+            if d.combine != "each" or places is None:
+                continue
+            floor = max(declared_floor(d, self.message), self.min_cell)
+            if floor > 1 and not self._stand_for_rows(np.atleast_2d(places), floor, release):
+                return False
+        return True
+
+    def _stand_for_rows(self, places: Floats, floor: int, release: Release) -> bool:
+        if places.ndim != 2 or places.shape[1] != len(self.site.columns):
+            return False
+        if not len(places):
+            return True
+        sizes = [getattr(release, name) for name, d in release.schema().items() if d.kind == "counts"]
+        if any(np.any(np.asarray(size) < floor) for size in sizes if np.shape(size) == places.shape[:1]):
+            return False
+        if self.handler.members is not None and not self._are_means(places, floor, sizes).all():
+            return False
+        equal = count_equal_rows(places, self.site.blocks(self.view), self._reach)
+        return not bool(((equal > 0) & (equal < floor)).any())
+
+    @property
+    def view(self) -> View:
+        """How the question looks at rows; as they are where it has no view."""
+        if isinstance(self.message, ViewedQuestion):
+            return self.message.view
+        return View(np.full(len(self.site.columns), WIDEST, np.int32))
+
+    @property
+    def _reach(self) -> Floats:
+        return self.view.largest(self.site.largest)
+
+    def _are_means(self, places: Floats, floor: int, sizes: list[Ints]) -> Bools:
+        """Which points are the weighted means of as many rows as the floor says, computed here from the weights."""
+        if self.handler.members is None:
+            return np.ones(len(places), bool)
+        total, squares, largest, rows = (np.zeros(len(places)) for _ in range(4))
+        pull = np.zeros(places.shape)
+        blocks = iter(self.site.blocks(self.view))
+        for weights in self.handler.members(self.site, self.message):
+            block = next(blocks)
+            if weights.shape != (len(places), block.shape[1]) or not bool((weights >= 0).all()):
+                return np.zeros(len(places), bool)
+            total += weights.sum(axis=1)
+            squares += (weights * weights).sum(axis=1)
+            largest = np.maximum(largest, weights.max(axis=1, initial=0.0))
+            rows += (weights > 0).sum(axis=1)
+            pull += weights @ block.T
+        some = np.where(total > 0, total, 1.0)
+        fits = (np.abs(pull / some[:, None] - places) <= SLACK * np.maximum(self._reach, 1e-300)).all(axis=1)
+        enough = (total > 0) & (total**2 >= NEAR * floor * squares)
+        if self.max_share:
+            enough &= NEAR * largest <= self.max_share * total
+        counted = [np.asarray(size) == rows for size in sizes if np.shape(size) == rows.shape]
+        return np.asarray(fits & enough & np.all(counted, axis=0)) if counted else np.asarray(fits & enough)
