@@ -11,7 +11,7 @@ from fedclust.core.release import Disclosure
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("what-leaves-a-site.md")
-HEAD = "| question | field | leaves as | what it is |\n|---|---|---|---|\n"
+HEAD = "| question | field | class | leaves as | what it is |\n|---|---|---|---|---|\n"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PACKAGES_HEAD = "| layer | package | what it holds |\n|---|---|---|\n"
 PACKAGES = re.compile(r"(?<=<!-- packages -->\n).*?(?=<!-- end of packages -->)", flags=re.DOTALL)
@@ -28,8 +28,18 @@ def answers() -> str:
 
 def _lines(name: str, schema: dict[str, Disclosure]) -> list[str]:
     if not schema:
-        return [f"`{name}` | | | nothing: the site did as asked"]
-    return [f"`{name}` | `{field}` | {_way(d)} | {d.why.replace('|', chr(92) + '|')}" for field, d in schema.items()]
+        return [f"`{name}` | | | | nothing: the site did as asked"]
+    return [
+        f"`{name}` | `{field}` | {_class(d)} | {_way(d)} | {d.why.replace('|', chr(92) + '|')}"
+        for field, d in schema.items()
+    ]
+
+
+def _class(disclosure: Disclosure) -> str:
+    if disclosure.kind != "points":
+        return disclosure.kind
+    floor = "as asked" if disclosure.floor == "asked" else disclosure.floor
+    return f"points, floor {floor}"
 
 
 def _way(disclosure: Disclosure) -> str:
@@ -37,6 +47,8 @@ def _way(disclosure: Disclosure) -> str:
         return "sum under noise" if disclosure.kind == "noisy" else "sum"
     if disclosure.kind == "noisy":
         return "shown, under noise"
+    if disclosure.combine == "letters":
+        return "sealed to a site"
     return "shown, small counts hidden" if disclosure.cells else "shown"
 
 

@@ -87,7 +87,7 @@ def test_fuzzy_members_are_counted_by_their_weights():
 def test_a_half_of_few_rows_is_kept_in():
     rows = np.repeat(rows_with(0)[:2], [290, 1], axis=0)  # equal rows are in the same half
     halves = [densities.Spread(VIEW, REACH, seed, part) for seed in range(64) for part in (1, 2)]
-    sizes = [densities.scatter.behind(turn(rows), ask)[0, 0] for ask in halves]
+    sizes = [densities.scatter.row_weights(turn(rows), ask)[0, 0] for ask in halves]
     lone = halves[sizes.index(1)]
     assert asked("densities.scatter", lone, rows) == "abstains"
     assert asked("densities.scatter", densities.Spread(VIEW, REACH, lone.seed), rows) is None
@@ -107,12 +107,12 @@ def test_a_product_of_columns_that_one_row_has_both_of_is_kept_in():
 
 def test_what_is_behind_an_answer_by_hand():
     site = turn([[0.0, 0.0], [3.0, 0.0], [4.0, 0.0], [20.0, -13.0]])
-    assert centers_for_each_k.widths.behind(site, lots()).tolist() == [[3.0, 1.0], [3.0, 1.0], [1.0, 1.0]]
-    assert cluster_indices.scatter.behind(site, BY_CLUSTER["cluster_indices.scatter"])[0].tolist() == [3.0, 1.0]
+    assert centers_for_each_k.widths.row_weights(site, lots()).tolist() == [[3.0, 1.0], [3.0, 1.0], [1.0, 1.0]]
+    assert cluster_indices.scatter.row_weights(site, BY_CLUSTER["cluster_indices.scatter"])[0].tolist() == [3.0, 1.0]
     # From (0, 0) to (4, 0) the squared distances fall by 0, 9 - 1 and 16 - 0, and of the last row by 569 - 425.
     ask = lots(places=np.array([[4.0, 0.0]]))
     share = 2.0 ** (ask.units()[0] + TERM_BITS)
-    found = centers_for_each_k.gains.behind(site, ask)
+    found = centers_for_each_k.gains.row_weights(site, ask)
     assert found[:, 0].tolist() == [168 / share, (8**2 + 16**2 + 144**2) / share**2, 144 / share]
 
 
@@ -155,6 +155,6 @@ def test_every_sum_over_rows_says_how_many_rows_are_behind_it():
         if not handler.answer.__module__.startswith("fedclust."):
             continue  # another test's
         sums = [d for d in handler.release.schema().values() if d.combine == "sum"]
-        if any(d.kind in ("sums", "counts", "weights") for d in sums) and not any(d.cells for d in sums):
-            silent |= {name} if handler.behind is None else set()
+        if any(d.kind in ("sums", "weights") for d in sums) and not any(d.cells for d in sums):
+            silent |= {name} if handler.row_weights is None else set()
     assert silent == set(OVER_ALL_ROWS)

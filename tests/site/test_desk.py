@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedclust.algorithms.gaussian_mixture.densities import Gaussians
 from fedclust.core.effects import HANDLERS, Keep, handler
 from fedclust.core.envelope import Call, Refusal, Sealed
-from fedclust.core.release import Done, Release, additive
+from fedclust.core.release import Done, Release, additive_counts
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.questions import partition_changes
@@ -40,7 +40,7 @@ class Poke:
 
 @dataclass(frozen=True)
 class Count(Release):
-    count: Exact = additive("a count")
+    count: Exact = additive_counts("a count")
 
 
 @handler(releases=Count)

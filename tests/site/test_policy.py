@@ -407,7 +407,7 @@ def test_methods_to_compare_with_run_only_where_a_site_allows_what_they_give_awa
     if name == "none":
         assert run(rules).n_iter_ == 1
         return
-    with pytest.raises(fc.QuorumLost, match="by `handlers` and `withheld`") as lost:
+    with pytest.raises(fc.QuorumLost, match="`packages`, `handlers` and `withheld`") as lost:
         run(rules)
     assert set(lost.value.missing.values()) == {"handler-not-allowed"}
     if rules.points:

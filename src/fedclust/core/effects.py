@@ -180,6 +180,9 @@ def _check(made: Handler[Any, Any]) -> None:
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
     if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
         raise TypeError(f"{made.name} releases points; give members=, and a message with a view, to check them by")
+    sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
+    if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
+        raise TypeError(f"{made.name} releases sums; say how many rows are behind them by cells=True or row_weights=")
     if made.classes & {"facts", "marks"} and not made.max_distinct:
         raise TypeError(f"{made.name} releases facts; say by max_distinct= how many different ones a study needs")
 

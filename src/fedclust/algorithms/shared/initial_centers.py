@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedclust.algorithms.shared.row_likeness import count_equal_rows
 from fedclust.core.effects import Protocol, each, each_to, handler
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import PointsQuestion, ViewedQuestion
@@ -164,8 +165,15 @@ def rows_of(site: Site, view: View, sample: np.random.Generator | None = None, m
 
 
 def _smoothed(rows: Floats, point: Floats) -> Floats:
-    nearest = np.argpartition(_squared(rows, point), NEIGHBOURS - 1)[:NEIGHBOURS]
-    return np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
+    """The mean of the five nearest rows, or of so many more that it is no row which fewer than five share."""
+    far = _squared(rows, point)
+    reach = np.abs(rows).max(axis=0)
+    for many in range(NEIGHBOURS, len(rows) + 1):
+        nearest = np.argpartition(far, many - 1)[:many]
+        mean = np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
+        if not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < NEIGHBOURS:
+            break
+    return mean
 
 
 def _squared(rows: Floats, point: Floats) -> Floats:

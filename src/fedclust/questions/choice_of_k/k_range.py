@@ -39,7 +39,9 @@ class Look(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Own(Release):
-    k: int = facts("how many clusters a party finds in its own rows, to know where to look in all", most=LOCALLY)
+    k: int = facts(
+        "how many clusters a party finds in its own rows, to know where to look in all", most=MAX_LOCAL_CLUSTERS
+    )
 
 
 @handler(releases=Own)
