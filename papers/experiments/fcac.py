@@ -1,4 +1,4 @@
-"""FCAC beside other methods on the data of paper 3 and others.
+"""SummaryClustering and FCAC next to other methods on the data of paper 3 and others.
 
     python -m papers.experiments.fcac table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]
 

@@ -1,4 +1,4 @@
-"""How often FCAC says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
+"""How often SummaryClustering says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
 
 python -m papers.experiments.fcac_clearness [--seeds 5]
 """
@@ -60,7 +60,7 @@ def main() -> None:
                     X = drawn(np.random.default_rng((seed, rows, sites, columns)), rows, columns)
                     fed = fc.Federation.local({f"site-{i}": X[i::sites] for i in range(sites)})
                     model = fc.SummaryClustering(random_state=seed).fit(fed)
-                    said.append(any(note.startswith(clearness.TOLD[:30]) for note in model.notes_))
+                    said.append(any(note.startswith(clearness.UNCLEAR[:30]) for note in model.notes_))
                     found.append(model.n_clusters_)
             cells.append(f"{np.mean(said):.0%}, {np.median(found):.0f}")
         print(f"| {kind} |", " | ".join(cells), "|", flush=True)

@@ -1,9 +1,9 @@
-"""The figures of docs/fcac.md and the tables of papers/results/fcac-table.md, from runs of papers/experiments/fcac.py.
+"""The figures of docs/summary-clustering.md and the tables of papers/results/fcac-table.md, from runs of fcac.py.
 
     python -m papers.experiments.fcac_page [--parts FOLDER ...]
 
 With folders of runs, their means are written to fcac-results.json first; what else is there stays. Exits with 1
-if FCAC's default does not rank first among the federated methods, over all sets or over those not tuned on.
+if SummaryClustering does not rank first among the federated methods, over all sets or over those not tuned on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "fcac-results.json"
 DOCS = HERE.parents[1] / "docs"
 TABLES = HERE.parent / "results" / "fcac-table.md"
-OURS = "FCAC default"
+OURS = "SummaryClustering"
 POOLED = ("pooled k-means, scaled", "pooled k-means, unscaled")
 KEYS = ("ari", "ami", "nmi", "clusters", "nodes", "sent", "clearness")
 OTHERS = [name for name in SETS if name not in TUNED]
@@ -70,7 +70,7 @@ def means(results: Results) -> str:
                 cells.append("-")
                 continue
             told = [f"{np.mean([one[key] for one in own]):.3f}".lstrip("0") for key in ("ari", "ami", "nmi")]
-            off = f"{np.mean([one['off'] for one in own]):.2f}" if method.startswith("FCAC") else "-"
+            off = f"{np.mean([one['off'] for one in own]):.2f}" if method in {OURS, "FCAC"} else "-"
             cells.append(" / ".join([*told, off]))
         lines.append(f"| {method} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -103,7 +103,7 @@ def against(results: Results) -> str:
     line("all", list(SETS))
     line("not tuned on", OTHERS)
     line("named before they were run, or without a say", [name for sets in list(GROUPS.values())[2:] for name in sets])
-    clear, hardly = {name: mean(results, name, "clearness") for name in OTHERS}, clearness.HARDLY
+    clear, hardly = {name: mean(results, name, "clearness") for name in OTHERS}, clearness.UNCLEAR_BELOW
     line("not tuned on, clearness not judged", [name for name in OTHERS if np.isnan(clear[name])])
     line(f"not tuned on, clearness below {hardly}", [name for name in OTHERS if clear[name] < hardly])
     line(f"not tuned on, clearness {hardly} or more", [name for name in OTHERS if clear[name] >= hardly])
@@ -130,11 +130,12 @@ def ranks(results: Results, sets: Iterable[str]) -> tuple[str, method_ranks.Comp
 def tables(results: Results) -> str:
     """For each method a table of all sets."""
     head = (
-        "# FCAC beside others, set by set\n\nSplit evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
+        "# SummaryClustering, FCAC and other methods, set by set\n\n"
+        "Split evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
         "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
         "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
         "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
-        "from `papers/experiments/fcac-results.json`; [what it means](../../docs/fcac.md#how-well).\n"
+        "from `papers/experiments/fcac-results.json`; [what it means](../../docs/summary-clustering.md#how-well).\n"
     )
     out = [head]
     for method in METHODS:
@@ -160,7 +161,7 @@ def tables(results: Results) -> str:
 def between(text: str, mark: str, new: str) -> str:
     found = re.sub(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", lambda _: new, text, flags=re.DOTALL)
     if new not in found:
-        raise SystemExit(f"docs/fcac.md has no marks for {mark}")
+        raise SystemExit(f"docs/summary-clustering.md has no marks for {mark}")
     return found
 
 
@@ -174,10 +175,10 @@ def main() -> int:
     results = json.loads(RESULTS.read_text())
     (told, compared), (told_of_others, of_others) = ranks(results, SETS), ranks(results, OTHERS)
     told += f"\nThe same over the sets that it was not tuned on:\n\n{told_of_others}"
-    page = DOCS / "fcac.md"
+    page = DOCS / "summary-clustering.md"
     text = between(page.read_text(), "means", means(results))
     page.write_text(between(between(text, "against", against(results)), "ranks", told))
-    (DOCS / "fcac-ranks.svg").write_text(method_ranks.diagram(compared))
+    (DOCS / "summary-clustering-ranks.svg").write_text(method_ranks.diagram(compared))
     TABLES.write_text(tables(results))
     print(means(results), against(results), told, sep="\n")
     first = [next(name for name in found.names if name not in POOLED) for found in (compared, of_others)]

@@ -1,4 +1,4 @@
-"""Which k-means is the reference of FCAC's default: pooled rows as they are, by their ranges, or by their deviations.
+"""Which k-means SummaryClustering is compared with: pooled rows as they are, by their ranges, or by their deviations.
 
     python -m papers.experiments.kmeans_scales
 

@@ -71,7 +71,7 @@ def _table(bench: Bench, how: str) -> Found:
                 rivals = [place(metric, name, rival) for rival in METHODS]
                 found.best(f"{name}, {metric}", OURS, [own[metric] for own in some], rivals)
             clusters = np.mean([own["clusters"] for own in some])
-            found.notes.append(f"{name}: our default finds {clusters:.1f} clusters")
+            found.notes.append(f"{name}: SummaryClustering finds {clusters:.1f} clusters")
     ranks = method_ranks.mean_ranks(_printed_blocks(found.name))
     for method, rank in zip(METHODS, ranks, strict=True):
         found.cell("average rank", "all", method, [float(rank)])
