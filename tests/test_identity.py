@@ -57,7 +57,7 @@ def same(a, b, X):
     assert np.array_equal(a.initial_centers_, b.initial_centers_)
     assert np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
     assert a.history_ == b.history_
-    assert a.objective_ == b.objective_
+    assert a.final_objective == b.final_objective
     assert a.n_iter_ == b.n_iter_
     assert np.array_equal(a.predict(X), b.predict(X))
     if isinstance(a, fc.FuzzyCMeans):

@@ -58,7 +58,7 @@ def main() -> None:
         name = type(estimator).__name__
         four = min(
             (clone(estimator).set_params(n_clusters=4, random_state=seed).fit(fed) for seed in range(asked.restarts)),
-            key=lambda model: model.objective_,
+            key=lambda model: model.final_objective,
         )
         print(json.dumps({"method": name, "k": 4, "wealthy": wealthy(four)}), flush=True)
         found = fc.select_k(estimator, fed, RANGE, rule="elbow", restarts=asked.restarts, stability=None)

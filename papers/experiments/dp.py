@@ -139,8 +139,8 @@ def _spread(X: np.ndarray, k: int, seed: int) -> np.ndarray:
             far = ((sample[:, None] - np.array(chosen)) ** 2).sum(axis=2).min(axis=1)
             chosen.append(sample[rng.choice(len(sample), p=far / far.sum())])
         model = fc.KMeans(k, init=np.array(chosen), max_iter=20).fit(sample)
-        if best is None or model.objective_ < best[0]:
-            best = model.objective_, model.cluster_centers_
+        if best is None or model.final_objective < best[0]:
+            best = model.final_objective, model.cluster_centers_
     return best[1]
 
 

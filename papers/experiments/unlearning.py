@@ -65,7 +65,7 @@ def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
                 "same partition": unlearning._alike(replay, quick, left),  # noqa: SLF001
                 "ARI": fc.agreement.ari(a, b),
                 "apart": fc.agreement.displacement(replay.cluster_centers_, quick.cluster_centers_),
-                "objective": quick.objective_ / replay.objective_,
+                "objective": quick.final_objective / replay.final_objective,
             }
         )
     return lines

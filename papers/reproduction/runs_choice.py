@@ -22,7 +22,7 @@ BANK_COLUMNS = ("age", "balance", "education")
 def _best(kind: Any, k: int, on: Any, seed: int, restarts: int = RESTARTS, **how: Any) -> Any:
     """Of several starts the least objective: one in four ends in a bad optimum."""
     models = [kind(k, random_state=100 * seed + turn, **how).fit(on) for turn in range(restarts)]
-    return min(models, key=lambda model: model.objective_)
+    return min(models, key=lambda model: model.final_objective)
 
 
 @part(

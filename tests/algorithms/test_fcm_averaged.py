@@ -54,7 +54,7 @@ def test_the_objective_is_that_of_all_rows():
     pooled = fc.FuzzyCMeans(2, init=model.cluster_centers_, tol=None, max_iter=1).fit(
         np.array([[0.0]] * 6 + [[10.0]] * 3 + [[20.0]] * 6)
     )
-    assert model.objective_ == pytest.approx(pooled.history_[0]["objective"], rel=1e-12)
+    assert model.final_objective == pytest.approx(pooled.history_[0]["objective"], rel=1e-12)
 
 
 def test_a_party_settles_when_its_memberships_do():

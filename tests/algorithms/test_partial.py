@@ -87,7 +87,7 @@ def test_where_nothing_is_missing_it_is_the_ordinary_method(kind):
     options = {"init": start, "tol": None, "max_iter": 8}
     plain, gapped = (kind(len(start), missing=how, **options).fit(X) for how in ("refuse", "partial"))
     assert gapped.cluster_centers_ == pytest.approx(plain.cluster_centers_, rel=1e-12)
-    assert gapped.objective_ == pytest.approx(plain.objective_, rel=1e-12)
+    assert gapped.final_objective == pytest.approx(plain.final_objective, rel=1e-12)
     assert np.array_equal(gapped.labels_, plain.labels_)
 
 
@@ -109,7 +109,7 @@ def test_rows_with_gaps_at_any_parties_give_the_pooled_bits(seed, missing):
         federated = kind(len(start), **options).fit(fed)
         assert np.array_equal(federated.cluster_centers_, pooled.cluster_centers_)
         assert federated.history_ == pooled.history_
-        assert federated.objective_ == pooled.objective_
+        assert federated.final_objective == pooled.final_objective
         assert np.array_equal(federated.predict(X), pooled.predict(X))
         assert np.isfinite(pooled.cluster_centers_).all()
 

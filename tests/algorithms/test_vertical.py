@@ -26,7 +26,7 @@ def test_one_round_by_hand():
     assert model.cluster_centers_.tolist() == [[0, 1], [8, 8]]
     assert model.labels_.tolist() == [0, 0, 1]
     assert model.history_[0]["objective"] == 0 + 4 + 4
-    assert model.objective_ == 1 + 1 + 0
+    assert model.final_objective == 1 + 1 + 0
 
 
 @pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
@@ -143,7 +143,7 @@ def test_prediction_over_columns_is_a_total_too():
 
 def test_sites_with_a_policy_keep_their_slices():
     model = fc.KMeans(3, init="box").fit(columns(table(), [0, 1], [2, 3], policy=Policy("own")))
-    assert not hasattr(model, "cluster_centers_")
+    assert model.cluster_centers_ is None
     assert "Each site keeps its slice of the centres; this model has none of its own." in model.notes_
     assert len(model.labels_) == 90
 

@@ -98,7 +98,7 @@ def test_a_cluster_without_rows_gets_half_of_the_largest():
 def test_there_is_no_objective_and_the_notes_say_so():
     X, parts = table()
     model = fitted(parts, X[:3])
-    assert model.objective_ is None
+    assert model.final_objective is None
     assert {entry["objective"] for entry in model.history_} == {None}
     assert model.history_[-1]["shift"] == 0
     assert any(note.startswith("Only labels were opened") for note in model.notes_)

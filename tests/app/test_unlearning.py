@@ -29,7 +29,7 @@ def same(a, b):
         np.array_equal(a.cluster_centers_, b.cluster_centers_)
         and np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
         and np.array_equal(a.initial_centers_, b.initial_centers_)
-        and (a.objective_, a.history_) == (b.objective_, b.history_)
+        and (a.final_objective, a.history_) == (b.final_objective, b.history_)
     )
 
 

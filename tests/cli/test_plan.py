@@ -159,7 +159,7 @@ def test_an_approved_study_runs_and_one_letter_ends_that(steward):
     code, out, _ = approve(steward)
     assert code == 0
     assert "Approved until" in out
-    assert np.isfinite(run(steward).objective_)
+    assert np.isfinite(run(steward).final_objective)
 
 
 def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(steward):

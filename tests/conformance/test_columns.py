@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedclust import Federation
-from fedclust.models import METHODS
+from fedclust.models.methods import study_methods
 from fedclust.testing import CHECKS
 
 ENGINES = {"local": {}, "local-wire": {"wire": True}}
@@ -37,7 +37,7 @@ class OverColumns:
     folder: Path
 
     def estimator(self, seed=0):
-        return METHODS[self.method](3, random_state=seed, **self.options)
+        return study_methods()[self.method].estimator(3, random_state=seed, **self.options)
 
     def federation(self, sites, **options):
         X = np.concatenate(list(sites.values()))

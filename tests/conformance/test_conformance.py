@@ -9,8 +9,7 @@ import pytest
 
 from fault_rig.loops import LOOPS, by
 from fedclust import Federation
-from fedclust.app.study.study_parts import finds_k
-from fedclust.models import METHODS
+from fedclust.models.methods import study_methods
 from fedclust.testing import CHECKS
 
 ENGINES = {
@@ -41,9 +40,9 @@ class OnEngine:
     made: int = 0
 
     def estimator(self, seed=0):
-        kind = METHODS[self.method]
-        clusters = () if finds_k(self.method) else (3,)
-        return kind(*clusters, random_state=seed, **self.options)
+        method = study_methods()[self.method]
+        clusters = () if method.finds_k else (3,)
+        return method.estimator(*clusters, random_state=seed, **self.options)
 
     def federation(self, sites, **options):
         how = {name: value for name, value in self.engine.items() if name != "by"}
@@ -85,7 +84,7 @@ def test_conforms_between_machines(engine, method, check, tmp_path, monkeypatch)
 
 
 def test_every_method_has_settings():
-    assert set(SETTINGS) == set(METHODS)
+    assert set(SETTINGS) == set(study_methods())
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -48,7 +48,7 @@ def on_cluster(client, parts, **options):
 def same(a, b):
     return (
         np.array_equal(a.cluster_centers_, b.cluster_centers_)
-        and a.objective_ == b.objective_
+        and a.final_objective == b.final_objective
         and a.history_ == b.history_
     )
 

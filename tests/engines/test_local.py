@@ -25,7 +25,7 @@ def test_threads_over_parties_give_the_same_bits(kind):
             fed = fc.Federation.local(sites)
             model = kind(4, init=start, max_iter=4).fit(fed)
             calls = dict.fromkeys(fed.parties)
-            found.append((fed.engine._worth_sharing(calls), model.cluster_centers_, model.objective_))
+            found.append((fed.engine._worth_sharing(calls), model.cluster_centers_, model.final_objective))
     finally:
         kernels.set_threads(before)
     assert [shared for shared, *_ in found] == [False, True]

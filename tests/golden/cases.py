@@ -41,7 +41,7 @@ READ: dict[str, Callable[[Any], Any]] = {
     "scaled centres": lambda m: getattr(m, "scaled_centers_", None),
     "start": lambda m: getattr(m, "initial_centers_", None),
     "sizes": lambda m: m.cluster_sizes_,
-    "objective": lambda m: m.objective_,
+    "objective": lambda m: m.final_objective,
     "rounds": lambda m: m.n_iter_,
     "history": lambda m: history(m, "round", "shift", "objective"),
     "labels": lambda m: getattr(m, "labels_", None),

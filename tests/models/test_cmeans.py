@@ -35,7 +35,11 @@ def test_a_saved_model_is_the_model(kind, options, tmp_path):
     assert np.array_equal(again.predict(X), model.predict(X))
     for name in ("cluster_centers_", "initial_centers_", "cluster_sizes_"):
         assert np.array_equal(getattr(again, name), getattr(model, name))
-    assert (again.objective_, again.history_, again.notes_) == (model.objective_, model.history_, model.notes_)
+    assert (again.final_objective, again.history_, again.notes_) == (
+        model.final_objective,
+        model.history_,
+        model.notes_,
+    )
     assert again.columns_ == model.columns_
 
 

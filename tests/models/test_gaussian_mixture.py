@@ -33,7 +33,7 @@ def test_attributes_agree_with_each_other(family, scale):
     assert model.variances_.shape == VARIANCES[family]
     assert model.weights_.sum() == pytest.approx(1)
     assert model.score_samples(X).sum() == pytest.approx(model.log_likelihood_, rel=1e-12)
-    assert model.objective_ == -model.log_likelihood_
+    assert model.final_objective == -model.log_likelihood_
     p = model.predict_proba(X)
     assert p.sum(axis=1) == pytest.approx(1, abs=1e-12)
     assert np.array_equal(p.argmax(axis=1), model.labels_)

@@ -34,7 +34,11 @@ def test_a_saved_model_is_the_model(kind, options, tmp_path):
     assert type(again) is kind
     assert np.array_equal(again.predict(X), model.predict(X))
     assert np.array_equal(again.initial_centers_, model.initial_centers_)
-    assert (again.notes_, again.history_, again.objective_) == (model.notes_, model.history_, model.objective_)
+    assert (again.notes_, again.history_, again.final_objective) == (
+        model.notes_,
+        model.history_,
+        model.final_objective,
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"scale": "standardise"}, {"scale": "minmax", "bounds": (-20, 20)}])
@@ -52,14 +56,14 @@ def test_the_objective_is_that_of_all_rows(kind):
     X = rows()
     model = kind(3).fit(federation(X))
     d2 = ((X[:, None] - model.cluster_centers_) ** 2).sum(axis=2).min(axis=1)
-    assert model.objective_ == pytest.approx(d2.sum(), rel=1e-12)
+    assert model.final_objective == pytest.approx(d2.sum(), rel=1e-12)
 
 
 def test_masked_sums_give_the_same_model():
     X = rows()
     plain, secure = (fc.MUFC(3).fit(federation(X, aggregation=how)) for how in ("plain", "secure"))
     assert np.array_equal(plain.cluster_centers_, secure.cluster_centers_)
-    assert plain.objective_ == secure.objective_
+    assert plain.final_objective == secure.final_objective
 
 
 @pytest.mark.parametrize("kind", [fc.KFed, fc.MUFC])

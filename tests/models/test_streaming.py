@@ -27,7 +27,7 @@ def same(a, b):
     return (
         np.array_equal(a.cluster_centers_, b.cluster_centers_)
         and np.array_equal(a.cluster_sizes_, b.cluster_sizes_)
-        and a.objective_ == b.objective_
+        and a.final_objective == b.final_objective
         and a.history_ == b.history_
     )
 
@@ -39,7 +39,7 @@ def test_a_batch_by_hand():
     # 5 joins the three rows around 1: (3 * 1 + 5) / 4; 13 joins the two around 10: (2 * 10 + 13) / 3.
     assert model.cluster_centers_.ravel().tolist() == [2, 11]
     assert model.cluster_sizes_.tolist() == [4, 3]
-    assert model.objective_ == 9 + 4  # of the batch
+    assert model.final_objective == 9 + 4  # of the batch
 
 
 def test_memberships_of_a_batch_are_found_anew_in_each_round():

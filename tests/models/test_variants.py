@@ -40,7 +40,11 @@ def test_a_saved_model_is_the_model(kind, scale, start, tmp_path):
     assert np.array_equal(again.cluster_centers_, model.cluster_centers_)
     assert np.array_equal(again.predict(X), model.predict(X))
     assert np.array_equal(again.memberships(X), model.memberships(X))
-    assert (again.notes_, again.history_, again.objective_) == (model.notes_, model.history_, model.objective_)
+    assert (again.notes_, again.history_, again.final_objective) == (
+        model.notes_,
+        model.history_,
+        model.final_objective,
+    )
 
 
 @pytest.mark.parametrize("model", KINDS)

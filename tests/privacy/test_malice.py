@@ -167,9 +167,9 @@ def test_a_run_that_made_new_keys_on_the_way_is_resumed(aggregation, tmp_path):
     def fit(plan):
         with fc.Federation.local(rows, aggregation=aggregation, run=tmp_path, early_stopping=True) as fed:
             fed.use(Faulty(fed.engine, plan))
-            return fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fed).objective_
+            return fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fed).final_objective
 
-    expected = fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fc.Federation.local(rows)).objective_
+    expected = fc.FuzzyCMeans(2, init=[[0], [8]], tol=None, max_iter=20).fit(fc.Federation.local(rows)).final_objective
     with pytest.raises(fc.FedclustError):
         fit(lambda step, party: "silent" if party == "p1" and (step == 7 or step > 14) else None)
     assert fit(lambda *_: None) == expected

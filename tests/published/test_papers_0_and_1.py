@@ -53,7 +53,7 @@ def test_table_of_confirmed_numbers(name):
         model = published(X, k, seed).fit(fed)
         agreements.append(adjusted_rand_score(y, model.predict(X)))
         between = ((model.cluster_centers_[:, None] - model.cluster_centers_) ** 2).sum(axis=2)
-        indices.append(model.objective_ / (len(X) * between[~np.eye(k, dtype=bool)].min()))
+        indices.append(model.final_objective / (len(X) * between[~np.eye(k, dtype=bool)].min()))
     assert round(np.mean(agreements), digits) == pytest.approx(expected, abs=1.01 * 10**-digits)
     if xie_beni is not None:
         assert np.mean(indices) == pytest.approx(xie_beni, abs=0.0011)

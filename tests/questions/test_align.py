@@ -55,7 +55,7 @@ def aligned(parts, **options):
 def same(a, b):
     assert np.array_equal(a.cluster_centers_, b.cluster_centers_)
     assert np.array_equal(a.labels_, b.labels_)
-    assert (a.history_, a.objective_, a.ids_) == (b.history_, b.objective_, b.ids_)
+    assert (a.history_, a.final_objective, a.ids_) == (b.history_, b.final_objective, b.ids_)
 
 
 @pytest.mark.parametrize("parties", [2, 3])

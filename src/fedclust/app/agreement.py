@@ -27,12 +27,14 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.federation.federation import Federation
+from fedclust.models.assignment import model_with_centers
+from fedclust.models.base import Model
 from fedclust.questions import bounds, label_agreement, standardisation
 
 __all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_gap", "nmi"]
 
 
-def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
+def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
     """How many rows of each cluster belong to each class, in the order of the classes.
 
     `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. Over a column
@@ -41,6 +43,7 @@ def contingency(model: Any, fed: Federation, truth: Mapping[str, Any] | Any) -> 
     of it. It goes from the caller to the sites, and counts over all parties come back: a tool for evaluation.
     """
     check_is_fitted(model)
+    model = model_with_centers(model, "a table of clusters and classes")
     if fed.split == "columns":
         classes = _by_id(truth, fed) if isinstance(truth, Mapping) else truth
         return table_of(model.predict(fed), classes, clusters=model.n_clusters)

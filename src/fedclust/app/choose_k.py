@@ -18,7 +18,7 @@ from sklearn.base import clone
 from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.gaussian_mixture import mixture
 from fedclust.app import agreement, indices
-from fedclust.core.effects import ALL, Protocol
+from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
@@ -26,8 +26,7 @@ from fedclust.engines.local_engine import LocalEngine
 from fedclust.federation.federation import FEW, Federation, box_of
 from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import Assigning
-from fedclust.models.base import FederatedEstimator, room_for
-from fedclust.models.gaussian_mixtures import GaussianMixture
+from fedclust.models.base import FederatedEstimator, Model, room_for
 from fedclust.models.input_checks import quorum_of, reachable
 from fedclust.privacy.padding import Room
 from fedclust.questions import bounds
@@ -53,7 +52,7 @@ class Selection:
     """
 
     k: int
-    model: Any
+    model: Assigning
     scores: list[dict[str, Any]]
     range: tuple[int, int]
     criterion: str
@@ -94,14 +93,14 @@ def select_k(
     """
     if not isinstance(fed, Federation):
         fed = Federation.local({"here": fed})
-    if not (isinstance(estimator, Assigning) and hasattr(estimator, "n_clusters")):
+    if not isinstance(estimator, Assigning) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as KMeans()")
     candidates = _candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
     index, rule = index or INDEX, rule or "min"
     _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
-    if getattr(estimator, "opens", "") == "labels":
+    if estimator.opens_labels:
         raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
     hidden, notes = fed.aggregation.fixed_rounds, list[str]()
     if hidden and candidates is None:
@@ -110,7 +109,7 @@ def select_k(
             f"The coordinator must not see where the sites looked: at most {AT_LEAST} clusters were looked for."
         )
     if hidden:
-        fed.make_room(_room(fed, candidates or [1], restarts, getattr(estimator, "family", "")))
+        fed.make_room(_room(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance))
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
     fits = _Fits(estimator, fed, seed, restarts)
     if criterion == "two-step":
@@ -142,7 +141,7 @@ def _candidates(ks: Any) -> list[int] | None:
 class _Fits:
     """The estimator at any K, from as many starts as asked."""
 
-    estimator: FederatedEstimator
+    estimator: Assigning
     fed: Federation
     seed: int
     restarts: int
@@ -151,36 +150,37 @@ class _Fits:
         """A protocol under the estimator's terms."""
         return self.fed.run(
             protocol,
-            quorum=getattr(self.estimator, "quorum", ALL),
-            missing=self.estimator._missing,  # noqa: SLF001
+            quorum=self.estimator.quorum,
+            missing=self.estimator.missing,
             asks=asks,
         )[0]
 
-    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Any]:
+    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Assigning]:
         """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
 
         A later start must be better by more than rounding to come before an earlier one.
         """
-        given = start is not None and "init" in self.estimator.get_params()
-        models = []
+        given = start is not None and self.estimator.takes_initial_centers
+        models: list[Assigning] = []
         for number in range(self.restarts):
             model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
             if given and number == 0:
                 model.set_params(init=start)
-            if fed is not None and hasattr(model, "quorum"):
+            if fed is not None and "quorum" in model.get_params():
                 model.set_params(quorum=quorum_of(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))
-        least = min(model.objective_ for model in models)
-        best = next(m for m in models if m.objective_ <= least + 1e-7 * abs(least))
+        objectives = [_objective(model) for model in models]
+        least = min(objectives)
+        best = next(m for m, found in zip(models, objectives, strict=True) if found <= least + 1e-7 * abs(least))
         return [best, *(m for m in models if m is not best)]
 
 
-def _room(fed: Federation, ks: Sequence[int], restarts: int, family: str) -> Room:
+def _room(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Room:
     """Room for all that is asked and told in the choice, whatever it falls on."""
     columns = len(fed.columns)
     pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
     asked, answered = two_step.most_numbers(columns, ks)
-    asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if family == "EEE" else 0)))
+    asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if full_covariance else 0)))
     room = Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).wider(room_for(columns, max(ks)))
     if not room.sound:
         raise StudyError(
@@ -190,7 +190,7 @@ def _room(fed: Federation, ks: Sequence[int], restarts: int, family: str) -> Roo
     return room
 
 
-def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Any]]:
+def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Assigning]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
     frame, asks = replace(frame, seed=fits.seed), asks_for(high)
     if ks is not None and high > frame.rows:
@@ -213,7 +213,7 @@ def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[An
 
 
 def _look(
-    estimator: Any, fed: Federation, ks: Sequence[int] | None
+    estimator: Assigning, fed: Federation, ks: Sequence[int] | None
 ) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
     """The columns as the estimator sees them, centred, and the range of K."""
     width = len(fed.columns)
@@ -230,32 +230,33 @@ def _look(
     return frame, (1, max(high, min(AT_LEAST, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
 
 
-def _counted(estimator: Any, fed: Federation) -> Protocol[int]:
+def _counted(estimator: Assigning, fed: Federation) -> Protocol[int]:
     """How many rows take part, if any do."""
-    rows = yield from bounds.count(len(fed.columns), estimator._missing)  # noqa: SLF001
+    rows = yield from bounds.count(len(fed.columns), estimator.missing)
     if rows < 1:
         raise DataError(NO_ROWS)
     return rows
 
 
-def _view(estimator: Any, fed: Federation) -> Protocol[View]:
+def _view(estimator: Assigning, fed: Federation) -> Protocol[View]:
     """The columns as the estimator would see them."""
-    missing, box = estimator._missing, box_of(estimator.bounds, len(fed.columns))  # noqa: SLF001
-    return k_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale, box=box)
+    missing, box = estimator.missing, box_of(estimator.bounds, len(fed.columns))
+    return k_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale or "none", box=box)
 
 
-def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Any]]:
+def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Assigning]]:
     """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
     (low, high), rows, notes = _index_range(fits, ks)
     sign = 1.0 if indices.BEST[index] == "min" else -1.0
-    models: dict[int, list[Any]] = {}
+    models: dict[int, list[Assigning]] = {}
     values: dict[int, float] = {}
     asked = list(range(low, high + 1)) if ks is None else [k for k in ks if k > 1]
     while True:
         for k in (k for k in asked if k not in models):
             models[k] = fits.at(k)
             if fits.fed.split == "columns":  # every message is about all rows
-                many = min(len(models[k][0].labels_) * high, column_split.CHUNK)
+                labels = models[k][0].labels_
+                many = min((0 if labels is None else len(labels)) * high, column_split.CHUNK)
                 fits.fed.make_room(Room(8 * many + 4096, many))
             values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
         k = min(asked, key=lambda n: values[n]) if rule == "min" else k_range.elbow(asked, [values[n] for n in asked])
@@ -267,7 +268,7 @@ def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> t
         asked = list(range(low, high + 1))
     notes += choice_notes.of_index(values, k, given=ks is not None, elbow=rule == "elbow")
     table = [
-        {"k": n, "index": index, "value": sign * values[n], "objective": models[n][0].objective_, "chosen": n == k}
+        {"k": n, "index": index, "value": sign * values[n], "objective": models[n][0].final_objective, "chosen": n == k}
         for n in asked
     ]
     return Selection(k, models[k][0], table, (low, high), "index", None, notes), models[k]
@@ -277,7 +278,7 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
     """The range of K and the number of rows, which is needed to widen it."""
     if ks is not None:
         return (max(ks[0], 2), ks[-1]), 0, ["An index needs two clusters: K = 1 left out."] if ks[0] < 2 else []
-    if fits.fed.split == "columns" or fits.estimator._missing == "partial":  # noqa: SLF001
+    if fits.fed.split == "columns" or fits.estimator.missing == "partial":
         why = "columns are split" if fits.fed.split == "columns" else "rows have gaps"
         notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT[-1]}."]
         return (DEFAULT[0], DEFAULT[-1]), 0, notes
@@ -292,7 +293,7 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
     return (max(low, 2), max(high, 2)), rows, []
 
 
-def _between(fits: _Fits, models: Sequence[Any]) -> float | None:
+def _between(fits: _Fits, models: Sequence[Assigning]) -> float | None:
     """The mean agreement of the restarts' partitions, two by two."""
     if len(models) < 2:
         return None
@@ -301,7 +302,7 @@ def _between(fits: _Fits, models: Sequence[Any]) -> float | None:
     return _agreement(fits, list(combinations(models, 2)))
 
 
-def _without_each(fits: _Fits, models: Sequence[Any]) -> float | None:
+def _without_each(fits: _Fits, models: Sequence[Assigning]) -> float | None:
     """The mean agreement of the partition with those found when one site is left out."""
     if not fits.fed.holdings or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
         raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
@@ -320,7 +321,7 @@ def _without_each(fits: _Fits, models: Sequence[Any]) -> float | None:
     return _agreement(fits, [(models[0], other) for other in rest])
 
 
-def _agreement(fits: _Fits, pairs: Sequence[tuple[Any, Any]]) -> float:
+def _agreement(fits: _Fits, pairs: Sequence[tuple[Assigning, Assigning]]) -> float:
     """The mean ARI of pairs of models over all rows, from counts."""
 
     def script() -> Protocol[float]:
@@ -331,15 +332,20 @@ def _agreement(fits: _Fits, pairs: Sequence[tuple[Any, Any]]) -> float:
     return fits.run(script())
 
 
-def _partition(model: Any, view: View) -> Partition:
+def _objective(model: Model) -> float:
+    """By which the restarts of a method are compared."""
+    if model.final_objective is None:
+        raise StudyError(f"choosing K compares objectives, and {type(model).__name__} has none; give one K")
+    return model.final_objective
+
+
+def _partition(model: Assigning, view: View) -> Partition:
     """How a model labels rows, in a view that need not be its own."""
-    if isinstance(model, GaussianMixture):
-        return Partition(*model.evaluator(view))
-    return Partition(mixture.nearest(view.points(model.cluster_centers_)))
+    return Partition(*model.evaluator(view))
 
 
 def _check(  # noqa: PLR0917
-    estimator: Any,
+    estimator: Assigning,
     fed: Federation,
     ks: Sequence[int] | None,
     index: str,
@@ -350,7 +356,7 @@ def _check(  # noqa: PLR0917
 ) -> None:
     by_mixtures, most = criterion == "two-step", max(ks or [2])
     masked = fed.aggregation.mode != "plain"
-    gapped = estimator._missing == "partial"  # noqa: SLF001
+    gapped = estimator.missing == "partial"
     for broken, sentence in (
         (criterion not in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}"),
         (rule not in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}"),
@@ -364,4 +370,4 @@ def _check(  # noqa: PLR0917
     ):
         if broken:
             raise StudyError(sentence)
-    reachable(getattr(estimator, "quorum", ALL), len(fed.parties))
+    reachable(estimator.quorum, len(fed.parties))

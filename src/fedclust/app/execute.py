@@ -16,7 +16,7 @@ from typing import Any
 import fedclust
 from fedclust.app.analysis import describe
 from fedclust.app.blind_relay import relay_for_lead
-from fedclust.app.choose_k import select_k
+from fedclust.app.choose_k import Selection, select_k
 from fedclust.app.coordinate import (
     RunOptions,
     check_served_study,
@@ -35,6 +35,7 @@ from fedclust.engines.attendance import Tell
 from fedclust.engines.run_status import Observed
 from fedclust.federation.federation import RunRecord
 from fedclust.kernels import backend
+from fedclust.models import FederatedEstimator, Model
 
 NEXT_ROUND = "next"  # in a run folder: the folder of the round after
 Watch = Callable[[Mapping[str, Any]], None]
@@ -111,7 +112,7 @@ def _model_to_update(run: Run) -> str:
     study = run.study()
     if study.aggregation.blind:
         raise StudyError("a blind run has its model at the site that led it; begin the study anew with all rows")
-    if not hasattr(fedclust.load(run.model), "partial_fit"):
+    if not fedclust.load(run.model).takes_batches:
         raise StudyError(f"method '{study.cluster.method}' takes no further rows; begin the study anew with all rows")
     link = run.folder / NEXT_ROUND
     there = Path(link.read_text().strip()) if link.is_file() else None
@@ -143,7 +144,7 @@ def open_recorded_study(run: Run, folder: Path) -> Opened:
     return ready
 
 
-def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None = None) -> Any:
+def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None = None) -> FederatedEstimator | None:
     """Take a run to its model, its description and its metrics, from wherever it stands; returns the model.
 
     The coordinator of a blind run gets none: the model is at the site that leads it. A new run that meets bad data
@@ -158,7 +159,8 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
             watch(facts)
 
     if run.opened is None and run.served is not None and run.study().aggregation.blind:
-        return relay_for_lead(run, options)
+        relay_for_lead(run, options)
+        return None
     with _open_run(run, options) as (ready, tell):
         began, fed = time.monotonic(), ready.fed
         fed.watch = count_rounds
@@ -168,8 +170,7 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
             if run.after is not None:
                 model = fedclust.load(run.folder / "before.json")
                 # Sites of this process keep their memory in the run's folder; others have one of their own.
-                remembers = model.remembers_rounds and run.served is None
-                model = model.partial_fit(fed, **({"after": run.after} if remembers else {}))
+                model.update(fed, after=run.after if run.served is None else None)
             elif choice is None:
                 model = ready.estimator.fit(fed)
             else:
@@ -209,7 +210,7 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[Opened, Tell]]:
         yield run.opened or open_recorded_study(run, run.folder), tell
 
 
-def _describe(run: Run, model: Any, ready: Opened, selection: Any) -> dict[str, Any]:
+def _describe(run: Run, model: Model, ready: Opened, selection: Selection | None) -> dict[str, Any]:
     """The description of a model that is saved already; one that fails leaves a note and ends no run."""
     try:
         described = describe(model, ready.fed, selection)
@@ -225,7 +226,7 @@ def _describe(run: Run, model: Any, ready: Opened, selection: Any) -> dict[str, 
 def _metrics(
     run: Run,
     study: Study,
-    model: Any,
+    model: Model,
     seconds: float,
     *,
     sites: Mapping[str, Mapping[str, int]],
@@ -240,13 +241,13 @@ def _metrics(
         "kernels": backend(),
         "name": study.name,
         "method": study.cluster.method,
-        "k": getattr(model, "n_clusters_", model.n_clusters),
+        "k": model.cluster_count,
         "split": study.split,
         "columns": [column["name"] for column in described["columns"]],
         "rounds": model.n_iter_,
-        "objective": model.objective_,
-        "shifts": [entry["shift"] for entry in model.history_],
-        "objectives": [entry["objective"] for entry in model.history_],
+        "objective": model.final_objective,
+        "shifts": model.shifts,
+        "objectives": model.objectives,
         "started": origin["started"],
         "finished": now(),
         "seconds": round(seconds, 3),

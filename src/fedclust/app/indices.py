@@ -24,8 +24,11 @@ from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.models.assignment import Assigning, model_with_centers
+from fedclust.models.base import Model
 from fedclust.questions import bounds, cluster_indices, cluster_indices_columns, column_matching, standardisation
 from fedclust.questions.cluster_indices import BEST
+from fedclust.site.sources.frames import is_frame
 
 __all__ = [
     "BEST",
@@ -40,7 +43,7 @@ __all__ = [
 ]
 
 
-def fuzzy_davies_bouldin(model: Any, fed: Any, *, p: float = 2.0, q: float = 1.0) -> float:
+def fuzzy_davies_bouldin(model: Model, fed: Any, *, p: float = 2.0, q: float = 1.0) -> float:
     """Paper 2's index; smaller is better, infinite where two centres coincide.
 
     S_i = mean_j(u_ij) * mean_j(|x_j - c_i|^q)^(1/q) over all rows, M_ij the Minkowski distance of order p between
@@ -49,61 +52,64 @@ def fuzzy_davies_bouldin(model: Any, fed: Any, *, p: float = 2.0, q: float = 1.0
     return _one("fuzzy-davies-bouldin", model, fed, p=p, q=q)
 
 
-def davies_bouldin(model: Any, fed: Any) -> float:
+def davies_bouldin(model: Model, fed: Any) -> float:
     """Davies and Bouldin's index of the labels, around their means, as scikit-learn's; smaller is better."""
     return _one("davies-bouldin", model, fed)
 
 
-def xie_beni(model: Any, fed: Any) -> float:
+def xie_beni(model: Model, fed: Any) -> float:
     """Xie and Beni's sum u^m d^2 / (N min |v_i - v_j|^2); smaller is better, infinite where two centres coincide."""
     return _one("xie-beni", model, fed)
 
 
-def calinski_harabasz(model: Any, fed: Any) -> float:
+def calinski_harabasz(model: Model, fed: Any) -> float:
     """Variance between labels over variance within, as scikit-learn's; larger is better, infinite if none is within."""
     return _one("calinski-harabasz", model, fed)
 
 
-def simplified_silhouette(model: Any, fed: Any) -> float:
+def simplified_silhouette(model: Model, fed: Any) -> float:
     """The mean of (b - a) / max(a, b), a to the nearest centre, b to the next; larger is better."""
     return _one("simplified-silhouette", model, fed)
 
 
-def partition_coefficient(model: Any, fed: Any) -> float:
+def partition_coefficient(model: Model, fed: Any) -> float:
     """Bezdek's mean of squared memberships, from 1 / C (no structure) to 1 (hard)."""
     return _one("partition-coefficient", model, fed)
 
 
-def partition_entropy(model: Any, fed: Any) -> float:
+def partition_entropy(model: Model, fed: Any) -> float:
     """Bezdek's mean of -u log u, from 0 (hard) to log C (no structure)."""
     return _one("partition-entropy", model, fed)
 
 
 def scores(
-    model: Any, fed: Any, names: Iterable[str] = tuple(BEST), *, p: float = 2.0, q: float = 1.0
+    model: Model, fed: Any, names: Iterable[str] = tuple(BEST), *, p: float = 2.0, q: float = 1.0
 ) -> dict[str, float]:
     """Several indices at the price of one or two: those around the centres share a sweep, those of labels another."""
     check_is_fitted(model)
+    model = model_with_centers(model, "an index")
     if not isinstance(fed, Federation):
-        rows = fed if hasattr(fed, "columns") else np.asarray(fed)
+        rows = fed if is_frame(fed) else np.asarray(fed)
         fed = Federation.local({"here": rows}, columns=list(model.columns_))
-    if fed.split == "columns" and getattr(model, "opens", "") == "labels":
+    if fed.split == "columns" and model.opens_labels:
         raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
     script = _over_columns if fed.split == "columns" else _over_rows
     found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing, asks=FEW)[0]
     return found
 
 
-def _one(name: str, model: Any, fed: Any, **powers: float) -> float:
+def _one(name: str, model: Model, fed: Any, **powers: float) -> float:
     return scores(model, fed, (name,), **powers)[name]
 
 
-def _over_rows(model: Any, fed: Federation, names: tuple[str, ...], p: float, q: float) -> Protocol[dict[str, float]]:
+def _over_rows(
+    model: Assigning, fed: Federation, names: tuple[str, ...], p: float, q: float
+) -> Protocol[dict[str, float]]:
     view, centers = yield from view_of(model, fed)
-    return (yield from cluster_indices.scores(view, centers, model._m, names, p=p, q=q))  # noqa: SLF001
+    return (yield from cluster_indices.scores(view, centers, model.fuzziness, names, p=p, q=q))
 
 
-def view_of(model: Any, fed: Federation) -> Protocol[tuple[View, Floats]]:
+def view_of(model: Assigning, fed: Federation) -> Protocol[tuple[View, Floats]]:
     """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
     order = _order(model, fed)
     box, missing = box_of(model.bounds, len(order)), model.missing
@@ -111,13 +117,13 @@ def view_of(model: Any, fed: Federation) -> Protocol[tuple[View, Floats]]:
         view = yield from bounds.agree(len(order), missing)
     else:
         view = bounds.declared(box[0][order], box[1][order], missing)
-    if model.origin_ is not None:
+    if model.origin_ is not None and model.spread_ is not None:
         view = standardisation.scaled(view, model.origin_[order], model.spread_[order])
     return view, np.ascontiguousarray(model.scaled_centers_[:, order])
 
 
 def _over_columns(
-    model: Any, fed: Federation, names: tuple[str, ...], p: float, q: float
+    model: Assigning, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:
     order = _order(model, fed)
 
@@ -134,9 +140,9 @@ def _over_columns(
         for party in fed.parties
     }
     table = yield from column_split.agree(fed.places, how)
-    return (yield from cluster_indices_columns.scores(table, model.n_clusters, model._m, names, p=p, q=q))  # noqa: SLF001
+    return (yield from cluster_indices_columns.scores(table, model.n_clusters, model.fuzziness, names, p=p, q=q))
 
 
-def _order(model: Any, fed: Federation) -> list[int]:
+def _order(model: Model, fed: Federation) -> list[int]:
     """Where the model has each of the federation's columns: by name where there are names."""
     return column_matching.places(fed.columns, model.columns_, fed.schema, model.schema)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fedclust.app.study import Study, parse_study
 from fedclust.core.errors import StudyError
+from fedclust.models.methods import registry
 from fedclust.questions.schema import Column, Schema
 from fedclust.site.server import Desk
 from fedclust.site.session import Reception
@@ -19,7 +20,11 @@ ASKING = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy", "fedc
 
 
 def know_questions() -> None:
-    """Import whatever asks: a site must understand all that a coordinator of its version may want to know."""
+    """Import whatever asks: a site must understand all that a coordinator of its version may want to know.
+
+    The methods that other packages register bring their questions with them.
+    """
+    registry()
     for package in map(importlib.import_module, ASKING):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             try:

@@ -27,9 +27,9 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.federation.federation import Federation
+from fedclust.models.assignment import Assigning, model_with_centers
+from fedclust.models.base import FederatedEstimator, Model
 from fedclust.models.input_checks import quorum_of
-from fedclust.models.one_shot import MUFC
-from fedclust.models.streamed_fit import LATER
 from fedclust.questions import partition_changes
 from fedclust.site.server import Desk
 from fedclust.site.site_data import Holding
@@ -58,7 +58,7 @@ class Certificate:
     matches_replay: bool | None = None  # whether they are parted as by a replay; None: not checked
     apart: float | None = None  # how far the centres are from those of a replay
 
-    def fits(self, before: Any, after: Any) -> bool:
+    def fits(self, before: FederatedEstimator, after: FederatedEstimator) -> bool:
         """Whether these are the very models the certificate is about."""
         return (fingerprint(before), fingerprint(after)) == (self.before, self.after)
 
@@ -69,20 +69,20 @@ class Certificate:
         return path
 
 
-def fingerprint(model: Any) -> str:
+def fingerprint(model: FederatedEstimator) -> str:
     """The SHA-256 of a model's saved document."""
     return hashlib.sha256(json.dumps(model.document(), sort_keys=True).encode()).hexdigest()
 
 
 def unlearn(
-    model: Any,
+    model: FederatedEstimator,
     fed: Federation,
     *,
     site: PartyId | Sequence[PartyId] | None = None,
     rows: Sequence[int] | Sequence[bool] | None = None,
     how: str = "replay",
     check: bool = False,
-) -> tuple[Any, Certificate]:
+) -> tuple[FederatedEstimator, Certificate]:
     """A model without some rows of a site, or without whole sites, and a certificate. The given model is not changed.
 
     `fed` holds what the model was fitted on, in this process; `rows` are places in the order of the site's data,
@@ -94,6 +94,7 @@ def unlearn(
     result with a replay.
     """
     _check(model, fed, site, rows, how)
+    model = model_with_centers(model, "unlearning")
     gone = () if site is None else (site,) if isinstance(site, str) else tuple(dict.fromkeys(site))
     places = None if rows is None else _places(_desks(fed, gone)[gone[0]].holding, rows)
     left = fed if site is None else without(fed, gone, places)
@@ -209,26 +210,25 @@ def _asked(rows: Any) -> Array:
     return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
-def _made(model: Any, left: Federation, how: str) -> Any:
+def _made(model: Assigning, left: Federation, how: str) -> Assigning:
     """The model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
-    if "init" in given and how != "anew":
+    if model.takes_initial_centers and how != "anew":
         made.set_params(init=model.initial_centers_ if how == "replay" else model.cluster_centers_)
     if "quorum" in given:
         made.set_params(quorum=quorum_of(given["quorum"], len(left.parties)))
-    if isinstance(made, MUFC):
-        made.keeps_picks = how == "quick"
+    made.keep_picks = model.keeps_site_picks and how == "quick"
     made.fit(left)
     if "quorum" in given:
         made.set_params(quorum=given["quorum"])
-    if "init" in given and how != "anew":
+    if model.takes_initial_centers and how != "anew":
         made.set_params(init=given["init"])
         made.initial_centers_ = model.initial_centers_  # the recorded one, for the next to be forgotten
     return made
 
 
-def _alike(one: Any, other: Any, fed: Federation) -> bool | None:
+def _alike(one: Assigning, other: Assigning, fed: Federation) -> bool | None:
     """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
 
     def script() -> Protocol[bool]:
@@ -244,7 +244,7 @@ def _alike(one: Any, other: Any, fed: Federation) -> bool | None:
         return None
 
 
-def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
+def _check(model: FederatedEstimator, fed: Federation, site: Any, rows: Any, how: str) -> None:
     check_is_fitted(model)
     if how not in HOWS:
         raise StudyError(f"how is '{how}'; choose one of {', '.join(HOWS)}")
@@ -254,9 +254,9 @@ def _check(model: Any, fed: Federation, site: Any, rows: Any, how: str) -> None:
         raise StudyError("rows are those of one site; name it")
     if site is not None and not len(site):
         raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
-    if LATER in getattr(model, "notes_", ()) or (model.remembers_rounds and model.n_iter_ > 1):
+    if model.saw_batches:
         raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
-    if how == "quick" and "init" not in model.get_params() and not isinstance(model, MUFC):
+    if how == "quick" and not (model.takes_initial_centers or model.keeps_site_picks):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < FEWEST:
@@ -274,30 +274,34 @@ def _removed(gone: Sequence[PartyId], places: Ints | None) -> str:
     return f"site{'s' if len(gone) > 1 else ''} {', '.join(gone)}"
 
 
-def _recomputed(made: Any, left: Federation, how: str) -> str:
+def _recomputed(made: Model, left: Federation, how: str) -> str:
     sites = f"{len(left.parties)} site{'s' if len(left.parties) > 1 else ''}"
-    if isinstance(made, MUFC):
-        picks = f"{made.anew_} of {sites} picked rows anew, all counted again" if how == "quick" else f"{sites}, whole"
+    if made.keeps_site_picks:
+        picks = (
+            f"{made.sites_that_picked} of {sites} picked rows anew, all counted again"
+            if how == "quick"
+            else f"{sites}, whole"
+        )
         return f"{picks}; the coordinator's clusters fitted anew"
     begun = {
         "replay": "from the recorded start",
         "anew": "from a start drawn anew",
         "quick": "from the present centres",
     }
-    if "init" not in made.get_params():
+    if not made.takes_initial_centers:
         return f"everything, over {sites}"
     return f"{made.n_iter_} round{'s' if made.n_iter_ > 1 else ''} over {sites} {begun[how]}"
 
 
-def _start(model: Any, how: str) -> str:
+def _start(model: FederatedEstimator, how: str) -> str:
     """Whether a trace of what was removed may be left in where the run began."""
     given = model.get_params(deep=False)
-    public = "init" in given and (
+    public = model.takes_initial_centers and (
         not isinstance(given["init"], str) or (given["init"] == "box" and given["bounds"] is not None)
     )
     if how == "quick":
-        kept = "picks of the other rows" if isinstance(model, MUFC) else "the centres fitted with what was removed"
+        kept = "picks of the other rows" if model.keeps_site_picks else "the centres fitted with what was removed"
         return f"from {kept}"
-    if public or how == "anew" or "init" not in given:
+    if public or how == "anew" or not model.takes_initial_centers:
         return "free of what was removed"
     return "recorded, drawn while what was removed was there; how 'anew' draws it again"

@@ -8,7 +8,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedclust import FuzzyCMeans
 
 COMPANIES = ("north", "central", "south")
 COLUMNS = ("spend", "visits")
@@ -79,7 +82,7 @@ def _csv(rows: Any) -> str:
     return "\n".join([",".join(COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
 
 
-def _found(model: Any, rows: Mapping[str, Any], small: Mapping[str, Any], centers: Any) -> str:
+def _found(model: FuzzyCMeans, rows: Mapping[str, Any], small: Mapping[str, Any], centers: Any) -> str:
     import numpy as np
 
     labels = np.concatenate([model.predict(own)[small[company]] for company, own in rows.items()])
@@ -103,7 +106,7 @@ def _alone(rows: Mapping[str, Any], centers: Any) -> str:
     )
 
 
-def _seen(model: Any, centers: Any) -> int:
+def _seen(model: FuzzyCMeans, centers: Any) -> int:
     """How many groups have one of the model's centres near where they were drawn."""
     import numpy as np
 
@@ -111,7 +114,7 @@ def _seen(model: Any, centers: Any) -> int:
     return int((apart.min(axis=0) <= NEAR).sum())
 
 
-def _pooled(model: Any, rows: Mapping[str, Any]) -> str:
+def _pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
     """The same run on the pooled rows, from the same start, compared byte by byte."""
     import numpy as np
     from sklearn.base import clone
@@ -119,7 +122,7 @@ def _pooled(model: Any, rows: Mapping[str, Any]) -> str:
     pooled = clone(model).set_params(init=model.initial_centers_).fit(np.concatenate(list(rows.values())))
     same = (
         pooled.cluster_centers_.tobytes() == model.cluster_centers_.tobytes()
-        and pooled.objective_ == model.objective_
+        and pooled.final_objective == model.final_objective
         and pooled.n_iter_ == model.n_iter_
     )
     told = f"Pooled: the same run on all rows in one place took {pooled.n_iter_} rounds"

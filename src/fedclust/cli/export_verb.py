@@ -6,7 +6,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedclust.models import Model
 
 
 def add(verbs: Any) -> None:
@@ -44,21 +47,24 @@ def act_export(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _tables(model: Any, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _tables(model: Model, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     columns = metrics["columns"]
     centers = {
         apart("cluster", columns): np.arange(metrics["k"]),
-        apart("weight" if hasattr(model, "m") else "size", columns): np.asarray(model.cluster_sizes_, np.float64),
     }
+    if model.cluster_sizes_ is not None:
+        called = "weight" if model.fuzziness > 1 else "size"
+        centers[apart(called, columns)] = np.asarray(model.cluster_sizes_, np.float64)
+    if model.cluster_centers_ is not None:
+        centers |= dict(zip(columns, np.ascontiguousarray(model.cluster_centers_.T), strict=True))
     rounds = {
-        "round": np.arange(1, metrics["rounds"] + 1),
+        "round": np.arange(1, len(metrics["shifts"]) + 1),
         "shift": np.array(metrics["shifts"], np.float64),
         "objective": np.array(metrics["objectives"], np.float64),
     }
-    by_column = dict(zip(columns, np.ascontiguousarray(model.cluster_centers_.T), strict=True))
-    return {"centers.csv": centers | by_column, "rounds.csv": rounds}
+    return {"centers.csv": centers, "rounds.csv": rounds}
 
 
 def apart(name: str, taken: Sequence[str]) -> str:

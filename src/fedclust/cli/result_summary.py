@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedclust.app.run_folder import Run
+from fedclust.core.types import Floats
+from fedclust.models import Model
 
 
-def summary(run: Run, model: Any, metrics: dict[str, Any]) -> str:
+def summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
     """What a finished run found, for a reader at a terminal."""
     rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
     head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
@@ -68,15 +70,17 @@ def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def centers(model: Any, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+def centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
     """Centres in original units, one line each; columns beyond the terminal's width are only counted.
 
     `rows` are the numbers of rows nearest to each; without them a fuzzy cluster has a weight, the sum of u^m.
     """
-    head = ["cluster", "rows" if rows else "weight" if hasattr(model, "m") else "size", *columns]
+    if model.cluster_centers_ is None:
+        return "The model has no centres to show."
+    head = ["cluster", "rows" if rows else "weight" if model.fuzziness > 1 else "size", *columns]
+    sizes = _sizes(model, rows)
     lines = [
-        [str(i), f"{size:,}" if rows else f"{size:.6g}", *(f"{value:.5g}" for value in center)]
-        for i, (size, center) in enumerate(zip(rows or model.cluster_sizes_, model.cluster_centers_, strict=True))
+        [str(i), sizes[i], *(f"{value:.5g}" for value in center)] for i, center in enumerate(model.cluster_centers_)
     ]
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     room, shown = shutil.get_terminal_size().columns, len(head)
@@ -88,7 +92,16 @@ def centers(model: Any, columns: Sequence[str], rows: Sequence[int] | None = Non
     return text if not hidden else f"{text}\n({hidden} more columns: fedclust export shows all)"
 
 
-def notes(sentences: Sequence[str], model: Any, split: str) -> str:
+def _sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
+    """How large each cluster is, as far as is known."""
+    if rows:
+        return [f"{size:,}" for size in rows]
+    if model.cluster_sizes_ is None:
+        return ["?"] * model.cluster_count
+    return [f"{size:.6g}" for size in model.cluster_sizes_]
+
+
+def notes(sentences: Sequence[str], model: Model, split: str) -> str:
     """What must be admitted; where nothing has to be, that."""
     lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
     same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
@@ -113,7 +126,11 @@ def traffic(sites: dict[str, dict[str, int]], most: int = 12, *, arrived: bool =
     return "\n".join([head, *lines])
 
 
-def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
+def _listed(values: Floats | None) -> list[Any] | None:
+    return None if values is None else values.tolist()
+
+
+def document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
     """The same for programs."""
     found = run.analysis or {}
     return {
@@ -123,7 +140,7 @@ def document(run: Run, model: Any, metrics: dict[str, Any]) -> dict[str, Any]:
         "selection": found.get("selection"),
         "run": str(run.folder),
         "model": str(run.model),
-        "centers": model.cluster_centers_.tolist(),
-        "sizes": model.cluster_sizes_.tolist(),
-        "start_centers": start.tolist() if (start := getattr(model, "initial_centers_", None)) is not None else None,
+        "centers": _listed(model.cluster_centers_),
+        "sizes": _listed(model.cluster_sizes_),
+        "start_centers": _listed(model.initial_centers_),
     }

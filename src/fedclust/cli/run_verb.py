@@ -14,6 +14,7 @@ from fedclust.core.errors import FedclustError, RunFailed
 
 if TYPE_CHECKING:
     from fedclust.app.run_folder import Run
+    from fedclust.models import Model
 
 
 def add(verbs: Any) -> None:
@@ -45,7 +46,8 @@ def act_run(chosen: argparse.Namespace) -> int:
         run = execute.begin_run(study, chosen.out or Path("runs") / study.name, origin=origin)
     with explaining(run, progress):
         model = execute.resume_run(run, watch=progress)
-    tell(run, model, chosen)
+    if model is not None:
+        tell(run, model, chosen)
     return 0
 
 
@@ -95,7 +97,7 @@ def _stopped(progress: Progress) -> str:
     return f"stopped after {progress.place}" if progress.round else "stopped before the first round"
 
 
-def tell(run: Run, model: Any, chosen: argparse.Namespace) -> None:
+def tell(run: Run, model: Model, chosen: argparse.Namespace) -> None:
     """The result, on stdout."""
     from fedclust.cli import result_summary
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedclust.cli import site_answer, site_plan_verb, site_serve, site_utility
 from fedclust.cli.export_verb import apart
 from fedclust.core.errors import DataError, StudyError
+
+if TYPE_CHECKING:
+    from fedclust.models.assignment import Assigning
 
 HERE = "here"  # the name of a site that is told of by its file
 
@@ -34,16 +37,17 @@ def act_assign(chosen: argparse.Namespace) -> int:
     from fedclust import load
     from fedclust.app.output_files import Table
     from fedclust.federation.federation import LARGEST
+    from fedclust.models.assignment import model_with_centers
     from fedclust.models.input_checks import within_reach
     from fedclust.site.sources import open_source, survey
 
     if chosen.out.exists() and chosen.data.exists() and chosen.out.samefile(chosen.data):
         raise StudyError("--out is the data file itself; write the labels to another")
     table = Table(chosen.out)
-    model = load(chosen.model)
+    model = model_with_centers(load(chosen.model), "'fedclust site assign'")
     try:
         source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site=HERE, schema=model.schema)
-        found = survey(source, getattr(model, "missing", "refuse"))  # bad rows show before anything is written
+        found = survey(source, model.missing)  # bad rows show before anything is written
         if (found.largest > LARGEST).any():
             within_reach(source.columns, source.blocks())
         with table:
@@ -68,7 +72,7 @@ def _advised(text: str, file: str) -> str:
     return f"{what}; {advice}" if what else advice
 
 
-def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
+def _labelled(model: Assigning, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
     """Block by block: which row, its cluster, and how much it belongs to each."""
     import numpy as np
 
@@ -77,6 +81,10 @@ def _labelled(model: Any, source: Any, id: str | None) -> Iterator[dict[str, Any
         end = at + block.shape[1]
         which = {"row": np.arange(at, end)} if names is None else {str(id): names[at:end]}
         labels = {apart("cluster", [str(id)]): model.labels_of(block)}
-        degrees = model.memberships_of(block) if hasattr(model, "memberships_of") else np.empty((0, 0))
-        yield which | labels | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate(degrees)}
+        degrees = model.memberships_of(block)
+        yield (
+            which
+            | labels
+            | {f"membership_{i}": np.ascontiguousarray(u) for i, u in enumerate([] if degrees is None else degrees)}
+        )
         at = end

@@ -10,18 +10,21 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.algorithms.cmeans import column_split
+from fedclust.algorithms.gaussian_mixture import mixture
+from fedclust.algorithms.gaussian_mixture.densities import Gaussians
 from fedclust.core.effects import Protocol
-from fedclust.core.errors import DataError
+from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.federation.federation import LARGEST, Federation
 from fedclust.kernels import distances, fuzzy_sweep
 from fedclust.kernels import gap_sweep as gapped
-from fedclust.models.base import FederatedEstimator, columns_of
+from fedclust.models.base import FederatedEstimator, Model, columns_of
 from fedclust.models.input_checks import within_reach
 from fedclust.questions import column_matching
 from fedclust.site.site_data import Holding
 from fedclust.site.sources import open_source, survey
+from fedclust.site.sources.frames import is_frame
 
 
 class Assigning(FederatedEstimator):
@@ -30,8 +33,7 @@ class Assigning(FederatedEstimator):
     n_clusters: int
     cluster_centers_: Floats
     scaled_centers_: Floats
-    origin_: Floats | None
-    spread_: Floats | None
+    cluster_sizes_: Floats
 
     def predict(self, X: Any) -> NDArray[np.int32]:
         """The nearest centre of each row; for a federation, of its rows in the order of its parties.
@@ -131,7 +133,7 @@ class Assigning(FederatedEstimator):
         """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
         check_is_fitted(self)
         declared = self.schema
-        by_name = hasattr(X, "columns") and not hasattr(self, "feature_names_in_")
+        by_name = is_frame(X) and not self._knows_names
         if by_name or any(not column.plain for column in declared.values()):
             source = open_source(X, columns=tuple(declared), site="here", schema=declared)
             survey(source, self._missing)
@@ -140,6 +142,15 @@ class Assigning(FederatedEstimator):
         within_reach(self.columns_, [self._taken(rows.T)])
         return columns_of(self._view().points(rows))
 
+    def memberships_of(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
+        """Memberships (clusters by rows) of a block as a site reads it; None where rows belong to one cluster alone."""
+        return None
+
+    def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
+        """What labels rows seen through the model's own view, or another: densities, and a root to whiten rows with."""
+        centers = self.scaled_centers_ if view is None else view.points(self.cluster_centers_)
+        return mixture.nearest(centers), None
+
     def _view(self) -> View:
         return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
 
@@ -147,13 +158,15 @@ class Assigning(FederatedEstimator):
 class FuzzyAssigning(Assigning):
     """The same with degrees: every row belongs somewhat to each centre."""
 
-    _m: float
+    @property
+    def soft(self) -> bool:
+        return True
 
     def memberships(self, X: Any) -> Floats:
         """The degree to which each row belongs to each cluster, rows by clusters."""
         if isinstance(X, Federation):
             if X.split == "columns":
-                return fuzzy_sweep.memberships_from(self._squared(X), self._m).T
+                return fuzzy_sweep.memberships_from(self._squared(X), self.fuzziness).T
             return np.concatenate([self._degrees(block).T for block in self._blocks(X)])
         return self._degrees(self._seen(X)).T
 
@@ -164,8 +177,17 @@ class FuzzyAssigning(Assigning):
     def _degrees(self, block: Array) -> Floats:
         """NaN for a row that the model's way with gaps leaves out."""
         if self._missing == "partial":
-            return gapped.memberships(block, self.scaled_centers_, self._m)
+            return gapped.memberships(block, self.scaled_centers_, self.fuzziness)
         gap = np.isnan(block).any(axis=0)
         if self._missing == "refuse" or not gap.any():
-            return fuzzy_sweep.memberships(block, self.scaled_centers_, self._m)
-        return np.where(gap, np.nan, fuzzy_sweep.memberships(np.where(gap, 0.0, block), self.scaled_centers_, self._m))
+            return fuzzy_sweep.memberships(block, self.scaled_centers_, self.fuzziness)
+        return np.where(
+            gap, np.nan, fuzzy_sweep.memberships(np.where(gap, 0.0, block), self.scaled_centers_, self.fuzziness)
+        )
+
+
+def model_with_centers(model: Model, purpose: str) -> Assigning:
+    """The same model, known to have centres that rows go to; the `purpose` is what needs them."""
+    if not isinstance(model, Assigning):
+        raise StudyError(f"{purpose} needs centres, and {type(model).__name__} has none; use a method such as KMeans")
+    return model

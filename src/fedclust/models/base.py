@@ -1,32 +1,35 @@
-"""What every estimator shares: rows or a federation in, an honest model out, saved as text that keeps every bit."""
+"""The Model contract, which every reader of a fitted model is written against, and the base class of the estimators."""
 
 from __future__ import annotations
 
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Absence
-from fedclust.core.effects import ALL, Protocol
+from fedclust.core.effects import ALL, Protocol, Quorum
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.errors import DataError, StudyError
+from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats
 from fedclust.federation.federation import Federation
 from fedclust.models.input_checks import complete, reachable, seed_of, unmasked
 from fedclust.models.input_checks import require as require  # noqa: PLC0414 subclasses find it here
+from fedclust.models.saved_models import FORMAT, VERSION, from_plain_value, plain_value
 from fedclust.privacy.padding import Room
 from fedclust.questions.missing_values import MISSING
 from fedclust.questions.schema import Column, plain_schema, schema_from
+from fedclust.site.sources.noised_rows import Outcomes
 
-FORMAT, VERSION = "fedclust-model", 1
 BESIDES = 24  # questions before the first round and after the last
 
 
@@ -36,43 +39,181 @@ def room_for(columns: int, clusters: int) -> Room:
     return Room(question=32 * points + 2048, numbers=3 * points + 4 * clusters + 64, told=64 * points + 2048)
 
 
-class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
+@dataclass(frozen=True)
+class MixturePart:
+    """What a model of densities knows beyond its centres, over all rows."""
 
-    lossless: ClassVar[bool] = True  # whether a run over parties is the pooled run
-    remembers_rounds: ClassVar[bool] = False  # whether later rounds continue from what sites remember
-    kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
+    rows: int
+    entropy: float
+    log_likelihood: float
+
+
+@dataclass(frozen=True)
+class PrivacyPart:
+    """What a model under differential privacy promised, and what it spent."""
+
+    epsilon: float
+    delta: float
+    enforced_epsilon: float  # by the accountant that the sites enforce
+    reported_epsilon: float  # by the privacy loss distribution
+    prices: Sequence[float]  # of each question, in rho
+    honest_sites: int  # whose noise is relied on
+    rows: float  # as far as noise lets tell
+    cluster_width: float  # not finite where noise hides it
+
+
+class Model:
+    """The contract of a model: all that the report, indices, choice of K, unlearning, export and audit may read.
+
+    A part that a method does not have keeps the value given here, and the model is described without it. Arrays have
+    clusters in rows and columns in the order of `columns_`.
+    """
+
+    # What the method is.
+    lossless: ClassVar[bool] = True  # whether a run over sites is the run on the pooled rows
+    finds_k: ClassVar[bool] = False  # whether the method finds the number of clusters itself
+    takes_initial_centers: ClassVar[bool] = False  # whether `init` may be an array of centres
+    keeps_site_picks: ClassVar[bool] = False  # whether sites can reuse rows they picked; `keep_picks` makes a fit do so
+    remembers_rounds: ClassVar[bool] = False  # whether sites go on from what they remember of earlier rounds
+
+    # The settings that readers ask for, by scikit-learn's names where it has one.
     n_clusters: Any
     random_state: Any
-    tol: float | None
-    notes_: list[str]
+    missing: str = "refuse"  # what happens to rows with missing values
+    quorum: Quorum = ALL
+    scale: str | None = "none"
+    bounds: Any = None
+    tol: float | None = None
+    max_iter: int | None = None
+
+    # What every fitted model has.
     columns_: tuple[str, ...]
     schema_: dict[str, dict[str, Any]]
+    seed_: int
+    notes_: list[str]  # what a reader of the result must know, in sentences
+
+    # What a fitted model may have.
+    cluster_centers_: Floats | None = None  # in original units
+    scaled_centers_: Floats | None = None  # the same centres in the view of the model: (x - origin_) / spread_
+    origin_: Floats | None = None  # what the view subtracts from each column; None for nothing
+    spread_: Floats | None = None  # what the view divides each column by; None for nothing
+    initial_centers_: Floats | None = None  # in original units
+    cluster_sizes_: Floats | None = None  # rows of each cluster, or their weight where rows belong to several
+    labels_: NDArray[np.int32] | None = None  # where the rows are in this process, or all parties know them
+    n_iter_: int = 0
+    history_: Sequence[Mapping[str, Any]] = ()  # one entry per iteration: "round", "shift", "objective"
+
+    @property
+    def fuzziness(self) -> float:
+        """The exponent m of the memberships; 1 where every row belongs to one cluster alone."""
+        return 1.0
+
+    @property
+    def soft(self) -> bool:
+        """Whether rows belong to clusters by degrees, which `memberships_of` tells."""
+        return False
+
+    @property
+    def final_objective(self) -> float | None:
+        """What the method minimises, at its final state; None where it has no such number, or may not show it."""
+        return None
+
+    @property
+    def cluster_count(self) -> int:
+        """How many clusters there are."""
+        for part in (self.cluster_sizes_, self.cluster_centers_):
+            if part is not None:
+                return len(part)
+        return int(self.n_clusters)
+
+    @property
+    def shifts(self) -> list[float | None]:
+        """How far each iteration moved the centres."""
+        return [entry.get("shift") for entry in self.history_]
+
+    @property
+    def objectives(self) -> list[float | None]:
+        """What each iteration found as the objective."""
+        return [entry.get("objective") for entry in self.history_]
+
+    @property
+    def mixture_part(self) -> MixturePart | None:
+        """What a model of densities adds."""
+        return None
+
+    @property
+    def privacy_part(self) -> PrivacyPart | None:
+        """What a model under differential privacy adds."""
+        return None
+
+    @property
+    def opens_labels(self) -> bool:
+        """Whether labels were all that was opened, over a column split."""
+        return False
+
+    @property
+    def full_covariance(self) -> bool:
+        """Whether clusters have a full covariance matrix."""
+        return False
+
+    @property
+    def sites_that_picked(self) -> int | None:
+        """How many sites picked rows in the last fit; None where the method picks none."""
+        return None
+
+    @property
+    def takes_batches(self) -> bool:
+        """Whether `partial_fit` updates the model by further rows."""
+        return False
+
+    @property
+    def saw_batches(self) -> bool:
+        """Whether the model stands for rows of several batches, of which the sites hold the last."""
+        return False
+
+    @property
+    def schema(self) -> dict[str, Column]:
+        """What the columns were declared to be."""
+        return schema_from(self.schema_ or {name: {} for name in self.columns_})
+
+
+class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
+
+    kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
+    keep_picks: bool = False  # where `keeps_site_picks`: whether sites use the rows they picked before
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""
         if not isinstance(X, Federation):
             X = self._rows(X, reset=True)
             X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
-        reachable(quorum := getattr(self, "quorum", ALL), len(X.parties))
+        reachable(self.quorum, len(X.parties))
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
         self.schema_ = plain_schema(X.schema)
         self.seed_ = seed_of(self.random_state)
         script = self.protocol(X)
-        if hasattr(self, "max_iter"):
+        if self.max_iter is not None:
             X.make_room(room_for(len(X.columns), self.n_clusters))
-        result, absences = X.run(script, quorum=quorum, missing=self._missing, asks=self._asks)
+        result, absences = X.run(script, quorum=self.quorum, missing=self._missing, asks=self._asks)
+        self.notes_ = []
         self._keep(X, result)
         self.notes_ = [*_absent(absences), *_noised(X), *self.notes_]
         return self
 
+    def update(self, fed: Federation, *, after: Path | None = None) -> Self:  # noqa: ARG002
+        """The model updated by the rows that sites hold now, if it `takes_batches`.
+
+        `after` is the run folder of the round before, where sites of this process remember it.
+        """
+        raise StudyError(f"{type(self).__name__} takes no further rows; fit it anew with all rows")
+
     @property
     def _missing(self) -> str:
         """What happens to rows with gaps, for methods that know more than to refuse them."""
-        found = getattr(self, "missing", "refuse")
-        require(found in MISSING, f"missing is {found!r}; choose one of {', '.join(MISSING)}")
-        return str(found)
+        require(self.missing in MISSING, f"missing is {self.missing!r}; choose one of {', '.join(MISSING)}")
+        return self.missing
 
     def _rows(self, X: Any, *, reset: bool = False) -> Array:
         """Bare rows as scikit-learn takes them; what is masked is missing, and what is missing must be allowed."""
@@ -80,7 +221,8 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             self, unmasked(X), dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False
         )
         names = self._names(rows.shape[1]) if reset else self.columns_
-        fill = "fill them, set missing to 'drop' or 'partial'," if hasattr(self, "missing") else "fill them,"
+        settable = "missing" in self.get_params(deep=False)
+        fill = "fill them, set missing to 'drop' or 'partial'," if settable else "fill them,"
         complete(names, rows, gaps=self._missing != "refuse", remedy=f"{fill} or leave the column out")
         return rows
 
@@ -91,13 +233,7 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _asks(self) -> int:
         """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
-        rounds = getattr(self, "max_iter", 0)
-        return rounds + rounds // 4 + BESIDES if rounds else 1
-
-    @property
-    def schema(self) -> dict[str, Column]:
-        """What the columns were declared to be; models of older versions know plain numbers only."""
-        return schema_from(getattr(self, "schema_", None) or {name: {} for name in self.columns_})
+        return self.max_iter + self.max_iter // 4 + BESIDES if self.max_iter else 1
 
     @abstractmethod
     def protocol(self, fed: Federation) -> Protocol[Any]:
@@ -113,12 +249,13 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         given = self.get_params(deep=False)
         if isinstance(given.get("random_state"), (np.random.RandomState, np.random.Generator)):
             given["random_state"] = self.seed_  # what it stood for
+        fitted = vars(self)
         return {
             "format": FORMAT,
             "version": VERSION,
             "class": type(self).__name__,
-            "parameters": {name: _plain(value) for name, value in given.items()},
-            "fitted": {name: _plain(getattr(self, name)) for name in self._fitted()},
+            "parameters": {name: plain_value(value) for name, value in given.items()},
+            "fitted": {name: plain_value(fitted[name]) for name in self._saved_names() if name in fitted},
         }
 
     def save(self, path: str | Path) -> Path:
@@ -133,41 +270,29 @@ class FederatedEstimator(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     @classmethod
     def restore(cls, document: dict[str, Any]) -> Self:
         """A fitted estimator from a saved document."""
-        model = cls(**{name: _rich(value) for name, value in document["parameters"].items()})
+        model = cls(**{name: from_plain_value(value) for name, value in document["parameters"].items()})
         for name, value in document["fitted"].items():
-            setattr(model, name, _rich(value))
+            setattr(model, name, from_plain_value(value))
         model.columns_ = tuple(model.columns_)
         return model
 
-    def _fitted(self) -> Iterable[str]:
-        names = ("n_features_in_", "feature_names_in_", "columns_", "schema_", "seed_", "notes_", *self.kept)
-        return (name for name in names if hasattr(self, name))
+    def _saved_names(self) -> Iterable[str]:
+        return ("n_features_in_", "feature_names_in_", "columns_", "schema_", "seed_", "notes_", *self.kept)
+
+    @property
+    def _knows_names(self) -> bool:
+        """Whether the rows came with column names that scikit-learn noted."""
+        return "feature_names_in_" in vars(self)
 
     def _names(self, width: int) -> tuple[str, ...]:
-        return tuple(getattr(self, "feature_names_in_", ())) or tuple(f"x{i}" for i in range(width))
-
-
-def read_model(path: str | Path) -> dict[str, Any]:
-    """A saved model's document, checked for format and version."""
-    try:
-        document = json.loads(Path(path).read_text())
-    except FileNotFoundError:
-        raise DataError(f"there is no model at {path}") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder; name the model in it, such as {Path(path) / 'model.json'}") from None
-    except (ValueError, UnicodeDecodeError):
-        raise DataError(f"{path} is not a saved model") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DataError(f"{path} is not a saved model")
-    if document.get("version") != VERSION:
-        raise DataError(f"{path} has format {document.get('version')}, this version reads {VERSION}; update fedclust")
-    return document
+        return tuple(self.feature_names_in_) if self._knows_names else tuple(f"x{i}" for i in range(width))
 
 
 def _noised(fed: Federation) -> list[str]:
     """What sites of this process did to their rows before anything was computed."""
-    told = (getattr(holding.source, "remarks", ()) for holding in fed.holdings.values())
-    return list(dict.fromkeys(remark for own in told for remark in own))
+    sources = (holding.source for holding in fed.holdings.values())
+    remarks = (remark for source in sources if isinstance(source, Outcomes) for remark in source.remarks)
+    return list(dict.fromkeys(remarks))
 
 
 def _absent(absences: Sequence[Absence]) -> list[str]:
@@ -177,30 +302,6 @@ def _absent(absences: Sequence[Absence]) -> list[str]:
         f"Not lossless: {party} did not contribute to {count} steps ({REMEDIES.get(code, code)})."
         for (party, code), count in counts.items()
     ]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray) and value.dtype == object:
-        return {"names": [str(name) for name in value]}
-    if isinstance(value, np.ndarray):
-        return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
-    if isinstance(value, np.generic):
-        return value.item()
-    return [_plain(item) for item in value] if isinstance(value, (tuple, list)) else value
-
-
-def _rich(value: Any) -> Any:
-    if isinstance(value, dict) and set(value) == {"array", "shape", "dtype"}:
-        return _array(value)
-    if isinstance(value, dict) and set(value) == {"names"}:
-        return np.array(value["names"], object)
-    return [_rich(item) for item in value] if isinstance(value, list) else value
-
-
-def _array(value: dict[str, Any]) -> Array:
-    if value["dtype"] not in ("float64", "float32", "int64", "int32"):
-        raise DataError("a saved model holds an array of a kind it cannot have")
-    return np.array(value["array"], value["dtype"]).reshape(value["shape"])
 
 
 def columns_of(X: Floats) -> Array:

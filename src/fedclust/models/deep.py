@@ -107,7 +107,6 @@ class FedCRef(FederatedEstimator):
         "prices_",
         "honest_",
     )
-    tol = None
 
     def __init__(
         self,
@@ -332,7 +331,6 @@ class DEC(FederatedEstimator):
 
     lossless: ClassVar[bool] = False
     kept: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_iter_")
-    tol = None
 
     def __init__(
         self,

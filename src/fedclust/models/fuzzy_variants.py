@@ -19,7 +19,7 @@ from fedclust.models.input_checks import number, require, whole
 AVERAGES = ("kmeans", "index")
 
 
-class _Lossy(FuzzyCMeans):
+class _LossyFuzzyCMeans(FuzzyCMeans):
     """What both share with fuzzy c-means: starts, scaling, prediction; over rows."""
 
     lossless: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class _Lossy(FuzzyCMeans):
         require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
 
 
-class AveragedFuzzyCMeans(_Lossy):
+class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
     """Fuzzy c-means at each party until it settles, then an average of what the parties found (paper 2's FedFCM).
 
     Not lossless. With average "kmeans" every party's own centres leave it in every round; `notes_` says so.
@@ -103,7 +103,7 @@ class AveragedFuzzyCMeans(_Lossy):
             view,
             centers,
             average="index" if self.average == "index" else "kmeans",
-            m=self._m,
+            m=self.fuzziness,
             tol=self._stop(fed),
             local_tol=self.local_tol,
             max_iter=self.max_iter,
@@ -113,7 +113,7 @@ class AveragedFuzzyCMeans(_Lossy):
         )
 
 
-class GradientFuzzyCMeans(_Lossy):
+class GradientFuzzyCMeans(_LossyFuzzyCMeans):
     """Fuzzy c-means by gradients that parties compute after a few rounds of their own (Pedrycz's GDF-FCM).
 
     Not lossless. The gradient is summed over a party's rows: parties with more rows need a smaller step, and a run
@@ -181,7 +181,7 @@ class GradientFuzzyCMeans(_Lossy):
         return gradient_fcm.fit(
             view,
             centers,
-            m=self._m,
+            m=self.fuzziness,
             step=self.step,
             local_rounds=self.local_rounds,
             tol=self._stop(fed),

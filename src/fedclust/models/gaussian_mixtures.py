@@ -17,7 +17,8 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats
 from fedclust.federation.federation import Federation
 from fedclust.kernels import elementary
-from fedclust.models.cmeans import _Lossless
+from fedclust.models.base import MixturePart
+from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import require, whole
 
 
@@ -29,7 +30,7 @@ class FittedMixture(Fitted):
     found: Evaluated
 
 
-class GaussianMixture(_Lossless):
+class GaussianMixture(CentersEstimator):
     """A mixture of Gaussians by EM, the same as on pooled rows, bit for bit. Row splits only.
 
     Parameters
@@ -56,7 +57,7 @@ class GaussianMixture(_Lossless):
     """
 
     kept: ClassVar[tuple[str, ...]] = (
-        *_Lossless.kept,
+        *CentersEstimator.kept,
         "weights_",
         "variances_",
         "log_likelihood_",
@@ -68,7 +69,6 @@ class GaussianMixture(_Lossless):
 
     participation = 1.0
     small_sites = None
-    _m = 1.0  # indices take the nearest centre
 
     def __init__(
         self,
@@ -94,6 +94,18 @@ class GaussianMixture(_Lossless):
         self.bounds = bounds
         self.quorum = quorum
         self.random_state = random_state
+
+    @property
+    def soft(self) -> bool:
+        return True  # though its fuzziness is 1: indices take the nearest centre
+
+    @property
+    def mixture_part(self) -> MixturePart:
+        return MixturePart(self.n_rows_, self.entropy_, self.log_likelihood_)
+
+    @property
+    def full_covariance(self) -> bool:
+        return self.family == "EEE"
 
     @property
     def n_clusters(self) -> int:
@@ -151,7 +163,7 @@ class GaussianMixture(_Lossless):
         self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
         self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
         super()._keep(fed, (fitted, frame.view))
-        self.objective_ = -self.log_likelihood_
+        self._keep_objective(-self.log_likelihood_)
 
     def _ending(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
         return []  # the stop is one of likelihoods, which `_told` speaks of

@@ -11,7 +11,7 @@ from fedclust.algorithms.cmeans import column_labels, column_split
 from fedclust.core.effects import Protocol
 from fedclust.core.types import Ints
 from fedclust.federation.federation import Federation
-from fedclust.models.assignment import Assigning
+from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import require
 from fedclust.privacy.secret_argmin import SEATS
 
@@ -19,15 +19,11 @@ OPENS = ("distances", "labels")
 NOTE = "Only labels were opened: there is no objective, and a round's shift is how many rows changed their cluster."
 
 
-class LabelsOnly(Assigning):
+class LabelsOnly(CentersEstimator):
     """What `opens="labels"` changes."""
 
     opens: str
-    init: Any
-    tol: float | None
-    max_iter: int
-    objective_: Any  # None where only labels are opened
-    history_: Any
+    inertia_: float | None  # None where only labels are opened
 
     @property
     def opens_labels(self) -> bool:
@@ -51,7 +47,7 @@ class LabelsOnly(Assigning):
         self, fed: Federation, table: column_split.Table, *, careful: bool
     ) -> Protocol[column_split.Settled]:
         if not self.opens_labels:
-            return super()._iterate_columns(fed, table, careful=careful)  # type: ignore[no-any-return]
+            return super()._iterate_columns(fed, table, careful=careful)
         return column_labels.fit(
             table,
             fed.parties,
@@ -63,9 +59,9 @@ class LabelsOnly(Assigning):
         )
 
     def _keep(self, fed: Federation, result: Any) -> None:
-        super()._keep(fed, result)  # type: ignore[safe-super]
+        super()._keep(fed, result)
         if self.opens_labels:
-            self.objective_ = None
+            self.inertia_ = None
             self.history_ = [{**entry, "objective": None} for entry in self.history_]
             self.notes_ = [*self.notes_, NOTE]
 

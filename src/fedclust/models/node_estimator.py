@@ -56,6 +56,7 @@ class NodeEstimator(Assigning):
     """
 
     lossless: ClassVar[bool] = False
+    finds_k: ClassVar[bool] = True
     remembers_rounds: ClassVar[bool] = True
     scales: ClassVar[tuple[str, ...]]
     kept: ClassVar[tuple[str, ...]] = (
@@ -79,16 +80,25 @@ class NodeEstimator(Assigning):
     scale: str
     missing: str
     bounds: Any
-    n_iter_: int = 0
     nodes_: Floats
     scaled_nodes_: Floats
     node_rows_: Ints
     node_labels_: Units
-    history_: Sequence[dict[str, Any]] = ()
     sites_: Sequence[PartyId] = ()
     _memories: site_memories.Memories = MappingProxyType({})
     _continues: bool = False
-    _m = 1.0  # indices and reports take the nearest centre
+
+    @property
+    def final_objective(self) -> float:
+        return self.objective_
+
+    @property
+    def takes_batches(self) -> bool:
+        return True
+
+    @property
+    def saw_batches(self) -> bool:
+        return self.n_iter_ > 1
 
     @property
     def n_clusters(self) -> int:  # type: ignore[override]
@@ -120,6 +130,9 @@ class NodeEstimator(Assigning):
         super().fit(X, y)
         self.seed_ = seed
         return self
+
+    def update(self, fed: Federation, *, after: Path | None = None) -> Self:
+        return self.partial_fit(fed, after=after)
 
     def protocol(self, fed: Federation) -> effects.Protocol[Result]:
         self._check(fed)

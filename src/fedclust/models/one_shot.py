@@ -14,7 +14,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
-from fedclust.models.cmeans import _Lossless
+from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import number, require, whole
 from fedclust.questions import bounds as limits
 from fedclust.questions import standardisation
@@ -22,10 +22,11 @@ from fedclust.questions import standardisation
 WIDE = 4.0  # standard deviations to either side of the mean that a grid covers where no bounds are public
 
 
-class _OneShot(_Lossless):
+class _OneShot(CentersEstimator):
     """What both share: views, prediction, and a single round over rows."""
 
     lossless: ClassVar[bool] = False
+    takes_initial_centers: ClassVar[bool] = False
     participation = 1.0
     small_sites = None
     init = "careful"  # the method's own, not a parameter
@@ -33,7 +34,6 @@ class _OneShot(_Lossless):
     max_iter = 1
     local_clusters: int | None
     min_rows: int
-    _m = 1.0
 
     @property
     def _local(self) -> int:
@@ -163,7 +163,11 @@ class MUFC(_OneShot):
         self.quorum = quorum
         self.random_state = random_state
 
-    keeps_picks = False  # whether sites use the rows they picked before, where they still hold them
+    keeps_site_picks: ClassVar[bool] = True
+
+    @property
+    def sites_that_picked(self) -> int:
+        return self.anew_
 
     def _check(self, fed: Federation) -> None:
         super()._check(fed)
@@ -188,6 +192,6 @@ class MUFC(_OneShot):
             least=self.min_rows,
             parties=len(fed.parties),
             seed=self.seed_,
-            again=self.keeps_picks,
+            again=self.keep_picks,
         )
         return fitted

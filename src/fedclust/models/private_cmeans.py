@@ -11,12 +11,13 @@ import numpy as np
 from fedclust.algorithms.private_kmeans import private_fit
 from fedclust.algorithms.private_kmeans.private_fit import Private
 from fedclust.algorithms.private_kmeans.private_questions import Box
-from fedclust.core.effects import ALL, Protocol
+from fedclust.core.effects import Protocol
 from fedclust.core.noise_price import honest
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import LARGEST, Federation, box_of
 from fedclust.models.assignment import Assigning, FuzzyAssigning
+from fedclust.models.base import PrivacyPart
 from fedclust.models.cmeans import MOST_FUZZY
 from fedclust.models.input_checks import number, require, whole
 from fedclust.privacy import accountant
@@ -28,14 +29,13 @@ MOST_CLUSTERS = 64  # a histogram of 512 cells shows no more
 
 
 class _Private(Assigning):
-    """What both share; `_m` is the fuzziness, 1 for hard c-means."""
+    """What both share: the box, the budget and what a run may claim; `fuzziness` is 1 for hard c-means."""
 
     lossless: ClassVar[bool] = False
     kept: ClassVar[tuple[str, ...]] = (
         "cluster_centers_",
         "scaled_centers_",
         "initial_centers_",
-        "objective_",
         "n_iter_",
         "history_",
         "cluster_sizes_",
@@ -58,10 +58,7 @@ class _Private(Assigning):
     variant: str
     rounds: int | None
     missing = "drop"  # of labels: a row with gaps has none; sites leave out such rows in any case
-    quorum = ALL
     participation = 1.0
-    tol = None
-    _m: float
 
     def protocol(self, fed: Federation) -> Protocol[tuple[Private, Box]]:
         self._check(fed)
@@ -76,7 +73,7 @@ class _Private(Assigning):
             return (
                 yield from private_fit.lloyd(box, self._ks[0], spending, rng, self.rounds or private_fit.LLOYD_ROUNDS)
             ), box
-        return (yield from private_fit.fit(box, self._ks, spending, rng, self._m)), box
+        return (yield from private_fit.fit(box, self._ks, spending, rng, self.fuzziness)), box
 
     def _spending(self, fed: Federation) -> private_fit.Spending:
         """In plain mode the coordinator sees each site's answer, so each site's noise must do by itself."""
@@ -112,7 +109,6 @@ class _Private(Assigning):
         self.cluster_centers_ = box.back(found.centers)
         self.initial_centers_ = box.back(found.start)
         self.scaled_centers_ = view.points(self.cluster_centers_)
-        self.objective_ = None  # it would cost more
         self.cluster_sizes_ = found.mass
         self.cluster_width_ = found.width
         self.n_clusters_ = len(found.centers)
@@ -127,6 +123,19 @@ class _Private(Assigning):
         if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
             blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
             self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+
+    @property
+    def privacy_part(self) -> PrivacyPart:
+        return PrivacyPart(
+            self.epsilon,
+            self.delta,
+            self.epsilon_,
+            self.reported_epsilon_,
+            self.prices_,
+            self.honest_,
+            self.n_rows_,
+            self.cluster_width_,
+        )
 
     def _claims(self, fed: Federation) -> list[str]:
         """What the result may be said to promise, on what conditions, in plain sentences."""
@@ -174,7 +183,7 @@ class _Private(Assigning):
         require(self.variant != "lloyd" or len(self._ks) == 1, "variant 'lloyd' does not choose a number of clusters")
         box = self._box(fed)
         require(bool((np.abs(np.concatenate([box.low, box.high])) <= LARGEST).all()), "bounds must be finite")
-        self._m  # noqa: B018 says what is wrong with a fuzziness before anything is asked
+        self.fuzziness  # noqa: B018 says what is wrong with a fuzziness before anything is asked
 
 
 class PrivateKMeans(_Private):
@@ -225,8 +234,6 @@ class PrivateKMeans(_Private):
         self.rounds = rounds
         self.random_state = random_state
 
-    _m = 1.0
-
 
 class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
     """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateKMeans`, and m.
@@ -258,7 +265,7 @@ class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
     rounds = None
 
     @property
-    def _m(self) -> float:  # type: ignore[override]
+    def fuzziness(self) -> float:
         require(
             number(self.m) and 1 < self.m <= MOST_FUZZY,
             f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most {MOST_FUZZY}",
@@ -266,10 +273,10 @@ class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
         return float(self.m)
 
 
-def drawn_like(model: _Private, rows: int, rng: np.random.Generator) -> Floats:
-    """Rows like those that a model describes: round clusters of its sizes and width; made of what was told already."""
+def drawn_like(model: Assigning, width: float, rows: int, rng: np.random.Generator) -> Floats:
+    """Rows like those that a model describes: round clusters of its sizes and a width; from what was told already."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
-    seen = at + model.cluster_width_ * rng.normal(size=at.shape)
+    seen = at + width * rng.normal(size=at.shape)
     view = View(np.zeros(at.shape[1], np.int32), model.origin_, model.spread_)
     return view.back(seen)

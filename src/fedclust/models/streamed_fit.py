@@ -13,7 +13,8 @@ the update over sites is the update on the pooled batch, bit for bit.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils.metaestimators import available_if
@@ -25,7 +26,8 @@ from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.federation.federation import Federation, box_of
-from fedclust.models.base import _absent, require
+from fedclust.models.base import Model, _absent, require
+from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import reachable
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
@@ -34,16 +36,27 @@ from fedclust.questions.missing_values import told
 LATER = "Updated by a further batch: earlier rows count by their centres and weights, and were not looked at again."
 
 
-def _lossless(model: Any) -> bool:
-    """Methods that average what sites found alone inherit from the lossless ones, but have no sums to go on from."""
-    return bool(model.lossless)
+def _has_sums(model: Model) -> bool:
+    """Methods that average what sites found alone share the class of fuzzy c-means, but have no sums to go on from."""
+    return model.lossless
 
 
-class Streaming:
+class Streaming(CentersEstimator):
     """A lossless model that takes batches."""
 
-    @available_if(_lossless)  # type: ignore[untyped-decorator]
-    def partial_fit(self: Any, X: Any, y: Any = None, *, keep: float = 1.0) -> Any:  # noqa: ARG002 scikit-learn's signature
+    @property
+    def takes_batches(self) -> bool:
+        return _has_sums(self)
+
+    @property
+    def saw_batches(self) -> bool:
+        return LATER in self.notes_
+
+    def update(self, fed: Federation, *, after: Path | None = None) -> Self:
+        return self.partial_fit(fed) if self.takes_batches else super().update(fed, after=after)
+
+    @available_if(_has_sums)  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Update the model by a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
 
         `keep` is the weight that rows seen before have from now on: 1 for as much as the new ones, less to follow a
@@ -53,7 +66,7 @@ class Streaming:
         if isinstance(X, Federation):
             require(X.split == "rows", "partial_fit needs whole rows; use fit where columns are split")
         require(self._missing != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
-        if not hasattr(self, "scaled_centers_"):
+        if "scaled_centers_" not in vars(self):
             return self.fit(X)
         if not isinstance(X, Federation):
             X = self._rows(X)
@@ -70,7 +83,7 @@ class Streaming:
         return self
 
 
-def further(model: Any, fed: Federation, keep: float) -> Protocol[tuple[Fitted, View]]:
+def further(model: CentersEstimator, fed: Federation, keep: float) -> Protocol[tuple[Fitted, View]]:
     """The script of a later batch. Scaling is that of the first: units must not change under the centres."""
     width, missing, box = len(fed.columns), model._missing, box_of(model.bounds, len(fed.columns))  # noqa: SLF001
     if fed.declared:
@@ -79,7 +92,7 @@ def further(model: Any, fed: Federation, keep: float) -> Protocol[tuple[Fitted, 
         raise DataError("the batch has no rows; leave it out")
     gaps = yield from told(fed.columns, missing)
     view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
-    if model.origin_ is not None:
+    if model.origin_ is not None and model.spread_ is not None:
         view = standardisation.scaled(view, model.origin_, model.spread_)
     known, weights = model.scaled_centers_, model.cluster_sizes_ * keep
 
@@ -90,7 +103,7 @@ def further(model: Any, fed: Federation, keep: float) -> Protocol[tuple[Fitted, 
     fitted = yield from row_split.fit(
         view,
         known,
-        m=model._m,  # noqa: SLF001
+        m=model.fuzziness,
         tol=model.tol,
         max_iter=model.max_iter,
         parties=fed.parties,

@@ -11,7 +11,6 @@ from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.run_facts import Finished
 from fedclust.report.wording import (
     MEANINGS,
-    METHODS,
     beside,
     clarity,
     column,
@@ -67,7 +66,7 @@ def _most_bytes(left: Mapping[str, Any]) -> int:
 def _sentences(found: Mapping[str, Any]) -> list[str]:
     names = [facts["name"] for facts in found["columns"]]
     over = listed(names) if len(names) <= 6 else f"{len(names)} columns"
-    how = METHODS.get(found["method"], found["method"])
+    how = found["title"]
     rows, z = found["sizes"].get("rows"), found["profiles"]["standardised"]
     lead = f"{how[:1].upper()}{how[1:]} over {over}."
     if rows and found["k"] > 1:

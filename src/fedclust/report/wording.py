@@ -11,13 +11,6 @@ SPACE = "\u00a0"  # one that does not break
 OVERLAPPING, CLEAR = 0.35, 0.65  # of the way from belonging everywhere to belonging to one
 NAMED = 3  # columns that a description names at most
 
-METHODS = {
-    "k-means": "k-means",
-    "fuzzy-c-means": "fuzzy c-means",
-    "averaged-fuzzy-c-means": "averaged fuzzy c-means",
-    "gradient-fuzzy-c-means": "gradient fuzzy c-means",
-    "gaussian-mixture": "a Gaussian mixture",
-}
 INDICES = {
     "fuzzy-davies-bouldin": "Fuzzy Davies-Bouldin",
     "davies-bouldin": "Davies-Bouldin",

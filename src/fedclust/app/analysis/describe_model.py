@@ -1,14 +1,15 @@
 """A fitted model described so that others can judge it: plain numbers and words, nothing that is about one row.
 
-What needs the sites is asked through their gates; a part that cannot be had says why instead. The same run gives the
-same description, resumed or not.
+What needs the sites is asked through their gates; a part that cannot be had says why instead, and a part that fails
+leaves the others as they are. The same run gives the same description, resumed or not.
 """
 
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,17 @@ from fedclust.app.analysis import epsilon_curve
 from fedclust.app.analysis.hidden_counts import covered
 from fedclust.app.analysis.k_curve import chosen
 from fedclust.app.analysis.what_left import left
+from fedclust.app.choose_k import Selection
 from fedclust.core.effects import ALL, Protocol
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.errors import QuorumLost, StudyError
+from fedclust.core.errors import FedclustError, QuorumLost, StudyError, Waiting
 from fedclust.core.release import HIDDEN
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
 from fedclust.federation.federation import FEW, Federation
-from fedclust.models import METHODS, PRIVATE
+from fedclust.models.assignment import Assigning
+from fedclust.models.base import Model
+from fedclust.models.methods import method_of
 from fedclust.questions import cluster_indices as index_sums
 from fedclust.questions import composition, pca, standardisation
 
@@ -50,14 +54,15 @@ RULES = frozenset(  # codes of a site that will not answer
         "not-private",
     }
 )
+NO_CENTERS = "The method has no centres that rows could be counted around."
 ALONE = "site"  # what an array is called when it is a federation by itself
 
 
-def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
+def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict[str, Any]:
     """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
 
     Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
-    `{"absent": why}`.
+    `{"absent": why}`; where that is a failure, a note says so, too.
 
     >>> import numpy as np, fedclust as fc
     >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
@@ -68,60 +73,92 @@ def describe(model: Any, fed: Any, selection: Any = None) -> dict[str, Any]:
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
-    seen = _seen(model, fed)
-    parts: dict[str, Any] = {
-        "profiles": seen.profiles(),
-        "map": seen.map(),
-        "sizes": seen.sizes(),
-        "indices": seen.indices(),
-        "composition": seen.composition(),
+    failures = _Failures()
+    seen = _seen(model, fed, failures)
+    found: dict[str, dict[str, Any] | None] = {
+        "profiles": failures.guard("profiles", seen.profiles),
+        "map": failures.guard("map", seen.map),
+        "sizes": failures.guard("sizes", seen.sizes),
+        "indices": (scores := failures.guard("indices", seen.indices)),
+        "composition": failures.guard("composition", seen.composition),
+        "fuzziness": failures.guard("fuzziness", lambda: _fuzziness(model, scores)),
+        "selection": None if selection is None else failures.guard("choice of K", lambda: chosen(selection)),
+        "convergence": failures.guard("convergence", lambda: _convergence(model)),
+        "privacy": failures.guard("privacy", lambda: _privacy(model, fed)) if model.privacy_part else None,
+        "left": failures.guard("list of what left", lambda: left(fed)),  # last: whatever was asked above left, too
     }
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        **_facts(model, fed),
-        **parts,
-        "fuzziness": _fuzziness(model, parts["indices"]),
-        "selection": None if selection is None else chosen(selection),
-        "convergence": _convergence(model),
-        "privacy": epsilon_curve.described(model, len(fed.parties)) if isinstance(seen, _Private) else None,
-        "notes": [*(() if selection is None else selection.notes), *model.notes_],
-        "left": left(fed),  # last: whatever was asked above left, too
-    }
-    return _plain(document)  # type: ignore[no-any-return]
+    notes = [*(() if selection is None else selection.notes), *model.notes_, *failures.notes]
+    return {"format": FORMAT, "version": VERSION, **_plain(_facts(model, fed)), **found, "notes": _plain(notes)}
 
 
-def _facts(model: Any, fed: Federation) -> dict[str, Any]:
-    kinds = {kind: name for name, kind in (*METHODS.items(), *PRIVATE.items())}
+@dataclass
+class _Failures:
+    """Parts that raised, each noted in a sentence: the run is finished, whatever can be said of it."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def guard(self, part: str, describe_part: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """A part as plain values, or why it is absent; sites that did not answer end the description, as a run."""
+        try:
+            found: dict[str, Any] = _plain(describe_part())
+        except (QuorumLost, Waiting):
+            raise
+        except Exception as error:  # noqa: BLE001 a finished run stays finished
+            return self.absent(part, error)
+        return found
+
+    def absent(self, part: str, error: Exception) -> dict[str, Any]:
+        """The sentence that stands for a part, which is noted as well."""
+        why = str(error) if isinstance(error, FedclustError) else _where(error)
+        self.notes.append(f"The description lacks its {part}, for describing it failed: {why}.")
+        return {"absent": f"Describing this failed: {why}."}
+
+
+def _where(error: Exception) -> str:
+    """The kind and the place of an error; not its text, which may quote a row."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}, please report it"
+
+
+def _facts(model: Model, fed: Federation) -> dict[str, Any]:
     units = {name: c for raw, c in fed.schema.items() for name in c.names(raw)}
+    method = method_of(model)
     return {
-        "method": kinds.get(type(model), type(model).__name__),
-        "k": int(getattr(model, "n_clusters_", model.n_clusters)),
-        "m": float(model._m) if hasattr(model, "m") else None,  # noqa: SLF001
+        "method": method.name if method else type(model).__name__,
+        "title": method.title if method else type(model).__name__,
+        "k": model.cluster_count,
+        "m": model.fuzziness if model.fuzziness > 1 else None,
         "scale": model.scale,
         "split": fed.split,
-        "missing": getattr(model, "missing", "refuse"),
+        "missing": model.missing,
         "seed": model.seed_,
         "columns": [{"name": name, "type": units[name].type, "unit": units[name].unit} for name in fed.columns],
         "parties": list(fed.parties),
         "aggregation": fed.aggregation.mode,
-        "lossless": bool(getattr(model, "lossless", True))
-        and not any(note.startswith("Not lossless") for note in model.notes_),
+        "lossless": model.lossless and not any(note.startswith("Not lossless") for note in model.notes_),
     }
 
 
-def _seen(model: Any, fed: Federation) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
+def _seen(
+    model: Model, fed: Federation, failures: _Failures
+) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
-    if hasattr(model, "prices_"):
+    if model.privacy_part is not None:
         return _Private(model)
-    if model.remembers_rounds and model.n_iter_ > 1:
+    if model.remembers_rounds and model.saw_batches:
         return _Rounds(model)
+    if not isinstance(model, Assigning):
+        return _Closed(model, {"absent": NO_CENTERS})
     if fed.split == "columns":
         return _OverColumns(model, fed)
     try:
-        return _OverRows(model, fed)
+        return _OverRows(model, fed, failures)
     except QuorumLost as lost:
         return _Closed(model, _refused(lost))
+    except Waiting:
+        raise
+    except Exception as error:  # noqa: BLE001 a finished run stays finished
+        return _Closed(model, failures.absent("view of the rows", error))
 
 
 def _refused(lost: QuorumLost) -> dict[str, str]:
@@ -136,19 +173,24 @@ def _refused(lost: QuorumLost) -> dict[str, str]:
 class _OverRows:
     """Sites with whole rows."""
 
-    model: Any
+    model: Assigning
     fed: Federation
+    failures: _Failures
 
     def __post_init__(self) -> None:
         self.view, self.centers, self.columns = self._run(self._look())
-        asked = self._ask(self._plane)
+        try:
+            asked = self._ask(self._plane)
+        except (QuorumLost, Waiting):
+            raise
+        except Exception as error:  # noqa: BLE001 a finished run stays finished
+            asked = self.failures.absent("map", error)
         self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
         self.plane: pca.Plane | None = None if self.absent else asked[0]
         self.spread: pca.Spread | None = None if self.absent else asked[1]
 
     def _run(self, protocol: Protocol[Any]) -> Any:
-        missing = getattr(self.model, "missing", "refuse")
-        return self.fed.run(protocol, quorum=getattr(self.model, "quorum", ALL), missing=missing, asks=FEW)[0]
+        return self.fed.run(protocol, quorum=self.model.quorum, missing=self.model.missing, asks=FEW)[0]
 
     def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
         """What a script finds, or why the sites did not let it."""
@@ -165,7 +207,7 @@ class _OverRows:
         return view, centers, (yield from standardisation.columns(view))
 
     def _plane(self) -> Protocol[tuple[pca.Plane, pca.Spread]]:
-        everyone = getattr(self.model, "quorum", ALL) == ALL
+        everyone = self.model.quorum == ALL
         plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
         return plane, (yield from pca.spread(self.view, self.centers, plane))
 
@@ -204,7 +246,7 @@ class _OverRows:
             # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
             with np.errstate(all="ignore"):
                 self._ask(lambda: index_sums.scores(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names))
-        found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model._m, names))  # noqa: SLF001
+        found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model.fuzziness, names))
         return found if "absent" in found else _indices(found)
 
     def composition(self) -> dict[str, Any]:
@@ -221,21 +263,21 @@ class _OverRows:
 class _OverColumns:
     """Sites with some columns of the same rows: each keeps its own, so less can be said."""
 
-    model: Any
+    model: Assigning
     fed: Federation
 
     def profiles(self) -> dict[str, Any]:
-        centers, origin = self.model.cluster_centers_, self.model.origin_
+        origin = self.model.origin_
         if origin is not None and self.model.scale == "standardise":
             seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
-            return {"centers": centers, **seen, "mean": origin, "sd": self.model.spread_}
-        return _among_centers(centers)
+            return {"centers": self.model.cluster_centers_, **seen, "mean": origin, "sd": self.model.spread_}
+        return _among_centers(self.model)
 
     def map(self) -> dict[str, Any]:
         return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
 
     def sizes(self) -> dict[str, Any]:
-        if not hasattr(self.model, "labels_"):
+        if self.model.labels_ is None:
             return {"absent": "Labels stay at the sites."}
         return _sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
 
@@ -253,11 +295,11 @@ class _OverColumns:
 class _Closed:
     """Sites whose rules allow no question beyond the fit."""
 
-    model: Any
+    model: Model
     absent: dict[str, str]
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model.cluster_centers_)
+        return _among_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
         return self.absent
@@ -269,13 +311,13 @@ class _Closed:
 class _Private:
     """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
 
-    model: Any
+    model: Model
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model.cluster_centers_)
+        return _among_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
-        return _sizes(self.model, np.rint(self.model.cluster_sizes_).astype(np.int64))
+        return _sizes_by_weight(self.model)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "Under differential privacy nothing is asked that was not paid for."}
@@ -287,13 +329,13 @@ class _Private:
 class _Rounds:
     """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
 
-    model: Any
+    model: Model
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model.cluster_centers_)
+        return _among_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
-        return _sizes(self.model, self.model.cluster_sizes_.astype(np.int64))
+        return _sizes_by_weight(self.model)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
@@ -301,26 +343,35 @@ class _Rounds:
     map = composition = indices
 
 
-def _among_centers(centers: Floats) -> dict[str, Any]:
+def _among_centers(model: Model) -> dict[str, Any]:
     """Profiles where nothing but the centres is known."""
+    centers = model.cluster_centers_
+    if centers is None:
+        return {"absent": "The model has no centres of its own."}
     middle, apart = centers.mean(axis=0), centers.std(axis=0)
     seen = (centers - middle) / np.where(apart > 0, apart, 1.0)
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
 
 
-def _sizes(model: Any, counts: Ints) -> dict[str, Any]:
-    soft = hasattr(model, "memberships")
-    return {"rows": counts.tolist(), "weights": np.asarray(model.cluster_sizes_, np.float64) if soft else None}
+def _sizes(model: Model, counts: Ints) -> dict[str, Any]:
+    return {"rows": counts.tolist(), "weights": model.cluster_sizes_ if model.soft else None}
+
+
+def _sizes_by_weight(model: Model) -> dict[str, Any]:
+    """Sizes where rows are not counted anew."""
+    if model.cluster_sizes_ is None:
+        return {"absent": "The method does not tell how many rows a cluster has."}
+    return _sizes(model, np.rint(model.cluster_sizes_).astype(np.int64))
 
 
 def _indices(values: Mapping[str, float]) -> dict[str, Any]:
     return {name: {"value": value, "best": index_sums.BEST[name]} for name, value in values.items()}
 
 
-def _fuzziness(model: Any, found: Mapping[str, Any]) -> dict[str, Any]:
-    if hasattr(model, "entropy_"):
-        return {"coefficient": None, "entropy": model.entropy_ / model.n_rows_}
-    if not hasattr(model, "m"):
+def _fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any]:
+    if (mixture := model.mixture_part) is not None:
+        return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
+    if not model.fuzziness > 1:
         return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
     if "absent" in found:
         return {"absent": found["absent"]}
@@ -330,16 +381,20 @@ def _fuzziness(model: Any, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _convergence(model: Any) -> dict[str, Any]:
-    history = model.history_
+def _privacy(model: Model, fed: Federation) -> dict[str, Any]:
+    promise = model.privacy_part
+    return {} if promise is None else epsilon_curve.described(model, promise, len(fed.parties))
+
+
+def _convergence(model: Model) -> dict[str, Any]:
     return {
         "rounds": model.n_iter_,
-        "shifts": [entry["shift"] for entry in history],
-        "objectives": [entry["objective"] for entry in history],
-        "objective": model.objective_,
+        "shifts": model.shifts,
+        "objectives": model.objectives,
+        "objective": model.final_objective,
         # A mixture stops by its likelihood, not by how far the centres move.
-        "tol": None if hasattr(model, "log_likelihood_") else getattr(model, "tol", None),
-        "max_iter": getattr(model, "max_iter", None),
+        "tol": None if model.mixture_part else model.tol,
+        "max_iter": model.max_iter,
         "stopped": any(note.startswith("Stopped after") for note in model.notes_),
     }
 

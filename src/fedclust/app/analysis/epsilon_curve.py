@@ -13,7 +13,9 @@ from sklearn.metrics import adjusted_rand_score
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models import FuzzyCMeans, KMeans
-from fedclust.models.private_cmeans import PrivateFuzzyCMeans, drawn_like
+from fedclust.models.assignment import Assigning
+from fedclust.models.base import FederatedEstimator, Model, PrivacyPart
+from fedclust.models.private_cmeans import drawn_like
 from fedclust.privacy import accountant
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
@@ -32,7 +34,7 @@ class Point:
 
 
 def curve(
-    private: Any, X: Floats, *, sites: int = 1, epsilons: Sequence[float] = EPSILONS, tries: int = 3
+    private: FederatedEstimator, X: Floats, *, sites: int = 1, epsilons: Sequence[float] = EPSILONS, tries: int = 3
 ) -> list[Point]:
     """The adjusted Rand index of a private estimator's labels to exact c-means on the same rows, by epsilon.
 
@@ -41,7 +43,7 @@ def curve(
     """
     known = private.n_clusters
     if not isinstance(known, int):  # as many as these rows show when noise hardly hides any
-        known = clone(private).set_params(epsilon=PLAIN).fit(X).n_clusters_
+        known = clone(private).set_params(epsilon=PLAIN).fit(X).cluster_count
     exact = _exact(private, known).fit(X)
     parts = np.array_split(X, sites)
     mode = "secure" if sites > 2 else "plain"
@@ -56,41 +58,43 @@ def curve(
     return points
 
 
-def _exact(private: Any, clusters: int) -> Any:
-    if isinstance(private, PrivateFuzzyCMeans):
-        return FuzzyCMeans(clusters, m=private.m, bounds=private.bounds, scale=private.scale)
-    return KMeans(clusters, bounds=private.bounds, scale=private.scale)
+def _exact(private: FederatedEstimator, clusters: int) -> FederatedEstimator:
+    if private.fuzziness > 1:
+        return FuzzyCMeans(clusters, m=private.fuzziness, bounds=private.bounds, scale=private.scale or "none")
+    return KMeans(clusters, bounds=private.bounds, scale=private.scale or "none")
 
 
-def predicted(model: Any, sites: int) -> list[Point]:
+def predicted(model: Assigning, promise: PrivacyPart, sites: int) -> list[Point]:
     """The same curve on rows drawn like those that a private model describes: made of what was told already, so free.
 
     Real clusters are not round: this says what noise costs, not how good the clusters are.
     """
-    rows = int(np.clip(model.n_rows_, 20 * model.n_clusters_, MOST_ROWS))
-    X = drawn_like(model, rows, np.random.default_rng(model.seed_))
+    rows = int(np.clip(promise.rows, 20 * model.cluster_count, MOST_ROWS))
+    X = drawn_like(model, promise.cluster_width, rows, np.random.default_rng(model.seed_))
     low, high = np.broadcast_arrays(*np.moveaxis(np.asarray(model.bounds, np.float64).reshape(-1, 2), 1, 0))
     X = np.clip(X, low, high)
     # With fewer rows than there are, noise weighs more: it is scaled down as if all were there.
-    fewer = min(1.0, rows / max(model.n_rows_, 1.0)) ** 2
-    template = clone(model).set_params(n_clusters=model.n_clusters_)
-    rhos = [min(accountant.rho_of(epsilon, model.delta) / fewer, MOST_RHO) for epsilon in EPSILONS]
-    scaled = [accountant.epsilon_of(rho, model.delta) for rho in rhos]
+    fewer = min(1.0, rows / max(promise.rows, 1.0)) ** 2
+    template = clone(model).set_params(n_clusters=model.cluster_count)
+    rhos = [min(accountant.rho_of(epsilon, promise.delta) / fewer, MOST_RHO) for epsilon in EPSILONS]
+    scaled = [accountant.epsilon_of(rho, promise.delta) for rho in rhos]
     found = curve(template, X, sites=sites, epsilons=scaled, tries=2)
     return [Point(epsilon, point.mean, point.least) for epsilon, point in zip(EPSILONS, found, strict=True)]
 
 
-def described(model: Any, sites: int) -> dict[str, Any]:
-    """What a report says of the privacy of a run."""
-    enough = np.isfinite(model.cluster_width_)
+def described(model: Model, promise: PrivacyPart, sites: int) -> dict[str, Any]:
+    """What a report says of the privacy of a run; the curve where the model has centres and noise does not hide all."""
+    points = (
+        predicted(model, promise, sites) if isinstance(model, Assigning) and np.isfinite(promise.cluster_width) else []
+    )
     return {
-        "epsilon": model.epsilon,
-        "delta": model.delta,
-        "enforced": model.epsilon_,
-        "reported": model.reported_epsilon_,
-        "prices": model.prices_,
-        "honest": model.honest_,
-        "meaning": accountant.meaning(model.epsilon, model.delta),
-        "warning": accountant.warning(model.epsilon),
-        "curve": [asdict(point) for point in predicted(model, sites)] if enough else [],
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "enforced": promise.enforced_epsilon,
+        "reported": promise.reported_epsilon,
+        "prices": promise.prices,
+        "honest": promise.honest_sites,
+        "meaning": accountant.meaning(promise.epsilon, promise.delta),
+        "warning": accountant.warning(promise.epsilon),
+        "curve": [asdict(point) for point in points],
     }

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from sys import float_info
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 from fedclust.app.choose_k import CRITERIA, RULES
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import MODES
-from fedclust.models import METHODS
-from fedclust.models.cmeans import SCALES, STARTS
-from fedclust.models.fuzzy_variants import AVERAGES
-from fedclust.models.labels_only import OPENS
+from fedclust.models.centers_estimator import SCALES
+from fedclust.models.methods import study_methods
+from fedclust.models.parameters import ABOVE_ZERO, COUNT, Parameter, is_list_of, is_number, is_whole, one_of, quoted
 from fedclust.models.private_cmeans import VARIANTS
 from fedclust.models.summary_estimator import RANGE_SCALES
 from fedclust.privacy.accountant import MOST_DELTA
@@ -28,39 +24,8 @@ from fedclust.questions.schema import TYPES
 from fedclust.site.policy import PROFILES
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of the file, and what it takes."""
-
-    what: str
-    fits: Callable[[Any], bool]
-    choices: tuple[str, ...] = ()
-    secret: bool = False  # a value that no message repeats
-
-
-def _choice(*choices: str) -> Key:
-    shown = ("one of " if choices[1:] else "") + _quoted(choices)
-    return Key(shown, lambda value: value in choices, choices)
-
-
-def _quoted(words: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in words)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _number(value: Any) -> bool:
-    return (_whole(value) or isinstance(value, float)) and abs(value) <= float_info.max
-
-
-def _list_of(value: Any, fits: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(fits, value))
-
-
 def _pair(value: Any) -> bool:
-    return _list_of(value, _number) and len(value) == 2 and value[0] <= value[1]
+    return is_list_of(value, is_number) and len(value) == 2 and value[0] <= value[1]
 
 
 def _bounding(value: Any) -> bool:
@@ -68,19 +33,11 @@ def _bounding(value: Any) -> bool:
 
 
 def _level(value: Any) -> bool:
-    return isinstance(value, (str, bool)) or _number(value)
+    return isinstance(value, (str, bool)) or is_number(value)
 
 
 def _tables(value: Any) -> bool:
     return isinstance(value, dict) and bool(value)
-
-
-def _points(value: Any) -> bool:
-    return _list_of(value, lambda row: _list_of(row, _number) and len(row) == len(value[0]))
-
-
-def _quorum(value: Any) -> bool:
-    return value == "all" or (_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
 def k_range(value: Any) -> tuple[int, int] | None:
@@ -98,27 +55,26 @@ def _name(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[^\s./\\][^/\\\n\0]*", value) is not None
 
 
-COUNT = Key("a whole number of at least 1", lambda value: _whole(value) and value >= 1)
-SEED = Key("a whole number from 0 to 4294967295", lambda value: _whole(value) and 0 <= value < 1 << 32)
-TABLE = Key("a table", lambda value: isinstance(value, dict))
-NAMES = Key(
+SEED = Parameter("a whole number from 0 to 4294967295", lambda value: is_whole(value) and 0 <= value < 1 << 32)
+TABLE = Parameter("a table", lambda value: isinstance(value, dict))
+NAMES = Parameter(
     'a list of column names, such as ["age", "thalach"]',
-    lambda value: _list_of(value, lambda name: isinstance(name, str) and bool(name)),
+    lambda value: is_list_of(value, lambda name: isinstance(name, str) and bool(name)),
 )
 TOP = {
-    "name": Key("a short text without '/', such as 'heart'", _name),
-    "columns": Key(
+    "name": Parameter("a short text without '/', such as 'heart'", _name),
+    "columns": Parameter(
         f"{NAMES.what}, or a table [columns.NAME] for each", lambda value: NAMES.fits(value) or _tables(value)
     ),
-    "scale": _choice(*SCALES, *RANGE_SCALES),
-    "missing": _choice(*MISSING),
-    "missing_values": Key(
+    "scale": one_of(*SCALES, *RANGE_SCALES),
+    "missing": one_of(*MISSING),
+    "missing_values": Parameter(
         "a table of lists by column, such as { chol = [0] }",
-        lambda value: isinstance(value, dict) and all(_list_of(own, _level) for own in value.values()),
+        lambda value: isinstance(value, dict) and all(is_list_of(own, _level) for own in value.values()),
     ),
-    "split": _choice("rows", "columns"),
-    "id": Key("the name of a column", lambda value: isinstance(value, str) and bool(value)),
-    "bounds": Key("a pair [low, high] with low <= high, or a table of such pairs by column", _bounding),
+    "split": one_of("rows", "columns"),
+    "id": Parameter("the name of a column", lambda value: isinstance(value, str) and bool(value)),
+    "bounds": Parameter("a pair [low, high] with low <= high, or a table of such pairs by column", _bounding),
     "seed": SEED,
     "cluster": TABLE,
     "align": TABLE,
@@ -126,78 +82,68 @@ TOP = {
     "sites": TABLE,
 }
 CHOOSING = ("criterion", "index", "rule", "restarts")  # how k is found where it is not given
-ABOVE = Key("a number above 0", lambda value: _number(value) and value > 0)
-OWN = {  # parameters that some methods have and others have not; by the estimators' own names
-    "family": _choice(*FAMILIES),
-    "average": _choice(*AVERAGES),
-    "opens": _choice(*OPENS),
-    "step": ABOVE,
-    "local_tol": ABOVE,
-    "local_rounds": COUNT,
-    "local_clusters": COUNT,
-    "min_rows": Key("a whole number of at least 2", lambda value: _whole(value) and value >= 2),
-}
-CLUSTER = {
-    "floor": COUNT,
-    "max_nodes": COUNT,
-    "method": _choice(*METHODS),
-    "k": Key("a whole number of at least 1, a range such as '2..8', or 'auto'", _clusters),
-    "m": Key("a number above 1", lambda value: _number(value) and value > 1),
-    "tol": Key("a number of at least 0, or 'none'", lambda value: value == "none" or (_number(value) and value >= 0)),
-    "max_iter": COUNT,
-    "init": Key(
-        f"one of {_quoted(STARTS)}, or a list of centres, each a list of as many numbers",
-        lambda value: value in STARTS or _points(value),
-        choices=STARTS,
-    ),
-    "participation": Key("a number above 0 and at most 1", lambda value: _number(value) and 0 < value <= 1),
-    "quorum": Key("'all', a number of sites, or a share such as 0.8", _quorum, choices=("all",)),
-    **OWN,
-    "singletons": _choice("none", "paper"),
-    "small_sites": _choice("none", "paper"),
+CLUSTER = {  # besides these, [cluster] takes what the record of its method lists
+    "k": Parameter("a whole number of at least 1, a range such as '2..8', or 'auto'", _clusters),
     "seed": SEED,
-    "criterion": _choice(*CRITERIA),
-    "index": _choice(*BEST),
-    "rule": _choice(*RULES),
+    "criterion": one_of(*CRITERIA),
+    "index": one_of(*BEST),
+    "rule": one_of(*RULES),
     "restarts": COUNT,
 }
-LEVELS = Key("a list of texts or of numbers", lambda value: _list_of(value, _level))
+
+
+def cluster_keys(method: Any = None) -> dict[str, Parameter]:
+    """The keys of [cluster]: those of every method, so that one which another takes is known; this method's own win."""
+    known = study_methods()
+    keys = {"method": one_of(*known), **CLUSTER}
+    for other in known.values():
+        keys |= other.parameters
+    return keys | dict(known[method].parameters) if isinstance(method, str) and method in known else keys
+
+
+LEVELS = Parameter("a list of texts or of numbers", lambda value: is_list_of(value, _level))
 COLUMN = {
-    "type": _choice(*TYPES),
-    "unit": Key("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
+    "type": one_of(*TYPES),
+    "unit": Parameter("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
     "levels": LEVELS,
-    "codes": Key("a list of numbers that ascend, one for each level", lambda value: _list_of(value, _number)),
+    "codes": Parameter("a list of numbers that ascend, one for each level", lambda value: is_list_of(value, is_number)),
     "missing_values": LEVELS,
 }
 PRIVACY = {
-    "aggregation": _choice(*MODES),
-    "lead": Key("a site's name", lambda value: isinstance(value, str)),
-    "early_stopping": Key("true or false", lambda value: isinstance(value, bool)),
-    "epsilon": Key("a number above 0", lambda value: _number(value) and value > 0),
-    "delta": Key(
+    "aggregation": one_of(*MODES),
+    "lead": Parameter("a site's name", lambda value: isinstance(value, str)),
+    "early_stopping": Parameter("true or false", lambda value: isinstance(value, bool)),
+    "epsilon": ABOVE_ZERO,
+    "delta": Parameter(
         f"a number above 0, at most {MOST_DELTA:g} and far below 1 / rows, such as 1e-6",
-        lambda value: _number(value) and 0 < value <= MOST_DELTA,
+        lambda value: is_number(value) and 0 < value <= MOST_DELTA,
     ),
-    "variant": _choice(*VARIANTS),
+    "variant": one_of(*VARIANTS),
 }
-ALIGN = {"method": _choice(*ALIGNMENTS), "duplicates": _choice(*DUPLICATES)}
+ALIGN = {"method": one_of(*ALIGNMENTS), "duplicates": one_of(*DUPLICATES)}
 SITE = {
-    "source": Key(
+    "source": Parameter(
         'a path, or a table such as { sql = "SELECT ...", database = "FILE" }',
         lambda value: isinstance(value, (str, dict)) and bool(value),
         secret=True,
     ),
-    "policy": _choice(*PROFILES),
+    "policy": one_of(*PROFILES),
     "columns": NAMES,
 }
-PLACES = {
-    "[sites.NAME]": SITE,
-    "[columns.NAME]": COLUMN,
-    "[privacy]": PRIVACY,
-    "[align]": ALIGN,
-    "[cluster]": CLUSTER,
-    "the top, before the first [table]": TOP,
-}
+
+
+def _places() -> dict[str, Mapping[str, Parameter]]:
+    """Every table of a study and its keys, in the order in which a misplaced key is looked for."""
+    return {
+        "[sites.NAME]": SITE,
+        "[columns.NAME]": COLUMN,
+        "[privacy]": PRIVACY,
+        "[align]": ALIGN,
+        "[cluster]": cluster_keys(),
+        "the top, before the first [table]": TOP,
+    }
+
+
 NEEDED = {
     "name": 'a name; write name = "..." at the top',
     "cluster": 'what to look for; add [cluster] with method = "fuzzy-c-means" and k = 3',
@@ -205,7 +151,7 @@ NEEDED = {
 }
 
 
-def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> Mapping[str, Any]:
+def checked(table: Mapping[str, Any], known: Mapping[str, Parameter], place: str) -> Mapping[str, Any]:
     """The table itself, once each of its keys is known there and each value fits."""
     for name, value in table.items():
         if name not in known:
@@ -218,11 +164,11 @@ def checked(table: Mapping[str, Any], known: Mapping[str, Key], place: str) -> M
     return table
 
 
-def _unknown(name: str, known: Mapping[str, Key], place: str) -> str:
-    home = next((there for there, keys in PLACES.items() if name in keys), None)
+def _unknown(name: str, known: Mapping[str, Parameter], place: str) -> str:
+    home = next((there for there, keys in _places().items() if name in keys), None)
     if home is not None:
         return f"'{name}' does not belong in {place}; move it to {home}"
-    return f"{place} has no key '{name}'; {meant(name, known) or f'it may hold {_quoted(known)}'}"
+    return f"{place} has no key '{name}'; {meant(name, known) or f'it may hold {quoted(known)}'}"
 
 
 def meant(word: Any, known: Iterable[str]) -> str:

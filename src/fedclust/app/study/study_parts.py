@@ -11,14 +11,10 @@ from fedclust.app.study.study_keys import meant
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.federation import Federation, RunRecord
-from fedclust.models import METHODS, PRIVATE, FederatedEstimator
+from fedclust.models.base import FederatedEstimator
+from fedclust.models.methods import private_methods, study_method
 from fedclust.questions.alignment import Alignment
 from fedclust.questions.schema import Column, encoded_names
-
-
-def finds_k(method: str) -> bool:
-    """Whether a method finds the number of clusters itself."""
-    return not {"n_clusters", "n_components"} & set(METHODS[method]().get_params())
 
 
 @dataclass(frozen=True)
@@ -102,24 +98,28 @@ class Study:
         """The study's method, ready to fit; `columns` are the sites' where the study names none."""
         if self.noise:
             return self._private(columns)
-        kind = METHODS[self.cluster.method]
-        gaps = {} if self.missing == "refuse" else {"missing": self.missing}
-        if gaps and "missing" not in kind().get_params():
-            raise StudyError(f"method '{self.cluster.method}' needs every value; leave missing out")
-        if finds_k(self.cluster.method):
-            own = {} if self.scale == "none" else {"scale": self.scale}  # such a method has a scale of its own
-            return kind(bounds=self._bounds(columns), **own, **gaps, **self.cluster.options)
-        ready = kind(scale=self.scale, bounds=self._bounds(columns), **gaps, **self.cluster.options)
-        ready.set_params(n_clusters=self.cluster.most)
+        method = study_method(self.cluster.method)
+        ready = method.estimator(**self.cluster.options)
+        taken = ready.get_params()
+        said = {"missing": self.missing != "refuse", "scale": self.scale != "none", "bounds": self.bounds is not None}
+        for name in (name for name, is_said in said.items() if is_said and name not in taken):
+            why = "needs every value" if name == "missing" else f"takes no {name}"
+            raise StudyError(f"method '{method.name}' {why}; leave {name} out")
+        # What the study leaves out keeps the method's own default.
+        values = {"missing": self.missing, "scale": self.scale, "bounds": self._bounds(columns)}
+        ready.set_params(**{name: values[name] for name, is_said in said.items() if is_said})
+        if not method.finds_k:
+            ready.set_params(n_clusters=self.cluster.most)
         return ready
 
     def private_form(self) -> Study:
         """The same study under differential privacy, at epsilon 1 where it names none."""
         if self.noise:
             return self
-        if self.cluster.method not in PRIVATE:
-            raise StudyError(f"method '{self.cluster.method}' has no private form; use {' or '.join(PRIVATE)}")
-        taken = PRIVATE[self.cluster.method]().get_params()
+        private = private_methods()
+        if self.cluster.method not in private:
+            raise StudyError(f"method '{self.cluster.method}' has no private form; use {' or '.join(private)}")
+        taken = private[self.cluster.method]().get_params()
         options = {name: value for name, value in self.cluster.options.items() if name in taken}
         return replace(
             self,
@@ -128,7 +128,7 @@ class Study:
         )
 
     def _private(self, columns: Sequence[str] | None) -> FederatedEstimator:
-        kind = PRIVATE[self.cluster.method]
+        kind = private_methods()[self.cluster.method]
         if self.missing == "partial":
             raise StudyError("under differential privacy rows with gaps are left out; set missing to 'drop'")
         for name in self.noise:

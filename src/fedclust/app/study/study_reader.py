@@ -8,11 +8,11 @@ from typing import Any
 
 from fedclust.app.study import toml_text
 from fedclust.app.study.study_columns import declared, once
-from fedclust.app.study.study_keys import ALIGN, CHOOSING, CLUSTER, NEEDED, PRIVACY, SITE, TOP, checked, k_range
-from fedclust.app.study.study_parts import Choice, Cluster, Site, Study, finds_k
+from fedclust.app.study.study_keys import ALIGN, CHOOSING, NEEDED, PRIVACY, SITE, TOP, checked, cluster_keys, k_range
+from fedclust.app.study.study_parts import Choice, Cluster, Site, Study
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
-from fedclust.models import METHODS, PRIVATE
+from fedclust.models.methods import private_methods, registry, study_method
 from fedclust.questions.alignment import Alignment
 
 
@@ -88,11 +88,14 @@ def _align(top: Mapping[str, Any]) -> Alignment | None:
 
 
 def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> Cluster:
-    checked(table, CLUSTER, "[cluster]")
+    named = table.get("method")
+    if isinstance(named, str) and named in registry().broken:
+        study_method(named)  # says what is wrong with its package
+    checked(table, cluster_keys(named), "[cluster]")
     finds = _finds(table)
     if private:
         return _private_cluster(table, seed)
-    taken = METHODS[table["method"]]().get_params()
+    taken = study_method(table["method"]).parameters
     options: dict[str, Any] = {"random_state": seed}
     for name, value in table.items():
         if name == "seed":
@@ -113,9 +116,10 @@ def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> C
 
 def _private_cluster(table: Mapping[str, Any], seed: int) -> Cluster:
     """Under differential privacy k is chosen from the noisy counts of the run itself: no more is asked for."""
-    if table["method"] not in PRIVATE:
-        raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(PRIVATE)}")
-    taken, ends = PRIVATE[table["method"]]().get_params(), k_range(table["k"])
+    private = private_methods()
+    if table["method"] not in private:
+        raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(private)}")
+    taken, ends = private[table["method"]]().get_params(), k_range(table["k"])
     options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
     if table["k"] == "auto":
         raise StudyError("k in [cluster] is 'auto', which asks the sites; with epsilon give a range such as '2..8'")
@@ -131,7 +135,7 @@ def _finds(table: Mapping[str, Any]) -> bool:
     """Whether the method finds k itself; then the study says nothing about k, else it must."""
     if "method" not in table:
         raise StudyError('[cluster] lacks method; add a line such as method = "fuzzy-c-means"')
-    finds = finds_k(table["method"])
+    finds = study_method(table["method"]).finds_k
     if "k" not in table and not finds:
         raise StudyError("[cluster] lacks k; add a line such as k = 3")
     for name in ("k", *CHOOSING) if finds else ():

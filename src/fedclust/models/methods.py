@@ -1,0 +1,254 @@
+"""The methods, one record each: name, estimator, words for people and study keys; packages add theirs by entry point.
+
+A package registers a method in its own pyproject.toml, by the name that studies give it:
+
+    [project.entry-points."fedclust.methods"]
+    spherical-k-means = "spherical.method:METHOD"
+
+where `METHOD` is a `Method`. It is imported when a method is first looked up; one that cannot be loaded is named in a
+warning, and the others work on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
+from fedclust.core.errors import DataError, StudyError
+from fedclust.models.base import FederatedEstimator, Model
+from fedclust.models.centers_estimator import STARTS
+from fedclust.models.cmeans import FuzzyCMeans, KMeans
+from fedclust.models.deep import DEC, FedCRef
+from fedclust.models.fcac_estimator import FCAC
+from fedclust.models.fuzzy_variants import AVERAGES, AveragedFuzzyCMeans, GradientFuzzyCMeans
+from fedclust.models.gaussian_mixtures import GaussianMixture
+from fedclust.models.labels_only import OPENS
+from fedclust.models.one_shot import MUFC, KFed
+from fedclust.models.parameters import (
+    ABOVE_ZERO,
+    COUNT,
+    FUZZINESS,
+    QUORUM,
+    SHARE,
+    TOLERANCE,
+    Parameter,
+    at_least,
+    initial_centers,
+    one_of,
+)
+from fedclust.models.private_cmeans import PrivateFuzzyCMeans, PrivateKMeans
+from fedclust.models.saved_models import read_model
+from fedclust.models.summary_estimator import SummaryClustering
+
+GROUP = "fedclust.methods"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: what studies call it, what fits it, what people read of it, and the keys it takes in [cluster]."""
+
+    name: str
+    estimator: type[FederatedEstimator]
+    title: str  # in a sentence: "found by ..."
+    summary: str  # one sentence
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # by study key, the estimator's own name
+    private: type[FederatedEstimator] | None = None  # what it becomes where a study has an epsilon
+    deep: bool = False  # not for studies: it has no centres to report
+
+    def __post_init__(self) -> None:
+        unknown = [key for key in self.parameters if key not in self.estimator().get_params()]
+        if unknown:
+            raise ValueError(f"method '{self.name}' has a key '{unknown[0]}' that {self.estimator.__name__} lacks")
+
+    @property
+    def finds_k(self) -> bool:
+        """Whether it finds the number of clusters itself."""
+        return self.estimator.finds_k
+
+    @property
+    def classes(self) -> tuple[type[FederatedEstimator], ...]:
+        """What its models may be."""
+        return (self.estimator,) if self.private is None else (self.estimator, self.private)
+
+
+INITIAL_CENTERS = initial_centers(*STARTS)
+PAPER_RULE = one_of("none", "paper")
+ITERATED = {
+    "tol": TOLERANCE,
+    "max_iter": COUNT,
+    "init": INITIAL_CENTERS,
+    "participation": SHARE,
+    "quorum": QUORUM,
+}
+ONE_SHOT = {"local_clusters": COUNT, "min_rows": at_least(2), "quorum": QUORUM}
+BUILT_IN = (
+    Method(
+        "k-means",
+        KMeans,
+        "k-means",
+        "Every row goes to the nearest centre; the same as on pooled rows, bit for bit.",
+        {**ITERATED, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS)},
+        private=PrivateKMeans,
+    ),
+    Method(
+        "fuzzy-c-means",
+        FuzzyCMeans,
+        "fuzzy c-means",
+        "Every row belongs to each centre by a degree; the same as on pooled rows, bit for bit.",
+        {"m": FUZZINESS, **ITERATED, "small_sites": PAPER_RULE},
+        private=PrivateFuzzyCMeans,
+    ),
+    Method(
+        "averaged-fuzzy-c-means",
+        AveragedFuzzyCMeans,
+        "averaged fuzzy c-means",
+        "Fuzzy c-means at each site, then an average of what the sites found (to compare with).",
+        {"m": FUZZINESS, **ITERATED, "average": one_of(*AVERAGES), "local_tol": ABOVE_ZERO},
+    ),
+    Method(
+        "gradient-fuzzy-c-means",
+        GradientFuzzyCMeans,
+        "gradient fuzzy c-means",
+        "Fuzzy c-means by gradients that sites compute after a few rounds of their own (to compare with).",
+        {"m": FUZZINESS, **ITERATED, "step": ABOVE_ZERO, "local_rounds": COUNT},
+    ),
+    Method(
+        "gaussian-mixture",
+        GaussianMixture,
+        "a Gaussian mixture",
+        "Soft clusters with a shape; the same as on pooled rows, bit for bit.",
+        {
+            "family": one_of(*FAMILIES),
+            "init": INITIAL_CENTERS,
+            "tol": TOLERANCE,
+            "max_iter": COUNT,
+            "quorum": QUORUM,
+        },
+    ),
+    Method(
+        "summary-clustering",
+        SummaryClustering,
+        "clustering of summaries",
+        "Finds the number of clusters from means of enough rows, and takes more rows in later rounds.",
+        {"floor": COUNT, "max_nodes": COUNT, "quorum": QUORUM},
+    ),
+    Method(
+        "fcac",
+        FCAC,
+        "FCAC",
+        "Finds the number of clusters by adaptive resonance, and takes more rows in later rounds (paper 3).",
+        {"max_nodes": COUNT, "quorum": QUORUM},
+    ),
+    Method(
+        "k-fed",
+        KFed,
+        "k-FED",
+        "Each site clusters alone and sends its centres once; the coordinator clusters the centres.",
+        ONE_SHOT,
+    ),
+    Method(
+        "mufc",
+        MUFC,
+        "MUFC",
+        "Counts around a few rows of each site, summed; made for forgetting rows.",
+        {**ONE_SHOT, "step": ABOVE_ZERO},
+    ),
+    Method("fedcref", FedCRef, "FedCRef", "Autoencoders of clusters, compared and trained across sites.", deep=True),
+    Method("dec", DEC, "deep embedded clustering", "Deep embedded clustering of the rows of one place.", deep=True),
+)
+
+
+@dataclass
+class Registry:
+    """The methods that are known here, and the packages whose methods could not be loaded."""
+
+    methods: dict[str, Method] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # by method, a sentence
+
+    def add(self, method: Method) -> None:
+        """Know one more method; its name and its classes must be its own."""
+        for known in self.methods.values():
+            if known.name == method.name:
+                raise ValueError(f"there is a method '{method.name}' already")
+            for kind in method.classes:
+                if kind.__name__ in {own.__name__ for own in known.classes}:
+                    raise ValueError(f"method '{known.name}' has a class {kind.__name__} already")
+        self.methods[method.name] = method
+
+    def load(self, plugin: EntryPoint) -> None:
+        """Know the method of a package; whatever is wrong with it is said in a sentence, and nothing else fails."""
+        package = plugin.dist.name if plugin.dist else plugin.module
+        try:
+            self.add(_loaded_method(plugin))
+        except Exception as error:  # noqa: BLE001 the code of others may raise anything
+            why = f"{type(error).__name__}: {error}"
+            self.broken[plugin.name] = f"method '{plugin.name}' of package '{package}' cannot be loaded ({why})"
+            warnings.warn(f"{self.broken[plugin.name]}; update or remove the package", RuntimeWarning, stacklevel=2)
+
+
+def _loaded_method(plugin: EntryPoint) -> Method:
+    method = plugin.load()
+    if not isinstance(method, Method):
+        raise TypeError(f"{plugin.value} is no fedclust.models.Method")
+    if method.name != plugin.name:
+        raise ValueError(f"the entry point is named '{plugin.name}', and its method '{method.name}'")
+    return method
+
+
+@cache
+def registry() -> Registry:
+    """All methods: those of fedclust, and those that other packages register."""
+    found = Registry()
+    for method in BUILT_IN:
+        found.add(method)
+    for plugin in sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name):
+        found.load(plugin)
+    return found
+
+
+def register(method: Method) -> Method:
+    """Make a method known in this process; packages use the entry point instead."""
+    registry().add(method)
+    return method
+
+
+def study_methods() -> dict[str, Method]:
+    """The methods that a study may name."""
+    return {name: method for name, method in registry().methods.items() if not method.deep}
+
+
+def private_methods() -> dict[str, type[FederatedEstimator]]:
+    """The estimators of those that have a private form."""
+    return {name: method.private for name, method in study_methods().items() if method.private is not None}
+
+
+def study_method(name: str) -> Method:
+    """A method by the name that studies give it."""
+    found, known = registry(), study_methods()
+    if name in known:
+        return known[name]
+    if name in found.broken:
+        raise StudyError(f"{found.broken[name]}; update or remove the package")
+    raise StudyError(f"there is no method '{name}'; choose one of {', '.join(known)}")
+
+
+def method_of(model: Model) -> Method | None:
+    """The method that made a model; None for a class that nobody registered."""
+    return next((method for method in registry().methods.values() if type(model) in method.classes), None)
+
+
+def load(path: str | Path) -> FederatedEstimator:
+    """A fitted estimator that `save` wrote; its class is found among the registered methods."""
+    document = read_model(path)
+    kinds = {kind.__name__: kind for method in registry().methods.values() for kind in method.classes}
+    if document.get("class") not in kinds:
+        raise DataError(
+            f"{path} holds a {document.get('class')}, which this version does not know; update fedclust, or install "
+            "the package that made it"
+        )
+    return kinds[document["class"]].restore(document)
