@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import Handler, each_one
+from fedclust.core.effects import OWN_PACKAGE, Handler, each_one
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, honest
 from fedclust.core.question_types import STRICT, ClassesQuestion, CommonRowsQuestion, PointsQuestion
@@ -317,6 +317,15 @@ def points_of_rows(a: Answer) -> str | None:
     return None if found.passes(a.release) else "points-of-few-rows"
 
 
+def no_sum_is_a_row(a: Answer) -> str | None:
+    """Another package may be wrong about how many rows are behind its sums: a sum that is a row shows it."""
+    q = a.question
+    if q.handler.package == OWN_PACKAGE:
+        return None
+    found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
+    return "not-as-declared" if found.sums_are_rows(a.release) else None
+
+
 def _cells(release: Release) -> Floats:
     fields = [getattr(release, name) for name, d in release.schema().items() if d.cells and d.combine == "sum"]
     return np.concatenate([field.floats().ravel() for field in fields]) if fields else np.zeros(0)
@@ -382,5 +391,11 @@ ENTRY: tuple[Guard, ...] = (
     few_enough_ids,
     aligned_seldom,
 )
-LEAVING: tuple[Callable[[Answer], str | None], ...] = (as_declared, points_of_rows, cells, numbers)
+LEAVING: tuple[Callable[[Answer], str | None], ...] = (
+    as_declared,
+    points_of_rows,
+    no_sum_is_a_row,
+    cells,
+    numbers,
+)
 LEAVING_MASKED: tuple[Callable[[Answer], str | None], ...] = (as_declared,)

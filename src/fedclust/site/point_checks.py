@@ -51,6 +51,18 @@ class PointCheck:
                 return False
         return True
 
+    def sums_are_rows(self, release: Release) -> bool:
+        """Whether a sum by column is a row that fewer than a floor of rows share, whatever its cells say."""
+        for name, d in release.schema().items():
+            if d.combine != "sum" or d.kind not in ("sums", "weights"):
+                continue
+            values = getattr(release, name).floats()
+            if values.ndim and values.shape[-1] == len(self.site.columns):
+                equal = count_equal_rows(values.reshape(-1, values.shape[-1]), self.site.blocks(self.view), self._reach)
+                if ((equal > 0) & (equal < self.min_cell)).any():
+                    return True
+        return False
+
     def _stand_for_rows(self, places: Floats, floor: int, release: Release) -> bool:
         if places.ndim != 2 or places.shape[1] != len(self.site.columns):
             return False
