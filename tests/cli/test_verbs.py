@@ -16,7 +16,7 @@ from cli_user import csv, rows
 
 import fedclust as fc
 from fedclust.app import run_folder
-from fedclust.app.study import opened, read_study
+from fedclust.app.study import open_study, read_study
 from fedclust.cli import demo
 from fedclust.cli.main import main
 
@@ -221,7 +221,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert "The report: runs/demo/report.html" in out
     assert (user.folder / "runs/demo/report.html").read_text().startswith("<!DOCTYPE html>")
     again = Path("runs/demo/study.toml")
-    assert opened(read_study(again, folder=run_folder.origin_of(again))).fed.parties == demo.COMPANIES
+    assert open_study(read_study(again, folder=run_folder.origin_of(again))).fed.parties == demo.COMPANIES
 
 
 def test_demo_never_overwrites_an_edited_study(user):

@@ -73,7 +73,7 @@ def first_round(by_files):
 
 def next_round(by_files, run):
     run = begin_next_round(run)
-    assert run.opened is None  # the rows are elsewhere
+    assert run.open_study is None  # the rows are elsewhere
     return run, by_files.until_done(lambda: resume_run(run))[0]
 
 

@@ -13,7 +13,8 @@ from fedclust.core import wire
 from fedclust.core.envelope import Call, Refusal, Sealed
 from fedclust.core.errors import KeysRefused, StudyError
 from fedclust.core.site_interface import Order, View
-from fedclust.privacy import blind_aggregation, keys, roster
+from fedclust.privacy import keys, roster
+from fedclust.privacy.blind import blind_aggregation
 from fedclust.privacy.padding import Room, filled
 from fedclust.privacy.roster import Offer, Offers, Wanted
 from fedclust.questions.bounds import Columns

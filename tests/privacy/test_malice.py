@@ -123,7 +123,7 @@ def _columns():
 
 
 def test_a_second_lead_is_refused():
-    from fedclust.privacy import blind_aggregation
+    from fedclust.privacy.blind import blind_aggregation
 
     evil = Evil(4, policy=PROFILES["none"], aggregation="blind")
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=1).fit(evil.fed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.app.study import opened, parse_study, read_study
+from fedclust.app.study import open_study, parse_study, read_study
 from fedclust.cli.main import main
 
 STUDY = """
@@ -62,7 +62,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_a_declared_study_opens_and_encodes(folder):
-    ready = opened(read_study(folder / "study.toml"))
+    ready = open_study(read_study(folder / "study.toml"))
     assert ready.fed.columns == ("age", "chol", "risk", "sex=0", "sex=1")
     assert ready.study.schema["chol"] == fc.Column(unit="mg/dl", missing_values=[0])
     assert ready.estimator.missing == "partial"
@@ -80,7 +80,7 @@ def test_a_plain_list_of_columns_may_have_values_that_mean_missing(folder):
 
 def test_bounds_of_levels_are_known(folder):
     bounds = "[bounds]\nage = [0, 120]\nchol = [0, 700]\n[cluster]"
-    ready = opened(parse_study(STUDY.replace("[cluster]", bounds).replace("standardise", "minmax"), folder=folder))
+    ready = open_study(parse_study(STUDY.replace("[cluster]", bounds).replace("standardise", "minmax"), folder=folder))
     assert ready.estimator.bounds == [(0, 120), (0, 700), (1, 4), (0, 1), (0, 1)]
 
 
@@ -102,7 +102,7 @@ def test_bounds_of_levels_are_known(folder):
 )
 def test_a_declaration_that_does_not_fit_is_one_sentence(folder, old, new, words):
     with pytest.raises(fc.StudyError) as caught:
-        opened(parse_study(STUDY.replace(old, new, 1), folder=folder))
+        open_study(parse_study(STUDY.replace(old, new, 1), folder=folder))
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 

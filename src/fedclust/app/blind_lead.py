@@ -16,10 +16,10 @@ from fedclust.core.errors import QuorumLost, Waiting
 from fedclust.core.types import PartyId
 from fedclust.engines.files.files_link import FilesLink
 from fedclust.engines.files.message_file import COORDINATOR, LEADS, SUFFIX
-from fedclust.engines.lead_relay import LeadEngine
 from fedclust.engines.registry import RunSpec
 from fedclust.federation.aggregation import Enrolled
 from fedclust.federation.federation import RunRecord
+from fedclust.privacy.blind.lead_relay import LeadEngine
 from fedclust.site.session import Reception
 from fedclust.site.site_file import SiteFile, private_key
 from fedclust.site.vault import Vaults
@@ -74,7 +74,7 @@ class Lead:
             if not run.finished:
                 record, keys = RunRecord(run.folder, run.name), OwnVaults(desk.gate.vaults())
                 ready = open_served_study(study, engine, record, enrolled=keys)
-                resume_run(replace(run, opened=ready))
+                resume_run(replace(run, open_study=ready))
         except Waiting:
             return None
         except QuorumLost:

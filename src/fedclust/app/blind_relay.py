@@ -11,13 +11,13 @@ from fedclust.core.errors import StudyError, Waiting
 from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Tell
-from fedclust.engines.blind_adder import Adder
 from fedclust.engines.files.files_link import FilesLink
 from fedclust.engines.files.files_site import Mailroom
 from fedclust.engines.files.message_file import LEADS
-from fedclust.engines.lead_relay import Relay
 from fedclust.engines.networked_engine import Networked
 from fedclust.engines.run_status import Observed
+from fedclust.privacy.blind.blind_adder import Adder
+from fedclust.privacy.blind.lead_relay import Relay
 
 
 def lead_of(study: Study) -> PartyId:

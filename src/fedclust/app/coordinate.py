@@ -10,7 +10,7 @@ from typing import Any
 
 from fedclust.app.run_folder import Run, Served
 from fedclust.app.serve import schema_at
-from fedclust.app.study import Opened, Study
+from fedclust.app.study import OpenStudy, Study
 from fedclust.app.study.toml_text import tables
 from fedclust.core.drive import Engine
 from fedclust.core.errors import QuorumLost, StudyError
@@ -89,7 +89,7 @@ def open_served_study(
     record: RunRecord | None = None,
     *,
     enrolled: Enrolled | None = None,
-) -> Opened:
+) -> OpenStudy:
     """A study whose sites are reached by an engine; what it says of columns must be enough.
 
     `enrolled` has the lead's keys, where this process is the lead's: then the coordinator adds answers up elsewhere.
@@ -109,7 +109,7 @@ def open_served_study(
     )
     estimator = study.estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
-    return Opened(study, fed, estimator)
+    return OpenStudy(study, fed, estimator)
 
 
 def schema_of(study: Study) -> dict[str, Column]:

@@ -26,7 +26,7 @@ from fedclust.app.coordinate import (
     open_served_study,
 )
 from fedclust.app.run_folder import Run, Served, new_run_name, now, refuse_to_overwrite, state_after
-from fedclust.app.study import Opened, Study, opened
+from fedclust.app.study import OpenStudy, Study, open_study
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError, OutOfBounds, StudyError, Waiting
 from fedclust.core.run_series import later, series
@@ -58,10 +58,10 @@ def begin_run(
         served = check_served_study(study, folder, served)
         return Run.make(folder, study.text, origin=Path(), served=served)
     name = new_run_name(study.text)
-    ready = opened(study, record=RunRecord(folder, name))
+    ready = open_study(study, record=RunRecord(folder, name))
     paths = (Path() if origin is None else origin).resolve()
     run = Run.make(folder, study.text, origin=paths, digests=ready.digests(), name=name)
-    return replace(run, opened=ready, is_new=True)
+    return replace(run, open_study=ready, is_new=True)
 
 
 def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
@@ -76,7 +76,7 @@ def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
     ready, digests, origin = None, dict[str, str](), Path()
     if previous.served is None:
         origin = (previous.folder / previous.origin["folder"]).resolve()
-        ready = opened(study, record=RunRecord(folder, name), fresh=False)
+        ready = open_study(study, record=RunRecord(folder, name), fresh=False)
         digests = ready.digests()
         if digests == previous.origin["rows"]:
             raise DataError(f"the sites hold the very rows of {previous.folder}; put new rows there first")
@@ -95,7 +95,7 @@ def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
     except BaseException:
         (previous.folder / NEXT_ROUND).unlink(missing_ok=True)
         raise
-    return replace(run, opened=ready, is_new=ready is not None)
+    return replace(run, open_study=ready, is_new=ready is not None)
 
 
 def next_round_folder(previous: Run) -> Path:
@@ -128,12 +128,12 @@ def _model_to_update(run: Run) -> str:
 
 def open_again(run: Run) -> Run:
     """A run with its sites of this process open."""
-    return replace(run, opened=open_recorded_study(run, run.folder))
+    return replace(run, open_study=open_recorded_study(run, run.folder))
 
 
-def open_recorded_study(run: Run, folder: Path) -> Opened:
+def open_recorded_study(run: Run, folder: Path) -> OpenStudy:
     """A run's study on the very rows it began with; `folder` is the run's, or a copy of it to work in."""
-    ready = opened(run.study(), record=RunRecord(folder, run.name), fresh=run.after is None)
+    ready = open_study(run.study(), record=RunRecord(folder, run.name), fresh=run.after is None)
     before = run.origin["rows"]
     for party, digest in ready.digests().items():
         if before.get(party, digest) != digest:
@@ -158,7 +158,7 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
         if watch is not None:
             watch(facts)
 
-    if run.opened is None and run.served is not None and run.study().aggregation.blind:
+    if run.open_study is None and run.served is not None and run.study().aggregation.blind:
         relay_for_lead(run, options)
         return None
     with _open_run(run, options) as (ready, tell):
@@ -193,9 +193,9 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
 
 
 @contextmanager
-def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[Opened, Tell]]:
+def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, Tell]]:
     """Have a run to oneself, its sites within reach and whoever watches it listening."""
-    if run.opened is None and run.served is not None:
+    if run.open_study is None and run.served is not None:
         study = run.study()
         check_waiting(run, study, options)
         # First of all the run is taken: whoever comes second must not touch what the first one works with.
@@ -207,10 +207,10 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[Opened, Tell]]:
             yield open_served_study(study, engine, RunRecord(run.folder, run.name)), tell
         return
     with run.taken(), event_listeners(run, options) as tell:
-        yield run.opened or open_recorded_study(run, run.folder), tell
+        yield run.open_study or open_recorded_study(run, run.folder), tell
 
 
-def _describe(run: Run, model: Model, ready: Opened, selection: Selection | None) -> dict[str, Any]:
+def _describe(run: Run, model: Model, ready: OpenStudy, selection: Selection | None) -> dict[str, Any]:
     """The description of a model that is saved already; one that fails leaves a note and ends no run."""
     try:
         described = describe(model, ready.fed, selection)

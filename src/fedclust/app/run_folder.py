@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import fedclust
-from fedclust.app.study import Opened, Study, read_study
+from fedclust.app.study import OpenStudy, Study, read_study
 from fedclust.core.atomic_files import new_folder, write_file
 from fedclust.core.errors import RunFailed, StudyError, Waiting
 from fedclust.core.file_locks import try_lock
@@ -49,7 +49,7 @@ class Run:
     """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model, analysis and metrics.json."""
 
     folder: Path
-    opened: Opened | None = field(default=None, compare=False)  # the sites of this process, where they are open
+    open_study: OpenStudy | None = field(default=None, compare=False)  # the sites of this process, where they are open
     is_new: bool = field(default=False, compare=False)  # this process began it
 
     @classmethod

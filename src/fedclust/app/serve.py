@@ -16,7 +16,7 @@ from fedclust.site.server import Desk
 from fedclust.site.session import Reception
 from fedclust.site.site_file import SiteFile
 
-ASKING = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy", "fedclust.questions")
+ASKING = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
 
 
 def know_questions() -> None:
@@ -26,7 +26,7 @@ def know_questions() -> None:
     """
     registry()
     for package in map(importlib.import_module, ASKING):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             try:
                 importlib.import_module(module.name)
             except ModuleNotFoundError as absent:

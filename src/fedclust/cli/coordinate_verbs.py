@@ -107,7 +107,7 @@ def finish(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int:
 
     study = run.study()
     progress = run_verb.watching(study, chosen)
-    if run.served is None and run.opened is None:
+    if run.served is None and run.open_study is None:
         with run_verb.opening(progress):
             run = execute.open_again(run)
     explaining = run_verb.explaining if run.served is None else _explaining_served

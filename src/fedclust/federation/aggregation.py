@@ -13,7 +13,7 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import ALL, Protocol, Quorum, even
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.privacy.blind_aggregation import Blind
+from fedclust.privacy.blind.blind_aggregation import Blind
 from fedclust.privacy.keys import Identity
 from fedclust.privacy.padding import Room
 from fedclust.privacy.secure_aggregation import Secure

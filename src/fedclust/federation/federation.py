@@ -16,11 +16,11 @@ from fedclust.core.effects import ALL, Protocol, Quorum
 from fedclust.core.errors import JournalError, QuorumLost, StudyError
 from fedclust.core.journal import ROWS, Journal, run_id
 from fedclust.core.types import Floats, Ints, PartyId
-from fedclust.engines.blind_adder import Adder
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.engines.run_status import KeepsLedgers, Observed
 from fedclust.federation.aggregation import Aggregation, Enrolled, Rewriting
 from fedclust.federation.local_sites import LocalSites
+from fedclust.privacy.blind.blind_adder import Adder
 from fedclust.privacy.padding import Room
 from fedclust.questions.alignment import Alignment, align_rows
 from fedclust.questions.declared_columns import (

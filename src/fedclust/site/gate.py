@@ -15,7 +15,7 @@ from fedclust.core.release import Release, numbers_in
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
-from fedclust.privacy.blind_aggregation import Veil
+from fedclust.privacy.blind.blind_aggregation import Veil
 from fedclust.site import class_checks, guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger

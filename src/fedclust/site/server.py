@@ -20,7 +20,8 @@ from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import series
 from fedclust.core.site_interface import Order
 from fedclust.core.types import Array, PartyId
-from fedclust.privacy import blind_aggregation, sealed_messages
+from fedclust.privacy import sealed_messages
+from fedclust.privacy.blind import blind_aggregation
 from fedclust.site.approval import Approval
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
@@ -30,6 +31,14 @@ from fedclust.site.site_data import Holding, RowlessTurn, Turn, missing_in
 from fedclust.site.vault import Vaults
 
 LAYOUT = 1  # of what handlers remember
+CODES: dict[type[Exception], str] = {
+    DataError: "bad-data",
+    OutOfBounds: "out-of-bounds",
+    WireError: "not-understood",
+    KeysRefused: "keys-refused",
+    OverBudget: "over-budget",
+    AnswerChanged: "answer-changed",
+}
 
 
 @dataclass(frozen=True)
@@ -107,30 +116,20 @@ class Desk:
         self.trouble = None
         if call.veiled:
             call = replace(call, veiled=False)  # that is for this desk to find out
-        reply = self._answer_or_code(call)
+        try:
+            reply = self._answer(call)
+        except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
+            reply = self._refuse(self._code_for(error, call), error)
         if isinstance(reply, Refusal) and call.handler in blind_aggregation.CARRIERS:
             with contextlib.suppress(KeysRefused):
                 return Refusal(self.party, blind_aggregation.hidden_code(reply.code, call, self.gate.vault(call.run)))
         return reply
 
-    def _answer_or_code(self, call: Call) -> Sealed | Refusal:
-        try:
-            return self._answer(call)
-        except DataError as error:
-            return self._refuse("bad-data", error)
-        except OutOfBounds as error:
+    def _code_for(self, error: Exception, call: Call) -> str:
+        """The code that an error leaves the site as."""
+        if isinstance(error, OutOfBounds):
             self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would show a largest value
-            return self._refuse("out-of-bounds", error)
-        except WireError as error:
-            return self._refuse("not-understood", error)
-        except KeysRefused as error:
-            return self._refuse("keys-refused", error)
-        except OverBudget as error:
-            return self._refuse("over-budget", error)
-        except AnswerChanged as error:
-            return self._refuse("answer-changed", error)
-        except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
-            return self._refuse("failed", error)
+        return next((code for kind, code in CODES.items() if isinstance(error, kind)), "failed")
 
     def answer_bytes(self, data: bytes) -> Sealed | Refusal:
         """The same for a call as bytes carry it."""

@@ -93,20 +93,20 @@ def moments(site: Site, ask: Centers) -> Moments:
             blocks, lone_rows = _without_singletons(list(blocks), ask)
             hidden = Exact.counts((lone_rows, 0)) if lone_rows else NOTHING_HIDDEN
         for some in [blocks] if isinstance(blocks, list) else blocks:
-            _accumulate(sums, some, ask)
+            _check_reach(some, ask)
+            if ask.m == 1:
+                hard_sweep.accumulate(sums, some, ask.centers)
+            else:
+                fuzzy_sweep.accumulate(sums, some, ask.centers, ask.m)
     return Moments(Exact(sums.mass, mass), Exact(sums.pull, pull), Exact(sums.objective, objective), hidden)
 
 
-def _accumulate(sums: Sums, blocks: Blocks, ask: Centers) -> None:
-    """Add rows to the sums: of hard c-means, or of fuzzy."""
+def _check_reach(blocks: Blocks, ask: Centers) -> None:
+    """Refuse rows that lie farther from all centres than the sums can hold."""
     if not ask.holds_any_row:
         listed = [blocks] if isinstance(blocks, np.ndarray) else blocks
         far = (block for block in listed if block.size and not _box_within(block, ask))
         check_shares(far, ask.reach, lambda rows: _shares(rows, ask))
-    if ask.m == 1:
-        hard_sweep.accumulate(sums, blocks, ask.centers)
-    else:
-        fuzzy_sweep.accumulate(sums, blocks, ask.centers, ask.m)
 
 
 def _box_within(block: Array, ask: Centers) -> bool:

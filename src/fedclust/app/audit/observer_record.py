@@ -15,15 +15,15 @@ from fedclust.core.journal import ANSWERED, ASKED, Journal
 from fedclust.core.release import Release
 from fedclust.core.ring import Exact
 from fedclust.core.types import PartyId
-from fedclust.engines.blind_adder import Seen as Passed
 from fedclust.federation.federation import Federation
 from fedclust.privacy.attacks.transcript import Seen, plain_fields
+from fedclust.privacy.blind.blind_adder import Seen as Passed
 
 ADDED = "blind_aggregation.add"
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSum:
     """A question of the script and the sum it got, with the number of the exchange that brought it."""
 
     ask: Ask
@@ -38,7 +38,7 @@ class Recording:
 
     blind: bool
     exchanges: list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]] = field(default_factory=list)
-    opened: list[Opened] = field(default_factory=list)
+    opened: list[OpenedSum] = field(default_factory=list)
     asked: list[tuple[int, Ask]] = field(default_factory=list)
 
     @property
@@ -145,13 +145,13 @@ def _listened(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]:
         if ask.want == "total":
             # A sum that a journal holds in one piece comes without an exchange of its own.
             step = max(recording.step, recording.opened[-1].step + 1 if recording.opened else 0)
-            recording.opened.append(Opened(ask, answer[0], answer[1], step))
+            recording.opened.append(OpenedSum(ask, answer[0], answer[1], step))
         return answer
 
     return rewrite(protocol, lower)
 
 
-def _sum(one: Opened) -> Seen:
+def _sum(one: OpenedSum) -> Seen:
     return Seen(one.step, one.ask.who.name, one.parties, plain_fields(one.ask.message), _fields(one.total))
 
 
@@ -159,7 +159,7 @@ def _fields(release: Release) -> dict[str, Any]:
     return {name: getattr(release, name) for name in release.schema()}
 
 
-def _under_the_veil(one: Opened, parties: tuple[PartyId, ...], numbers: Exact) -> Seen:
+def _under_the_veil(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Seen:
     """Numbers as a blind coordinator has them, put into the shapes and units of the answer they hide.
 
     It is told as well which of them are filling.

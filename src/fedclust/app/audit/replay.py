@@ -17,7 +17,7 @@ from fedclust.app.audit.observer_record import Recording, record_replay, seen_by
 from fedclust.app.choose_k import select_k
 from fedclust.app.execute import open_recorded_study
 from fedclust.app.run_folder import Run
-from fedclust.app.study import Opened
+from fedclust.app.study import OpenStudy
 from fedclust.core.drive import _unpack
 from fedclust.core.envelope import Call, Sealed
 from fedclust.core.errors import DataError, FedclustError, StudyError
@@ -72,7 +72,7 @@ def _copied(run: Run) -> Iterator[Path]:
         yield Path(shutil.copytree(run.folder, Path(folder) / "run"))
 
 
-def _gone_through(ready: Opened, copy: Path) -> Past:
+def _gone_through(ready: OpenStudy, copy: Path) -> Past:
     fed = ready.fed
     fed.use(_Nobody(fed.parties))
     try:
@@ -94,7 +94,7 @@ def _gone_through(ready: Opened, copy: Path) -> Past:
     )
 
 
-def _refit(ready: Opened) -> tuple[Any, Any]:
+def _refit(ready: OpenStudy) -> tuple[Any, Any]:
     choice = ready.study.cluster.choice
     if choice is None:
         return ready.estimator.fit(ready.fed), None

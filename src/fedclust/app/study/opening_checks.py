@@ -17,7 +17,7 @@ from fedclust.site.site_data import Holding
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenStudy:
     """A study whose sites are open, whose rows were looked at once, and whose method accepts them."""
 
     study: Study
@@ -29,7 +29,7 @@ class Opened:
         return {site.name: _digest(self.fed.local_sites[site.name].holding, site.source) for site in self.study.sites}
 
 
-def opened(study: Study, *, record: RunRecord | None = None, fresh: bool = True) -> Opened:
+def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = True) -> OpenStudy:
     """Open the sites and look at every row once; bad rows and a study that does not suit them show here.
 
     `record` is where its run will be written down; nothing is written yet. A `fresh` study needs as many rows as it
@@ -61,7 +61,7 @@ def opened(study: Study, *, record: RunRecord | None = None, fresh: bool = True)
         )
     if needs_all:
         _floors(fed, missing)
-    return Opened(study, fed, estimator)
+    return OpenStudy(study, fed, estimator)
 
 
 def _policies(study: Study, fed: Federation) -> None:

@@ -6,9 +6,10 @@ The coordinator passes on what it cannot read, adds what is to be added, and ans
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol as Structural
 
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
@@ -16,7 +17,6 @@ from fedclust.core.envelope import Answer, Call, Sealed
 from fedclust.core.errors import WireError
 from fedclust.core.greeting import Greeting, Welcome
 from fedclust.core.types import PartyId
-from fedclust.engines.networked_engine import Link
 
 COORDINATOR: PartyId = ""
 
@@ -36,10 +36,16 @@ class Sums:
     answers: dict[str, bytes]
 
 
+class MessageLink(Structural):
+    """What carries the lead's bytes to the coordinator; every link of an engine does."""
+
+    def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]: ...
+
+
 class LeadEngine:
     """A lead's way to the sites, its own desk among them: through the coordinator."""
 
-    def __init__(self, link: Link, parties: tuple[PartyId, ...], *, run: str, study: str, met: bool) -> None:
+    def __init__(self, link: MessageLink, parties: tuple[PartyId, ...], *, run: str, study: str, met: bool) -> None:
         self.link = link
         self.parties = parties
         self._greeting = Greeting.to(COORDINATOR, run=run, study=study)
