@@ -28,7 +28,7 @@ def answers() -> str:
 
 def _lines(name: str, schema: dict[str, Disclosure]) -> list[str]:
     if not schema:
-        return [f"`{name}` | | | | nothing: the site did as asked"]
+        return [f"`{name}` | | | | nothing except a confirmation"]
     return [
         f"`{name}` | `{field}` | {_class(d)} | {_way(d)} | {d.why.replace('|', chr(92) + '|')}"
         for field, d in schema.items()
@@ -44,9 +44,9 @@ def _class(disclosure: Disclosure) -> str:
 
 def _way(disclosure: Disclosure) -> str:
     if disclosure.combine == "sum":
-        return "sum under noise" if disclosure.kind == "noisy" else "sum"
+        return "sum, with noise" if disclosure.kind == "noisy" else "sum"
     if disclosure.kind == "noisy":
-        return "shown, under noise"
+        return "shown, with noise"
     if disclosure.combine == "letters":
         return "sealed to a site"
     return "shown, small counts hidden" if disclosure.cells else "shown"

@@ -56,7 +56,9 @@ class Alone(ViewedQuestion, PointsQuestion, FlooredQuestion):
 
 @dataclass(frozen=True)
 class DeviceCenters(Release):
-    centers: Floats = points("this site's own centres, means of several rows each and none of them a row", floor=ASKED)
+    centers: Floats = points(
+        "this site's own centres: means of several rows each, none of them equal to a row", floor=ASKED
+    )
 
 
 # A site clusters alone once in a study: of two ways to split its rows that differ by one, the means show that row.

@@ -131,9 +131,11 @@ class Count(ViewedQuestion, PointsQuestion, FlooredQuestion):
 
 @dataclass(frozen=True)
 class Powers(Release):
-    counts: Exact = additive_points("power sums of the counts on a grid of rounded means", floor=ASKED)
-    places: Exact = additive_points("the same of the cells, where a cell takes several numbers", floor=ASKED)
-    anew: Exact = additive("how many sites picked anew, how many had rows too few or all alike")
+    counts: Exact = additive_points("power sums of the row counts in the cells of a grid of rounded means", floor=ASKED)
+    places: Exact = additive_points(
+        "power sums of the cells' numbers, where one number cannot hold a cell", floor=ASKED
+    )
+    anew: Exact = additive("how many sites picked new rows, and how many had too few rows or only equal rows")
 
 
 @handler(releases=Powers, methods=("mufc",))

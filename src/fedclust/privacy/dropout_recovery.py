@@ -27,9 +27,7 @@ SHARE = shamir.BYTES
 
 @dataclass(frozen=True)
 class Shared(Release):
-    letters: dict[str, bytes] = public_keys(
-        "shares of this party's masks, each encrypted to the party that is to keep it"
-    )
+    letters: dict[str, bytes] = public_keys("shares of this site's masks, each encrypted for the site that keeps it")
 
 
 @handler(releases=Shared, reads="nothing", before_alignment=True)
@@ -67,7 +65,7 @@ class Live:
 
 @dataclass(frozen=True)
 class Consent(Release):
-    signature: bytes = public_keys("the party's signature of who answered")
+    signature: bytes = public_keys("the site's signature of the list of sites that answered")
 
 
 @handler(releases=Consent, reads="nothing", before_alignment=True)
@@ -98,8 +96,8 @@ class Unmask:
 
 @dataclass(frozen=True)
 class Shares(Release):
-    own: dict[str, bytes] = public_keys("shares of the own masks of parties that answered")
-    gone: dict[str, bytes] = public_keys("shares of the mask keys of parties that did not")
+    own: dict[str, bytes] = public_keys("shares of the personal masks of sites that answered")
+    gone: dict[str, bytes] = public_keys("shares of the mask keys of sites that did not answer")
 
 
 @handler(releases=Shares, reads="nothing", before_alignment=True)

@@ -33,9 +33,9 @@ class Wanted(KeysQuestion):
 
 @dataclass(frozen=True)
 class Offer(Release):
-    mask: bytes = public_keys("a public key, from which masks are agreed")
-    letter: bytes = public_keys("a public key, from which keys of letters are agreed")
-    signature: bytes = public_keys("the party's signature of both")
+    mask: bytes = public_keys("a public key, from which two sites derive their masks")
+    letter: bytes = public_keys("a public key, from which two sites derive the key of their sealed messages")
+    signature: bytes = public_keys("the site's signature of both keys")
 
 
 @dataclass(frozen=True)

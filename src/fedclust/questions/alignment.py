@@ -85,7 +85,7 @@ class Passing(Mail, _OfAllRows):
 @dataclass(frozen=True)
 class List(Release):
     letters: dict[str, bytes] = sealed_shares(
-        "to the next site: ids as points of a curve times secret factors, shuffled"
+        "to the next site: shuffled ids as points on a curve, multiplied by secret factors"
     )
 
 
@@ -121,7 +121,7 @@ def pass_on(site: Site, mail: Passing) -> Keep[List]:
 
 @dataclass(frozen=True)
 class Tags(Release):
-    tags: Array = shares("tags of ids under the factors of all sites, and of fillers, shuffled")
+    tags: Array = shares("shuffled tags of ids and of padding entries, encrypted with the secret factors of all sites")
 
 
 @handler(releases=Tags, before_alignment=True)

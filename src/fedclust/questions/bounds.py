@@ -35,7 +35,7 @@ class Columns(GapsQuestion):
 
 @dataclass(frozen=True)
 class Rows(Release):
-    rows: Exact = additive_counts("the number of rows in all")
+    rows: Exact = additive_counts("the total number of rows")
 
 
 @handler(releases=Rows)
@@ -53,7 +53,7 @@ def count(columns: int, missing: str = "refuse") -> Protocol[int]:
 
 @dataclass(frozen=True)
 class Marks(Release):
-    marks: Exact = marks("for each column, how many parties reach each power of two")
+    marks: Exact = marks("for each column, how many sites have values that reach each power of two")
 
 
 @handler(releases=Marks)

@@ -62,13 +62,13 @@ class Around(ViewedQuestion):
 class Sums(Release):
     """Sums over all rows; those that were not asked for are empty."""
 
-    rows: Exact = additive_counts("the number of rows in all")
-    members: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
-    distances: Exact = additive("the distances of all rows to each centre, to the power q")
-    compactness: Exact = additive("the weighted squared distances to the centres", least=0.0)
-    silhouette: Exact = additive("the simplified silhouettes")
-    squares: Exact = additive("the squared memberships")
-    entropy: Exact = additive("the memberships times their logarithms")
+    rows: Exact = additive_counts("the total number of rows")
+    members: Exact = additive("the sum of the memberships in each cluster", least=0.0, most=ROWS)
+    distances: Exact = additive("the sum of the distances of all rows to each centre, to the power q")
+    compactness: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
+    silhouette: Exact = additive("the sum of the simplified silhouettes")
+    squares: Exact = additive("the sum of the squared memberships")
+    entropy: Exact = additive("the sum of the memberships multiplied by their logarithms")
 
 
 def _members(site: Site, ask: Around) -> Floats:
@@ -130,8 +130,8 @@ class Labelled(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Scatter(Release):
-    distances: Exact = additive("the distances of each label's rows to their mean")
-    squares: Exact = additive("the squared distances of all rows to their label's mean")
+    distances: Exact = additive("the sum of the distances of each label's rows to their mean")
+    squares: Exact = additive("the sum of the squared distances of all rows to the mean of their label")
 
 
 def _labelled(site: Site, ask: Labelled) -> Floats:

@@ -42,7 +42,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Gaps(Release):
-    powers: Exact = additive("sums over columns of |difference|^p, of every two centres or means of labels")
+    powers: Exact = additive("for each pair of centres, or of label means, the sum over columns of |difference|^p")
 
 
 @handler(releases=Gaps, row_weights=column_split.of_one_row, split="columns")
@@ -98,7 +98,7 @@ class Own:
 
 @dataclass(frozen=True)
 class Distances(Release):
-    d2: Exact = additive("the squared distance of each row to its label's mean")
+    d2: Exact = additive("the squared distance of each row to the mean of its label")
 
 
 @handler(releases=Distances, row_weights=column_split.of_one_row, split="columns")

@@ -41,10 +41,10 @@ class Pairs(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Products(Release):
-    both: Exact = additive("for each pair of columns, how many rows have both", cells=True)
+    both: Exact = additive("for each pair of columns, how many rows have both values", cells=True)
     sums: Exact = additive("for each pair, the sum of the first column over the rows that have both")
-    squares: Exact = additive("for each pair, the sum of squares of the first column over the rows that have both")
-    products: Exact = additive("for each pair, the sum of products over the rows that have both")
+    squares: Exact = additive("for each pair, the sum of the squares of the first column over the rows that have both")
+    products: Exact = additive("for each pair, the sum of the products over the rows that have both")
 
 
 @handler(releases=Products)

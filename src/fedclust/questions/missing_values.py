@@ -34,13 +34,13 @@ class How(GapsQuestion):
 @dataclass(frozen=True)
 class Left(Release):
     rows: int = counts(
-        "the number of the site's rows that take part, so that the result can name who lost how many",
+        "the number of the site's rows that take part, reported with the result",
         hide_small=False,
     )
     left_out: int = counts(
-        "the number of the site's rows left out for their gaps, so that the result can name it", hide_small=False
+        "the number of the site's rows left out because of missing values, reported with the result", hide_small=False
     )
-    gaps: int = counts("the number of values the site's rows lack, so that the result can name it", hide_small=False)
+    gaps: int = counts("the number of missing values in the site's rows, reported with the result", hide_small=False)
 
 
 @handler(releases=Left)
@@ -51,8 +51,8 @@ def census(site: Site, ask: How) -> Left:  # noqa: ARG001
 
 @dataclass(frozen=True)
 class Gaps(Release):
-    gaps: Exact = additive_counts("how many values each column lacks in all")
-    rows: Exact = additive_counts("the number of rows in all, those left out included")
+    gaps: Exact = additive_counts("how many values are missing in each column, over all sites")
+    rows: Exact = additive_counts("the total number of rows, including rows that are left out")
 
 
 @handler(releases=Gaps)

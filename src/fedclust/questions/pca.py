@@ -70,8 +70,8 @@ class Deviations(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Products(Release):
-    rows: Exact = additive_counts("the number of rows in all")
-    products: Exact = additive("for every two columns, the product of a row's deviations from their means")
+    rows: Exact = additive_counts("the total number of rows")
+    products: Exact = additive("for each pair of columns, the sum of the products of the deviations from their means")
 
 
 def _both(site: Site, ask: Deviations) -> Floats:
@@ -139,8 +139,8 @@ class Around(ViewedQuestion):
 @dataclass(frozen=True)
 class Scattered(Release):
     counts: Exact = additive("how many rows are nearest to each centre", cells=True)
-    offsets: Exact = additive("for each centre, how far its rows lie from it in two directions")
-    squares: Exact = additive("for each centre, the products of these offsets")
+    offsets: Exact = additive("for each centre, the sum of its rows' offsets in two directions")
+    squares: Exact = additive("for each centre, the sum of the products of these offsets")
 
 
 @handler(releases=Scattered)

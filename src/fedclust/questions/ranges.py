@@ -32,8 +32,8 @@ class Reach(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Marks(Release):
-    above: Exact = marks("how many parties reach each step above a column's mean")
-    below: Exact = marks("how many parties reach each step below a column's mean")
+    above: Exact = marks("for each column, how many sites have values that reach each step above the mean")
+    below: Exact = marks("for each column, how many sites have values that reach each step below the mean")
 
 
 @handler(releases=Marks, max_distinct=3)

@@ -164,7 +164,7 @@ class Names(GapsQuestion):
 @dataclass(frozen=True)
 class Declared(Release):
     fingerprints: tuple[bytes, ...] = public_keys(
-        "a digest of what the site declares each column to be: type, unit, levels; never a value"
+        "a digest of what the site declares about each column (type, unit, levels), without any value"
     )
 
 

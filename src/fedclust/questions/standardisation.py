@@ -36,7 +36,7 @@ class Deviation(ViewedQuestion):
 @dataclass(frozen=True)
 class Spread(Release):
     counts: Exact = additive("how many values each column has", cells=True)
-    sums: Exact = additive("a sum per column")
+    sums: Exact = additive("the sum of each column, or of its squared deviations")
 
     @classmethod
     def plausible(cls, parts: Sequence[Spread], ask: Deviation) -> Bools:

@@ -51,7 +51,7 @@ def leaving(run: Finished) -> Markup:
 
 def _question(question: Mapping[str, Any]) -> Markup:
     reasons = [tag("li", tag("b", field["name"]), f": {field['why'] or 'not stated'}") for field in question["fields"]]
-    why = tag("ul", reasons) if reasons else tag("p", "nothing: the site did as asked")
+    why = tag("ul", reasons) if reasons else tag("p", "nothing except a confirmation")
     sizes = sorted(set(question["bytes"].values()))
     shown = size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])} to {size(sizes[-1])}"
     kinds = {field["leaves"] for field in question["fields"]}

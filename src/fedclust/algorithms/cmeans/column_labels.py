@@ -60,7 +60,9 @@ class Compare:
 
 @dataclass(frozen=True)
 class Words(Release):
-    letters: dict[str, bytes] = sealed_shares("to one of three seats: shares of distances, random to whoever holds one")
+    letters: dict[str, bytes] = sealed_shares(
+        "to one of three computing sites: shares of distances; a single share is random"
+    )
 
 
 @handler(releases=Words, split="columns")
@@ -130,7 +132,9 @@ def go_on(site: Site, mail: Mail) -> Keep[Words]:
 
 @dataclass(frozen=True)
 class Part(Release):
-    words: Limbs = shares("a share of each row's label; the shares of three seats together say it, two say nothing")
+    words: Limbs = shares(
+        "a share of each row's label; all three shares together give the label, two of them reveal nothing"
+    )
 
 
 @handler(releases=Part, split="columns")

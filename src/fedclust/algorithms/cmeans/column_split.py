@@ -51,8 +51,8 @@ class Hello:
 
 @dataclass(frozen=True)
 class Roll(Release):
-    rows: int = facts("the number of rows: the size of every matrix that follows", most=ROWS)
-    key: bytes = public_keys("a digest of the ids, to compare: rows must be the same, in the same order")
+    rows: int = facts("the number of rows, which is the size of every later matrix", most=ROWS)
+    key: bytes = public_keys("a digest of the ids, which shows whether all sites hold the same rows in the same order")
 
 
 @handler(releases=Roll, split="columns")
@@ -90,14 +90,14 @@ def prepare(site: Site, ask: Prepare) -> Keep[Done]:
 
 @dataclass(frozen=True)
 class Slice(Release):
-    centers: Floats = points("this party's slice of the centres; never asked for between organisations", floor=1)
-    origin: Floats | None = points("how this party centred its columns", floor=1)
-    spread: Floats | None = points("how this party scaled its columns", floor=1)
+    centers: Floats = points("this site's slice of the centres; never requested between organisations", floor=1)
+    origin: Floats | None = points("the values that this site subtracted from its columns", floor=1)
+    spread: Floats | None = points("the values by which this site divided its columns", floor=1)
 
 
 @dataclass(frozen=True)
 class Reach(Release):
-    marks: Exact = marks("how many columns reach each power of two, to agree on a unit")
+    marks: Exact = marks("how many columns have values that reach each power of two, to agree on a unit")
 
 
 @handler(releases=Reach, split="columns")
@@ -140,7 +140,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Distances(Release):
-    d2: Exact = additive("squared distances, clusters by rows", least=0.0)
+    d2: Exact = additive("the squared distance of each row to each centre", least=0.0)
 
 
 def of_one_row(site: Site, ask: Any) -> Floats:  # noqa: ARG001

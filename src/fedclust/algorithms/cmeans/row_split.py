@@ -58,10 +58,10 @@ def question(view: View, centers: Floats, m: float, *, singletons: bool = False,
 
 @dataclass(frozen=True)
 class Moments(Release):
-    mass: Exact = additive("the weight of each cluster", cells=True)
+    mass: Exact = additive("the total weight of each cluster", cells=True)
     pull: Exact = additive("the weighted sum of the rows of each cluster")
-    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
-    hidden: Exact = additive_counts("how many cells were suppressed, how many sites abstained")
+    objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
+    hidden: Exact = additive_counts("how many cells were suppressed, and how many sites abstained")
 
     @classmethod
     def plausible(cls, parts: Sequence[Moments], ask: Centers) -> Bools:

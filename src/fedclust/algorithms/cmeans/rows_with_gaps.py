@@ -57,10 +57,10 @@ def question(view: View, centers: Floats, m: float) -> Places:
 
 @dataclass(frozen=True)
 class PartialMoments(Release):
-    mass: Exact = additive("the weight of each cluster", cells=True)
-    share: Exact = additive("for each cluster and column, the weight of the rows that have the column", cells=True)
-    pull: Exact = additive("for each cluster and column, the weighted sum of the values that are there")
-    objective: Exact = additive("the weighted squared partial distances to the centres", least=0.0)
+    mass: Exact = additive("the total weight of each cluster", cells=True)
+    share: Exact = additive("for each cluster and column, the total weight of the rows that have a value", cells=True)
+    pull: Exact = additive("for each cluster and column, the weighted sum of the known values")
+    objective: Exact = additive("the sum of the weighted squared partial distances to the centres", least=0.0)
 
     @classmethod
     def plausible(cls, parts: Sequence[PartialMoments], ask: Places) -> Bools:
@@ -142,7 +142,7 @@ class Filled(ViewedQuestion, PointsQuestion):
 @dataclass(frozen=True)
 class Candidates(Release):
     points: Floats = points(
-        "points whose every coordinate is a mean of five values, or the mean over all sites",
+        "points whose coordinates are each a mean of five values, or the mean over all sites",
         floor=initial_centers.NEIGHBOURS,
     )
 

@@ -28,9 +28,9 @@ class Batch(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Nodes(Release):
-    places: Floats = points("every node of this site's net; many are rows, bit for bit", floor=1)
+    places: Floats = points("every node of this site's network; many nodes are exact copies of rows", floor=1)
     wins: Ints = counts("how many rows each node stands for", hide_small=False)
-    refused: int = counts("how many rows found no room for a node of their own", hide_small=False)
+    refused: int = counts("how many rows got no node because the network was full", hide_small=False)
     has_no_memory: bool = facts("whether this site remembers no earlier round")
 
 

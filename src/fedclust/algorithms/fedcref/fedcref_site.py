@@ -58,7 +58,7 @@ class Begin:
 
 @dataclass(frozen=True)
 class Begun(Release):
-    clusters: int = facts("how many clusters this site begins with", most=MAX_CLUSTERS)
+    clusters: int = facts("the initial number of clusters at this site", most=MAX_CLUSTERS)
 
 
 @handler(releases=Begun)
@@ -106,7 +106,7 @@ class Models:
 @dataclass(frozen=True)
 class Written(Release):
     letters: dict[str, bytes] = sealed_weights(
-        "to each other site, the weights of this site's models, one for each of its clusters"
+        "to each other site: the weights of this site's models, one for each of its clusters"
     )
 
 
@@ -154,11 +154,11 @@ class Compare:
 
 @dataclass(frozen=True)
 class Tables(Release):
-    senders: tuple[str, ...] = facts("whose models are known here")
-    models: Ints = weights("how many each of them has")
+    senders: tuple[str, ...] = facts("the names of the sites whose models this site has received")
+    models: Ints = weights("how many models each of these sites has")
     shares: Floats = weights(
-        "for each model and each cluster here, the share of rows that the model reconstructs well beside the models "
-        "here (or a percentile of differences of errors)"
+        "for each model and each cluster of this site, the share of rows that the model reconstructs well compared "
+        "with the site's own models, or a percentile of the differences between errors"
     )
 
     def by_sender(self) -> dict[str, Floats]:
@@ -196,7 +196,9 @@ class Step:
 @dataclass(frozen=True)
 class Share(Release):
     rows: Exact = additive_counts("how many rows a community has", cells=True)
-    weights: Exact = additive_weights("the weights that each of a community's sites arrived at, times its rows")
+    weights: Exact = additive_weights(
+        "for each community, the model weights of its sites, multiplied by their numbers of rows"
+    )
 
 
 @handler(releases=Share)
@@ -234,7 +236,9 @@ class Refine:
 
 @dataclass(frozen=True)
 class Refined(Release):
-    chosen: Ints = weights("the community by whose model each new cluster here was formed; -1 for an own model")
+    chosen: Ints = weights(
+        "for each new cluster at this site, the community whose model formed it, or -1 for the site's own model"
+    )
     stable: bool = facts("whether the clusters here hardly changed")
 
 
@@ -286,8 +290,8 @@ class Closing:
 @dataclass(frozen=True)
 class Usual(Release):
     rows: Exact = additive_counts("how many rows each community has", cells=True)
-    logs: Exact = additive("the logarithms of their errors")
-    squares: Exact = additive("the squares of those")
+    logs: Exact = additive("the sum of the logarithms of their errors")
+    squares: Exact = additive("the sum of the squares of these logarithms")
 
 
 @handler(releases=Usual)

@@ -114,29 +114,33 @@ def told(site: Site, ask: Labels) -> Keep[Done]:
 @dataclass(frozen=True)
 class Own(Noisy):
     sums: Exact = noisy_own(
-        "of each cluster of this site, the slopes of its model on its rows, each cut, or how far its "
-        "rows lie from its centre"
+        "for each cluster of this site, the sum of the clipped gradients of its model over its rows, or of its rows' "
+        "offsets from the centre"
     )
 
 
 @dataclass(frozen=True)
 class Slopes(Noisy):
-    sums: Exact = noisy("of each community, the slopes of its model on its rows, each cut")
+    sums: Exact = noisy("for each community, the sum of the clipped gradients of its model over its rows")
 
 
 @dataclass(frozen=True)
 class Wins(Noisy):
-    sums: Exact = noisy("for each model and each cluster, on how many rows the model does well beside the site's own")
+    sums: Exact = noisy(
+        "for each model and each cluster, how many rows the model reconstructs about as well as the site's own model"
+    )
 
 
 @dataclass(frozen=True)
 class Votes(Noisy):
-    sums: Exact = noisy("for each site and each model, how many rows it does best on")
+    sums: Exact = noisy("for each site and each model, the number of rows that the model reconstructs best")
 
 
 @dataclass(frozen=True)
 class Usual(Noisy):
-    sums: Exact = noisy("how many rows each model has, the logarithms of their errors, cut, and the squares of those")
+    sums: Exact = noisy(
+        "for each model, the number of rows, and the sums of the clipped logarithms of their errors and of their squares"
+    )
 
 
 @handler(releases=Own)

@@ -56,7 +56,7 @@ class Alone(ViewedQuestion):
 @dataclass(frozen=True)
 class LocalCenters(Release):
     centers: Floats = points(
-        "this party's own centres, weighted means of its rows, to be clustered with the others'",
+        "this site's own centres, which are weighted means of its rows",
         floor=initial_centers.NEIGHBOURS,
     )
 
@@ -72,8 +72,8 @@ def local_centers(site: Site, ask: Alone) -> LocalCenters:
 
 @dataclass(frozen=True)
 class Weighted(Release):
-    mass: Exact = additive("the memberships of each cluster", least=0.0, most=ROWS)
-    pull: Exact = additive("the centres that parties found, times their memberships")
+    mass: Exact = additive("the sum of the memberships in each cluster", least=0.0, most=ROWS)
+    pull: Exact = additive("the centres that sites found, multiplied by their memberships")
     silent: Exact = additive_counts("how many sites had too few rows to take part")
 
 

@@ -62,9 +62,9 @@ class Step(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Slope(Release):
-    rows: Exact = additive_counts("the number of rows in all")
-    gradient: Exact = additive("each party's gradient, times its rows")
-    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
+    rows: Exact = additive_counts("the total number of rows")
+    gradient: Exact = additive("each site's gradient, multiplied by its number of rows")
+    objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
 
 
 # Gradients of one site alone, which in few rounds are its rows; a published method to compare with.

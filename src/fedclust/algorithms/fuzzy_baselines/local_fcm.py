@@ -63,7 +63,7 @@ class Places(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Cost(Release):
-    objective: Exact = additive("the weighted squared distances to the centres", least=0.0)
+    objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
 
 
 @handler(releases=Cost, withheld=True)

@@ -79,10 +79,10 @@ class Sweep(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Moments(Release):
-    mass: Exact = additive("the weight of each component of each mixture", cells=True)
+    mass: Exact = additive("the total weight of each component of each mixture", cells=True)
     pull: Exact = additive("the weighted sums of the rows of each component, and of their squares")
     log: Exact = additive("the log-likelihood of each mixture")
-    entropy: Exact = additive("how undecided each mixture leaves the rows")
+    entropy: Exact = additive("the entropy of the rows' memberships in each mixture")
 
 
 def behind(site: Site, ask: Sweep) -> Floats:
@@ -256,7 +256,7 @@ def reach(site: Site, ask: Centred) -> bounds.Marks:
 
 @dataclass(frozen=True)
 class Products(Release):
-    products: Exact = additive("sums of products of columns, for the covariance of all rows")
+    products: Exact = additive("the sums of the products of columns, for the covariance of all rows")
 
 
 @dataclass(frozen=True)

@@ -52,13 +52,15 @@ class Counts(Noisy):
 
 @dataclass(frozen=True)
 class Products(Noisy):
-    sums: Exact = noisy("products of every two columns, summed, and the number of rows, of rows cut to public bounds")
+    sums: Exact = noisy(
+        "for each pair of columns, the sum of their products over rows clipped to public bounds, and the number of rows"
+    )
 
 
 @dataclass(frozen=True)
 class Moves(Noisy):
     sums: Exact = noisy(
-        "how far, in all, the rows of each cluster lie from its centre, cut to a reach, and their number"
+        "the sum of each cluster's offsets from its centre, clipped to a fixed length, and the number of rows"
     )
 
 

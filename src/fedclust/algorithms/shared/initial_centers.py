@@ -41,7 +41,7 @@ class Wish(ViewedQuestion, PointsQuestion):
 @dataclass(frozen=True)
 class Candidates(Release):
     points: Floats = points(
-        "means of at least five rows each, or points drawn at random; where to start from", floor=NEIGHBOURS
+        "candidate initial centres: means of at least five rows each, or points drawn at random", floor=NEIGHBOURS
     )
 
     @classmethod

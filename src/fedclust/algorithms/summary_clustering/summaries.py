@@ -57,9 +57,9 @@ class Batch(ViewedQuestion, FlooredQuestion):
 
 @dataclass(frozen=True)
 class Summaries(Release):
-    places: Floats = points("means of at least a floor of rows each; no row is in two of them", floor=ASKED)
+    places: Floats = points("means of at least the required number of rows; no row is in two of them", floor=ASKED)
     rows: Ints = counts("how many rows each mean stands for")
-    waiting: bool = facts("whether rows wait because they were too few, or too similar, for a summary")
+    waiting: bool = facts("whether rows are held back because they were too few, or too similar, for a summary")
     has_no_memory: bool = facts("whether this site remembers no earlier round")
 
 

@@ -89,8 +89,8 @@ class Inner:
 
 @dataclass(frozen=True)
 class Hidden(Release):
-    numbers: Exact = additive("numbers under masks of the parties and of the group")
-    shape: bytes = shares("from one party, encrypted to the sites: the shapes and units of the numbers")
+    numbers: Exact = additive("numbers under the masks of the sites and of the group")
+    shape: bytes = shares("the shapes and units of the numbers, from one site, encrypted for the sites")
 
     def form(self) -> tuple[object, ...]:
         """All answers to a question have as many numbers."""
@@ -104,7 +104,7 @@ class Hidden(Release):
 
 @dataclass(frozen=True)
 class Told(Release):
-    text: bytes = shares("an answer, encrypted to the lead")
+    text: bytes = shares("an answer, encrypted for the lead site")
 
 
 @handler(releases=Hidden, reads="nothing", before_alignment=True)

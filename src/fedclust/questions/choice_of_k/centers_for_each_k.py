@@ -61,9 +61,9 @@ class Lots(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Moved(Release):
-    mass: Exact = additive("the rows of each cluster", cells=True)
-    pull: Exact = additive("the sum of the rows of each cluster")
-    objective: Exact = additive("the squared distances to the nearest centres", least=0.0)
+    mass: Exact = additive("the number of rows in each cluster", cells=True)
+    pull: Exact = additive("the sum of the rows in each cluster")
+    objective: Exact = additive("the sum of the squared distances to the nearest centres", least=0.0)
 
 
 @handler(releases=Moved)
@@ -83,7 +83,7 @@ def move(site: Site, ask: Lots) -> Moved:
 
 @dataclass(frozen=True)
 class Widths(Release):
-    squares: Exact = additive("the sum of the squares of the rows of each cluster, by column", least=0.0)
+    squares: Exact = additive("for each cluster and column, the sum of the squares", least=0.0)
 
 
 def _of_clusters(site: Site, ask: Lots) -> Floats:
@@ -108,7 +108,7 @@ def widths(site: Site, ask: Lots) -> Widths:
 
 @dataclass(frozen=True)
 class Gains(Release):
-    gains: Exact = additive("how much each place for a new centre would lower the objective", least=0.0)
+    gains: Exact = additive("how much a new centre at each candidate place would lower the objective", least=0.0)
 
 
 def _of_places(site: Site, ask: Lots) -> Floats:

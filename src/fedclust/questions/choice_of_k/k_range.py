@@ -40,7 +40,8 @@ class Look(ViewedQuestion):
 @dataclass(frozen=True)
 class Own(Release):
     k: int = facts(
-        "how many clusters a party finds in its own rows, to know where to look in all", most=MAX_LOCAL_CLUSTERS
+        "how many clusters the site finds in its own rows, which narrows the search over all rows",
+        most=MAX_LOCAL_CLUSTERS,
     )
 
 
