@@ -139,7 +139,7 @@ class Votes(Noisy):
 @dataclass(frozen=True)
 class Usual(Noisy):
     sums: Exact = noisy(
-        "for each model, the number of rows, and the sums of the clipped logarithms of their errors and of their squares"
+        "for each model, the number of rows, and the sums of the clipped log errors and of their squares"
     )
 
 
