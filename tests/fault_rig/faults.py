@@ -317,7 +317,7 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "SIGSTOP a site past the deadline": stopped_past_the_deadline,
     "SIGSTOP a site past the deadline, then SIGCONT": woken_past_the_deadline,
     "a site gone for good, two are enough": gone_where_two_are_enough,
-    "a site refuses, is mended, and the run resumed": refuses_and_is_mended,
+    "a site refuses, is fixed, and the run is resumed": refuses_and_is_mended,
     "link cut and healed": link_cut_and_healed,
     "a site answers NaN": lies(not_numbers, "not finite", about="initial_centers.seeds"),
     "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),
@@ -352,7 +352,7 @@ def main(names: list[str]) -> int:
     command()  # imported once, before processes are forked
     expected, failed = expected_of(), 0
     say = sys.stdout.write
-    say("| engine | fault | what came of it | s |\n|---|---|---|---|\n")
+    say("| engine | fault | outcome | s |\n|---|---|---|---|\n")
     for name in names or list(STAGES):
         for fault in FAULTS:
             if not applies(name, fault):
