@@ -9,7 +9,7 @@ import fedclust as fc
 from fedclust.core.release import HIDDEN
 from fedclust.core.site_interface import View
 from fedclust.questions.composition import compositions
-from fedclust.site.guards import hide_small
+from fedclust.site.displayed_counts import hide_small
 
 CENTERS = np.array([[0.0], [10.0], [20.0]])
 

@@ -13,9 +13,10 @@ from fedclust.algorithms import kfed
 from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.summary_clustering import summaries
-from fedclust.core.effects import HANDLERS, tallied
+from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import tallied
 from fedclust.core.run_series import later
 from fedclust.core.site_interface import View
 from fedclust.kernels import fuzzy_sweep
@@ -23,7 +24,7 @@ from fedclust.privacy.dropout_recovery import Live
 from fedclust.questions import ranges
 from fedclust.questions.bounds import Columns
 from fedclust.questions.composition import Nearest
-from fedclust.site import guards
+from fedclust.site import displayed_counts, guards
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
@@ -351,13 +352,13 @@ def test_in_plain_mode_cohorts_may_differ():
     ],
 )
 def test_of_displayed_counts_none_below_the_floor_can_be_told(counts, shown):
-    assert guards.hide_small(np.array(counts), 5).tolist() == shown
-    assert guards.hide_small(np.array(counts), 1).tolist() == counts
+    assert displayed_counts.hide_small(np.array(counts), 5).tolist() == shown
+    assert displayed_counts.hide_small(np.array(counts), 1).tolist() == counts
 
 
 @given(st.lists(st.integers(0, 20), min_size=2, max_size=6), st.integers(2, 8))
 def test_what_is_hidden_of_displayed_counts_is_never_a_few_rows(counts, floor):
-    shown = guards.hide_small(np.array(counts), floor)
+    shown = displayed_counts.hide_small(np.array(counts), floor)
     hidden = [count for count, seen in zip(counts, shown, strict=True) if seen == -1]
     assert all(seen == -1 or seen >= floor for seen in shown)
     assert not hidden or len(hidden) == len(counts) or (len(hidden) > 1 and sum(hidden) >= floor)

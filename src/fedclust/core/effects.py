@@ -13,13 +13,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
-import numpy as np
-
 from fedclust.core.errors import DataError, QuorumLost, StudyError
-from fedclust.core.noise_price import Noisy, Price, PricedQuestion
-from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, UNCHECKABLE, FieldClass, Release, check_declarations
-from fedclust.core.site_interface import Order, Site, View
+from fedclust.core.handler_checks import check_handler, name_of, package_of
+from fedclust.core.release import FieldClass, Release
+from fedclust.core.site_interface import Order, Site
 from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
@@ -81,7 +78,6 @@ class Handler(Generic[M, R]):
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}
-OWN_PACKAGE = __name__.partition(".")[0]
 
 
 def handler(
@@ -134,11 +130,11 @@ def handler(
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
         hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]
         made = Handler(
-            _name_of(answer),
+            name_of(answer),
             answer,
             hints[1],
             releases,
-            answer.__module__.partition(".")[0],
+            package_of(answer),
             row_weights,
             members,
             methods,
@@ -153,56 +149,11 @@ def handler(
         )
         if made.name in HANDLERS:
             raise ValueError(f"two handlers are called {made.name}")
-        _check(made)
+        check_handler(made)
         HANDLERS[made.name] = made
         return made
 
     return register
-
-
-def _name_of(answer: Callable[..., Any]) -> str:
-    """The module's and the function's own name; outside fedclust the whole path, so that no name is taken for ours."""
-    module = answer.__module__
-    ours = module.partition(".")[0] == OWN_PACKAGE
-    return f"{module.rpartition('.')[2] if ours else module}.{answer.__name__}"
-
-
-def _check(made: Handler[Any, Any]) -> None:
-    """Refuse a question whose answer or message says less than a site must know."""
-    check_declarations(made.release)
-    _check_message(made)
-    if made.package == OWN_PACKAGE:
-        return
-    schema = made.release.schema()
-    if unseen := sorted(made.classes & UNCHECKABLE):
-        raise TypeError(f"{made.name} releases {unseen[0]}, which a site cannot look into; only fedclust's own may")
-    if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
-        raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
-    if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
-        raise TypeError(f"{made.name} releases points; give members=, and a message with a view, to check them by")
-    sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
-    if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
-        raise TypeError(f"{made.name} releases sums; say how many rows are behind them by cells=True or row_weights=")
-    if made.classes & {"facts", "marks"} and not made.max_distinct:
-        raise TypeError(f"{made.name} releases facts; say by max_distinct= how many different ones a study needs")
-
-
-def _check_message(made: Handler[Any, Any]) -> None:
-    """Refuse a message that holds a view without saying so by its type, or a floor that no question names."""
-    hints = typing.get_type_hints(made.message)
-    if issubclass(made.message, ViewedQuestion):
-        if hints.get("view") is not View:
-            raise TypeError(f"{made.name}: a ViewedQuestion has a field `view: View`")
-    elif View in hints.values() and not issubclass(made.message, GapsQuestion):
-        raise TypeError(f"{made.name}: a message with a view is a ViewedQuestion, or says how gaps are read")
-    noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
-    if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
-        raise TypeError(f"{made.name}: an answer under noise is a Noisy with one field, sums")
-    if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
-        raise TypeError(f"{made.name}: answers under noise, and no others, are asked for by a PricedQuestion")
-    floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
-    if ASKED in floors and not issubclass(made.message, FlooredQuestion):
-        raise TypeError(f"{made.name}: the floor of its points is the question's, so the message is a FlooredQuestion")
 
 
 @dataclass(frozen=True)
@@ -403,30 +354,6 @@ def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
 def level(protocol: Protocol[T], asks: int) -> Protocol[T]:
     """The same, at this place of a longer protocol, where somebody counts the questions; else as it is."""
     return (yield from even(protocol, asks) if (yield Counted()) else protocol)
-
-
-def tallied(blocks: Iterable[Floats]) -> Floats:
-    """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
-
-    >>> tallied([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
-    [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
-    """
-    sums = [np.stack([w.sum(axis=1), (w * w).sum(axis=1), w.max(axis=1, initial=0.0)]) for w in blocks]
-    if not sums:
-        return np.zeros((3, 0))
-    total = np.sum(sums, axis=0)
-    total[2] = np.max([own[2] for own in sums], axis=0)
-    return np.asarray(total, np.float64)
-
-
-def each_one(rows: Array) -> Floats:
-    """The same of cells whose rows weigh one each, by how many there are.
-
-    >>> each_one(np.array([3, 0])).tolist()
-    [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
-    """
-    size = np.asarray(rows, np.float64).ravel()
-    return np.stack([size, size, np.minimum(size, 1.0)])
 
 
 def needed(quorum: Quorum, asked: int) -> int:

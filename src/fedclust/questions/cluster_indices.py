@@ -16,11 +16,12 @@ from typing import Literal
 import numpy as np
 
 from fedclust.core import ring
-from fedclust.core.effects import Protocol, each_one, handler, tallied, total
+from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROWS, Release, additive, additive_counts
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import each_one, tallied
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs
 from fedclust.kernels import distances, exact_sums, gap_sweep

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.effects import Protocol, each_one, handler, total
+from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact, power_above
+from fedclust.core.row_weights import each_one
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, exact_sums

@@ -16,7 +16,7 @@ from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind.blind_aggregation import Veil
-from fedclust.site import class_checks, guards
+from fedclust.site import class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Entry, Ledger
 from fedclust.site.noise_budget import Till
@@ -148,6 +148,6 @@ class Gate:
         for name, disclosure in shown.items():
             counts = getattr(release, name)
             if disclosure.cells:
-                counts = guards.hide_small(counts, self.policy.min_cell)
-            changed[name] = guards.rounded(counts, self.policy.rounding) if self.policy.rounding else counts
+                counts = displayed_counts.hide_small(counts, self.policy.min_cell)
+            changed[name] = displayed_counts.rounded(counts, self.policy.rounding) if self.policy.rounding else counts
         return replace(release, **changed)

@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import OWN_PACKAGE, Handler, each_one
+from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call
+from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy, PricedQuestion, honest
 from fedclust.core.question_types import STRICT, ClassesQuestion, CommonRowsQuestion, PointsQuestion
-from fedclust.core.release import HIDDEN, Release, numbers_in
+from fedclust.core.release import Release, numbers_in
+from fedclust.core.row_weights import each_one
 from fedclust.core.run_series import series
 from fedclust.core.site_interface import Site
-from fedclust.core.types import Floats, Ints
+from fedclust.core.types import Floats
 from fedclust.privacy import psi
 from fedclust.privacy.dropout_recovery import consent
 from fedclust.privacy.roster import lasting, threshold
@@ -336,31 +338,6 @@ def _behind(a: Answer, mass: Floats) -> Floats:
     if a.question.handler.row_weights is not None:
         return a.question.handler.row_weights(a.site, a.question.call.message)
     return each_one(mass)
-
-
-def hide_small(counts: Ints, floor: int) -> Ints:
-    """Counts with every one below the floor hidden, none at all included: where 0 is shown, hidden is some.
-
-    The total tells what the hidden ones are together, so they are at least two and a floor of rows; if not, the
-    smallest of the others is hidden with them.
-
-    >>> hide_small(np.array([20, 3, 9]), 5).tolist()
-    [20, -1, -1]
-    """
-    hidden = counts < (floor if floor > 1 else 0)
-    while hidden.any() and not hidden.all() and (hidden.sum() < 2 or counts[hidden].sum() < floor):
-        hidden.flat[np.where(hidden, np.iinfo(np.int64).max, counts).argmin()] = True
-    return np.where(hidden, HIDDEN, counts)
-
-
-def rounded(counts: Any, step: int) -> Any:
-    """Counts to the nearest multiple of a step, half of it up; hidden ones stay hidden.
-
-    >>> rounded(np.array([12, 13, -1]), 5).tolist(), rounded(7, 5)
-    ([10, 15, -1], 5)
-    """
-    found = np.where(np.asarray(counts) == HIDDEN, HIDDEN, (2 * np.asarray(counts) + step) // (2 * step) * step)
-    return found.astype(np.int64) if isinstance(counts, np.ndarray) else int(found)
 
 
 ALWAYS: tuple[Guard, ...] = (allowed, sums_only, enough_noise)  # what a site without rules of its own still keeps to

@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Literal
 
-from fedclust.core.effects import OWN_PACKAGE, Handler
+from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
+from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.release import FieldClass
 
 Aggregation = Literal["plain", "secure", "blind"]

@@ -28,10 +28,11 @@ from fedclust.algorithms.cmeans.column_slices import (
 )
 from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
 from fedclust.algorithms.shared.reseeding import drawn, rows_of_their_own
-from fedclust.core.effects import Keep, Protocol, alone, each, each_one, each_to, handler, report, total
+from fedclust.core.effects import Keep, Protocol, alone, each, each_to, handler, report, total
 from fedclust.core.errors import DataError
 from fedclust.core.release import ROWS, Done, Release, additive, facts, marks, points, public_keys
 from fedclust.core.ring import Exact, power_above
+from fedclust.core.row_weights import each_one
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints, PartyId, Units
 from fedclust.kernels import distances, fuzzy_sweep

@@ -29,10 +29,11 @@ from fedclust.algorithms.cmeans.exact_rounds import (
 from fedclust.algorithms.cmeans.fit_result import Fitted, Moved, Notes, Round, frobenius
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.algorithms.shared.reseeding import NewPlaces
-from fedclust.core.effects import Protocol, handler, report, tallied
+from fedclust.core.effects import Protocol, handler, report
 from fedclust.core.errors import RunFailed
 from fedclust.core.release import Release, additive, additive_counts, together
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import tallied
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels import distances, fuzzy_sweep, hard_sweep

@@ -29,10 +29,11 @@ from fedclust.algorithms.cmeans.exact_rounds import (
 from fedclust.algorithms.cmeans.fit_result import Moved
 from fedclust.algorithms.cmeans.row_split import Centers
 from fedclust.algorithms.shared import initial_centers
-from fedclust.core.effects import Protocol, each, handler, tallied
+from fedclust.core.effects import Protocol, each, handler
 from fedclust.core.question_types import PointsQuestion, ViewedQuestion
 from fedclust.core.release import Release, additive, points, together
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import tallied
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels.gap_sweep import CHUNK_ROWS, PartialSums, accumulate, squared, weights

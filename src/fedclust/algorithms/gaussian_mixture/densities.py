@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.effects import each_one, handler, tallied
+from fedclust.core.effects import handler
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import each_one, tallied
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, elementary

@@ -19,10 +19,11 @@ import numpy as np
 
 from fedclust.algorithms.gaussian_mixture.densities import ALL, half, within
 from fedclust.algorithms.gaussian_mixture.mixture import Frame
-from fedclust.core.effects import Protocol, each_one, handler, tallied, total
+from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
+from fedclust.core.row_weights import each_one, tallied
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, hard_sweep

@@ -1,0 +1,33 @@
+"""How many rows are behind a number, reckoned from what they weigh in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fedclust.core.types import Array, Floats
+
+
+def tallied(blocks: Iterable[Floats]) -> Floats:
+    """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
+
+    >>> tallied([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
+    [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
+    """
+    sums = [np.stack([w.sum(axis=1), (w * w).sum(axis=1), w.max(axis=1, initial=0.0)]) for w in blocks]
+    if not sums:
+        return np.zeros((3, 0))
+    total = np.sum(sums, axis=0)
+    total[2] = np.max([own[2] for own in sums], axis=0)
+    return np.asarray(total, np.float64)
+
+
+def each_one(rows: Array) -> Floats:
+    """The same of cells whose rows weigh one each, by how many there are.
+
+    >>> each_one(np.array([3, 0])).tolist()
+    [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
+    """
+    size = np.asarray(rows, np.float64).ravel()
+    return np.stack([size, size, np.minimum(size, 1.0)])
