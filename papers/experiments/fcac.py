@@ -119,10 +119,10 @@ WITHOUT_A_SAY = (
 SETS = TUNED | ASIDE | FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH
 GROUPS = {
     "tuned on": TUNED,
-    "chosen by": {n: sites for n, sites in SETS.items() if n not in (*TUNED, *WITHOUT_A_SAY, *FIFTH, *SIXTH)},
-    "without a say": {name: SETS[name] for name in WITHOUT_A_SAY},
+    "used for choices": {n: sites for n, sites in SETS.items() if n not in (*TUNED, *WITHOUT_A_SAY, *FIFTH, *SIXTH)},
+    "no influence": {name: SETS[name] for name in WITHOUT_A_SAY},
     "600 rows or more": FIFTH,
-    "100 to 599 rows, named last": SIXTH,
+    "100 to 599 rows, listed last": SIXTH,
 }
 HOW = ("iid", "dirichlet")
 MOST_ROWS = 5_000

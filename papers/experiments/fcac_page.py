@@ -102,7 +102,7 @@ def against(results: Results) -> str:
         line(title, list(sets))
     line("all", list(SETS))
     line("not tuned on", OTHERS)
-    line("named before they were run, or without a say", [name for sets in list(GROUPS.values())[2:] for name in sets])
+    line("listed before they were run, or no influence", [name for sets in list(GROUPS.values())[2:] for name in sets])
     clear, hardly = {name: mean(results, name, "clearness") for name in OTHERS}, clearness.UNCLEAR_BELOW
     line("not tuned on, clearness not judged", [name for name in OTHERS if np.isnan(clear[name])])
     line(f"not tuned on, clearness below {hardly}", [name for name in OTHERS if clear[name] < hardly])
