@@ -25,7 +25,7 @@ from fedclust.core.types import Floats
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.federation.federation import FEW, Federation, box_of
 from fedclust.federation.local_sites import LocalSites
-from fedclust.models.assignment import Assigning
+from fedclust.models.assignment import CentersModel
 from fedclust.models.base import FederatedEstimator, Model, room_for
 from fedclust.models.input_checks import quorum_of, reachable
 from fedclust.privacy.padding import Room
@@ -52,7 +52,7 @@ class Selection:
     """
 
     k: int
-    model: Assigning
+    model: CentersModel
     scores: list[dict[str, Any]]
     range: tuple[int, int]
     criterion: str
@@ -93,7 +93,7 @@ def select_k(
     """
     if not isinstance(fed, Federation):
         fed = Federation.local({"here": fed})
-    if not isinstance(estimator, Assigning) or estimator.finds_k:
+    if not isinstance(estimator, CentersModel) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as KMeans()")
     candidates = _candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
@@ -141,7 +141,7 @@ def _candidates(ks: Any) -> list[int] | None:
 class _Fits:
     """The estimator at any K, from as many starts as asked."""
 
-    estimator: Assigning
+    estimator: CentersModel
     fed: Federation
     seed: int
     restarts: int
@@ -155,13 +155,13 @@ class _Fits:
             asks=asks,
         )[0]
 
-    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[Assigning]:
+    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
         """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
 
         A later start must be better by more than rounding to come before an earlier one.
         """
         given = start is not None and self.estimator.takes_initial_centers
-        models: list[Assigning] = []
+        models: list[CentersModel] = []
         for number in range(self.restarts):
             model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
             if given and number == 0:
@@ -190,7 +190,7 @@ def _room(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance:
     return room
 
 
-def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[Assigning]]:
+def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
     frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
     frame, asks = replace(frame, seed=fits.seed), asks_for(high)
     if ks is not None and high > frame.rows:
@@ -213,7 +213,7 @@ def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[As
 
 
 def _look(
-    estimator: Assigning, fed: Federation, ks: Sequence[int] | None
+    estimator: CentersModel, fed: Federation, ks: Sequence[int] | None
 ) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
     """The columns as the estimator sees them, centred, and the range of K."""
     width = len(fed.columns)
@@ -230,7 +230,7 @@ def _look(
     return frame, (1, max(high, min(AT_LEAST, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
 
 
-def _counted(estimator: Assigning, fed: Federation) -> Protocol[int]:
+def _counted(estimator: CentersModel, fed: Federation) -> Protocol[int]:
     """How many rows take part, if any do."""
     rows = yield from bounds.count(len(fed.columns), estimator.missing)
     if rows < 1:
@@ -238,17 +238,17 @@ def _counted(estimator: Assigning, fed: Federation) -> Protocol[int]:
     return rows
 
 
-def _view(estimator: Assigning, fed: Federation) -> Protocol[View]:
+def _view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
     """The columns as the estimator would see them."""
     missing, box = estimator.missing, box_of(estimator.bounds, len(fed.columns))
     return k_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale or "none", box=box)
 
 
-def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[Assigning]]:
+def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[CentersModel]]:
     """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
     (low, high), rows, notes = _index_range(fits, ks)
     sign = 1.0 if indices.BEST[index] == "min" else -1.0
-    models: dict[int, list[Assigning]] = {}
+    models: dict[int, list[CentersModel]] = {}
     values: dict[int, float] = {}
     asked = list(range(low, high + 1)) if ks is None else [k for k in ks if k > 1]
     while True:
@@ -293,7 +293,7 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
     return (max(low, 2), max(high, 2)), rows, []
 
 
-def _between(fits: _Fits, models: Sequence[Assigning]) -> float | None:
+def _between(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
     """The mean agreement of the restarts' partitions, two by two."""
     if len(models) < 2:
         return None
@@ -302,7 +302,7 @@ def _between(fits: _Fits, models: Sequence[Assigning]) -> float | None:
     return _agreement(fits, list(combinations(models, 2)))
 
 
-def _without_each(fits: _Fits, models: Sequence[Assigning]) -> float | None:
+def _without_each(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
     """The mean agreement of the partition with those found when one site is left out."""
     if not fits.fed.holdings or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
         raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
@@ -321,7 +321,7 @@ def _without_each(fits: _Fits, models: Sequence[Assigning]) -> float | None:
     return _agreement(fits, [(models[0], other) for other in rest])
 
 
-def _agreement(fits: _Fits, pairs: Sequence[tuple[Assigning, Assigning]]) -> float:
+def _agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersModel]]) -> float:
     """The mean ARI of pairs of models over all rows, from counts."""
 
     def script() -> Protocol[float]:
@@ -339,13 +339,13 @@ def _objective(model: Model) -> float:
     return model.final_objective
 
 
-def _partition(model: Assigning, view: View) -> Partition:
+def _partition(model: CentersModel, view: View) -> Partition:
     """How a model labels rows, in a view that need not be its own."""
     return Partition(*model.evaluator(view))
 
 
 def _check(  # noqa: PLR0917
-    estimator: Assigning,
+    estimator: CentersModel,
     fed: Federation,
     ks: Sequence[int] | None,
     index: str,

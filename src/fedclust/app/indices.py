@@ -24,7 +24,7 @@ from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import FEW, Federation, box_of
-from fedclust.models.assignment import Assigning, model_with_centers
+from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import Model
 from fedclust.questions import bounds, cluster_indices, cluster_indices_columns, column_matching, standardisation
 from fedclust.questions.cluster_indices import BEST
@@ -103,13 +103,13 @@ def _one(name: str, model: Model, fed: Any, **powers: float) -> float:
 
 
 def _over_rows(
-    model: Assigning, fed: Federation, names: tuple[str, ...], p: float, q: float
+    model: CentersModel, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:
     view, centers = yield from view_of(model, fed)
     return (yield from cluster_indices.scores(view, centers, model.fuzziness, names, p=p, q=q))
 
 
-def view_of(model: Assigning, fed: Federation) -> Protocol[tuple[View, Floats]]:
+def view_of(model: CentersModel, fed: Federation) -> Protocol[tuple[View, Floats]]:
     """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
     order = _order(model, fed)
     box, missing = box_of(model.bounds, len(order)), model.missing
@@ -123,7 +123,7 @@ def view_of(model: Assigning, fed: Federation) -> Protocol[tuple[View, Floats]]:
 
 
 def _over_columns(
-    model: Assigning, fed: Federation, names: tuple[str, ...], p: float, q: float
+    model: CentersModel, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:
     order = _order(model, fed)
 

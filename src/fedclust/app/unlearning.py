@@ -27,7 +27,7 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.federation.federation import Federation
-from fedclust.models.assignment import Assigning, model_with_centers
+from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import FederatedEstimator, Model
 from fedclust.models.input_checks import quorum_of
 from fedclust.questions import partition_changes
@@ -210,7 +210,7 @@ def _asked(rows: Any) -> Array:
     return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
-def _made(model: Assigning, left: Federation, how: str) -> Assigning:
+def _made(model: CentersModel, left: Federation, how: str) -> CentersModel:
     """The model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
@@ -228,7 +228,7 @@ def _made(model: Assigning, left: Federation, how: str) -> Assigning:
     return made
 
 
-def _alike(one: Assigning, other: Assigning, fed: Federation) -> bool | None:
+def _alike(one: CentersModel, other: CentersModel, fed: Federation) -> bool | None:
     """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
 
     def script() -> Protocol[bool]:

@@ -41,16 +41,17 @@ class Progress:
         self._words = ""
 
     def __call__(self, facts: Mapping[str, Any]) -> None:
-        """Take in a round."""
+        """Take in a round; a method may report neither its number nor how far it moved."""
         now = time.monotonic()
-        if int(facts["round"]) <= self.round:
+        number, shift = int(facts.get("round", self.round + 1)), float(facts.get("shift", math.nan))
+        if number <= self.round:
             self.fit += 1
             self._seen.clear()
-        self.round, shift = int(facts["round"]), float(facts["shift"])
+        self.round = number
         # What comes before the first round, opening and start, says nothing about the next ones.
         self._seen.append((now - self._last if self.round > 1 else math.nan, shift))
         self._last = now
-        self._words = f"shift {shift:.2e}"
+        self._words = "" if math.isnan(shift) else f", shift {shift:.2e}"
         if now - self._told >= (BETWEEN if self.bar else EVERY):
             self._tell(now)
 
@@ -79,7 +80,7 @@ class Progress:
         if self._tol is None:
             return most
         shifts = [shift for _, shift in self._seen]
-        if len(shifts) < 4 or min(shifts) <= 0 or self._tol <= 0:
+        if len(shifts) < 4 or not min(shifts) > 0 or self._tol <= 0:
             return None
         slope = _slope([math.log(shift) for shift in shifts])
         if slope >= -1e-3:
@@ -92,9 +93,9 @@ class Progress:
         self._told = now
         if self.choosing:
             # How many fits there will be, nobody knows: no bar, no estimate.
-            head = f"choosing k: fit {self.fit}, round {self.round}, {self._words}, {_clock(now - self._began)}"
+            head = f"choosing k: fit {self.fit}, round {self.round}{self._words}, {_clock(now - self._began)}"
         else:
-            head = f"round {self.round} of at most {self._max}, {self._words}, {_clock(now - self._began)}"
+            head = f"round {self.round} of at most {self._max}{self._words}, {_clock(now - self._began)}"
         if not self.bar:
             print(head, file=self._to)
             self._to.flush()
@@ -111,7 +112,10 @@ class Progress:
         else:
             until = f", about {_clock(pace * left)} left"
         share = self.round / (self.round + (self._max - self.round if left is None else left))
-        head, tail = f"round {self.round}/{self._max} ", f" {self._words}  {_clock(now - self._began)}{until}"
+        head, tail = (
+            f"round {self.round}/{self._max} ",
+            f" {self._words.removeprefix(', ')}  {_clock(now - self._began)}{until}",
+        )
         room = shutil.get_terminal_size().columns - len(head) - len(tail) - 1
         self._draw(head + self._drawn(share, min(room, 30)) + tail)
 

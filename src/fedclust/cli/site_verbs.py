@@ -12,7 +12,7 @@ from fedclust.cli.export_verb import apart
 from fedclust.core.errors import DataError, StudyError
 
 if TYPE_CHECKING:
-    from fedclust.models.assignment import Assigning
+    from fedclust.models.assignment import CentersModel
 
 HERE = "here"  # the name of a site that is told of by its file
 
@@ -72,7 +72,7 @@ def _advised(text: str, file: str) -> str:
     return f"{what}; {advice}" if what else advice
 
 
-def _labelled(model: Assigning, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
+def _labelled(model: CentersModel, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
     """Block by block: which row, its cluster, and how much it belongs to each."""
     import numpy as np
 

@@ -27,7 +27,7 @@ from fedclust.site.sources import open_source, survey
 from fedclust.site.sources.frames import is_frame
 
 
-class Assigning(FederatedEstimator):
+class CentersModel(FederatedEstimator):
     """A model with centres: every row goes to the nearest."""
 
     n_clusters: int
@@ -65,7 +65,7 @@ class Assigning(FederatedEstimator):
     def _prepared(self, fed: Federation) -> dict[str, column_split.Prepare]:
         """The model's centres and scales, by the sites that hold their columns."""
         order = self._order(fed)
-        if type(self)._labels is not Assigning._labels:  # noqa: SLF001 such a model has more than centres
+        if type(self)._labels is not CentersModel._labels:  # noqa: SLF001 such a model has more than centres
             raise self._needs_rows()
 
         def slices(points: Floats) -> dict[str, Floats]:
@@ -142,6 +142,14 @@ class Assigning(FederatedEstimator):
         within_reach(self.columns_, [self._taken(rows.T)])
         return columns_of(self._view().points(rows))
 
+    def keep_centers(self, fed: Federation, view: View, centers: Floats) -> None:
+        """Keep centres that lie in a view, also in original units, and the labels of rows that are in memory here."""
+        self.origin_, self.spread_ = view.origin, view.spread
+        self.scaled_centers_, self.cluster_centers_ = centers, view.back(centers)
+        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
+            blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
+            self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+
     def memberships_of(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
         """Memberships (clusters by rows) of a block as a site reads it; None where rows belong to one cluster alone."""
         return None
@@ -155,7 +163,7 @@ class Assigning(FederatedEstimator):
         return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
 
 
-class FuzzyAssigning(Assigning):
+class FuzzyCentersModel(CentersModel):
     """The same with degrees: every row belongs somewhat to each centre."""
 
     @property
@@ -186,8 +194,8 @@ class FuzzyAssigning(Assigning):
         )
 
 
-def model_with_centers(model: Model, purpose: str) -> Assigning:
+def model_with_centers(model: Model, purpose: str) -> CentersModel:
     """The same model, known to have centres that rows go to; the `purpose` is what needs them."""
-    if not isinstance(model, Assigning):
+    if not isinstance(model, CentersModel):
         raise StudyError(f"{purpose} needs centres, and {type(model).__name__} has none; use a method such as KMeans")
     return model

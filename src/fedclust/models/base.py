@@ -89,7 +89,7 @@ class Model:
     # What every fitted model has.
     columns_: tuple[str, ...]
     schema_: dict[str, dict[str, Any]]
-    seed_: int
+    seed_: int = 0  # also while `protocol` is called only to check the parameters
     notes_: list[str]  # what a reader of the result must know, in sentences
 
     # What a fitted model may have.

@@ -17,7 +17,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.federation.federation import LARGEST, Federation, box_of
 from fedclust.models import fit_notes
-from fedclust.models.assignment import Assigning
+from fedclust.models.assignment import CentersModel
 from fedclust.models.input_checks import is_quorum, number, require, some, whole
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
@@ -27,7 +27,7 @@ STARTS = ("box", "party", "careful")
 SCALES = ("none", "minmax", "standardise")
 
 
-class CentersEstimator(Assigning):
+class CentersEstimator(CentersModel):
     """What methods share that end in centres; those that are not lossless say so in `lossless`."""
 
     takes_initial_centers: ClassVar[bool] = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from fedclust.core.effects import Quorum
-from fedclust.models.assignment import FuzzyAssigning
+from fedclust.models.assignment import FuzzyCentersModel
 from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import number, require
 from fedclust.models.labels_only import LabelsOnly
@@ -94,7 +94,7 @@ class KMeans(Streaming, LabelsOnly, CentersEstimator):
         return self.singletons == "paper"
 
 
-class FuzzyCMeans(Streaming, FuzzyAssigning, CentersEstimator):
+class FuzzyCMeans(Streaming, FuzzyCentersModel, CentersEstimator):
     """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
 
     Parameters are those of `KMeans`, and m.

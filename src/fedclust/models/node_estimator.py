@@ -19,7 +19,7 @@ from fedclust.core.types import Array, Floats, Ints, PartyId, Units
 from fedclust.federation.federation import Federation, box_of
 from fedclust.kernels import distances
 from fedclust.models import site_memories
-from fedclust.models.assignment import Assigning
+from fedclust.models.assignment import CentersModel
 from fedclust.models.base import require
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
@@ -48,7 +48,7 @@ class Round(Protocol):
 Result = tuple[Any, View, int, tuple[str, ...]]
 
 
-class NodeEstimator(Assigning):
+class NodeEstimator(CentersModel):
     """An estimator whose clusters are sets of nodes that stand for rows; sites remember what they sent between rounds.
 
     A method is `_run_round`, the script of one round; `_keep_round`, which stores what it returned; and

@@ -16,7 +16,7 @@ from fedclust.core.noise_price import honest
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import LARGEST, Federation, box_of
-from fedclust.models.assignment import Assigning, FuzzyAssigning
+from fedclust.models.assignment import CentersModel, FuzzyCentersModel
 from fedclust.models.base import PrivacyPart
 from fedclust.models.cmeans import MOST_FUZZY
 from fedclust.models.input_checks import number, require, whole
@@ -28,7 +28,7 @@ SCALES = ("none", "minmax")
 MOST_CLUSTERS = 64  # a histogram of 512 cells shows no more
 
 
-class _Private(Assigning):
+class _Private(CentersModel):
     """What both share: the box, the budget and what a run may claim; `fuzziness` is 1 for hard c-means."""
 
     lossless: ClassVar[bool] = False
@@ -235,7 +235,7 @@ class PrivateKMeans(_Private):
         self.random_state = random_state
 
 
-class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
+class PrivateFuzzyCMeans(FuzzyCentersModel, _Private):
     """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateKMeans`, and m.
 
     The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of one
@@ -273,7 +273,7 @@ class PrivateFuzzyCMeans(FuzzyAssigning, _Private):
         return float(self.m)
 
 
-def drawn_like(model: Assigning, width: float, rows: int, rng: np.random.Generator) -> Floats:
+def drawn_like(model: CentersModel, width: float, rows: int, rng: np.random.Generator) -> Floats:
     """Rows like those that a model describes: round clusters of its sizes and a width; from what was told already."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]

@@ -28,7 +28,7 @@ from fedclust.core.release import HIDDEN
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
 from fedclust.federation.federation import FEW, Federation
-from fedclust.models.assignment import Assigning
+from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
 from fedclust.models.methods import method_of
 from fedclust.questions import cluster_indices as index_sums
@@ -147,7 +147,7 @@ def _seen(
         return _Private(model)
     if model.remembers_rounds and model.saw_batches:
         return _Rounds(model)
-    if not isinstance(model, Assigning):
+    if not isinstance(model, CentersModel):
         return _Closed(model, {"absent": NO_CENTERS})
     if fed.split == "columns":
         return _OverColumns(model, fed)
@@ -173,7 +173,7 @@ def _refused(lost: QuorumLost) -> dict[str, str]:
 class _OverRows:
     """Sites with whole rows."""
 
-    model: Assigning
+    model: CentersModel
     fed: Federation
     failures: _Failures
 
@@ -263,7 +263,7 @@ class _OverRows:
 class _OverColumns:
     """Sites with some columns of the same rows: each keeps its own, so less can be said."""
 
-    model: Assigning
+    model: CentersModel
     fed: Federation
 
     def profiles(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models import FuzzyCMeans, KMeans
-from fedclust.models.assignment import Assigning
+from fedclust.models.assignment import CentersModel
 from fedclust.models.base import FederatedEstimator, Model, PrivacyPart
 from fedclust.models.private_cmeans import drawn_like
 from fedclust.privacy import accountant
@@ -64,7 +64,7 @@ def _exact(private: FederatedEstimator, clusters: int) -> FederatedEstimator:
     return KMeans(clusters, bounds=private.bounds, scale=private.scale or "none")
 
 
-def predicted(model: Assigning, promise: PrivacyPart, sites: int) -> list[Point]:
+def predicted(model: CentersModel, promise: PrivacyPart, sites: int) -> list[Point]:
     """The same curve on rows drawn like those that a private model describes: made of what was told already, so free.
 
     Real clusters are not round: this says what noise costs, not how good the clusters are.
@@ -85,7 +85,9 @@ def predicted(model: Assigning, promise: PrivacyPart, sites: int) -> list[Point]
 def described(model: Model, promise: PrivacyPart, sites: int) -> dict[str, Any]:
     """What a report says of the privacy of a run; the curve where the model has centres and noise does not hide all."""
     points = (
-        predicted(model, promise, sites) if isinstance(model, Assigning) and np.isfinite(promise.cluster_width) else []
+        predicted(model, promise, sites)
+        if isinstance(model, CentersModel) and np.isfinite(promise.cluster_width)
+        else []
     )
     return {
         "epsilon": promise.epsilon,

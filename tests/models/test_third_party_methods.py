@@ -1,0 +1,181 @@
+"""A package of its own adds methods: pip installs it, and the command line takes them as fedclust's."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fedclust as fc
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "adding-an-algorithm.md"
+PACKAGE = ROOT / "tests" / "third_party"
+SOURCE = Path(fc.__file__).parents[1]
+COLUMNS = ("x", "y", "z")
+STUDY = """
+name = "directions"
+
+[cluster]
+method = "spherical-k-means"
+k = {k}
+max_iter = {iterations}
+tol = {tol}
+
+[privacy]
+aggregation = "{aggregation}"
+
+[sites.north]
+source = "north.csv"
+
+[sites.east]
+source = "east.csv"
+
+[sites.south]
+source = "south.csv"
+"""
+
+
+def study(k="3", iterations=8, tol="1e-9", aggregation="plain"):
+    return STUDY.format(k=k, iterations=iterations, tol=tol, aggregation=aggregation)
+
+
+def guide(language):
+    """The code of the page, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """The folder that pip installed the package to; fedclust is where it was."""
+    folder = tmp_path_factory.mktemp("third-party")
+    shutil.copytree(PACKAGE, folder / "package", ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    *module, _ = guide("python")  # the last block is its test
+    (folder / "package" / "example_methods" / "centroid.py").write_text("\n".join(module), encoding="utf-8")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    target = folder / "site-packages"
+    done = subprocess.run(
+        [*pip, "--target", target, folder / "package"], capture_output=True, text=True, check=False, cwd=folder
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+@pytest.fixture
+def user(installed, tmp_path):
+    """The command line where the package is installed, in a folder with three sites' rows."""
+    rng = np.random.default_rng(0)
+    directions = np.array([[1.0, 0.1, 0.0], [0.0, 1.0, 0.2], [0.1, 0.0, 1.0]])
+    for name, count in (("north", 60), ("east", 45), ("south", 50)):
+        rows = directions[rng.integers(3, size=count)] * rng.uniform(1, 4, (count, 1)) + rng.normal(0, 0.05, (count, 3))
+        lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return User(tmp_path, {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(SOURCE)])})
+
+
+class User:
+    def __init__(self, folder, environment):
+        self.folder, self.environment = folder, environment
+
+    def start(self, *words):
+        command = [sys.executable, "-m", "fedclust.cli.main", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(command, cwd=self.folder, env=self.environment, **pipes)
+
+    def __call__(self, *words):
+        process = self.start(*words)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
+        return out
+
+    def run(self, text, *words, name="study"):
+        (self.folder / f"{name}.toml").write_text(text)
+        return self("run", f"{name}.toml", "--out", name, *words)
+
+    def fitted(self, name):
+        return json.loads((self.folder / name / "model.json").read_text())["fitted"]
+
+
+def test_the_guides_method_runs_is_reported_and_is_read_back(user):
+    lines = guide("text")[0].strip()
+    user.run(f'{lines}\n[sites.east]\nsource = "east.csv"\n', "--quiet", name="heights")
+    rows = np.concatenate([np.loadtxt(user.folder / f"{n}.csv", delimiter=",", skiprows=1) for n in ("north", "east")])
+    centers = np.array(user.fitted("heights")["cluster_centers_"]["array"])
+    assert centers == pytest.approx(rows.mean(axis=0))
+    user("report", "heights", "--out", "heights.html")
+    page = (user.folder / "heights.html").read_text(encoding="utf-8")
+    assert "Found by the centre of all rows" in page
+    user("site", "assign", "heights/model.json", "--data", "east.csv", "--out", "labels.csv")
+    assert (user.folder / "labels.csv").read_text().splitlines()[1] == "0,0"
+
+
+def test_a_third_partys_method_runs_over_sites_in_every_mode_to_the_same_bits(user):
+    user.run(study(), "--quiet", name="plain")
+    assert sum(user.fitted("plain")["cluster_sizes_"]["array"]) == 155
+    for mode in ("secure", "blind"):
+        user.run(study(aggregation=mode, tol='"none"'), "--quiet", name=mode)
+        assert user.fitted(mode)["cluster_centers_"] == user.fitted("plain")["cluster_centers_"]
+
+
+def test_its_run_is_reported_audited_and_exported(user):
+    out = user.run(study(), name="plain")
+    assert "3 clusters by spherical-k-means" in out
+    assert "Lossless" in out
+    user("report", "plain", "--out", "plain.html")
+    assert "Found by spherical k-means" in (user.folder / "plain.html").read_text(encoding="utf-8")
+    assert "example_methods.spherical_kmeans.sum_directions" in (user.folder / "plain.html").read_text(encoding="utf-8")
+    user("export", "plain", "--to", "csv")
+    assert (user.folder / "plain" / "export" / "centers.csv").read_text().startswith('"cluster","size","x","y","z"')
+    assert user("audit", "plain")
+
+
+def test_k_is_chosen_for_it(user):
+    user.run(study(k='"2..4"'), "--quiet", name="chosen")
+    found = json.loads((user.folder / "chosen" / "analysis.json").read_text())
+    assert (found["k"], found["selection"]["k"], found["method"]) == (3, 3, "spherical-k-means")
+
+
+def test_its_run_resumes_after_a_kill_to_the_same_bits(user):
+    text = study(iterations=60, tol='"none"')
+    user.run(text, "--quiet", name="whole")
+    (user.folder / "study.toml").write_text(text)
+    process, journal = user.start("run", "study.toml", "--out", "killed"), user.folder / "killed" / "journal"
+    limit = time.monotonic() + 30
+    while not (journal.exists() and journal.stat().st_size > 12_000):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < limit
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (user.folder / "killed" / "model.json").exists()
+    user("resume", "killed", "--quiet")
+    assert user.fitted("killed") == user.fitted("whole")
+
+
+def test_a_broken_package_is_named_and_stops_no_other(user, installed):
+    broken = installed.parent / "broken"
+    (broken / "broken_methods-1.0.dist-info").mkdir(parents=True)
+    (broken / "broken_methods-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: broken-methods\nVersion: 1.0\n"
+    )
+    (broken / "broken_methods-1.0.dist-info" / "entry_points.txt").write_text(
+        "[fedclust.methods]\nnowhere = broken_methods:METHOD\n"
+    )
+    user.environment["PYTHONPATH"] += os.pathsep + str(broken)
+    (user.folder / "study.toml").write_text(study())
+    process = user.start("run", "study.toml", "--out", "plain", "--quiet")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "method 'nowhere' of package 'broken-methods' cannot be loaded (ModuleNotFoundError" in err
+    (user.folder / "study.toml").write_text(study().replace("spherical-k-means", "nowhere"))
+    process = user.start("run", "study.toml", "--out", "nowhere")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "method 'nowhere' of package 'broken-methods' cannot be loaded" in err.splitlines()[-1]

@@ -1,0 +1,1 @@
+"""Methods that a third party adds to fedclust."""
