@@ -104,7 +104,8 @@ class User:
 
 
 def test_the_guides_method_runs_is_reported_and_is_read_back(user):
-    lines = guide("text")[0].strip()
+    registration, lines = guide("ini")
+    assert registration.splitlines()[-1] in (PACKAGE / "pyproject.toml").read_text()
     user.run(f'{lines}\n[sites.east]\nsource = "east.csv"\n', "--quiet", name="heights")
     rows = np.concatenate([np.loadtxt(user.folder / f"{n}.csv", delimiter=",", skiprows=1) for n in ("north", "east")])
     centers = np.array(user.fitted("heights")["cluster_centers_"]["array"])

@@ -24,7 +24,7 @@ def summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
   fedclust site assign {run.model} --data FILE --out labels.csv"""
     parts = [
         head if metrics["objective"] is None else f"{head}, objective {metrics['objective']:.6g}",
-        *([choice(found["selection"])] if found.get("selection") else []),
+        *([choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
         centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         notes(metrics["notes"], model, metrics["split"]),
         traffic(metrics["sites"], arrived=run.served is not None),

@@ -217,10 +217,11 @@ class FedCRef(FederatedEstimator):
         counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
         good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
         require(good, f"n_clusters is {self.n_clusters}; give numbers of at least 1, or None to estimate them")
+        given = self.get_params(deep=False)
         for name in ("max_iterations", "rounds", "epochs", "group_epochs", "closing_epochs", "batch"):
-            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}; it must be at least 1")
+            require(given[name] >= 1, f"{name} is {given[name]}; it must be at least 1")
         for name in ("warm_epochs", "closing"):
-            require(getattr(self, name) >= 0, f"{name} is {getattr(self, name)}; it must not be negative")
+            require(given[name] >= 0, f"{name} is {given[name]}; it must not be negative")
         require(0 < self.sure <= 1, f"sure is {self.sure}; it is a share of rows, above 0 and at most 1")
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")

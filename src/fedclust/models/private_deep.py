@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from fedclust.privacy import accountant
 from fedclust.privacy.discrete_noise import LEAST
 from fedclust.site.sources import Source
 
+if TYPE_CHECKING:
+    from fedclust.models.deep import FedCRef
+
 MOST_CLUSTERS = 64  # at a site
 MOST_IN_ALL = 2048
 
@@ -33,7 +36,7 @@ def sizes(width: int) -> tuple[int, ...]:
     return layers(width, HIDDEN)
 
 
-def check(model: Any, fed: Federation) -> None:
+def check(model: FedCRef, fed: Federation) -> None:
     """Whether the parameters make sense with an epsilon; nothing may be taken from the rows but under noise."""
     require(
         number(model.epsilon) and 0 < model.epsilon <= 1000,
@@ -63,7 +66,7 @@ def check(model: Any, fed: Federation) -> None:
     require(width <= WIDEST, f"there are {width} columns; with an epsilon at most {WIDEST} can be")
 
 
-def _counts(model: Any, fed: Federation) -> dict[PartyId, Any]:
+def _counts(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
     """Clusters at each site; never as many as labels name, for one row may have the last of them."""
     given = model.n_clusters
     return {party: given.get(party) if isinstance(given, Mapping) else given for party in fed.parties}
@@ -96,7 +99,7 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
         )
 
 
-def box_for(model: Any, width: int) -> Box:
+def box_for(model: FedCRef, width: int) -> Box:
     """The public bounds, and each column in units of how far they are apart."""
     low, high = box_of(model.bounds, width) or (np.zeros(0), np.zeros(0))
     return Box(low, high, np.where(high > low, high - low, 1.0))
@@ -114,7 +117,7 @@ def beside(labels: Any, source: Source) -> Ints:
     return found
 
 
-def script(model: Any, fed: Federation) -> Protocol[tuple[Found, Box]]:
+def script(model: FedCRef, fed: Federation) -> Protocol[tuple[Found, Box]]:
     """The run within the epsilon."""
     width, counts = len(fed.columns), _counts(model, fed)
     box = box_for(model, width)
@@ -132,7 +135,7 @@ def relied_on(fed: Federation) -> int:
     return 1 if fed.aggregation.mode == "plain" else honest(len(fed.parties), len(fed.parties))
 
 
-def keep(model: Any, fed: Federation, result: tuple[Found, Box]) -> None:
+def keep(model: FedCRef, fed: Federation, result: tuple[Found, Box]) -> None:
     """Set the fitted attributes."""
     found, box = result
     model.origin_, model.spread_ = box.low, box.unit
@@ -154,7 +157,7 @@ def keep(model: Any, fed: Federation, result: tuple[Found, Box]) -> None:
         model.labels_ = np.concatenate([np.zeros(0, np.int64), *labels]).astype(np.int32)
 
 
-def _labels(model: Any, found: Found, box: Box, party: PartyId, block: Array) -> Ints:
+def _labels(model: FedCRef, found: Found, box: Box, party: PartyId, block: Array) -> Ints:
     """The community of some of a site's rows, as the site finds it; -1 for a row that is left out."""
     lone = {one: model.n_communities_ + i for i, one in enumerate(found.lone)}
     own = found.communities[party]
@@ -167,7 +170,7 @@ def _labels(model: Any, found: Found, box: Box, party: PartyId, block: Array) ->
     return labels
 
 
-def rows(model: Any, X: Array) -> Floats:
+def rows(model: FedCRef, X: Array) -> Floats:
     """Rows as the sites saw theirs, in [0, 1]; NaN for one that they would have left out."""
     there = part(X.T)
     found = np.full(X.shape, np.nan)
@@ -175,7 +178,7 @@ def rows(model: Any, X: Array) -> Floats:
     return found
 
 
-def _claims(model: Any, fed: Federation) -> list[str]:
+def _claims(model: FedCRef, fed: Federation) -> list[str]:
     """What the result may be said to promise, on what conditions, in plain sentences."""
     told = [
         (

@@ -8,7 +8,7 @@ from typing import Any
 from fedclust.report.chart_axes import WIDTH, Scale, figure, frame, path, ticks
 from fedclust.report.markup import Markup, Node, table, tag
 from fedclust.report.run_facts import Finished
-from fedclust.report.sections import section
+from fedclust.report.sections import absent, section
 
 
 def promised(run: Finished) -> Markup | None:
@@ -16,6 +16,8 @@ def promised(run: Finished) -> Markup | None:
     found = run.analysis.get("privacy")
     if not found:
         return None
+    if (missing := absent(found)) is not None:
+        return section("privacy", "Privacy and what it costs", missing)
     told: list[Node] = [
         tag(
             "p",

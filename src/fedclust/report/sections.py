@@ -46,7 +46,7 @@ def headline(run: Finished) -> Markup:
         "rows": f"{sum(rows):,}" if rows else "not known",
         "sites": f"{sites:,}",
         "columns": f"{width:,}",
-        "rounds": f"{found['convergence']['rounds']:,}",
+        "rounds": f"{found['convergence']['rounds']:,}" if "rounds" in found["convergence"] else "not known",
         "left each site": size(_most_bytes(found["left"])) if "sites" in found["left"] else "see its ledger",
     }
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
@@ -67,9 +67,9 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
     names = [facts["name"] for facts in found["columns"]]
     over = listed(names) if len(names) <= 6 else f"{len(names)} columns"
     how = found["title"]
-    rows, z = found["sizes"].get("rows"), found["profiles"]["standardised"]
+    rows, z = found["sizes"].get("rows"), found["profiles"].get("standardised")
     lead = f"{how[:1].upper()}{how[1:]} over {over}."
-    if rows and found["k"] > 1:
+    if rows and z and found["k"] > 1:
         order = sorted(range(found["k"]), key=lambda c: -rows[c])
         big, small = order[0], order[-1]
         lead = (
@@ -87,7 +87,8 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
     if found["fuzziness"].get("coefficient"):
         lead = f"{lead} {clarity(float(found['fuzziness']['coefficient']), found['k'])}"
     chosen = found["selection"]
-    many = chosen["why"] if chosen else f"The number of clusters, {found['k']}, was given in the study."
+    given = f"The number of clusters, {found['k']}, was given in the study."
+    many = chosen.get("why", chosen.get("absent")) if chosen else given
     return [lead, f"Found by {how} over {over}. {many} {exact}"]
 
 
@@ -105,6 +106,8 @@ def choice(run: Finished) -> Markup:
             ".",
         ]
         return section("choice", "How many clusters", tag("p", advice, class_="absent"))
+    if (missing := absent(found)) is not None:
+        return section("choice", "How many clusters", missing)
     told = [tag("p", found["why"]), tag("p", MEANINGS.get(found["name"], ""), class_="quiet")]
     if found["stability"] is not None:
         agree = f"{float(found['stability']):.2f}"
@@ -156,7 +159,7 @@ def clusters(run: Finished) -> Markup:
 
 def _cards(found: Mapping[str, Any]) -> Markup:
     items = []
-    for cluster, z in enumerate(found["profiles"]["standardised"]):
+    for cluster, z in enumerate(found["profiles"].get("standardised", ())):
         items.append(tag("li", chip(cluster), " ", traits(found["columns"], z)))
     return tag("ul", items, class_="cards")
 
@@ -164,6 +167,8 @@ def _cards(found: Mapping[str, Any]) -> Markup:
 def profiles(found: Mapping[str, Any]) -> Markup:
     """The centres as a table of colours: original units, and below them how far from the average."""
     profile = found["profiles"]
+    if (missing := absent(profile)) is not None:
+        return tag("div", tag("h3", "Centres"), missing, id="profiles")
     all_rows = profile["against"] == "all rows"
     head: list[Node] = ["column", *map(chip, range(found["k"])), *(["all rows"] if profile["mean"] else [])]
     rows = []
@@ -234,10 +239,12 @@ def sites(run: Finished) -> Markup:
 def course(run: Finished) -> Markup:
     """How the run settled."""
     found = run.analysis["convergence"]
-    if not found["shifts"]:
+    if (missing := absent(found)) is not None:
+        return section("course", "How the run settled", missing)
+    if not found["shifts"] or None in found["shifts"]:
         return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
-    if found["objective"] is None:
+    if found["objective"] is None and run.analysis["split"] == "columns":
         left = f"{shifts[-1]:,.0f} of them in the last, round {found['rounds']}."
         told = f"Only labels were opened. Rows that changed their cluster: {shifts[0]:,.0f} in the first round, {left}"
         return section("course", "How the run settled", tag("p", told))
@@ -251,8 +258,15 @@ def course(run: Finished) -> Markup:
         ended = f"which is below the tolerance of {number(tol)}: done after {count(found['rounds'], 'round')}."
     else:
         ended = f"which was round {found['rounds']}."
-    went = f"from {number(float(found['objectives'][0]), 6)} to {number(float(found['objective']), 6)}"
-    told = tag("div", tag("p", f"{moved}, {ended}"), tag("p", f"The objective went {went}."))
+    told = tag("div", tag("p", f"{moved}, {ended}"), _objective_course(found))
     return section(
         "course", "How the run settled", tag("div", line_charts.convergence(found, moving), told, class_="pair")
     )
+
+
+def _objective_course(found: Mapping[str, Any]) -> Markup | None:
+    """From where to where the objective went, where the method has one."""
+    first, last = found["objectives"][0], found["objective"]
+    if first is None or last is None:
+        return None
+    return tag("p", f"The objective went from {number(float(first), 6)} to {number(float(last), 6)}.")
