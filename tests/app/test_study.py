@@ -77,6 +77,14 @@ def test_every_key_reaches_the_estimator_and_the_sites():
     assert san_diego.source == {"sql": "SELECT * FROM t", "database": "/home/me/sd.duckdb"}
 
 
+def test_a_study_in_one_process_names_packages_whose_questions_its_sites_answer():
+    named = study(SHORT + 'policy = "nhs"\npackages = ["our_methods"]\n').sites[0].rules
+    assert named.packages == {"fedclust", "our_methods"}
+    assert named.min_cell == 10
+    assert study(SHORT + 'policy = "nhs"\n').sites[0].rules.packages == {"fedclust"}
+    assert study(SHORT + 'packages = ["our_methods"]\n').sites[0].rules.packages is None  # "none" answers everybody
+
+
 ELSEWHERE = {"n_clusters", "n_components", "random_state", "bounds", "missing", "scale"}  # k, seed, and keys at the top
 
 

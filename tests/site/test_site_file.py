@@ -152,7 +152,7 @@ def test_a_file_that_is_not_there_or_lacks_its_rules(tmp_path):
         read_site(tmp_path / "site.toml")
 
 
-@pytest.mark.parametrize("key", ["source", "policy"])
+@pytest.mark.parametrize("key", ["source", "policy", "packages"])
 def test_a_study_that_would_rule_a_served_site_is_refused(folder, key):
     site = written(folder)
     site.accept(STUDY + "[sites.north]\n")

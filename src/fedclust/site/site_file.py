@@ -29,7 +29,11 @@ from fedclust.site.sources import open_source, sorted_by_id
 from fedclust.site.sources.noised_rows import MECHANISMS, LocalNoise, Noised
 from fedclust.site.vault import Vaults
 
-SITES_OWN = ("source", "policy")  # of a study's [sites.NAME]: what a served site takes from its own file only
+SITES_OWN = (
+    "source",
+    "policy",
+    "packages",
+)  # of a study's [sites.NAME]: what a served site takes from its own file only
 
 
 @dataclass(frozen=True)

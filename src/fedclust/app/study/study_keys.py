@@ -128,6 +128,10 @@ SITE = {
         secret=True,
     ),
     "policy": one_of(*PROFILES),
+    "packages": Parameter(
+        'a list of Python packages, such as ["our_methods"]',
+        lambda value: is_list_of(value, lambda name: isinstance(name, str) and bool(name)),
+    ),
     "columns": NAMES,
 }
 

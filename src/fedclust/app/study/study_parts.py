@@ -15,6 +15,7 @@ from fedclust.models.base import FederatedEstimator
 from fedclust.models.methods import private_methods, study_method
 from fedclust.questions.alignment import Alignment
 from fedclust.questions.schema import Column, encoded_names
+from fedclust.site.policy import Policy, profile
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class Site:
     source: Path | str | Mapping[str, str]
     policy: str = "none"
     columns: tuple[str, ...] | None = None
+    packages: tuple[str, ...] = ()  # whose questions are answered besides those of fedclust itself
+
+    @property
+    def rules(self) -> Policy:
+        """The policy, with the packages that the study names."""
+        found = profile(self.policy)
+        if found.packages is None or not self.packages:
+            return found
+        return replace(found, packages=found.packages | set(self.packages))
 
 
 @dataclass(frozen=True)
@@ -89,7 +99,7 @@ class Study:
             aggregation=self.aggregation,
             align=self.align.method if self.align else None,
             duplicates=self.align.duplicates if self.align else "refuse",
-            policy={site.name: site.policy for site in self.sites},
+            policy={site.name: site.rules for site in self.sites},
             run=run,
             seed=self.seed,
         )

@@ -169,7 +169,7 @@ def _site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> S
     columns = tuple(table["columns"]) if "columns" in table else None
     once(columns or (), f"columns in {place}")
     source = _source(table["source"], folder, place) if "source" in table else ""
-    return Site(name, source, table.get("policy", "none"), columns)
+    return Site(name, source, table.get("policy", "none"), columns, tuple(table.get("packages", ())))
 
 
 def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
