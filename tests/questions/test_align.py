@@ -309,7 +309,7 @@ def test_a_study_aligns_its_sites_and_equals_one_matched_before(parties, tmp_pat
         (tmp_path / f"{name}.toml").write_text(text)
         assert main(["run", f"{name}.toml", "--quiet"]) == 0
         found[name] = json.loads((tmp_path / "runs" / name / "model.json").read_text())["fitted"]
-    for key in ("cluster_centers_", "objective_", "history_", "cluster_sizes_"):
+    for key in ("cluster_centers_", "inertia_", "history_", "cluster_sizes_"):
         assert found["aligned"][key] == found["matched"][key]
 
 

@@ -122,7 +122,7 @@ class Progress:
     def _drawn(self, share: float, width: int) -> str:
         if width < 5:
             return ""
-        full, empty = ("█", "░") if "utf" in (getattr(self._to, "encoding", "") or "").lower() else ("#", "-")
+        full, empty = ("█", "░") if "utf" in (self._to.encoding or "").lower() else ("#", "-")
         done = round(share * width)
         return full * done + empty * (width - done)
 

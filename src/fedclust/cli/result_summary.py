@@ -35,7 +35,7 @@ def summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
 
 def choice(found: Mapping[str, Any], width: int = 24) -> str:
     """The curve of K as bars, the chosen one marked, and the sentence why."""
-    utf = "utf" in (getattr(sys.stdout, "encoding", "") or "").lower()
+    utf = "utf" in (sys.stdout.encoding or "").lower()
     points = [(point["k"], float(point["value"])) for point in found["curve"]]
     finite = [value for _, value in points if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)

@@ -189,7 +189,7 @@ def _lines(question: Question) -> list[list[str]]:
     first = [question.name, f"{question.times:,}", f"{question.most:,}"]
     last = [f"{question.size:,}" if question.size else "", "yes" if question.known else "no", rule]
     fields = [
-        [name, _way(d.combine, masked=question.masked), _shape(getattr(question.release, name, None))]
+        [name, _way(d.combine, masked=question.masked), _shape(question.release and question.release.field_value(name))]
         for name, d in schema.items()
     ] or [["(nothing)", "", ""]]
     return [
@@ -205,12 +205,15 @@ def _way(combine: str, *, masked: bool) -> str:
 
 
 def _shape(value: Any) -> str:
+    import numpy as np
+
+    from fedclust.core.ring import Exact
+
     if value is None:
         return "-"
-    shape = getattr(value, "shape", None)
-    if shape is None:
-        return "1" if isinstance(value, (int, float)) else f"{len(value)}"
-    return " x ".join(map(str, shape)) or "1"
+    if isinstance(value, (Exact, np.ndarray, np.generic)):
+        return " x ".join(map(str, value.shape)) or "1"
+    return "1" if isinstance(value, (int, float)) else f"{len(value)}"
 
 
 def _numbers(found: Plan, *, known: bool) -> str:
@@ -219,7 +222,7 @@ def _numbers(found: Plan, *, known: bool) -> str:
     for question in found.questions:
         if question.release is not None and question.known == known:
             lines += [
-                (f"  {question.name}.{name}", f"{_value(getattr(question.release, name))}  [{d.why}]")
+                (f"  {question.name}.{name}", f"{_value(question.release.field_value(name))}  [{d.why}]")
                 for name, d in question.release.schema().items()
             ]
     if not lines:
@@ -237,11 +240,13 @@ def _numbers(found: Plan, *, known: bool) -> str:
 def _value(value: Any) -> str:
     import numpy as np
 
+    from fedclust.core.ring import Exact
+
     if isinstance(value, (bytes, str)):
         return f"{len(value)} bytes"
     if isinstance(value, (tuple, dict)):
         return f"{len(value)} entries"
-    flat = np.ravel(value.floats() if hasattr(value, "floats") else np.asarray(value))
+    flat = np.ravel(value.floats() if isinstance(value, Exact) else np.asarray(value))
     if flat.dtype == object:
         return "nothing"
     there = np.flatnonzero(flat)
@@ -317,7 +322,7 @@ def document(found: Plan) -> dict[str, Any]:
                         "leaves": d.combine,
                         "kind": d.kind,
                         "why": d.why,
-                        "shape": _shape(getattr(q.release, name, None)),
+                        "shape": _shape(q.release and q.release.field_value(name)),
                     }
                     for name, d in HANDLERS[q.name].release.schema().items()
                 ],

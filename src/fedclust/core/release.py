@@ -173,9 +173,13 @@ class Release:
             cls._schema = {field.name: field.metadata["disclosure"] for field in dataclasses.fields(cls)}
         return cls._schema
 
+    def field_value(self, name: str) -> Any:
+        """The value of a declared field."""
+        return getattr(self, name)
+
     def form(self) -> tuple[object, ...]:
         """Shapes and units of the additive fields; answers of one form can be added."""
-        return tuple(getattr(self, name).form for name in self.schema())
+        return tuple(self.field_value(name).form for name in self.schema())
 
     @classmethod
     def plausible(cls, parts: Sequence[Any], ask: Any) -> Bools:
@@ -187,20 +191,20 @@ class Release:
         sound = np.ones(len(parts), bool)
         for name, d in cls.schema().items():
             if d.combine == "each":
-                sound &= [_is_finite(getattr(part, name)) for part in parts]
-                sound &= [_fits_question(getattr(part, name), d.kind, ask) for part in parts]
+                sound &= [_is_finite(part.field_value(name)) for part in parts]
+                sound &= [_fits_question(part.field_value(name), d.kind, ask) for part in parts]
             elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
                 sound &= _within(together(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
         own = {name: d.kind for name, d in cls.schema().items() if d.combine == "each"}
         places, sizes = ([name for name, kind in own.items() if kind == wanted] for wanted in ("points", "counts"))
         if places and sizes:
-            sound &= [_has_count_for_each(getattr(part, places[0]), getattr(part, sizes[0])) for part in parts]
+            sound &= [_has_count_for_each(part.field_value(places[0]), part.field_value(sizes[0])) for part in parts]
         return sound
 
     @classmethod
     def total(cls, parts: list[Any]) -> Any:
         """The answer of all parties together."""
-        return cls(*(ring.total([getattr(part, name) for part in parts]) for name in cls.schema()))
+        return cls(*(ring.total([part.field_value(name) for part in parts]) for name in cls.schema()))
 
 
 def check_declarations(release: type[Release]) -> None:
@@ -224,13 +228,13 @@ def check_declarations(release: type[Release]) -> None:
 
 def together(parts: Sequence[Any], name: str) -> ring.Exact:
     """One field of several answers of one form, side by side."""
-    return ring.Exact(np.stack([getattr(part, name).limbs for part in parts]), getattr(parts[0], name).unit)
+    return ring.Exact(np.stack([part.field_value(name).limbs for part in parts]), parts[0].field_value(name).unit)
 
 
 def numbers_in(release: Release) -> int:
     """How many numbers that sum or describe rows an answer holds; facts are none, nor are counts over all sites."""
     return sum(
-        getattr(release, name).limbs.size // 2 if d.combine == "sum" else np.size(getattr(release, name))
+        release.field_value(name).limbs.size // 2 if d.combine == "sum" else np.size(release.field_value(name))
         for name, d in release.schema().items()
         if d.kind in ("sums", "points", "weights") or (d.kind == "counts" and (d.cells or d.combine == "each"))
     )

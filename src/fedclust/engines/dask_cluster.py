@@ -25,7 +25,7 @@ from fedclust.privacy.keys import Identity
 from fedclust.site.ledger import Entry
 from fedclust.site.policy import Policy
 from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import Holding, Turn, missing_in
 from fedclust.site.vault import Vaults
 
 ROW_SUMS = (
@@ -153,7 +153,7 @@ class SpreadDesk(Desk):
         if handler.name not in ROW_SUMS:
             return super().work(handler, turn, message)
         data, module = wire.encode(message), handler.answer.__module__
-        missing = getattr(getattr(message, "view", None), "missing", None) or "refuse"
+        missing = missing_in(message)
         working = [part.work(handler.name, module, data, missing) for part in self._parts]
         try:
             found = [wire.decode(handler.release, future.result()) for future in working]

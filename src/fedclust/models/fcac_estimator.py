@@ -75,7 +75,7 @@ class FCAC(NodeEstimator):
 
     def _keep_round(self, found: coordinator_net.Round) -> Sequence[str]:
         self._keep_nodes(found.net.places, found.net.wins, found.net.components())
-        self.net_ = [getattr(found.net, f.name) for f in fields(Net)]
+        self.net_ = [vars(found.net)[f.name] for f in fields(Net)]
         return ()
 
     def _labels_of_rows(self, block: Array) -> Units:

@@ -36,10 +36,16 @@ def sizes(width: int) -> tuple[int, ...]:
     return layers(width, HIDDEN)
 
 
+def epsilon_of(model: FedCRef) -> float:
+    """The epsilon of a model that has one."""
+    require(model.epsilon is not None, "epsilon is None; give a number above 0, such as 8.0")
+    return float(model.epsilon or 0.0)
+
+
 def check(model: FedCRef, fed: Federation) -> None:
     """Whether the parameters make sense with an epsilon; nothing may be taken from the rows but under noise."""
     require(
-        number(model.epsilon) and 0 < model.epsilon <= 1000,
+        model.epsilon is not None and number(model.epsilon) and 0 < model.epsilon <= 1000,
         f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
     )
     require(
@@ -121,7 +127,7 @@ def script(model: FedCRef, fed: Federation) -> Protocol[tuple[Found, Box]]:
     """The run within the epsilon."""
     width, counts = len(fed.columns), _counts(model, fed)
     box = box_for(model, width)
-    rho = accountant.rho_of(float(model.epsilon), float(model.delta))
+    rho = accountant.rho_of(epsilon_of(model), float(model.delta))
     spending = private_fit.Spending(rho, relied_on(fed), fed.parties)
     course = Course(box, sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
     labelled = isinstance(model.init, Mapping)
@@ -186,7 +192,7 @@ def _claims(model: FedCRef, fed: Federation) -> list[str]:
             f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
             f"({model.reported_epsilon_:.3g} by its privacy loss distribution)."
         ),
-        accountant.meaning(model.epsilon, model.delta),
+        accountant.meaning(epsilon_of(model), model.delta),
     ]
     if isinstance(model.init, Mapping):
         told.append(
@@ -197,4 +203,4 @@ def _claims(model: FedCRef, fed: Federation) -> list[str]:
         told.append(
             f"That holds while {model.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
         )
-    return [*told, *filter(None, [accountant.warning(model.epsilon)])]
+    return [*told, *filter(None, [accountant.warning(epsilon_of(model))])]

@@ -69,7 +69,7 @@ def _streams(keys: Sequence[bytes], cells: int) -> Limbs:
 
 def cells_of(release: Release) -> int:
     """How many numbers of the ring a release holds."""
-    return sum(getattr(release, name).limbs.size // 2 for name in release.schema())
+    return sum(release.field_value(name).limbs.size // 2 for name in release.schema())
 
 
 def shifted(release: R, mask: Limbs) -> R:
@@ -77,7 +77,7 @@ def shifted(release: R, mask: Limbs) -> R:
     at = 0
     changed: dict[str, Exact] = {}
     for name in release.schema():
-        value: Exact = getattr(release, name)
+        value: Exact = release.field_value(name)
         count = value.limbs.size // 2
         part = mask[at : at + count].reshape(value.limbs.shape)
         changed[name] = Exact(added(value.limbs, part), value.unit)

@@ -25,7 +25,7 @@ def sealed(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     changed = {}
     for field, disclosure in release.schema().items():
         if disclosure.combine == "letters":
-            letters: dict[PartyId, bytes] = getattr(release, field)
+            letters: dict[PartyId, bytes] = release.field_value(field)
             changed[field] = {to: _sealed(text, call, vault, party, to) for to, text in letters.items()}
     return replace(release, **changed)
 

@@ -21,7 +21,7 @@ MIN_TOTALS = 2  # whole numbers over all rows that an answer may hold, however f
 
 def facts_are_facts(release: Release) -> bool:
     """Whether every fact is a yes, a whole number within its bound, or names; whatever rules a site has."""
-    return all(_is_fact(getattr(release, name), d) for name, d in release.schema().items() if d.kind == "facts")
+    return all(_is_fact(release.field_value(name), d) for name, d in release.schema().items() if d.kind == "facts")
 
 
 def keeps_to_classes(release: Release, site: Site, parties: Collection[PartyId]) -> bool:
@@ -29,7 +29,7 @@ def keeps_to_classes(release: Release, site: Site, parties: Collection[PartyId])
     schema = release.schema()
     beside_points = any(d.kind == "points" for d in schema.values())
     for name, d in schema.items():
-        value = getattr(release, name)
+        value = release.field_value(name)
         if d.kind == "facts" and isinstance(value, tuple):
             fits = set(value) <= set(parties) and len(set(value)) == len(value)
         elif d.kind == "counts" and d.combine == "each":

@@ -146,7 +146,7 @@ class Gate:
             return release
         changed = {}
         for name, disclosure in shown.items():
-            counts = getattr(release, name)
+            counts = release.field_value(name)
             if disclosure.cells:
                 counts = displayed_counts.hide_small(counts, self.policy.min_cell)
             changed[name] = displayed_counts.rounded(counts, self.policy.rounding) if self.policy.rounding else counts

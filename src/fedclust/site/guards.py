@@ -329,7 +329,7 @@ def no_sum_is_a_row(a: Answer) -> str | None:
 
 
 def _cells(release: Release) -> Floats:
-    fields = [getattr(release, name) for name, d in release.schema().items() if d.cells and d.combine == "sum"]
+    fields = [release.field_value(name) for name, d in release.schema().items() if d.cells and d.combine == "sum"]
     return np.concatenate([field.floats().ravel() for field in fields]) if fields else np.zeros(0)
 
 

@@ -43,7 +43,7 @@ class PointCheck:
     def passes(self, release: Release) -> bool:
         """Whether no point is a row that fewer than a floor of rows share, and none stands for fewer rows."""
         for name, d in points_of(type(release)).items():
-            places = getattr(release, name)
+            places = release.field_value(name)
             if d.combine != "each" or places is None:
                 continue
             floor = max(declared_floor(d, self.message), self.min_cell)
@@ -56,7 +56,7 @@ class PointCheck:
         for name, d in release.schema().items():
             if d.combine != "sum" or d.kind not in ("sums", "weights"):
                 continue
-            values = getattr(release, name).floats()
+            values = release.field_value(name).floats()
             if values.ndim and values.shape[-1] == len(self.site.columns):
                 equal = count_equal_rows(values.reshape(-1, values.shape[-1]), self.site.blocks(self.view), self._reach)
                 if ((equal > 0) & (equal < self.min_cell)).any():
@@ -68,7 +68,7 @@ class PointCheck:
             return False
         if not len(places):
             return True
-        sizes = [getattr(release, name) for name, d in release.schema().items() if d.kind == "counts"]
+        sizes = [release.field_value(name) for name, d in release.schema().items() if d.kind == "counts"]
         if any(np.any(np.asarray(size) < floor) for size in sizes if np.shape(size) == places.shape[:1]):
             return False
         if self.handler.members is not None and not self._are_means(places, floor, sizes).all():

@@ -69,7 +69,7 @@ class Policy:
         """Whether nothing but the list of questions is ruled."""
         plain = Policy(self.name)
         listed = ("name", "classes", "packages", "handlers", "withheld")
-        return all(getattr(self, f.name) == getattr(plain, f.name) for f in fields(self) if f.name not in listed)
+        return all(vars(self)[f.name] == vars(plain)[f.name] for f in fields(self) if f.name not in listed)
 
     @cached_property
     def heavy(self) -> float:
@@ -78,7 +78,7 @@ class Policy:
 
     def document(self) -> dict[str, Any]:
         """The rules for JSON and for a digest."""
-        rules = {f.name: getattr(self, f.name) for f in fields(self)}
+        rules = {f.name: vars(self)[f.name] for f in fields(self)}
         return {n: sorted(value) if isinstance(value, frozenset) else value for n, value in rules.items()}
 
     @cached_property

@@ -53,7 +53,7 @@ def has_net(memory: Mapping[str, Array]) -> bool:
 
 def net_to_memory(net: Net) -> dict[str, Array]:
     """A net as arrays under names of its own."""
-    return {PREFIX + f.name: getattr(net, f.name) for f in fields(net)}
+    return {PREFIX + f.name: vars(net)[f.name] for f in fields(net)}
 
 
 def net_from_memory(memory: Mapping[str, Array], columns: int) -> Net:

@@ -57,7 +57,7 @@ class SentSummaries:
 
     def to_memory(self) -> dict[str, Array]:
         """All of it as arrays under names of its own."""
-        return {PREFIX + f.name: np.ascontiguousarray(getattr(self, f.name)) for f in fields(self)}
+        return {PREFIX + f.name: np.ascontiguousarray(vars(self)[f.name]) for f in fields(self)}
 
     def belongs_to(self, run: str) -> bool:
         """Whether the last answer was in this run."""

@@ -6,10 +6,8 @@ leaves the others as they are. The same run gives the same description, resumed 
 
 from __future__ import annotations
 
-import math
-import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,12 @@ from fedclust.app import indices
 from fedclust.app.analysis import epsilon_curve
 from fedclust.app.analysis.hidden_counts import covered
 from fedclust.app.analysis.k_curve import chosen
+from fedclust.app.analysis.part_guard import PartGuard, plain_values
 from fedclust.app.analysis.what_left import left
 from fedclust.app.choose_k import Selection
 from fedclust.core.effects import ALL, Protocol
 from fedclust.core.envelope import REMEDIES
-from fedclust.core.errors import FedclustError, QuorumLost, StudyError, Waiting
+from fedclust.core.errors import QuorumLost, StudyError, Waiting
 from fedclust.core.release import HIDDEN
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
@@ -73,51 +72,28 @@ def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
-    failures = _Failures()
-    seen = _seen(model, fed, failures)
+    parts = PartGuard()
+    seen = _seen(model, fed, parts)
     found: dict[str, dict[str, Any] | None] = {
-        "profiles": failures.guard("profiles", seen.profiles),
-        "map": failures.guard("map", seen.map),
-        "sizes": failures.guard("sizes", seen.sizes),
-        "indices": (scores := failures.guard("indices", seen.indices)),
-        "composition": failures.guard("composition", seen.composition),
-        "fuzziness": failures.guard("fuzziness", lambda: _fuzziness(model, scores)),
-        "selection": None if selection is None else failures.guard("choice of K", lambda: chosen(selection)),
-        "convergence": failures.guard("convergence", lambda: _convergence(model)),
-        "privacy": failures.guard("privacy", lambda: _privacy(model, fed)) if model.privacy_part else None,
-        "left": failures.guard("list of what left", lambda: left(fed)),  # last: whatever was asked above left, too
+        "profiles": parts.guard("profiles", seen.profiles),
+        "map": parts.guard("map", seen.map),
+        "sizes": parts.guard("sizes", seen.sizes),
+        "indices": (scores := parts.guard("indices", seen.indices)),
+        "composition": parts.guard("composition", seen.composition),
+        "fuzziness": parts.guard("fuzziness", lambda: _fuzziness(model, scores)),
+        "selection": None if selection is None else parts.guard("choice of K", lambda: chosen(selection)),
+        "convergence": parts.guard("convergence", lambda: _convergence(model)),
+        "privacy": parts.guard("privacy", lambda: _privacy(model, fed)) if model.privacy_part else None,
+        "left": parts.guard("list of what left", lambda: left(fed)),  # last: whatever was asked above left, too
     }
-    notes = [*(() if selection is None else selection.notes), *model.notes_, *failures.notes]
-    return {"format": FORMAT, "version": VERSION, **_plain(_facts(model, fed)), **found, "notes": _plain(notes)}
-
-
-@dataclass
-class _Failures:
-    """Parts that raised, each noted in a sentence: the run is finished, whatever can be said of it."""
-
-    notes: list[str] = field(default_factory=list)
-
-    def guard(self, part: str, describe_part: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """A part as plain values, or why it is absent; sites that did not answer end the description, as a run."""
-        try:
-            found: dict[str, Any] = _plain(describe_part())
-        except (QuorumLost, Waiting):
-            raise
-        except Exception as error:  # noqa: BLE001 a finished run stays finished
-            return self.absent(part, error)
-        return found
-
-    def absent(self, part: str, error: Exception) -> dict[str, Any]:
-        """The sentence that stands for a part, which is noted as well."""
-        why = str(error) if isinstance(error, FedclustError) else _where(error)
-        self.notes.append(f"The description lacks its {part}, for describing it failed: {why}.")
-        return {"absent": f"Describing this failed: {why}."}
-
-
-def _where(error: Exception) -> str:
-    """The kind and the place of an error; not its text, which may quote a row."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}, please report it"
+    notes = [*(() if selection is None else selection.notes), *model.notes_, *parts.notes]
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        **plain_values(_facts(model, fed)),
+        **found,
+        "notes": plain_values(notes),
+    }
 
 
 def _facts(model: Model, fed: Federation) -> dict[str, Any]:
@@ -139,9 +115,7 @@ def _facts(model: Model, fed: Federation) -> dict[str, Any]:
     }
 
 
-def _seen(
-    model: Model, fed: Federation, failures: _Failures
-) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
+def _seen(model: Model, fed: Federation, parts: PartGuard) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if model.privacy_part is not None:
         return _Private(model)
@@ -152,13 +126,13 @@ def _seen(
     if fed.split == "columns":
         return _OverColumns(model, fed)
     try:
-        return _OverRows(model, fed, failures)
+        return _OverRows(model, fed, parts)
     except QuorumLost as lost:
         return _Closed(model, _refused(lost))
     except Waiting:
         raise
     except Exception as error:  # noqa: BLE001 a finished run stays finished
-        return _Closed(model, failures.absent("view of the rows", error))
+        return _Closed(model, parts.absent("view of the rows", error))
 
 
 def _refused(lost: QuorumLost) -> dict[str, str]:
@@ -175,7 +149,7 @@ class _OverRows:
 
     model: CentersModel
     fed: Federation
-    failures: _Failures
+    parts: PartGuard
 
     def __post_init__(self) -> None:
         self.view, self.centers, self.columns = self._run(self._look())
@@ -184,7 +158,7 @@ class _OverRows:
         except (QuorumLost, Waiting):
             raise
         except Exception as error:  # noqa: BLE001 a finished run stays finished
-            asked = self.failures.absent("map", error)
+            asked = self.parts.absent("map", error)
         self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
         self.plane: pca.Plane | None = None if self.absent else asked[0]
         self.spread: pca.Spread | None = None if self.absent else asked[1]
@@ -397,18 +371,3 @@ def _convergence(model: Model) -> dict[str, Any]:
         "max_iter": model.max_iter,
         "stopped": any(note.startswith("Stopped after") for note in model.notes_),
     }
-
-
-def _plain(value: Any) -> Any:
-    """Numbers, texts, lists and dicts; what JSON cannot write as a number becomes a text."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, np.ndarray):
-        return _plain(value.tolist())
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

@@ -156,7 +156,7 @@ def _sum(one: OpenedSum) -> Seen:
 
 
 def _fields(release: Release) -> dict[str, Any]:
-    return {name: getattr(release, name) for name in release.schema()}
+    return {name: release.field_value(name) for name in release.schema()}
 
 
 def _under_the_veil(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Seen:
@@ -166,7 +166,7 @@ def _under_the_veil(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact
     """
     at, fields = 0, {}
     for name in one.total.schema():
-        form: Exact = getattr(one.total, name)
+        form: Exact = one.total.field_value(name)
         count = form.limbs.size // 2
         fields[name] = replace(form, limbs=numbers.limbs[at : at + count].reshape(form.limbs.shape))
         at += count

@@ -123,11 +123,11 @@ def _answers_only(run: Run, copy: Path, why: str) -> Past:
     for step, (_, replies) in enumerate(recording.exchanges, 1):
         sealed = [reply for reply in replies.values() if isinstance(reply, Sealed)]
         for one in sealed:
-            fields = {name: getattr(one.release, name) for name in one.release.schema()}
+            fields = {name: one.release.field_value(name) for name in one.release.schema()}
             seen.append(Seen(one.step, one.handler, (one.party,), {}, fields))
         kinds = sealed[0].release.schema().values() if sealed else ()
         if len(sealed) > 1 and kinds and all(kind.combine == "sum" for kind in kinds):
             total = sealed[0].release.total([one.release for one in sealed])
-            fields = {name: getattr(total, name) for name in total.schema()}
+            fields = {name: total.field_value(name) for name in total.schema()}
             seen.append(Seen(step, sealed[0].handler, tuple(one.party for one in sealed), {}, fields))
     return Past(mode, study.split, tuple(site.name for site in study.sites), seen, why_unchecked=why)

@@ -302,14 +302,14 @@ def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: 
 
     What fills the room looks as random as the rest, and the lead drops it.
     """
-    limbs = np.concatenate([getattr(release, name).limbs.reshape(-1, 2) for name in release.schema()])
+    limbs = np.concatenate([release.field_value(name).limbs.reshape(-1, 2) for name in release.schema()])
     filling = masks.Mask(-len(limbs) % max(room.numbers, 1))
     filling.add(keys.derived(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
     if common is None:
         return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.ONES), b"")
     mask = masks.Mask(len(limbs))
     mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
-    fields: dict[str, Exact] = {name: getattr(release, name) for name in release.schema()}
+    fields: dict[str, Exact] = {name: release.field_value(name) for name in release.schema()}
     sizes = {name: np.array(value.shape, np.int64) for name, value in fields.items()}
     shape = filled(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape)
     key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
