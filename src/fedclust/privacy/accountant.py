@@ -81,13 +81,13 @@ def meaning(epsilon: float, delta: float) -> str:
     """A plain sentence on what an epsilon promises.
 
     >>> meaning(1.0, 1e-6)
-    'Whoever would be right about one row being there with a chance of 50% is right with at most 73%, but for cases of a chance of 1e-06.'
+    'Someone who is 50% sure that one row is in the data can become at most 73% sure, except with a probability of 1e-06.'
     """  # noqa: E501 one line, as it is printed
     chance = 1 / (1 + math.exp(-epsilon))
     shown = "over 99.9%" if chance > 0.999 else f"at most {chance:.0%}" if chance < 0.99 else f"at most {chance:.1%}"
     return (
-        "Whoever would be right about one row being there with a chance of 50% is right with "
-        f"{shown}, but for cases of a chance of {delta:g}."
+        f"Someone who is 50% sure that one row is in the data can become {shown} sure, "
+        f"except with a probability of {delta:g}."
     )
 
 
@@ -95,10 +95,10 @@ def warning(epsilon: float) -> str | None:
     """What to say of an epsilon that promises little, or None."""
     if epsilon >= MEANINGLESS:
         return (
-            f"epsilon = {epsilon:g} is no protection: it allows a row to be told with near certainty. Use 1, or less."
+            f"epsilon = {epsilon:g} is no protection: it lets someone detect a row with near certainty. Use 1 or less."
         )
     if epsilon >= LARGE:
-        return f"epsilon = {epsilon:g} promises little: it leaves room to tell nearly every row. Use 1, or less."
+        return f"epsilon = {epsilon:g} promises little: it lets someone detect nearly every row. Use 1 or less."
     return None
 
 
@@ -106,13 +106,13 @@ def loose(delta: float, rows: float) -> str | None:
     """What to say of a delta that is not below 1 / rows, or None; `rows` is a number that may be told.
 
     >>> loose(1e-3, 2000.0)
-    'delta = 0.001 is not below 1 / rows: showing a row drawn at random, whole, would keep to it. Use 1e-06, or less.'
+    'delta = 0.001 is not below 1 / rows: even a method that shows one random row would satisfy it. Use 1e-06 or less.'
     >>> loose(1e-6, 2000.0)
     """
     if delta * rows < 1:
         return None
     few = min(1e-6, 10.0 ** math.floor(math.log10(0.1 / rows)))
     return (
-        f"delta = {delta:g} is not below 1 / rows: showing a row drawn at random, whole, would keep to it. "
-        f"Use {few:g}, or less."
+        f"delta = {delta:g} is not below 1 / rows: even a method that shows one random row would satisfy it. "
+        f"Use {few:g} or less."
     )

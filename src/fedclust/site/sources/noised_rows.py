@@ -36,13 +36,13 @@ LARGE = 10.0  # an epsilon from which on the promise says little
 MARK = 16  # bytes of a fingerprint
 ROUND = 1 + 2.0**-40  # a sum of floats may end just above what it stands for
 PAPER = (
-    "Rows carry paper 3's noise, which is NOT differential privacy: its size follows from the site's own rows, so that "
-    "one row shows in the noise of all others; its epsilon is for each of {columns} columns, not for a row; and all "
-    "sites draw the same noise. Use it to repeat the paper's figures only."
+    "Rows carry paper 3's noise, which is NOT differential privacy. Its size follows from the site's own rows, so one "
+    "row shows in the noise of all others. Its epsilon is for each of {columns} columns, not for a row. All sites draw "
+    "the same noise. Use it only to repeat the paper's figures."
 )
 PRIVATE = (
-    "Rows were noised at the sites before anything was computed ({mechanism}): epsilon {epsilon:g} for a whole row of "
-    "{columns} columns, whatever the run shows."
+    "Sites added noise to every row before anything was computed ({mechanism}): epsilon {epsilon:g} for a whole row "
+    "of {columns} columns, over everything that the run shows."
 )
 WEAK = (
     "An epsilon of {epsilon:g} promises little: a row may make an outcome up to e^{epsilon:g} times as likely as "
@@ -121,8 +121,8 @@ class LocalNoise:
     >>> noise = fc.LocalNoise(12, bounds=(-5, 15))
     >>> model = fc.KFed(3).fit(fc.Federation.local(noise.over({"a": X[::2], "b": X[1::2]})))
     >>> model.notes_[0]
-    'Rows were noised at the sites before anything was computed (window): epsilon 12 for a whole row of 2 columns, \
-whatever the run shows.'
+    'Sites added noise to every row before anything was computed (window): epsilon 12 for a whole row of 2 columns, \
+over everything that the run shows.'
     """
 
     def __init__(
