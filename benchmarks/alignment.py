@@ -51,7 +51,7 @@ def _aligned(parties: int, ids: int) -> dict[str, Any]:
 
 def _found(fed: fc.Federation) -> int:
     """The number of rows in common, asked of the sites as any study would; -1 where they do not agree."""
-    answers, _ = fed.run(each(column_split.roll, column_split.Hello()))
+    answers, _ = fed.run(each(column_split.identify_rows, column_split.EmptyQuestion()))
     rows = {answer.rows for answer in answers.values()}
     keys = {answer.key for answer in answers.values()}
     return rows.pop() if len(rows) == len(keys) == 1 else -1

@@ -22,13 +22,13 @@ import numpy as np
 
 import fedclust as fc
 from fedclust.algorithms.cmeans import row_split
-from fedclust.app.audit.observer_record import Recording, record
+from fedclust.app.audit.observer_record import Recording, record_federation
 from fedclust.core.effects import Protocol, total
 from fedclust.core.errors import QuorumLost
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.privacy import attacks
-from fedclust.privacy.attacks import Found, Seen
+from fedclust.privacy.attacks import Observation, RecoveredPoint
 from fedclust.privacy.attacks.scoring import score
 from fedclust.site.policy import Policy
 
@@ -120,19 +120,19 @@ def attacked(case: Case, mode: str) -> Outcome:
     if case.split:
         return unfolded(case, mode)
     fed = fc.Federation.local(tables, aggregation=mode, policy=COHORTS if case.ruled else "none")
-    recording = record(fed)
+    recording = record_federation(fed)
     model = _fitted(case, fed)
     if case.leave_one_out:
         _leave_one_out(fed, model, next(iter(tables)))
-    seen = recording.coordinator()
+    seen = recording.coordinator_view()
     own, sums = [s for s in seen if len(s.parties) == 1], [s for s in seen if len(s.parties) > 1]
     out = Outcome(case.bed, mode, case.rows * case.sites, case.sites)
     for name, attack, what in _plan(case, recording, own, sums, next(iter(tables.values()))):
         result = score(attack(what), tables)
         out.exact[name], out.nearly[name], out.wrong[name] = result.exact, result.nearly, result.wrong
         out.losers[name] = len(result.owners)
-        if attack is attacks.cohorts:
-            out.sums[name] = sum(_possible(own, case.rows) for own in attacks.told_apart(what))
+        if attack is attacks.attack_by_cohorts:
+            out.sums[name] = sum(_possible(own, case.rows) for own in attacks.isolate_site_sums(what))
     return out
 
 
@@ -140,48 +140,53 @@ def unfolded(case: Case, mode: str) -> Outcome:
     """A run over columns, and how many rows come out of its distances once F + 1 are known."""
     tables = case.tables()
     fed = fc.Federation.local(tables, aggregation=mode, split="columns")
-    recording = record(fed)
+    recording = record_federation(fed)
     _fitted(case, fed)
     X = np.concatenate(list(tables.values()), axis=1)
     out = Outcome(case.bed, mode, case.rows, case.sites)
-    views = {"c": recording.coordinator(), **({"c at the leading site": recording.lead()} if recording.blind else {})}
+    views = {
+        "c": recording.coordinator_view(),
+        **({"c at the leading site": recording.lead_view()} if recording.blind else {}),
+    }
     for name, seen in views.items():
-        whole = [one for one in attacks.unfolding(seen) if len(one.parties) > 1 and len(one.coordinates) == len(X)]
+        whole = [
+            one for one in attacks.attack_by_unfolding(seen) if len(one.parties) > 1 and len(one.coordinates) == len(X)
+        ]
         known = np.arange(X.shape[1] + 1)
-        points = attacks.completed(whole[0], X[known], known)[len(known) :] if whole else ()
-        result = score([Found(x, 0, (), "an unfolded row") for x in points], {"all": X})
+        points = attacks.complete_rows(whole[0], X[known], known)[len(known) :] if whole else ()
+        result = score([RecoveredPoint(x, 0, (), "an unfolded row") for x in points], {"all": X})
         out.exact[name], out.nearly[name], out.wrong[name] = result.exact, result.nearly, result.wrong
         out.losers[name] = case.sites if result.exact else 0
     return out
 
 
-Attack = Callable[[Sequence[Seen]], Sequence[Found]]
+Attack = Callable[[Sequence[Observation]], Sequence[RecoveredPoint]]
 
 
 def _plan(
-    case: Case, recording: Recording, own: list[Seen], sums: list[Seen], rows: Floats
-) -> Iterator[tuple[str, Attack, list[Seen]]]:
+    case: Case, recording: Recording, own: list[Observation], sums: list[Observation], rows: Floats
+) -> Iterator[tuple[str, Attack, list[Observation]]]:
     """The attacks that a run calls for, and on what."""
     if case.m > 1:
-        yield "b", attacks.fuzzy, own
-        yield "b on global sums", lambda seen: attacks.fuzzy(seen, batches=3), sums
+        yield "b", attacks.attack_fuzzy_sums, own
+        yield "b on global sums", lambda seen: attacks.attack_fuzzy_sums(seen, batches=3), sums
         return
     if case.start == "careful":
-        yield "e: points", attacks.shown_points, own
-        yield "e: sixth rows", attacks.remainders, own
+        yield "e: points", attacks.attack_shown_points, own
+        yield "e: sixth rows", attacks.attack_remainders, own
         return
-    yield "a", attacks.differencing, own
-    yield "a3", attacks.differencing, sums
+    yield "a", attacks.attack_by_differencing, own
+    yield "a3", attacks.attack_by_differencing, sums
     if case.paper:
-        yield "a2", attacks.singletons, own
-        yield "a2 on global sums", attacks.singletons, sums
+        yield "a2", attacks.attack_singletons, own
+        yield "a2 on global sums", attacks.attack_singletons, sums
     if case.leave_one_out:
-        yield "d", attacks.cohorts, sums
-    yield "a3 at a site", lambda seen: attacks.broadcasts(seen, rows), recording.site("site 1")
+        yield "d", attacks.attack_by_cohorts, sums
+    yield "a3 at a site", lambda seen: attacks.attack_sent_centers(seen, rows), recording.site_view("site 1")
     if recording.blind:
-        yield "a3 at the leading site", attacks.differencing, recording.lead()
+        yield "a3 at the leading site", attacks.attack_by_differencing, recording.lead_view()
         if case.leave_one_out:
-            yield "d at the leading site", attacks.cohorts, recording.lead()
+            yield "d at the leading site", attacks.attack_by_cohorts, recording.lead_view()
 
 
 def _fitted(case: Case, fed: fc.Federation) -> Any:
@@ -209,7 +214,7 @@ def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:
             centers = model.cluster_centers_ + 0.3 * rng.normal(size=model.cluster_centers_.shape)
             for among in (None, others):
                 try:
-                    yield from total(row_split.moments, row_split.question(view, centers, 1.0), among=among)
+                    yield from total(row_split.moments, row_split.make_question(view, centers, 1.0), among=among)
                 except QuorumLost:
                     continue  # the sites refused; the coordinator tries the next
 
@@ -219,9 +224,11 @@ def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:
         return
 
 
-def _possible(seen: Seen, rows: int) -> bool:
+def _possible(seen: Observation, rows: int) -> bool:
     """Whether a difference of sums is a site's own: counts that add up to its rows."""
-    return seen.has("mass") and bool((seen.number("mass") >= 0).all() and seen.number("mass").sum() == rows)
+    return seen.has_fields("mass") and bool(
+        (seen.floats_of("mass") >= 0).all() and seen.floats_of("mass").sum() == rows
+    )
 
 
 def measured(

@@ -14,7 +14,14 @@ import numpy as np
 
 from benchmarks import timing
 from fedclust import kernels
-from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, drawn, layers, looped, torch_
+from fedclust.algorithms.autoencoders.autoencoder import (
+    AutoencoderTrainer,
+    Schedule,
+    draw_weights,
+    import_torch,
+    layers,
+    train_one_by_one,
+)
 from fedclust.core.types import Array
 
 MODELS, ROWS, WIDTH = 90, 500, 784  # 25 sites of paper 4, drawn rows of the shape of its images
@@ -25,7 +32,7 @@ NEAR, AS_IN_LOOP = 1e-5, 80  # models that end within so much of where the loop 
 
 def main(*, json: bool) -> int:
     """Time an epoch of either, and print their ratio."""
-    torch = torch_()
+    torch = import_torch()
     threads, before = torch.get_num_threads(), kernels.threads()
     try:
         kernels.set_threads(threads)
@@ -51,10 +58,10 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
     models, rows, width = MODELS, ROWS, WIDTH
     X = np.random.default_rng(0).random((models * rows, width), np.float32)
     sizes = layers(width)
-    start = np.tile(drawn(sizes, np.random.default_rng(1)), (models, 1))
+    start = np.tile(draw_weights(sizes, np.random.default_rng(1)), (models, 1))
     members = list(np.arange(models * rows).reshape(models, rows))
-    how, farm = Schedule(epochs=1), Farm(X, sizes, device)
-    held = farm.hold(start)  # weights stay where they train, as in a run
+    how, farm = Schedule(epochs=1), AutoencoderTrainer(X, sizes, device)
+    held = farm.to_tensor(start)  # weights stay where they train, as in a run
     ours, loop = np.inf, np.inf
     together, one_by_one = held, start
     for turn in range(TURNS):
@@ -62,7 +69,9 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
         together, _ = farm.train(held, members, _streams(models), how)
         ours = min(ours, clock() - begin)
         begin = clock()
-        one_by_one = looped(X, sizes, start, members=members, streams=_streams(models), how=how, device=device)
+        one_by_one = train_one_by_one(
+            X, sizes, start, members=members, streams=_streams(models), schedule=how, device=device
+        )
         loop = min(loop, clock() - begin)
         print(f"{device}, turn {turn + 1}: farm {ours:.4g} s, loop {loop:.4g} s", file=sys.stderr)
     ratio, missed = loop / ours, list[str]()

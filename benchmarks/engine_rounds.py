@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fault_rig.loops import LOOPS, by
+from fault_rig.loops import LOOPS, carry_by_engine
 from fedclust import Federation, FuzzyCMeans
-from fedclust.engines.run_status import Observed
+from fedclust.engines.run_status import ObservedEngine
 
 SITES, ROWS, COLUMNS, CLUSTERS, ROUNDS = 3, 1000, 8, 4, 30
 MOST = {("nvflare", "ms_per_step"): 100.0, ("files", "cpu_ms_per_step"): 50.0}
@@ -44,8 +44,8 @@ def measured(name: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fedclust-") as folder:
         fed = Federation.local(sites())
         if name is not None:
-            by(name, fed, Path(folder))
-        fed.use(Observed(fed.engine, tell))
+            carry_by_engine(name, fed, Path(folder))
+        fed.use_engine(ObservedEngine(fed.engine, tell))
         model = FuzzyCMeans(CLUSTERS, tol=None, max_iter=ROUNDS, random_state=0, scale="standardise").fit(fed)
         if name is not None:
             fed.engine.close()  # type: ignore[attr-defined]

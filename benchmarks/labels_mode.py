@@ -11,10 +11,10 @@ import numpy as np
 
 import fedclust as fc
 from benchmarks import timing
-from fedclust.app.audit.observer_record import record
+from fedclust.app.audit.observer_record import record_federation
 from fedclust.core.types import Array, Floats, Limbs
 from fedclust.privacy import attacks, secret_argmin
-from fedclust.privacy.attacks.unfolding import Unfolded
+from fedclust.privacy.attacks.unfolding import UnfoldedRows
 
 ROUNDS = 6
 Heard = dict[int, list[Limbs]]
@@ -62,21 +62,21 @@ def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any
 def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tuple[dict[str, Any], float, int]:
     """One run: what came of it and was seen, its seconds, and the bytes that left all sites."""
     fed = fc.Federation.local(parts, split="columns")
-    recording = record(fed)
+    recording = record_federation(fed)
     model = fc.KMeans(len(start), init=start, opens=opens, tol=None, max_iter=rounds)
     with _listening() as heard:
         begin, busy = time.perf_counter(), time.process_time()
         model.fit(fed)
         seconds, busy = time.perf_counter() - begin, time.process_time() - busy
-    seen = recording.coordinator()
+    seen = recording.coordinator_view()
     rows = len(next(iter(parts.values())))
-    letters = [text for one in seen if one.has("letters") for text in one.answer["letters"].values()]
-    whole = [one.number("d2") for one in seen if one.has("d2") and len(one.parties) > 1]
+    letters = [text for one in seen if one.has_fields("letters") for text in one.answer["letters"].values()]
+    whole = [one.floats_of("d2") for one in seen if one.has_fields("d2") and len(one.parties) > 1]
     found = {
         "model": model,
         "seconds": seconds,
         "busy": busy,
-        "unfolded": len(attacks.unfolding(seen)) if opens == "labels" else None,
+        "unfolded": len(attacks.attack_by_unfolding(seen)) if opens == "labels" else None,
         "opened": np.concatenate(whole) if whole else None,
         "heard": [_numbers(own, rows) for own in heard.values() if own],
         "letters": _as_numbers(b"".join(letters), rows),
@@ -88,27 +88,31 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
 def _listening() -> Iterator[Heard]:
     """What each seat hears in clear when numbers are entered: its neighbour's differences of distances, masked."""
     found: Heard = {}
-    plain = secret_argmin.advanced
+    plain = secret_argmin.advance_comparison
 
-    def advanced(seat: secret_argmin.Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+    def advanced(
+        seat: secret_argmin.Seat, state: Mapping[str, Array], received: Limbs
+    ) -> tuple[dict[str, Array], Limbs]:
         if "own" in state:
-            found.setdefault(seat.place, []).append(heard.reshape(secret_argmin.WIDTH, -1))
-        return plain(seat, state, heard)
+            found.setdefault(seat.place, []).append(received.reshape(secret_argmin.COMPARED_BITS, -1))
+        return plain(seat, state, received)
 
-    secret_argmin.advanced = advanced
+    secret_argmin.advance_comparison = advanced
     try:
         yield found
     finally:
-        secret_argmin.advanced = plain
+        secret_argmin.advance_comparison = plain
 
 
 def _numbers(planes: list[Limbs], rows: int) -> Floats:
     """Planes of bits as the numbers they would be, taken for distances, centres by rows."""
     found = []
     for one in planes:
-        bits = secret_argmin.bits(one, 10**9).astype(np.float64)
-        numbers = (bits * np.ldexp(1.0, np.arange(secret_argmin.WIDTH) - secret_argmin.WIDTH)[:, None]).sum(axis=0)
-        padded = -(-rows // secret_argmin.WORD) * secret_argmin.WORD
+        bits = secret_argmin.unpack_planes(one, 10**9).astype(np.float64)
+        numbers = (
+            bits * np.ldexp(1.0, np.arange(secret_argmin.COMPARED_BITS) - secret_argmin.COMPARED_BITS)[:, None]
+        ).sum(axis=0)
+        padded = -(-rows // secret_argmin.ROWS_PER_WORD) * secret_argmin.ROWS_PER_WORD
         found.append(numbers.reshape(-1, padded)[:, :rows])
     return np.concatenate(found)
 
@@ -131,7 +135,7 @@ def _error(seen: Floats | None, X: Floats) -> float:
     d2 = seen.T
     product = -0.5 * (d2 - d2.mean(axis=0) - d2.mean(axis=1, keepdims=True) + d2.mean())
     left = np.linalg.svd(product, full_matrices=False)[0][:, : X.shape[1]] * np.sqrt(len(X))
-    return _off(attacks.completed(Unfolded(left, False, ()), X[known], known), X)
+    return _off(attacks.complete_rows(UnfoldedRows(left, False, ()), X[known], known), X)
 
 
 def _error_by_cluster(labels: Array, X: Floats) -> float:

@@ -38,7 +38,7 @@ def main(*, json: bool) -> int:
         parts = fc.datasets.split(X, y, parties, seed=0, setting="fcac")
         nets = min(_seconds(_nets, parts) for _ in range(10))
         whole = min(_seconds(_learn, fed) for _ in range(20))
-        with kernels.using("numpy"):
+        with kernels.use_backend("numpy"):
             twin = _seconds(_nets, parts)
         ratio = authors / whole
         label = _label(name, X, parties, real=real)
@@ -84,7 +84,7 @@ def _nets(parts: Mapping[str, Array]) -> None:
     found = {}
     for party, rows in parts.items():
         net = Net.empty(rows.shape[1]).learn(rows)
-        found[party] = Nodes(net.places, net.wins, net.refused, has_no_memory=True)
+        found[party] = Nodes(net.places, net.wins, net.rows_refused, has_no_memory=True)
     columns = next(iter(parts.values())).shape[1]
     Net.empty(columns).learn(order_nodes(found, columns, 0), server=True)
 

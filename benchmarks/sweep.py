@@ -12,7 +12,7 @@ import numpy as np
 
 import fedclust as fc
 from benchmarks import timing
-from fedclust.algorithms.cmeans.row_split import question
+from fedclust.algorithms.cmeans.row_split import make_question
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.kernels import fuzzy_sweep as fuzzy_kernel
@@ -150,7 +150,7 @@ def _exact_over_plain() -> dict[str, Any]:
             for part in np.array_split(rng.normal(size=(rows, width)), max(1, rows * width // 2**17))
         ]
         centers = rng.normal(size=(k, width))
-        ask = question(View(np.full(width, 4, np.int32)), centers, 2.0)
+        ask = make_question(View(np.full(width, 4, np.int32)), centers, 2.0)
         mass, pull, objective = ask.units
 
         def fuzzy(
@@ -167,11 +167,11 @@ def _exact_over_plain() -> dict[str, Any]:
 
         def plain_fuzzy(count: int, blocks: Any = blocks, centers: Floats = centers) -> None:
             for _ in range(count):
-                plain_sweep.fcm(blocks, centers, 2.0)
+                plain_sweep.sweep_fuzzy(blocks, centers, 2.0)
 
         def plain_hard(count: int, blocks: Any = blocks, centers: Floats = centers) -> None:
             for _ in range(count):
-                plain_sweep.cmeans(blocks, centers)
+                plain_sweep.sweep_hard(blocks, centers)
 
         took = timing.marginal({"e": fuzzy, "p": plain_fuzzy, "he": hard, "hp": plain_hard})
         ratios[f"fuzzy {width}x{k}"] = took["e"] / took["p"]

@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from fedclust.app.serve import know_questions
+from fedclust.app.serve import import_questions
 from fedclust.core.effects import HANDLERS
 from fedclust.core.release import Disclosure
 
@@ -20,7 +20,7 @@ MARKED = re.compile(r"(?<=<!-- answers -->\n).*?(?=<!-- end of answers -->)", fl
 
 def answers() -> str:
     """One line for each field of each answer, by question."""
-    know_questions()
+    import_questions()
     ours = {name: h for name, h in sorted(HANDLERS.items()) if h.answer.__module__.startswith("fedclust.")}
     lines = [line for name, handler in ours.items() for line in _lines(name, handler.release.schema())]
     return HEAD + "".join(f"| {line} |\n" for line in lines)

@@ -8,7 +8,7 @@ from fedclust.core.journal import Journal
 from fedclust.engines.local_engine import LocalEngine
 from fedclust.privacy import keys, masks
 from fedclust.site.ledger import Ledger
-from fedclust.site.server import Desk
+from fedclust.site.server import SiteServer
 from fedclust.site.vault import RunVault
 
 
@@ -48,9 +48,9 @@ def around(monkeypatch, owner, name, reaper, torn=None):
 
 
 def torn_record(journal, kind, step, payload):
-    frame = journals._FRAME.pack(kind, step, len(payload), journals._check(kind, step, len(payload)))
-    begun = (b"" if journal._sound else journals.HEAD) + frame + payload[: len(payload) // 2]
-    os.pwrite(journal._file.fileno(), begun, journal._sound)
+    frame = journals._FRAME.pack(kind, step, len(payload), journals._frame_checksum(kind, step, len(payload)))
+    begun = (b"" if journal._sound_length else journals.JOURNAL_HEADER) + frame + payload[: len(payload) // 2]
+    os.pwrite(journal._file.fileno(), begun, journal._sound_length)
 
 
 def torn_line(ledger, entry):
@@ -60,7 +60,7 @@ def torn_line(ledger, entry):
 
 
 def torn_state(desk, *_):
-    desk._path.with_suffix(".new").write_bytes(b"half")
+    desk._state_path.with_suffix(".new").write_bytes(b"half")
 
 
 def torn_keys(vault, *_):
@@ -72,7 +72,7 @@ def reaped(monkeypatch, at):
     around(monkeypatch, LocalEngine, "exchange", reaper)
     around(monkeypatch, Journal, "write", reaper, torn_record)
     around(monkeypatch, Ledger, "write", reaper, torn_line)
-    around(monkeypatch, Desk, "_remember", reaper, torn_state)
+    around(monkeypatch, SiteServer, "_remember", reaper, torn_state)
     around(monkeypatch, RunVault, "_save", reaper, torn_keys)
     return reaper
 
@@ -84,7 +84,7 @@ def nothing_hidden_twice(monkeypatch):
     def once(kind, secret, text):
         assert hidden.setdefault((kind, secret), text) == text, f"a {kind} was used twice"
 
-    shifted, locked = masks.shifted, keys.locked
+    shifted, locked = masks.add_mask, keys.encrypt
 
     def watched_shift(release, mask):
         once("mask", mask.tobytes(), wire.encode(release))
@@ -94,5 +94,5 @@ def nothing_hidden_twice(monkeypatch):
         once("key", key, (text, about))
         return locked(key, text, about)
 
-    monkeypatch.setattr(masks, "shifted", watched_shift)
-    monkeypatch.setattr(keys, "locked", watched_lock)
+    monkeypatch.setattr(masks, "add_mask", watched_shift)
+    monkeypatch.setattr(keys, "encrypt", watched_lock)

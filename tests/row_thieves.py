@@ -8,7 +8,7 @@ import numpy as np
 from fedclust.core.effects import handler
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import (
-    ROWS,
+    MAX_ROWS,
     Release,
     additive,
     additive_counts,
@@ -44,7 +44,7 @@ def packed(site: Site, ask: Take) -> Ints:
 
 
 def exact(rows: Floats) -> Exact:
-    return Exact.of(rows, unit=np.full(rows.shape, -40, np.int32))
+    return Exact.from_floats(rows, unit=np.full(rows.shape, -40, np.int32))
 
 
 def every_row(site: Site, ask: Take) -> Iterator[Floats]:
@@ -120,7 +120,7 @@ def means_of_all_with_rows_as_counts(site: Site, ask: Take) -> CountedPoints:
 
 @dataclass(frozen=True)
 class Fact(Release):
-    number: int = facts("a number", most=ROWS)
+    number: int = facts("a number", most=MAX_ROWS)
 
 
 @handler(releases=Fact, max_distinct=1)
@@ -165,7 +165,7 @@ class Totals(Release):
 
 @handler(releases=Totals)
 def rows_as_totals(site: Site, ask: Take) -> Totals:
-    return Totals(Exact.counts(packed(site, ask)))
+    return Totals(Exact.from_counts(packed(site, ask)))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Marks(Release):
 
 @handler(releases=Marks, max_distinct=1)
 def rows_as_marks(site: Site, ask: Take) -> Marks:
-    return Marks(Exact.counts(packed(site, ask)))
+    return Marks(Exact.from_counts(packed(site, ask)))
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class SummedWeights(Release):
 
 @handler(releases=SummedWeights)
 def rows_as_summed_weights(site: Site, ask: Take) -> SummedWeights:
-    return SummedWeights(Exact.counts(np.array([site.rows])), exact(rows_of(site, ask)))
+    return SummedWeights(Exact.from_counts(np.array([site.rows])), exact(rows_of(site, ask)))
 
 
 @dataclass(frozen=True)
@@ -218,16 +218,16 @@ class Sums(Release):
 @handler(releases=Sums)
 def cells_of_one_row(site: Site, ask: Take) -> Sums:
     rows = rows_of(site, ask)
-    return Sums(Exact.counts(np.ones(len(rows), np.int64)), exact(rows))
+    return Sums(Exact.from_counts(np.ones(len(rows), np.int64)), exact(rows))
 
 
 @handler(releases=Sums)
 def cells_of_one_row_called_cells_of_many(site: Site, ask: Take) -> Sums:
     rows = rows_of(site, ask)
-    return Sums(Exact.counts(np.full(len(rows), site.rows)), exact(rows))
+    return Sums(Exact.from_counts(np.full(len(rows), site.rows)), exact(rows))
 
 
 @handler(releases=Sums, reads="nothing")
 def rows_of_a_question_that_reads_nothing(site: Site, ask: Take) -> Sums:
     rows = rows_of(site, ask)
-    return Sums(Exact.counts(np.full(len(rows), len(rows))), exact(rows))
+    return Sums(Exact.from_counts(np.full(len(rows), len(rows))), exact(rows))

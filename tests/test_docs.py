@@ -123,7 +123,13 @@ def test_the_map_of_packages_follows_the_import_contract():
 
 def test_every_key_of_a_study_is_documented():
     page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
-    for table in (study_keys.TOP, study_keys.cluster_keys(), study_keys.PRIVACY, study_keys.SITE, study_keys.COLUMN):
+    for table in (
+        study_keys.STUDY_KEYS,
+        study_keys.cluster_keys(),
+        study_keys.PRIVACY_KEYS,
+        study_keys.SITE_KEYS,
+        study_keys.COLUMN_KEYS,
+    ):
         assert [name for name in table if f"\n| `{name}` |" not in page] == []
 
 
@@ -139,7 +145,7 @@ def test_every_verb_is_documented():
 def test_every_parameter_and_attribute_of_a_method_is_documented(method):
     page = (ROOT / "docs" / "library.md").read_text(encoding="utf-8")
     estimator = study_methods()[method].estimator
-    named = [*estimator().get_params(), *(set(estimator.kept) - {"origin_", "spread_"})]
+    named = [*estimator().get_params(), *(set(estimator.saved_attributes) - {"origin_", "spread_"})]
     assert [name for name in named if f"`{name}`" not in page] == []
 
 

@@ -80,7 +80,7 @@ def check_rows(seed):
     for estimator in estimators(start, rng, rounds=12 if len(X) < 1000 else 3):
         pooled = estimator.fit(X)
         fed = fc.Federation.local(partition(rng, X), wire=bool(rng.integers(2)))
-        with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(BACKENDS))):
+        with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(BACKENDS))):
             federated = clone(estimator).fit(fed)
         same(federated, pooled, X)
 
@@ -102,7 +102,7 @@ def check_columns(seed):
             wire=bool(rng.integers(2)),
             order=names,
         )
-        with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(BACKENDS))):
+        with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(BACKENDS))):
             many = clone(estimator).fit(fed)
             assert np.array_equal(many.predict(fed), one.predict(alone))
             if isinstance(many, fc.FuzzyCMeans):

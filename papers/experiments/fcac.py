@@ -26,7 +26,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, normalized_mutual_info_score
 
 import fedclust as fc
-from fedclust.core.envelope import Sealed
+from fedclust.core.envelope import SealedAnswer
 from fedclust.core.types import Array
 from fedclust.privacy import sparse_sums
 
@@ -160,7 +160,7 @@ def scaled(X: Array) -> Array:
 @contextlib.contextmanager
 def solved_at_once() -> Iterator[None]:
     """MUFC without solving its sums, which takes most of its time: the cells that sites put in are what comes out."""
-    power_sums, recovered = sparse_sums.power_sums, sparse_sums.recovered
+    power_sums, recovered = sparse_sums.power_sums, sparse_sums.recover_labels
     held: Counter[int] = Counter()
     longest = 0
 
@@ -177,11 +177,11 @@ def solved_at_once() -> Iterator[None]:
             raise AssertionError("the cells that were put in are not those of the sums")
         return sorted(held), [held[label] for label in sorted(held)]
 
-    sparse_sums.power_sums, sparse_sums.recovered = heard, known
+    sparse_sums.power_sums, sparse_sums.recover_labels = heard, known
     try:
         yield
     finally:
-        sparse_sums.power_sums, sparse_sums.recovered = power_sums, recovered
+        sparse_sums.power_sums, sparse_sums.recover_labels = power_sums, recovered
 
 
 class Counting:
@@ -193,7 +193,7 @@ class Counting:
 
     def exchange(self, calls: Any, **how: Any) -> Any:
         replies = self.engine.exchange(calls, **how)
-        answers = [reply.release for reply in replies.values() if isinstance(reply, Sealed)]
+        answers = [reply.release for reply in replies.values() if isinstance(reply, SealedAnswer)]
         left = sum(
             len(getattr(answer, name))
             for answer in answers
@@ -210,7 +210,7 @@ def fitted(model: Any) -> Callable[[dict[str, Array], Array, int, int], dict[str
     def run(parts: dict[str, Array], X: Array, k: int, seed: int) -> dict[str, Any]:
         fed = fc.Federation.local(parts)
         counting = Counting(fed.engine)
-        fed.use(counting)
+        fed.use_engine(counting)
         with solved_at_once():
             ready = model(k, seed, X).fit(fed)
         points = counting.points

@@ -64,7 +64,7 @@ def rounds(method: str, seed: int) -> tuple[list[dict[str, Any]], list[str]]:
         if isinstance(model, fc.FCAC):  # its net has a threshold of its own, in its own metric
             net = resonance.Net(*model.net_)
             vigilance = net.vigilance if vigilance is None else vigilance
-            told["within round 1's vigilance"] = float((net.nearest(first)[1] <= vigilance).mean())
+            told["within round 1's vigilance"] = float((net.nearest_nodes(first)[1] <= vigilance).mean())
         found.append(told)
         drawings.append(picture(seen, labels, model))
         before = nodes

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedclust.algorithms import dec
-from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule, drawn, layers
+from fedclust.algorithms.autoencoders.autoencoder import AutoencoderTrainer, Schedule, draw_weights, layers
 from fedclust.algorithms.fedcref import association, refining
-from fedclust.algorithms.fedcref.cluster_memory import remembering
+from fedclust.algorithms.fedcref.cluster_memory import relabel_with_memory
 from fedclust.datasets.loading import Dataset
 from papers.deep_sites import Population, affordable, images, populate
 
@@ -27,7 +27,7 @@ ROUNDS, EPOCHS = 15, 2  # of averaging in an iteration
 CLOSING, CLOSING_EPOCHS = 2, 12  # passes at the end, and epochs in each of their rounds
 SURE = 0.8  # share of a cluster's rows that trains before the last pass
 LOOP = 4  # which loop made a run; 3 did not weigh models, 2 forgot first clusters, 1 had no sure rows or swaps either
-CENTRAL = dec.Schedule(layer_steps=5_000, fine_steps=20_000)  # of all sites' rows together
+CENTRAL = dec.DecSchedule(layer_steps=5_000, fine_steps=20_000)  # of all sites' rows together
 COUNTS = range(6, 15)  # of clusters, tried on those
 SEEN = 5_000  # rows of a t-SNE
 
@@ -81,8 +81,8 @@ class Sites:
         self.sure = [np.ones(len(own), bool) for own in self.labels]
         width = X.shape[1]
         self.rows = X[rows].astype(np.float32) / 255
-        self.farm = Farm(self.rows, layers(width), device)
-        self.first = drawn(layers(width), np.random.default_rng((seed, 0)))
+        self.farm = AutoencoderTrainer(self.rows, layers(width), device)
+        self.first = draw_weights(layers(width), np.random.default_rng((seed, 0)))
         self.seed = seed
         self.models = [np.tile(self.first, (count, 1)) for count in self.counts]
         self.errors = [np.zeros((count, int(self.places[-1])), np.float32) for count in self.counts]
@@ -127,13 +127,15 @@ class Sites:
                 here = slice(self.places[i], self.places[i + 1])
                 errors = {other: self.errors[j][:, here] for j, other in enumerate(self.names)}
                 if rule == "paper":
-                    tables[name] = association.gaps(errors, self.labels[i], name)
+                    tables[name] = association.error_gaps(errors, self.labels[i], name)
                 else:
-                    tables[name] = association.wins(errors, self.labels[i], name, near=rule == "win")
-            W, owner = association.square(tables, self.names)
-            labels = association.linked(W, owner) if rule == "paper" else association.communities(W, owner)
+                    tables[name] = association.win_shares(errors, self.labels[i], name, near=rule == "win")
+            W, owner = association.join_tables(tables, self.names)
+            labels = (
+                association.link_by_percentile(W, owner) if rule == "paper" else association.find_communities(W, owner)
+            )
             if rule == "win":
-                labels = association.let_go(W, labels)
+                labels = association.drop_misfits(W, labels)
         return [labels[owner == i] for i in range(len(self.names))]
 
     def _perfect(self) -> np.ndarray:
@@ -144,7 +146,7 @@ class Sites:
                 counts = np.bincount(classes[labels == cluster], minlength=1)
                 clear = counts.max() > CLEAR * max(counts.sum(), 1)
                 kinds.append(int(counts.argmax()) if clear else -1 - len(kinds))
-        return association._numbered(np.array(kinds))  # noqa: SLF001
+        return association._number_communities(np.array(kinds))  # noqa: SLF001
 
     def averaged(self, groups: list[np.ndarray], rounds: int, epochs: int, number: int) -> np.ndarray:
         """Every community's model by federated averaging, all of them in one stack that stays on the device."""
@@ -155,9 +157,9 @@ class Sites:
         where = [(g, i) for g in range(count) for i, own in enumerate(groups) if (own == g).any()]
         members = [np.concatenate([self.rows_of(i, c) for c in np.flatnonzero(groups[i] == g)]) for g, i in where]
         group = torch.as_tensor([g for g, _ in where], device=self.farm.device)
-        rows = self.farm.hold([float(len(own)) for own in members])
+        rows = self.farm.to_tensor([float(len(own)) for own in members])
         share = (rows / torch.zeros(count, device=self.farm.device).index_add_(0, group, rows)[group])[:, None]
-        models = self.farm.hold(np.tile(self.first, (count, 1)))
+        models = self.farm.to_tensor(np.tile(self.first, (count, 1)))
         for turn in range(rounds):
             streams = [np.random.default_rng((self.seed, number, 1 + turn, g, i)) for g, i in where]
             local, _ = self.farm.train(models[group], members, streams, Schedule(epochs))
@@ -185,14 +187,14 @@ class Sites:
             errors = np.concatenate([shared, self.errors[i][local]])
             if not len(errors):
                 continue
-            picked, labels = refining.refined(errors[:, here], self.counts[i])
+            picked, labels = refining.pick_models(errors[:, here], self.counts[i])
             if self.formed:
-                labels = remembering(errors[:, here], picked, self.began[i], self.rows[here])
+                labels = relabel_with_memory(errors[:, here], picked, self.began[i], self.rows[here])
             if refining.agreement(self.labels[i], labels) < stability:
                 moving.append(i)
             self.models[i] = np.concatenate([models, self.models[i][local]])[picked]
             self.errors[i], self.labels[i] = errors[picked], labels
-            self.sure[i] = refining.sure(errors[picked][:, here], labels, SURE)
+            self.sure[i] = refining.clear_rows(errors[picked][:, here], labels, SURE)
             groups[i] = np.where(picked < len(models), picked, -1)
         self.formed = True
         return moving
@@ -235,7 +237,7 @@ def run(part: Part, device: str, starts: Mapping[str, np.ndarray] | None = None)
         active = sites.refine(active, models, groups, 0.8)
         history.append(_counted(groups))
         seconds.append(round(time.perf_counter() - begin, 3))
-        if not active or refining.settled(history):
+        if not active or refining.has_settled(history):
             break
     found["ACC before closing"], found["iterations"] = sites.accuracy(), len(history)
     for number in range(CLOSING):
@@ -291,7 +293,7 @@ def central(part: Part, device: str) -> dict[str, Any]:
     some = np.random.default_rng(part.seed).choice(len(X), min(len(X), SEEN), replace=False)
     flat = TSNE(2, random_state=part.seed).fit_transform(X[some])
     tried = {}
-    for count, fitted in dec.fits(X, COUNTS, seed=part.seed, how=CENTRAL, device=device).items():
+    for count, fitted in dec.fit_each(X, COUNTS, seed=part.seed, schedule=CENTRAL, device=device).items():
         score = float(silhouette_score(flat, fitted.labels[some]))
         tried[count] = (round(score, 4), round(refining.agreement(y, fitted.labels), 4))
     best = max(tried, key=lambda count: tried[count][0])

@@ -53,9 +53,9 @@ def one(name: str, mechanism: str, epsilon: float, seed: int) -> dict[str, Any]:
     if mechanism == "none":
         sites: dict[str, Any] = dict(parts)
     else:
-        sites = dict(fc.LocalNoise(epsilon, bounds=(0, 1), mechanism=mechanism).over(parts))
+        sites = dict(fc.LocalNoise(epsilon, bounds=(0, 1), mechanism=mechanism).apply_to(parts))
     fed = fc.Federation.local(sites)
-    seen = np.concatenate([b.T for h in fed.holdings.values() for b in h.source.blocks()])
+    seen = np.concatenate([b.T for h in fed.site_data.values() for b in h.source.blocks()])
     apart = [wasserstein_distance(a, b) for a, b in zip(X.T, seen.T, strict=True)]
     found: dict[str, Any] = {
         "set": name,
@@ -147,7 +147,7 @@ def promise(chosen: argparse.Namespace) -> None:
     """Claimed 1; what many runs show."""
     low, high = np.zeros(2), np.ones(2)
     here, there = np.array([[0.0, 0.0]]), np.array([[1.0, 1.0]])
-    for name, mechanism in (("window", row_noise.windowed), ("laplace", row_noise.laplaced)):
+    for name, mechanism in (("window", row_noise.add_window_noise), ("laplace", row_noise.add_laplace_noise)):
         runs = chosen.runs if name == "window" else chosen.runs // 6  # OpenDP takes its time
         found = empirical_epsilon(lambda row, m=mechanism: m(row, low, high, 1.0), here, there, runs=runs)
         print(
@@ -157,7 +157,7 @@ def promise(chosen: argparse.Namespace) -> None:
     near = np.linspace(0.0, 1.0, 20)[:, None]
     far = np.concatenate([near[:-1], [[1e6]]])  # one row lies far out
     found = empirical_epsilon(
-        lambda rows: row_noise.published(rows, 1.0, stream),
+        lambda rows: row_noise.add_published_noise(rows, 1.0, stream),
         near,
         far,
         runs=chosen.runs,

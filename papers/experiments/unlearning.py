@@ -31,7 +31,7 @@ METHODS: dict[str, Callable[[int, int], Any]] = {
 def timed(model: Any, left: fc.Federation, how: str) -> tuple[Any, float]:
     """The model without what is gone, and the seconds it took."""
     begun = time.perf_counter()
-    made = unlearning._made(model, left, how)  # noqa: SLF001 what unlearn does, without the comparison
+    made = unlearning._fit_without(model, left, how)  # noqa: SLF001 what unlearn does, without the comparison
     return made, time.perf_counter() - begun
 
 
@@ -48,10 +48,12 @@ def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
     amounts = {"a row": np.arange(1), "1% of a site": np.arange(max(2, count // 100)), "a site": None}
     lines = []
     for amount, rows in amounts.items():
-        left = unlearning.without(fed, (first,), rows)
+        left = unlearning.federation_without(fed, (first,), rows)
         timed(model, left, "replay")  # the first pass over new holdings surveys them
         replay, slow = timed(model, left, "replay")
-        quick, fast = timed(model, unlearning.without(fed, (first,), rows) if method == "MUFC" else left, "quick")
+        quick, fast = timed(
+            model, unlearning.federation_without(fed, (first,), rows) if method == "MUFC" else left, "quick"
+        )
         a, b = replay.predict(left), quick.predict(left)
         lines.append(
             {
@@ -62,7 +64,7 @@ def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
                 "seconds of a replay": slow,
                 "share of it": fast / slow,
                 "rounds": [replay.n_iter_, quick.n_iter_],
-                "same partition": unlearning._alike(replay, quick, left),  # noqa: SLF001
+                "same partition": unlearning._is_same_partition(replay, quick, left),  # noqa: SLF001
                 "ARI": fc.agreement.ari(a, b),
                 "apart": fc.agreement.displacement(replay.cluster_centers_, quick.cluster_centers_),
                 "objective": quick.final_objective / replay.final_objective,

@@ -9,9 +9,19 @@ from importlib.resources import files
 from typing import Any
 
 from fedclust.report import method_ranks
-from fedclust.report.chart_axes import WIDTH, Scale, colour, decades, figure, frame, path, ticks, write
+from fedclust.report.chart_axes import (
+    CHART_WIDTH,
+    Scale,
+    color_class,
+    decades,
+    draw_path,
+    figure,
+    frame,
+    ticks,
+    write_text,
+)
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import number
+from fedclust.report.wording import format_number
 
 HEIGHT = 250.0
 STYLE = """
@@ -37,8 +47,8 @@ def drawn(what: Mapping[str, Any], name: str) -> Markup:
         parts.append(_one(own["points"], at, x, y, scatter=what.get("kind") == "points"))
     parts.append(_legend([own["name"] for own in series]))
     height = HEIGHT + 48 + 20 * math.ceil(len(series) / 2)
-    told = "; ".join(f"{own['name']}: last value {number(own['points'][-1][1])}" for own in series)
-    return figure(name, height, parts, title=what["title"], told=f"{told}.", caption=what["title"])
+    told = "; ".join(f"{own['name']}: last value {format_number(own['points'][-1][1])}" for own in series)
+    return figure(name, height, parts, title=what["title"], description=f"{told}.", caption=what["title"])
 
 
 def _scales(what: Mapping[str, Any], series: Sequence[Mapping[str, Any]]) -> tuple[Scale, Scale]:
@@ -51,7 +61,7 @@ def _scales(what: Mapping[str, Any], series: Sequence[Mapping[str, Any]]) -> tup
         low, high = low / 2, high * 2
     wide = (max(xs) - min(xs)) or 1.0
     return (
-        Scale(min(xs), min(xs) + wide, 62, WIDTH - 16),
+        Scale(min(xs), min(xs) + wide, 62, CHART_WIDTH - 16),
         Scale(low - pad, high + pad, HEIGHT - 30, 40, log=log),
     )
 
@@ -60,10 +70,10 @@ def _one(points: Sequence[Sequence[float]], at: int, x: Scale, y: Scale, *, scat
     here = [(x(a), y(b)) for a, b in points]
     if scatter:
         marks = [tag("circle", cx=a, cy=b, r=1.6, class_="speck") for a, b in here]
-        return tag("g", marks, class_=colour(at))
+        return tag("g", marks, class_=color_class(at))
     few = len(here) <= 12
     marks = [tag("circle", cx=a, cy=b, r=3, class_="mark") for a, b in here] if few else []
-    return tag("g", path(here, "series"), marks, class_=colour(at))
+    return tag("g", draw_path(here, "series"), marks, class_=color_class(at))
 
 
 def _legend(names: Sequence[str]) -> list[Markup]:
@@ -71,7 +81,7 @@ def _legend(names: Sequence[str]) -> list[Markup]:
     for at, name in enumerate(names):
         left, top = 62 + (at % 2) * 165, HEIGHT + 34 + 20 * (at // 2)
         line = tag("line", x1=left, x2=left + 18, y1=top, y2=top, class_="series")
-        found.append(tag("g", line, write(name, left + 24, top + 4), class_=colour(at)))
+        found.append(tag("g", line, write_text(name, left + 24, top + 4), class_=color_class(at)))
     return found
 
 

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 from fedclust.report.markup import Markup, Node, table, tag
-from fedclust.report.wording import minus, number
+from fedclust.report.wording import format_number, use_minus_sign
 from papers.reproduction import figures
 from papers.reproduction.published import place
 from papers.reproduction.published import table as printed_table
@@ -73,7 +73,7 @@ def _losses(whole: Mapping[str, Any]) -> Markup:
             own["experiment"],
             own["row"],
             own["method"],
-            number(own["value"]),
+            format_number(own["value"]),
             f"{own['best printed']}{f' ({own_mark})' if (own_mark := own['mark']) else ''}",
         ]
         for own in whole["where we lose"]
@@ -153,7 +153,7 @@ def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
     cells = {cell["at"]: cell for cell in entry["cells"]}
     size = "in full" if entry["size"] == "full" else "quick: fewer repeats and sizes than the paper"
     where = ", ".join(times.get("machines", ()))
-    spent = f" {number(times['seconds'], 3)} CPU seconds on {where}." if where else ""
+    spent = f" {format_number(times['seconds'], 3)} CPU seconds on {where}." if where else ""
     wrong = [cell for cell in entry["cells"] if cell.get("agrees") is False and cell["held"]]
     return tag(
         "section",
@@ -179,7 +179,7 @@ def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
 
 
 def _shown(value: Any) -> str:
-    return number(value) if isinstance(value, float) else str(value)
+    return format_number(value) if isinstance(value, float) else str(value)
 
 
 def _block(name: str, rows: Sequence[str], columns: Sequence[str], cells: Mapping[str, Any]) -> Markup:
@@ -193,12 +193,12 @@ def _cell(cell: Mapping[str, Any] | None) -> Node:
     printed = cell["printed"] or "lost"
     if "mean" not in cell:
         return tag("td", printed, tag("small", cell.get("mark", "not measured")), class_="unmeasured")
-    told = number(cell["mean"])
+    told = format_number(cell["mean"])
     if cell["printed"] is not None:
         apart = f"{cell['difference']:+.2g}"
-        told += f" ({minus(apart)})"
+        told += f" ({use_minus_sign(apart)})"
         if cell["by"] == "interval":
-            told += f", within ±{number(cell['half'], 2)}"
+            told += f", within ±{format_number(cell['half'], 2)}"
     way = "out" if not cell["held"] else "yes" if cell["agrees"] else "no"
     return tag("td", printed, tag("small", told), class_=way)
 
@@ -222,7 +222,7 @@ def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
         [
             own["row"],
             own["method"],
-            number(own["value"]),
+            format_number(own["value"]),
             (own["best printed"] or "lost") + (f" ({own['mark']})" if own.get("mark") else ""),
             words[own["holds"]],
         ]
@@ -235,5 +235,5 @@ def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
 def _reasons(wrong: Sequence[Mapping[str, Any]]) -> Node:
     if not wrong:
         return None
-    rows = [[cell["at"], cell["printed"], number(cell["mean"]), cell["why"]] for cell in wrong]
+    rows = [[cell["at"], cell["printed"], format_number(cell["mean"]), cell["why"]] for cell in wrong]
     return table(["cell", "printed", "measured", "reason"], rows, caption="Where the numbers disagree", class_="told")

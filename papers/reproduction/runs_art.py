@@ -78,7 +78,7 @@ def one(*, data: str, parties: int, method: str, how: str, seed: int, epsilon: f
     k = len(rows.classes)
     parts = dealt(X, y, parties, how, seed)
     if epsilon is not None:
-        parts = {party: row_noise.published(own, epsilon) for party, own in parts.items()}
+        parts = {party: row_noise.add_published_noise(own, epsilon) for party, own in parts.items()}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -132,7 +132,7 @@ def noised(epsilon: float, seed: int) -> dict[str, Any]:
     """1,000 points of a Gaussian in [-1, 1] under the paper's noise: 1-Wasserstein distance, mean of the columns."""
     rows = np.random.default_rng(seed).normal(size=(1000, 2))
     rows = 2 * (rows - rows.min(axis=0)) / (rows.max(axis=0) - rows.min(axis=0)) - 1
-    after = row_noise.published(rows, epsilon)
+    after = row_noise.add_published_noise(rows, epsilon)
     apart = [wasserstein_distance(rows[:, c], after[:, c]) for c in range(2)]
     return {"distance": float(np.mean(apart))}
 

@@ -182,8 +182,8 @@ def numbers_in_a_round(data: str, method: str) -> dict[str, int]:
         counted = Policy("counted", max_calls=10**6, withheld=frozenset())  # any rule makes the ledger count numbers
         fed = fc.Federation.local(fc.datasets.split(X, parties=PARTIES, seed=0), policy=counted)
         engine = _Listening(fed.local_sites)
-        fed.use(engine)
+        fed.use_engine(engine)
         kind(k, init=drawn(0, k, X.shape[1]), tol=None, max_iter=rounds).fit(fed)
-        ledger = next(iter(engine.desks.values())).gate.ledger
+        ledger = next(iter(engine.site_servers.values())).gate.ledger
         found.append((sum(entry.numbers for entry in ledger.entries), engine.down))
     return {"up": found[1][0] - found[0][0], "down": found[1][1] - found[0][1]}

@@ -9,7 +9,7 @@ from fedclust.algorithms import dec
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'fedclust[deep]'")
 torch.set_num_threads(1)
-QUICK = dec.Schedule(layer_steps=60, fine_steps=200, refresh=20, steps=100, restarts=2)
+QUICK = dec.DecSchedule(layer_steps=60, fine_steps=200, refresh=20, steps=100, restarts=2)
 
 
 @pytest.fixture(scope="module")
@@ -21,28 +21,30 @@ def digits():
 
 def test_memberships_follow_students_t():
     # Distances 0 and 2: 1 / (1 + 0) and 1 / (1 + 4), so 5/6 and 1/6.
-    assert np.allclose(dec.soft(np.array([[1.0, 1.0]]), np.array([[1.0, 1.0], [1.0, 3.0]])), [[5 / 6, 1 / 6]])
+    assert np.allclose(
+        dec.soft_memberships(np.array([[1.0, 1.0]]), np.array([[1.0, 1.0], [1.0, 3.0]])), [[5 / 6, 1 / 6]]
+    )
 
 
 def test_targets_are_squares_over_column_sums():
     q = np.array([[0.5, 0.5], [0.9, 0.1]])
     # Columns sum to 1.4 and .6: first row .25/1.4 and .25/.6, second .81/1.4 and .01/.6, each divided by its sum.
     first, second = np.array([0.25 / 1.4, 0.25 / 0.6]), np.array([0.81 / 1.4, 0.01 / 0.6])
-    assert np.allclose(dec.target(q), [first / first.sum(), second / second.sum()])
+    assert np.allclose(dec.target_memberships(q), [first / first.sum(), second / second.sum()])
 
 
 def test_digits_are_told_apart(digits):
     X, y = digits
-    found = dec.fit(X, 4, how=QUICK, encoder=(50, 50, 100, 10))
+    found = dec.fit(X, 4, schedule=QUICK, encoder=(50, 50, 100, 10))
     assert fc.agreement.accuracy(found.labels, y) > 0.95  # k-means on the rows: .90
     assert np.array_equal(found.memberships(X).argmax(axis=1), found.labels)
 
 
 def test_several_numbers_of_clusters_share_one_pretraining_and_nothing_else(digits):
     X, _ = digits
-    how = dec.Schedule(10, 20, refresh=10, steps=20, restarts=1)
-    both = dec.fits(X, (2, 3), how=how, encoder=(20, 3))
-    alone = dec.fit(X, 3, how=how, encoder=(20, 3))
+    how = dec.DecSchedule(10, 20, refresh=10, steps=20, restarts=1)
+    both = dec.fit_each(X, (2, 3), schedule=how, encoder=(20, 3))
+    alone = dec.fit(X, 3, schedule=how, encoder=(20, 3))
     assert np.array_equal(both[3].labels, alone.labels)
     assert both[3].centers.tobytes() == alone.centers.tobytes()
     assert not np.array_equal(both[2].layers[0], both[3].layers[0])
@@ -50,21 +52,25 @@ def test_several_numbers_of_clusters_share_one_pretraining_and_nothing_else(digi
 
 def test_refinement_stops_when_almost_no_row_changes_its_cluster(digits):
     X, _ = digits
-    anything = dec.fit(X, 4, how=dec.Schedule(5, 5, refresh=5, steps=50, tolerance=1.1, restarts=1), encoder=(20, 3))
+    anything = dec.fit(
+        X, 4, schedule=dec.DecSchedule(5, 5, refresh=5, steps=50, tolerance=1.1, restarts=1), encoder=(20, 3)
+    )
     assert anything.settled
     assert anything.steps == 5  # at the first refresh after the first look
-    never = dec.fit(X, 4, how=dec.Schedule(5, 5, refresh=5, steps=23, tolerance=0.0, restarts=1), encoder=(20, 3))
+    never = dec.fit(
+        X, 4, schedule=dec.DecSchedule(5, 5, refresh=5, steps=23, tolerance=0.0, restarts=1), encoder=(20, 3)
+    )
     assert not never.settled
     assert never.steps == 23
 
 
 def test_the_same_seed_gives_the_same_encoder_whatever_torchs_own_seed_is(digits):
     X, _ = digits
-    how = dec.Schedule(5, 5, refresh=5, steps=10, restarts=1)
+    how = dec.DecSchedule(5, 5, refresh=5, steps=10, restarts=1)
     torch.manual_seed(1)
-    first = dec.fit(X, 3, how=how, encoder=(8, 3), seed=4)
+    first = dec.fit(X, 3, schedule=how, encoder=(8, 3), seed=4)
     torch.manual_seed(2)
-    second = dec.fit(X, 3, how=how, encoder=(8, 3), seed=4)
+    second = dec.fit(X, 3, schedule=how, encoder=(8, 3), seed=4)
     assert all(np.array_equal(a, b) for a, b in zip(first.layers, second.layers, strict=True))
     assert np.array_equal(first.centers, second.centers)
 

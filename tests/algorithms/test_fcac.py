@@ -48,7 +48,7 @@ def test_a_federated_run_is_the_nets_at_the_sites_and_one_at_the_coordinator():
     stream = order_nodes({p: Nodes(net.places, net.wins, 0, has_no_memory=False) for p, net in nets.items()}, 2, seed=0)
     server = Net.empty(2).learn(stream, server=True)
     assert np.array_equal(model.nodes_, server.places)
-    assert np.array_equal(model.labels_, server.components()[server.nearest(X)[0]])
+    assert np.array_equal(model.labels_, server.components()[server.nearest_nodes(X)[0]])
     assert model.n_clusters_ == server.components().max() + 1
     assert model.history_[0]["sent"] == len(stream)
     assert any("nodes sent stand for a single row" in note for note in model.notes_)

@@ -12,7 +12,7 @@ from fedclust.algorithms.fuzzy_baselines import averaged_fcm, local_fcm
 from fedclust.core.site_interface import View
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k import k_range
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 DATA = os.environ.get("FEDCLUST_DATA")
@@ -23,7 +23,7 @@ VIEW = View(np.array([5], np.int32))
 
 
 def turn(X):
-    return Turn(Holding("p", open_source(np.asarray(X, float)[:, None], site="p")), (0, 1), {})
+    return HandlerContext(SiteData("p", open_source(np.asarray(X, float)[:, None], site="p")), (0, 1), {})
 
 
 def averaged(average, **options):
@@ -60,7 +60,7 @@ def test_the_objective_is_that_of_all_rows():
 def test_a_party_settles_when_its_memberships_do():
     rows = np.random.default_rng(0).normal(size=40) + np.repeat([0, 8], 20)
     start = np.array([[1.0], [5.0]])
-    centers, mass = local_fcm.settled(turn(rows), VIEW, start, 2.0, 1e-3)
+    centers, mass = local_fcm.run_until_settled(turn(rows), VIEW, start, 2.0, 1e-3)
     assert mass.sum() == pytest.approx(40, abs=1e-12)  # memberships of a row add up to 1
     V, u, change = start.ravel(), None, 1.0
     while change >= 1e-3:
@@ -79,15 +79,15 @@ def test_a_centre_that_nothing_pulls_stays():
 def test_later_rounds_go_on_from_the_last_centres():
     points = np.array([[0.0], [1.0], [10.0], [11.0], [30.0], [31.0]])
     poor = np.array([[5.0], [30.0], [31.0]])  # k-means from here stays
-    assert averaged_fcm.grouped(points, poor, None).ravel().tolist() == [5.5, 30, 31]
-    found = averaged_fcm.grouped(points, poor, np.random.default_rng(0))
+    assert averaged_fcm.cluster_local_centers(points, poor, None).ravel().tolist() == [5.5, 30, 31]
+    found = averaged_fcm.cluster_local_centers(points, poor, np.random.default_rng(0))
     assert np.sort(found.ravel()).tolist() == [0.5, 10.5, 30.5]
 
 
 def test_a_site_with_few_rows_shows_none_of_them():
-    ask = averaged_fcm.Alone(VIEW, np.array([[0.0], [10.0]]), 2.0, 1e-3)
+    ask = averaged_fcm.LocalCentersQuestion(VIEW, np.array([[0.0], [10.0]]), 2.0, 1e-3)
     assert averaged_fcm.local_centers.answer(turn([1, 2, 3, 9]), ask).centers.shape == (0, 1)
-    assert averaged_fcm.weighted_centers.answer(turn([1, 2, 3, 9]), ask).mass.floats().tolist() == [0, 0]
+    assert averaged_fcm.weighted_centers.answer(turn([1, 2, 3, 9]), ask).mass.to_floats().tolist() == [0, 0]
     assert averaged_fcm.local_centers.answer(turn([1, 2, 3, 9, 8]), ask).centers.shape == (2, 1)
 
 
@@ -171,7 +171,7 @@ def test_the_motivational_example_over_twenty_draws_by_the_papers_criterion():
     chosen, values, own = [], [], []
 
     def script():
-        return (yield from k_range.local_counts((yield from bounds.agree(2))))
+        return (yield from k_range.local_counts((yield from bounds.agree_on_bounds(2))))
 
     for seed in range(20):
         fed = fc.Federation.local(fc.datasets.motivational(seed)[0])

@@ -9,7 +9,7 @@ import pytest
 import fedclust as fc
 from fedclust.algorithms.fuzzy_baselines import gradient_fcm
 from fedclust.core.site_interface import View
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 DATA = os.environ.get("FEDCLUST_DATA")
@@ -32,15 +32,17 @@ def test_one_step_by_hand():
 def test_a_party_looks_ahead():
     rows = np.random.default_rng(0).normal(size=30) + np.repeat([0, 6], 15)
     V = np.array([[1.0], [3.0]])
-    site = Turn(Holding("p", open_source(rows[:, None], site="p")), (0, 1), {})
-    answer = gradient_fcm.slope.answer(site, gradient_fcm.Step(View(np.array([4], np.int32)), V, 2.0, 3))
+    site = HandlerContext(SiteData("p", open_source(rows[:, None], site="p")), (0, 1), {})
+    answer = gradient_fcm.local_gradient.answer(
+        site, gradient_fcm.GradientQuestion(View(np.array([4], np.int32)), V, 2.0, 3)
+    )
     ahead = V.ravel()
     for _ in range(3):
         d2 = (rows - ahead[:, None]) ** 2
         u2 = ((1 / d2) / (1 / d2).sum(axis=0)) ** 2
         ahead = (u2 @ rows) / u2.sum(axis=1)
     gradient = 2 * (u2 * (V - rows)).sum(axis=1)
-    assert answer.gradient.floats().ravel() / 30 == pytest.approx(gradient, rel=1e-12)
+    assert answer.gradient.to_floats().ravel() / 30 == pytest.approx(gradient, rel=1e-12)
 
 
 def test_parties_alike_lead_where_the_pooled_rows_do():
@@ -80,7 +82,7 @@ def test_a_round_asks_a_fresh_share_of_the_parties(kind):
     fed = fc.Federation.local({name: X[at::4] for at, name in enumerate("abcd")})
     start = [[0.0, 0.0], [9.0, 9.0]]
     model = kind(2, init=start, participation=0.5, tol=None, max_iter=6).fit(fed)
-    asked = ("gradient_fcm.slope", "averaged_fcm.local_centers")
+    asked = ("gradient_fcm.local_gradient", "averaged_fcm.local_centers")
     entries = {p: [e.step for e in desk.gate.ledger.entries if e.handler in asked] for p, desk in desks(fed).items()}
     steps = [step for own in entries.values() for step in own]
     assert sorted(steps) == sorted([*set(steps), *set(steps)])  # two of four in each

@@ -128,9 +128,11 @@ def test_a_class_of_one_site_stays_local_and_says_so():
 @pytest.mark.parametrize("mode", ["secure", "blind"])
 def test_hidden_sums_give_the_bits_of_plain_ones(mode):
     data, found = sites(dirt=0.0)
-    plan = fedcref_site.Plan(View(np.zeros(64, np.int32), np.zeros(64), np.full(64, 16.0)), 64, 0, rate=3e-3)
-    course = refinement_loop.Course(rounds=2, iterations=2, epochs=20, closing=1, closing_epochs=2, fewest=3)
-    begin = {p: fedcref_site.Begin(plan, 0, "kmeans", found.start[p]) for p in data}
+    plan = fedcref_site.TrainingPlan(View(np.zeros(64, np.int32), np.zeros(64), np.full(64, 16.0)), 64, 0, rate=3e-3)
+    course = refinement_loop.RunLength(
+        rounds=2, iterations=2, epochs=20, closing_passes=1, closing_epochs=2, min_sites=3
+    )
+    begin = {p: fedcref_site.BeginQuestion(plan, 0, "kmeans", found.start[p]) for p in data}
     results = []
     for how in ("plain", mode):
         fed = fc.Federation.local(data, aggregation=how)
@@ -138,7 +140,7 @@ def test_hidden_sums_give_the_bits_of_plain_ones(mode):
     plain, hidden = results
     assert len(plain.models)
     assert plain.models.tobytes() == hidden.models.tobytes()
-    assert plain.usual.tobytes() == hidden.usual.tobytes()
+    assert plain.usual_errors.tobytes() == hidden.usual_errors.tobytes()
     assert plain.history == hidden.history
 
 
@@ -165,7 +167,7 @@ def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
             asked.extend((call.handler, party) for party, call in calls.items())
             return fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
 
-    fed.use(Watch())
+    fed.use_engine(Watch())
     model = fc.FedCRef(init=found.start, **(QUICK | {"stability": 0.5})).fit(fed)
     assert [one["active"] for one in model.history_] == [0, 0]  # the iteration, and the closing pass
     assert sum(name == "fedcref_site.train" for name, _ in asked) == 5 + 5  # in each, once a site
@@ -196,10 +198,12 @@ def test_in_the_last_pass_all_rows_train():
 
         def exchange(self, calls, *, timeout, quorum):
             found = fed.engine.exchange(calls, timeout=timeout, quorum=quorum)
-            seen.extend(call.message.plan.sure for call in calls.values() if call.handler == "fedcref_site.step")
+            seen.extend(
+                call.message.plan.sure for call in calls.values() if call.handler == "fedcref_site.train_community"
+            )
             return found
 
-    fed.use(Watch())
+    fed.use_engine(Watch())
     fc.FedCRef(init=found.start, **(QUICK | {"rounds": 1, "max_iterations": 1, "closing": 2})).fit(fed)
     passes = [share for share, before in zip(seen, [None, *seen], strict=False) if share != before]
     assert passes == [0.8, 1.0]
@@ -230,7 +234,7 @@ def test_a_site_that_leaves_is_missed_or_left_out():
     options = QUICK | {"rounds": 2, "max_iterations": 2}
 
     def leaving(fed, step):
-        fed.use(Faulty(fed.engine, lambda at, party: "silent" if at >= step and party == "site-02" else None))
+        fed.use_engine(Faulty(fed.engine, lambda at, party: "silent" if at >= step and party == "site-02" else None))
         return fed
 
     with pytest.raises(fc.QuorumLost, match="site-02"):
@@ -252,12 +256,12 @@ def test_a_site_that_leaves_while_models_are_averaged_leaves_a_result():
         parties = fed.engine.parties
 
         def exchange(self, calls, *, timeout, quorum):
-            if any(call.handler == "fedcref_site.step" for call in calls.values()):
+            if any(call.handler == "fedcref_site.train_community" for call in calls.values()):
                 left.append(True)
             return faulty.exchange(calls, timeout=timeout, quorum=quorum)
 
     faulty = Faulty(fed.engine, leaving)
-    fed.use(Watch())
+    fed.use_engine(Watch())
     model = fc.FedCRef(init=found.start, quorum=0.5, **(QUICK | {"rounds": 2, "max_iterations": 2})).fit(fed)
     assert left
     assert any("site-02" in note for note in model.notes_)
@@ -332,7 +336,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(options, sentence):
 
 
 def test_weights_leave_only_where_the_site_agreed():
-    schema = HANDLERS["fedcref_site.step"].release.schema()
+    schema = HANDLERS["fedcref_site.train_community"].release.schema()
     assert schema["weights"].kind == "weights"
     data, found = sites(count=5)
     with pytest.raises(fc.QuorumLost, match="weights"):

@@ -10,24 +10,24 @@ from sklearn.datasets import load_digits
 
 import fedclust as fc
 from fedclust.algorithms.autoencoders import private_gradients
-from fedclust.algorithms.autoencoders.autoencoder import drawn, layers
+from fedclust.algorithms.autoencoders.autoencoder import draw_weights, layers
 from fedclust.algorithms.fedcref import fedcref_site, private_loop, private_site
-from fedclust.algorithms.fedcref.private_site import Look, Parting
-from fedclust.algorithms.private_kmeans.private_questions import Box, Places
-from fedclust.app.audit.membership_attack import bound, empirical_epsilon
+from fedclust.algorithms.fedcref.private_site import ClusterRule, ModelsQuestion
+from fedclust.algorithms.private_kmeans.private_questions import Box, OffsetsQuestion
+from fedclust.app.audit.membership_attack import empirical_epsilon, epsilon_lower_bound
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
 from fedclust.core.errors import QuorumLost, StudyError, WireError
-from fedclust.core.noise_price import ONE, Noisy, Price
+from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, Price
 from fedclust.core.site_interface import View
 from fedclust.federation.local_sites import LocalSites
 from fedclust.models import private_deep
-from fedclust.privacy.accountant import epsilon_of, rho_of
+from fedclust.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from fedclust.site import noise_budget
-from fedclust.site.policy import Policy, profile
-from fedclust.site.privacy_spending import Budget
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.policy import Policy, find_policy
+from fedclust.site.privacy_spending import PrivacySpending
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 from papers.deep_sites import affordable, images, populate, spoilt
 from reaping import Killed, around, nothing_hidden_twice, reaped
@@ -39,7 +39,9 @@ RNG = np.random.default_rng(0)
 WIDTH = 6
 SIZES = layers(WIDTH, (3,))
 BOX = Box(np.zeros(WIDTH), np.ones(WIDTH), np.ones(WIDTH))
-MODELS = private_gradients.tamed(np.stack([drawn(SIZES, np.random.default_rng(i)) * 3 for i in range(4)]))
+MODELS = private_gradients.round_weights(
+    np.stack([draw_weights(SIZES, np.random.default_rng(i)) * 3 for i in range(4)])
+)
 LIMITS = np.where(RNG.random(MODELS.shape) < 0.5, -8, 8).astype(np.float32)  # as large as a question may have them
 SHARP = np.zeros((2, MODELS.shape[1]), np.float32)
 SHARP[:, 3 * WIDTH : 3 * WIDTH + 3] = 7.5  # three hidden values that make every slope longer than one
@@ -62,24 +64,24 @@ def federation(aggregation="plain", per_class=50, **more):
 def look(models=MODELS, how="models", price=1.0):
     points = models.astype(float) if how == "models" else np.random.default_rng(1).normal(size=(4, 2))
     axes = np.linalg.qr(np.random.default_rng(2).normal(size=(WIDTH, 2)))[0] if how == "centers" else np.zeros((0, 0))
-    return Look(Price(price), BOX, SIZES, Parting(how, axes, points, OWN), models, OWN)
+    return ModelsQuestion(Price(price), BOX, SIZES, ClusterRule(how, axes, points, OWN), models, OWN)
 
 
 def asks(**kind):
     """Every question that tells of rows."""
-    places = Places(Price(1.0), BOX, np.eye(WIDTH)[:, :2], np.zeros((2, 2)), np.zeros((2, 2)), 2, 0.5)
+    places = OffsetsQuestion(Price(1.0), BOX, np.eye(WIDTH)[:, :2], np.zeros((2, 2)), np.zeros((2, 2)), 2, 0.5)
     site = private_site
-    others = (site.own_slopes, site.slopes, site.contest, site.ballot, site.usual)
+    others = (site.own_gradients, site.community_gradients, site.count_wins, site.count_votes, site.sum_errors)
     return [(site.own_sums, places), *((other, look(**kind)) for other in others)]
 
 
 def turn(X, party="here", memory=None):
-    return Turn(Holding(party, open_source(np.asarray(X), site=party)), (0, 1), memory or {}, "finite")
+    return HandlerContext(SiteData(party, open_source(np.asarray(X), site=party)), (0, 1), memory or {}, "finite")
 
 
 def summed(handler, ask, X, party="here"):
     """The sums before noise, as whole numbers."""
-    return np.array(handler.answer(turn(X, party), ask).sums.integers(), object).ravel()
+    return np.array(handler.answer(turn(X, party), ask).sums.to_integers(), object).ravel()
 
 
 TABLES = {
@@ -98,32 +100,32 @@ def test_without_a_row_each_sum_lacks_that_rows_own_term_which_has_norm_one_at_m
         whole = summed(handler, ask, X)
         for i in range(len(X)):
             moved = whole - summed(handler, ask, np.delete(X, i, axis=0))
-            assert sum(moved**2) <= ONE**2, handler.name
+            assert sum(moved**2) <= NOISE_UNITS_PER_ONE**2, handler.name
             assert (moved == summed(handler, ask, X[i : i + 1])).all(), handler.name
 
 
 def test_the_slopes_of_many_wide_rows_are_the_sum_of_what_each_adds_alone():
     rng, sizes = np.random.default_rng(3), layers(200, (16, 5))
-    X, models = private_gradients.stepped(rng.uniform(size=(90, 200))), rng.uniform(-8, 8, (2, 6797))
-    models, of = private_gradients.tamed(models), rng.integers(-1, 2, 90)
+    X, models = private_gradients.round_values(rng.uniform(size=(90, 200))), rng.uniform(-8, 8, (2, 6797))
+    models, of = private_gradients.round_weights(models), rng.integers(-1, 2, 90)
     assert models.shape[1] == sum((a + 1) * b for a, b in pairwise(sizes))
-    whole = private_gradients.slopes(models, X, of, sizes)
-    alone = [private_gradients.slopes(models, X[[i]], of[[i]], sizes) for i in range(90)]
+    whole = private_gradients.sum_clipped_gradients(models, X, of, sizes)
+    alone = [private_gradients.sum_clipped_gradients(models, X[[i]], of[[i]], sizes) for i in range(90)]
     assert np.array_equal(whole, np.sum(alone, axis=0))
-    assert max(np.linalg.norm(one.astype(float)) for one in alone) <= ONE
+    assert max(np.linalg.norm(one.astype(float)) for one in alone) <= NOISE_UNITS_PER_ONE
     errors = private_gradients.errors(models, X, sizes)
     assert np.array_equal(errors[:, 7:8], private_gradients.errors(models, X[7:8], sizes))
 
 
-GIVEN = Parting("told", np.zeros((0, 0)), np.zeros((0, 0)), OWN)
+GIVEN = ClusterRule("told", np.zeros((0, 0)), np.zeros((0, 0)), OWN)
 
 
 def by_label(handler, X, labels):
     """The sums before noise where rows came with labels."""
     source = open_source(np.asarray(X), site="here")
-    kept = {"given": private_deep.beside(labels, source)}
+    kept = {"given": private_deep.labels_taking_part(labels, source)}
     answer = handler.answer(turn(X, memory=kept), dataclasses.replace(look(), parting=GIVEN))
-    return np.array(answer.sums.integers(), object).ravel()
+    return np.array(answer.sums.to_integers(), object).ravel()
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -135,7 +137,7 @@ def test_without_a_row_and_its_label_each_sum_lacks_that_rows_own_term_and_no_ot
         whole = by_label(handler, X, labels)
         for i in range(len(X)):
             moved = whole - by_label(handler, np.delete(X, i, axis=0), np.delete(labels, i))
-            assert sum(moved**2) <= ONE**2, handler.name
+            assert sum(moved**2) <= NOISE_UNITS_PER_ONE**2, handler.name
             assert (moved == by_label(handler, X[i : i + 1], labels[i : i + 1])).all(), handler.name
             gap = np.where(np.arange(len(X))[:, None] == i, np.nan, X)
             assert (whole - by_label(handler, gap, labels) == moved).all(), handler.name
@@ -149,20 +151,20 @@ def test_another_row_or_another_label_in_a_rows_place_moves_a_sum_by_two_terms_a
             place = np.arange(len(X)) == i
             for row in (X[i], np.ones(WIDTH), np.full(WIDTH, np.inf)):
                 other = by_label(handler, np.where(place[:, None], row, X), np.where(place, 1 - labels, labels))
-                assert sum((whole - other) ** 2) <= (2 * ONE) ** 2, handler.name
+                assert sum((whole - other) ** 2) <= (2 * NOISE_UNITS_PER_ONE) ** 2, handler.name
 
 
 def test_labels_are_kept_beside_what_else_a_run_remembers():
-    kept = private_site.told.answer(turn(TABLES["usual"], memory={"weights": np.ones(2)}), LABELS)
+    kept = private_site.remember_labels.answer(turn(TABLES["usual"], memory={"weights": np.ones(2)}), LABELS)
     assert kept.memory.keys() == {"weights", "given"}
 
 
-LABELS = private_site.Labels(np.zeros(9, np.int64))
+LABELS = private_site.GivenLabels(np.zeros(9, np.int64))
 
 
 def told_code(policy, rows=TABLES["usual"]):
-    desk = Desk(Holding("here", open_source(rows, site="here")), policy)
-    return getattr(desk.answer(Call("run", 1, "private_site.told", LABELS, "each", ("here",))), "code", None)
+    desk = SiteServer(SiteData("here", open_source(rows, site="here")), policy)
+    return getattr(desk.answer(Call("run", 1, "private_site.remember_labels", LABELS, "each", ("here",))), "code", None)
 
 
 def test_a_site_with_a_budget_takes_labels_from_nobody_and_no_site_tells_by_them_how_many_rows_it_has():
@@ -214,44 +216,52 @@ def test_however_many_layers_a_model_has_no_row_adds_more_than_norm_one(depth, w
         *np.repeat([8, -8, 8, -7.99], 4),
         *[0] * 4,
     ]  # what goes in cancels, what comes back grows 32-fold
-    X = private_gradients.stepped(np.vstack([np.random.default_rng(1).uniform(size=(5, 4)), np.zeros(4), np.ones(4)]))
+    X = private_gradients.round_values(
+        np.vstack([np.random.default_rng(1).uniform(size=(5, 4)), np.zeros(4), np.ones(4)])
+    )
     for of in (np.zeros(7, np.int64), np.ones(7, np.int64)):
-        whole = private_gradients.slopes(models, X, of, sizes)
+        whole = private_gradients.sum_clipped_gradients(models, X, of, sizes)
         for i in range(7):
-            moved = whole - private_gradients.slopes(models, np.delete(X, i, axis=0), of[1:], sizes)
-            assert sum(int(one) ** 2 for one in moved.ravel()) <= ONE**2
-            assert np.array_equal(moved, private_gradients.slopes(models, X[[i]], of[[i]], sizes))
+            moved = whole - private_gradients.sum_clipped_gradients(models, np.delete(X, i, axis=0), of[1:], sizes)
+            assert sum(int(one) ** 2 for one in moved.ravel()) <= NOISE_UNITS_PER_ONE**2
+            assert np.array_equal(moved, private_gradients.sum_clipped_gradients(models, X[[i]], of[[i]], sizes))
 
 
 def test_a_desk_answers_no_question_about_models_of_many_layers():
     sizes = (WIDTH,) * 151
     deep = np.full((2, 150 * WIDTH * (WIDTH + 1)), 8.0, np.float32)
     own = {"here": (0, 1)}
-    ask = Look(Price(2.0**-44), BOX, sizes, Parting("models", np.zeros((0, 0)), deep.astype(float), own), deep, own)
-    desk = Desk(Holding("here", open_source(TABLES["usual"], site="here")), Policy("free"))
-    reply = desk.answer(Call("run", 1, "private_site.own_slopes", ask, "each", ("here",)))
+    ask = ModelsQuestion(
+        Price(2.0**-44), BOX, sizes, ClusterRule("models", np.zeros((0, 0)), deep.astype(float), own), deep, own
+    )
+    desk = SiteServer(SiteData("here", open_source(TABLES["usual"], site="here")), Policy("free"))
+    reply = desk.answer(Call("run", 1, "private_site.own_gradients", ask, "each", ("here",)))
     assert reply.code == "not-understood"
-    assert not desk.gate.till.budget.purchases
+    assert not desk.gate.noise_budget.spending.purchases
 
 
 def test_a_slope_by_hand():
     # x = 1, w1 = 1: h = 1; w2 = 0: out = 1/2; what comes back is (1/2 - 1) 1/2 1/2 = -1/8, to the second layer only.
-    found = private_gradients.slopes(np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1))
-    assert (found[0] / ONE).round(6).tolist() == [0, 0, -0.125, -0.125]
+    found = private_gradients.sum_clipped_gradients(
+        np.array([[1.0, 0, 0, 0]]), np.array([[1.0]]), np.array([0]), (1, 1, 1)
+    )
+    assert (found[0] / NOISE_UNITS_PER_ONE).round(6).tolist() == [0, 0, -0.125, -0.125]
     # Cut to norm one where it is longer: 784 columns all wrong by nearly one, through a hidden value of 60.
     long = np.zeros((1, 784 * 2 + 785))
     long[0, 784] = 60.0 / 8  # a bias that the ReLU lets pass
-    cut = private_gradients.slopes(long, np.ones((1, 784)), np.array([0]), (784, 1, 784))
-    assert 1 - 1e-5 < np.linalg.norm(cut[0] / ONE) <= 1
+    cut = private_gradients.sum_clipped_gradients(long, np.ones((1, 784)), np.array([0]), (784, 1, 784))
+    assert 1 - 1e-5 < np.linalg.norm(cut[0] / NOISE_UNITS_PER_ONE) <= 1
 
 
 def test_slopes_are_those_of_torch():
     import torch
 
     sizes = layers(20, (6, 4))
-    weights = private_gradients.tamed(drawn(sizes, np.random.default_rng(0)))
-    X = private_gradients.stepped(np.random.default_rng(1).uniform(size=(5, 20)))
-    found = private_gradients.slopes(weights[None], X, np.zeros(5, np.int64), sizes)[0] / ONE
+    weights = private_gradients.round_weights(draw_weights(sizes, np.random.default_rng(0)))
+    X = private_gradients.round_values(np.random.default_rng(1).uniform(size=(5, 20)))
+    found = (
+        private_gradients.sum_clipped_gradients(weights[None], X, np.zeros(5, np.int64), sizes)[0] / NOISE_UNITS_PER_ONE
+    )
     total = np.zeros(len(weights))
     for x in torch.tensor(X):
         held = torch.tensor(weights.astype(float), requires_grad=True)
@@ -269,10 +279,10 @@ def test_wins_are_those_of_the_association_without_noise():
     from fedclust.algorithms.fedcref import association
 
     X = TABLES["usual"]
-    sums = np.array(summed(private_site.contest, look(), X), float).reshape(4, 5) / ONE * np.sqrt(5)
-    errors = private_gradients.errors(MODELS, private_gradients.stepped(X), SIZES)
+    sums = np.array(summed(private_site.count_wins, look(), X), float).reshape(4, 5) / NOISE_UNITS_PER_ONE * np.sqrt(5)
+    errors = private_gradients.errors(MODELS, private_gradients.round_values(X), SIZES)
     labels = errors[:2].argmin(axis=0)
-    shares = association.wins({"here": errors[:2], "there": errors[2:]}, labels, "here")
+    shares = association.win_shares({"here": errors[:2], "there": errors[2:]}, labels, "here")
     expected = np.concatenate([shares["here"], shares["there"]]).T * np.bincount(labels, minlength=2)[:, None]
     assert np.allclose(sums[:2, :4], expected, atol=1e-4)
     assert np.allclose(sums[:2, 4], np.bincount(labels, minlength=2), atol=1e-4)
@@ -286,15 +296,15 @@ BROKEN = {
     "weights that are no numbers": {"models": np.full_like(MODELS, np.nan)},
     "too few weights": {"models": MODELS[:, 1:]},
     "more layers": {"sizes": (WIDTH, 3, 3, WIDTH)},
-    "no site": {"own": {}, "parting": Parting("models", np.zeros((0, 0)), MODELS.astype(float), {})},
+    "no site": {"own": {}, "parting": ClusterRule("models", np.zeros((0, 0)), MODELS.astype(float), {})},
     "other clusters": {"own": {"here": (0,), "there": (2, 3)}},
-    "an unknown way": {"parting": Parting("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
+    "an unknown way": {"parting": ClusterRule("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
 }
 
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_question_that_makes_no_sense_is_refused_before_a_row_is_read(how, monkeypatch):
-    monkeypatch.setattr(Turn, "blocks", lambda *_: pytest.fail("rows were read"))
+    monkeypatch.setattr(HandlerContext, "blocks", lambda *_: pytest.fail("rows were read"))
     for handler, ask in asks()[1:]:
         with pytest.raises(WireError):
             handler.answer(turn(TABLES["usual"]), dataclasses.replace(ask, **BROKEN[how]))
@@ -306,51 +316,51 @@ WITH = np.vstack([TABLES["usual"], np.ones(WIDTH)])
 def strongest(name, claimed, runs, louder=1.0):
     """The strongest test of membership: by one who knows all other rows and what the row would add."""
     own = {"here": (0, 1)}
-    ask = dataclasses.replace(look(price=rho_of(claimed, DELTA) * louder), models=SHARP, own=own)
-    ask = dataclasses.replace(ask, parting=Parting("models", np.zeros((0, 0)), SHARP.astype(float), own))
-    till, handler = noise_budget.Till(Policy("free")), HANDLERS[name]
+    ask = dataclasses.replace(look(price=rho_from_epsilon(claimed, DELTA) * louder), models=SHARP, own=own)
+    ask = dataclasses.replace(ask, rule=ClusterRule("models", np.zeros((0, 0)), SHARP.astype(float), own))
+    till, handler = noise_budget.NoiseBudget(Policy("free")), HANDLERS[name]
     exact = {len(t): handler.answer(turn(t), ask) for t in (WITH, TABLES["usual"])}  # the same each time
-    there, gone = (one.sums.floats().ravel() for one in exact.values())
+    there, gone = (one.sums.to_floats().ravel() for one in exact.values())
     assert np.linalg.norm(there - gone) > 0.99  # a row that adds as much as one can
 
     def once(table):
         call = Call(os.urandom(8).hex(), 1, name, ask, "total", ("here",))
-        return till.noisy(call, handler.release, lambda: exact[len(table)]).sums.floats().ravel()
+        return till.answer_with_noise(call, handler.release, lambda: exact[len(table)]).sums.to_floats().ravel()
 
     scored = {"score": lambda seen: float(seen @ (there - gone))}
     return empirical_epsilon(once, WITH, TABLES["usual"], runs=runs, delta=DELTA, **scored)
 
 
-@pytest.mark.parametrize("name", ["private_site.own_slopes", "private_site.ballot"])
+@pytest.mark.parametrize("name", ["private_site.own_gradients", "private_site.count_votes"])
 def test_no_membership_test_finds_more_than_the_claimed_epsilon(name):
     claimed, runs = 1.0, 120
-    assert bound(runs // 2, 0, runs // 2, delta=DELTA) > claimed + 1  # so many runs could show it
+    assert epsilon_lower_bound(runs // 2, 0, runs // 2, delta=DELTA) > claimed + 1  # so many runs could show it
     assert strongest(name, claimed, runs).epsilon <= claimed
 
 
 def test_the_same_test_refutes_a_claim_where_noise_is_ten_times_too_small():
-    assert strongest("private_site.ballot", 1.0, 600, louder=100.0).epsilon > 1.0
+    assert strongest("private_site.count_votes", 1.0, 600, louder=100.0).epsilon > 1.0
 
 
 def watched(monkeypatch):
     """Names of all questions that desks answered."""
-    seen, plain = set(), Desk.answer
-    monkeypatch.setattr(Desk, "answer", lambda desk, call: seen.add(call.handler) or plain(desk, call))
+    seen, plain = set(), SiteServer.answer
+    monkeypatch.setattr(SiteServer, "answer", lambda desk, call: seen.add(call.handler) or plain(desk, call))
     return seen
 
 
 @pytest.mark.parametrize("start", ["kmeans", "given"])
 def test_all_that_a_run_asks_about_rows_is_answered_under_noise_and_costs_its_epsilon(start, monkeypatch):
     seen = watched(monkeypatch)
-    monkeypatch.setattr(private_loop, "STEPS", 3)
+    monkeypatch.setattr(private_loop, "MODEL_STEPS", 3)
     fed, given = federation("plain")
     model = fc.FedCRef(2, init=given if start == "given" else start, epsilon=8.0, bounds=(0, 16)).fit(fed)
     rowless = {name for name in seen if not issubclass(HANDLERS[name].release, Noisy)}
-    assert rowless <= {"private_site.told"}
+    assert rowless <= {"private_site.remember_labels"}
     assert model.epsilon_ == pytest.approx(8.0, rel=1e-6)
     assert model.reported_epsilon_ < model.epsilon_
     for desk in fed.local_sites.values():
-        assert epsilon_of(desk.gate.till.budget.spent, DELTA) == pytest.approx(8.0, rel=1e-6)
+        assert epsilon_from_rho(desk.gate.noise_budget.spending.spent_rho, DELTA) == pytest.approx(8.0, rel=1e-6)
     assert "differential privacy" in model.notes_[0]
     assert any("given" in note for note in model.notes_) == (start == "given")
 
@@ -399,7 +409,7 @@ def test_a_column_whose_bounds_are_one_value_does_not_make_every_row_novel():
 
 
 def test_where_rows_are_too_few_for_the_noise_the_result_says_so(monkeypatch):
-    monkeypatch.setattr(private_loop, "STEPS", 3)
+    monkeypatch.setattr(private_loop, "MODEL_STEPS", 3)
     fed, _ = federation(per_class=5)
     model = fc.FedCRef(2, epsilon=0.5, bounds=(0, 16)).fit(fed)
     assert any(note.startswith("Too few rows for this epsilon") for note in model.notes_)
@@ -425,8 +435,8 @@ def test_what_would_be_taken_from_rows_without_noise_is_refused(name):
 
 
 def test_a_strict_site_with_a_budget_takes_part_until_it_is_spent(monkeypatch):
-    monkeypatch.setattr(private_loop, "STEPS", 2)
-    strict = dataclasses.replace(profile("nhs"), epsilon=8.0, delta=DELTA)
+    monkeypatch.setattr(private_loop, "MODEL_STEPS", 2)
+    strict = dataclasses.replace(find_policy("nhs"), epsilon=8.0, delta=DELTA)
     fed, _ = federation("secure", policy=strict)
     model = fc.FedCRef(2, epsilon=6.0, bounds=(0, 16)).fit(fed)
     assert model.epsilon_ == pytest.approx(6.0, rel=1e-6)
@@ -436,14 +446,14 @@ def test_a_strict_site_with_a_budget_takes_part_until_it_is_spent(monkeypatch):
 
 def weights_asked():
     """The questions by which weights leave without noise."""
-    plan = fedcref_site.Plan(View(np.full(WIDTH, 1, np.int32)), WIDTH, 0)
-    train = fedcref_site.Train(plan, drawn(layers(WIDTH), RNG), 1, 1, ("here", "there", "yonder"))
-    step = fedcref_site.Step(plan, {"here": (0,)}, drawn(layers(WIDTH), RNG), 1, 1, 0)
-    return [("fedcref_site.train", train, "relay"), ("fedcref_site.step", step, "total")]
+    plan = fedcref_site.TrainingPlan(View(np.full(WIDTH, 1, np.int32)), WIDTH, 0)
+    train = fedcref_site.TrainQuestion(plan, draw_weights(layers(WIDTH), RNG), 1, 1, ("here", "there", "yonder"))
+    step = fedcref_site.CommunityStep(plan, {"here": (0,)}, draw_weights(layers(WIDTH), RNG), 1, 1, 0)
+    return [("fedcref_site.train", train, "relay"), ("fedcref_site.train_community", step, "total")]
 
 
 def code_of(policy, name, message, want):
-    desk = Desk(Holding("here", open_source(RNG.uniform(size=(40, WIDTH)), site="here")), policy)
+    desk = SiteServer(SiteData("here", open_source(RNG.uniform(size=(40, WIDTH)), site="here")), policy)
     cohort = ("here", "there", "yonder")
     masks = "all" if want == "relay" else None
     return getattr(desk.answer(Call("run", 1, name, message, want, cohort, masks)), "code", None)
@@ -452,8 +462,8 @@ def code_of(policy, name, message, want):
 @pytest.mark.parametrize("policy", ["datashield", "standard", "tre", "nhs", "cms"])
 def test_weights_leave_without_noise_only_where_the_site_agreed(policy):
     for name, message, want in weights_asked():
-        assert code_of(profile(policy), name, message, want) == "weights-not-allowed"
-        agreed = dataclasses.replace(profile(policy), weights=True)
+        assert code_of(find_policy(policy), name, message, want) == "weights-not-allowed"
+        agreed = dataclasses.replace(find_policy(policy), weights=True)
         assert code_of(agreed, name, message, want) != "weights-not-allowed"
 
 
@@ -465,8 +475,8 @@ def test_a_site_that_asks_for_noise_refuses_weights_of_models_that_had_none_what
 @pytest.mark.parametrize("every", [97, pytest.param(7, marks=pytest.mark.long)])
 def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice(every, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
-    monkeypatch.setattr(private_loop, "STEPS", 1)
-    monkeypatch.setattr(private_loop, "ROUNDS", 1)
+    monkeypatch.setattr(private_loop, "MODEL_STEPS", 1)
+    monkeypatch.setattr(private_loop, "START_ROUNDS", 1)
     nothing_hidden_twice(monkeypatch)
 
     def fit(folder):
@@ -476,8 +486,8 @@ def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice
 
     def dying(patch, at):
         reaper = reaped(patch, at)
-        around(patch, Budget, "spend", reaper)
-        around(patch, noise_budget.Till, "_keep", reaper)
+        around(patch, PrivacySpending, "spend", reaper)
+        around(patch, noise_budget.NoiseBudget, "_keep", reaper)
         return reaper
 
     with monkeypatch.context() as patch:
@@ -485,16 +495,16 @@ def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice
         fit(tmp_path / "whole")
     assert reaper.passed > 100
     for at in range(1, reaper.passed + 1, every):
-        seen, plain, folder = {}, Desk.answer, tmp_path / f"run-{at}"
+        seen, plain, folder = {}, SiteServer.answer, tmp_path / f"run-{at}"
 
         def kept(desk, call, seen=seen, plain=plain):
             reply = plain(desk, call)
-            if call.handler.startswith(("fedcref", "private_site")) and hasattr(reply, "packed"):
-                seen.setdefault((desk.party, call.question), set()).add(reply.packed)
+            if call.handler.startswith(("fedcref", "private_site")) and hasattr(reply, "wire_bytes"):
+                seen.setdefault((desk.party, call.question_digest), set()).add(reply.wire_bytes)
             return reply
 
         with monkeypatch.context() as patch:
-            patch.setattr(Desk, "answer", kept)
+            patch.setattr(SiteServer, "answer", kept)
             with patch.context() as death:
                 dying(death, at)
                 with pytest.raises(Killed):

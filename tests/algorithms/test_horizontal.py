@@ -7,44 +7,44 @@ import pytest
 from sklearn.base import clone
 
 import fedclust as fc
-from fedclust.algorithms.cmeans.fit_result import Moved, Notes
-from fedclust.algorithms.cmeans.row_split import moments, question
-from fedclust.algorithms.shared.reseeding import TRIES, NewPlaces
-from fedclust.core.effects import alone
+from fedclust.algorithms.cmeans.fit_result import FitNotes, RoundResult
+from fedclust.algorithms.cmeans.row_split import make_question, moments
+from fedclust.algorithms.shared.reseeding import MAX_RESEED_TRIES, CenterReseeder
+from fedclust.core.effects import run_on_own_rows
 from fedclust.core.site_interface import View
 from fedclust.kernels.units import closer_share_bound
 from fedclust.questions import standardisation
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 from fedclust.testing import Faulty
 
 
 def turn(X):
-    return Turn(Holding("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
+    return HandlerContext(SiteData("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
 
 
-def ask(centers, m, exponents=(4,)):
-    return question(View(np.array(exponents, np.int32)), np.asarray(centers, float), m)
+def run_select(centers, m, exponents=(4,)):
+    return make_question(View(np.array(exponents, np.int32)), np.asarray(centers, float), m)
 
 
 def test_hard_sums_by_hand():
-    found = moments.answer(turn([[0], [1], [10]]), ask([[0.0], [8.0]], 1.0))
-    assert found.mass.floats().tolist() == [2, 1]
-    assert found.pull.floats().tolist() == [[1], [10]]
-    assert found.objective.floats() == 0 + 1 + 4
+    found = moments.answer(turn([[0], [1], [10]]), run_select([[0.0], [8.0]], 1.0))
+    assert found.mass.to_floats().tolist() == [2, 1]
+    assert found.pull.to_floats().tolist() == [[1], [10]]
+    assert found.objective.to_floats() == 0 + 1 + 4
 
 
 def test_fuzzy_sums_by_hand():
     # Row 1 lies at distances 1 and 3 of the centres: u = (9/10, 1/10). Row 4 lies on the second centre.
-    found = moments.answer(turn([[1], [4]]), ask([[0.0], [4.0]], 2.0))
-    assert found.mass.floats() == pytest.approx([0.81, 0.01 + 1], abs=1e-15)
-    assert found.pull.floats().ravel() == pytest.approx([0.81, 0.01 + 4], abs=1e-14)
-    assert found.objective.floats() == pytest.approx(0.81 * 1 + 0.01 * 9, abs=1e-13)
+    found = moments.answer(turn([[1], [4]]), run_select([[0.0], [4.0]], 2.0))
+    assert found.mass.to_floats() == pytest.approx([0.81, 0.01 + 1], abs=1e-15)
+    assert found.pull.to_floats().ravel() == pytest.approx([0.81, 0.01 + 4], abs=1e-14)
+    assert found.objective.to_floats() == pytest.approx(0.81 * 1 + 0.01 * 9, abs=1e-13)
 
 
 def test_a_row_between_coincident_centres_is_shared_equally():
-    found = moments.answer(turn([[2]]), ask([[2.0], [2.0], [5.0]], 2.0))
-    assert found.mass.floats().tolist() == [0.25, 0.25, 0]
+    found = moments.answer(turn([[2]]), run_select([[2.0], [2.0], [5.0]], 2.0))
+    assert found.mass.to_floats().tolist() == [0.25, 0.25, 0]
 
 
 def test_one_round_by_hand():
@@ -57,7 +57,7 @@ def test_one_round_by_hand():
 
 def test_standardisation_by_hand():
     site = turn([[1.0, 5.0], [3.0, 5.0]])
-    view = alone(standardisation.standardise(View(np.array([2, 3], np.int32))), site)
+    view = run_on_own_rows(standardisation.standardise(View(np.array([2, 3], np.int32))), site)
     assert view.origin.tolist() == [2, 5]
     assert view.spread.tolist() == [1, 1]  # sd 1, and a constant column keeps 1
     (block,) = site.blocks(view)
@@ -66,7 +66,7 @@ def test_standardisation_by_hand():
 
 def test_a_large_offset_does_not_spoil_the_variance():
     site = turn([[1e6 - 1], [1e6 + 1]])
-    assert alone(standardisation.columns(View(np.array([20], np.int32))), site).sd.tolist() == [1.0]
+    assert run_on_own_rows(standardisation.column_statistics(View(np.array([20], np.int32))), site).sd.tolist() == [1.0]
 
 
 def test_an_empty_cluster_is_seeded_anew_and_said():
@@ -123,19 +123,19 @@ def test_clusters_that_no_row_is_left_for_stay_empty_and_are_told():
 
 def test_a_new_place_by_hand():
     # Rows at 0 and 4: mean 2, objective 2 * 2^2, so spread 2; the new centre lies that far off, then half as far.
-    places = NewPlaces(np.random.default_rng(0), Notes())
-    moved = Moved(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
+    places = CenterReseeder(np.random.default_rng(0), FitNotes())
+    moved = RoundResult(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
     for step in (2.0, 1.0, 0.5):
-        target, anew = places.fill(moved, np.array([[2.0], [99.0]]), 1)
+        target, anew = places.reseed_empty(moved, np.array([[2.0], [99.0]]), 1)
         assert anew
         assert (target[0, 0], abs(target[1, 0] - 2)) == (2, step)
 
 
 def test_places_run_out():
-    places = NewPlaces(np.random.default_rng(0), Notes())
-    moved = Moved(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
-    found = [places.fill(moved, np.array([[2.0], [99.0]]), 1) for _ in range(TRIES + 1)]
-    assert [anew for _, anew in found] == [True] * TRIES + [False]
+    places = CenterReseeder(np.random.default_rng(0), FitNotes())
+    moved = RoundResult(np.array([[2.0], [np.nan]]), np.array([2.0, 0.0]), objective=8.0, hidden=0, abstained=0)
+    found = [places.reseed_empty(moved, np.array([[2.0], [99.0]]), 1) for _ in range(MAX_RESEED_TRIES + 1)]
+    assert [anew for _, anew in found] == [True] * MAX_RESEED_TRIES + [False]
     assert found[-1][0].tolist() == [[2], [99]]
 
 
@@ -166,7 +166,7 @@ def test_partial_participation_says_how_far_it_is_from_all():
 def test_a_smaller_quorum_goes_on_without_a_party_and_says_so():
     rng = np.random.default_rng(0)
     fed = fc.Federation.local({f"p{i}": rng.normal(size=(30, 2)) + (i % 2) * 6 for i in range(4)})
-    fed.use(Faulty(fed.engine, lambda step, party: "silent" if step > 5 and party == "p3" else None))
+    fed.use_engine(Faulty(fed.engine, lambda step, party: "silent" if step > 5 and party == "p3" else None))
     model = fc.FuzzyCMeans(2, quorum=3, init="box").fit(fed)
     assert any(note.startswith("Not lossless: p3 did not contribute") for note in model.notes_)
 
@@ -176,7 +176,7 @@ def test_a_party_that_returns_with_far_rows_is_counted_in_full(back):
     rng = np.random.default_rng(0)
     sites = {name: at + 0.01 * rng.normal(size=(n, 1)) for name, at, n in [("a", 0, 50), ("b", 10, 50), ("c", 40, 10)]}
     fed = fc.Federation.local(sites)
-    fed.use(Faulty(fed.engine, lambda step, party: "silent" if party == "c" and 4 <= step < back else None))
+    fed.use_engine(Faulty(fed.engine, lambda step, party: "silent" if party == "c" and 4 <= step < back else None))
     model = fc.KMeans(2, init=[[0.0], [10.0]], quorum=2, max_iter=6, tol=None).fit(fed)
     X = np.concatenate(list(sites.values()))
     d2 = (X - model.cluster_centers_.T) ** 2
@@ -187,18 +187,18 @@ def test_a_party_that_returns_with_far_rows_is_counted_in_full(back):
 @pytest.mark.parametrize("m", [1.0, 2.0])
 def test_a_share_beyond_the_bound_it_is_asked_under_is_refused(m):
     site = turn([[0.0], [1.0], [10.0]])
-    asked = ask([[0.0], [6.0]], m)
+    asked = run_select([[0.0], [6.0]], m)
     expected = 1 + 16 if m == 1 else 1 / (1 + 1 / 25) + 1 / (1 / 100 + 1 / 16)
     for reach in (4, asked.reach):
         found = moments.answer(site, replace(asked, reach=reach))
-        assert float(found.objective.floats()) == pytest.approx(expected, rel=1e-12)
+        assert float(found.objective.to_floats()) == pytest.approx(expected, rel=1e-12)
     with pytest.raises(fc.FedclustError, match="exceeds its bound"):
         moments.answer(site, replace(asked, reach=3))
 
 
 def test_a_bound_found_from_a_rounded_sum_holds_the_row():
     # 1.4 units round to one: a bound of one unit would not hold the row.
-    rough = ask([[0.0]], 1.0)
+    rough = run_select([[0.0]], 1.0)
     unit = 2.0 ** (rough.reach - 51)
     assert 2.0 ** closer_share_bound(unit, rough.reach, rough.farthest) >= 1.5 * unit
 
@@ -294,13 +294,13 @@ def test_a_party_back_between_a_question_and_its_repeat_does_not_enter_it():
         asked.append(step)
         return "silent" if party == "b" and step == 3 else None
 
-    fed.use(Faulty(fed.engine, plan))
+    fed.use_engine(Faulty(fed.engine, plan))
     model = fc.FuzzyCMeans(3, m=1.3, init=start, quorum=2, max_iter=1, tol=None).fit(fed)
     assert np.abs(model.cluster_centers_).max() < 104
 
 
 def test_the_singleton_rule_hides_the_row_from_the_objective_too():
     site = turn([[0.0], [1.0], [9.0]])
-    plain = moments.answer(site, ask([[0.0], [8.0]], 1.0))
-    hidden = moments.answer(site, replace(ask([[0.0], [8.0]], 1.0), singletons=True))
-    assert (plain.objective.floats(), hidden.objective.floats()) == (0 + 1 + 1, 0 + 1)
+    plain = moments.answer(site, run_select([[0.0], [8.0]], 1.0))
+    hidden = moments.answer(site, replace(run_select([[0.0], [8.0]], 1.0), singletons=True))
+    assert (plain.objective.to_floats(), hidden.objective.to_floats()) == (0 + 1 + 1, 0 + 1)

@@ -6,15 +6,15 @@ import pytest
 import fedclust as fc
 from fedclust.algorithms import kfed
 from fedclust.core.site_interface import View
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 
 def answered(X, count, least=2, seed=0):
     X = np.asarray(X, float)
-    turn = Turn(Holding("p", open_source(X, site="p")), (0, 1), {})
+    turn = HandlerContext(SiteData("p", open_source(X, site="p")), (0, 1), {})
     view = View(np.full(X.shape[1], 12, np.int32))
-    return kfed.device_centers.answer(turn, kfed.Alone(view, count, least, seed)).centers
+    return kfed.device_centers.answer(turn, kfed.DeviceQuestion(view, count, least, seed)).centers
 
 
 def groups(seed=0, rows=40, width=3, count=3):
@@ -25,20 +25,20 @@ def groups(seed=0, rows=40, width=3, count=3):
 
 def test_projection_keeps_the_first_singular_directions_without_centring():
     X = np.array([[3.0, 4.0], [6.0, 8.0], [-0.8, 0.6]])  # along (.6, .8), and one row across it
-    seen = kfed.projected(X, 1)
+    seen = kfed.singular_projection(X, 1)
     assert seen.ravel() == pytest.approx([5, 10, 0])
 
 
 def test_fewer_columns_than_clusters_need_no_projection():
     X = np.arange(12.0).reshape(6, 2)
-    assert kfed.projected(X, 2) is X
+    assert kfed.singular_projection(X, 2) is X
     assert len(answered(groups(width=1, count=3), 3)) == 3
 
 
 def test_the_one_to_three_rule_leaves_out_rows_between_two_centres():
     # The row at 4 goes with 0..1, but is not three times nearer to their centre than to the one at 10.
     X = np.array([[0.0], [1.0], [0.0], [1.0], [4.0], [10.0], [11.0], [10.0], [11.0]])
-    found = kfed.trusted(X, 2, np.random.default_rng(0))
+    found = kfed.trusted_means(X, 2, np.random.default_rng(0))
     assert np.sort(found.ravel()) == pytest.approx([0.5, 10.5])
 
 
@@ -49,9 +49,9 @@ def test_lloyd_ends_where_nothing_moves():
 
 def test_a_cluster_too_small_joins_the_nearest():
     X = np.array([[0.0], [1.0], [3.0], [10.0], [11.0]])
-    labels = kfed.merged(X, np.array([[0.5], [3.0], [10.5]]), 2)
+    labels = kfed.merge_small_clusters(X, np.array([[0.5], [3.0], [10.5]]), 2)
     assert labels.tolist() == [0, 0, 0, 1, 1]
-    assert kfed.merged(X, np.array([[0.5], [10.5]]), 6) is None
+    assert kfed.merge_small_clusters(X, np.array([[0.5], [10.5]]), 6) is None
 
 
 def test_farthest_first_by_hand():

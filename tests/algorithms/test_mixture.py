@@ -14,7 +14,7 @@ from sklearn.mixture import GaussianMixture as Peer
 import fedclust as fc
 from fedclust import kernels
 from fedclust.algorithms.gaussian_mixture import densities, mixture
-from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, Evaluated, Mixture
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, EvaluatedMixture, Mixture
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.ring import Exact
 from fedclust.questions import bounds
@@ -33,10 +33,10 @@ def climbed(sites, family, start, *, tol=None, max_iter=6, wire=False):
     fed = fc.Federation.local(sites, wire=wire)
 
     def script():
-        view = yield from bounds.agree(len(fed.columns))
-        frame = yield from mixture.frame(view, full=family == "EEE")
-        ((begin,),) = yield from mixture.start(frame, [family], [frame.view.points(start)])
-        (end,) = yield from mixture.climb(frame, [begin], tol=tol, max_iter=max_iter)
+        view = yield from bounds.agree_on_bounds(len(fed.columns))
+        frame = yield from mixture.make_frame(view, full=family == "EEE")
+        ((begin,),) = yield from mixture.start_mixtures(frame, [family], [frame.view.transform_points(start)])
+        (end,) = yield from mixture.run_em(frame, [begin], tol=tol, max_iter=max_iter)
         return frame, begin, end
 
     return fed.run(script())[0]
@@ -44,13 +44,13 @@ def climbed(sites, family, start, *, tol=None, max_iter=6, wire=False):
 
 def evaluated(family="EII", k=3, columns=4, log=-10.0, entropy=2.0):
     some = Mixture(family, np.full(k, 1 / k), np.zeros((k, columns)), np.ones((1, 1)))
-    return Evaluated(some, log, entropy, np.ones(k), np.ones(k))
+    return EvaluatedMixture(some, log, entropy, np.ones(k), np.ones(k))
 
 
 @pytest.mark.parametrize(("family", "count"), [("EII", 15), ("VII", 17), ("VVI", 26), ("EEE", 24)])
 def test_free_numbers_of_three_components_in_four_columns(family, count):
     # 12 means, 2 weights; 1 variance, 3, 12, or the 10 of a symmetric 4 x 4 matrix
-    assert mixture.parameters(family, 3, 4) == count
+    assert mixture.count_parameters(family, 3, 4) == count
 
 
 def test_bic_and_icl_by_hand():
@@ -74,9 +74,9 @@ def test_two_components_in_one_place_leave_every_row_undecided():
     fed = fc.Federation.local({"a": np.array([[-1.0], [0.5]]), "b": np.array([[0.5]])})
 
     def script():
-        frame = yield from mixture.frame((yield from bounds.agree(1)), full=False)
+        frame = yield from mixture.make_frame((yield from bounds.agree_on_bounds(1)), full=False)
         twice = Mixture("VII", np.full(2, 0.5), np.zeros((2, 1)), np.ones((2, 1)))
-        return (yield from mixture.sweep(frame, [mixture.gaussians(twice, frame)]))[0]
+        return (yield from mixture.sum_mixtures(frame, [mixture.to_gaussians(twice, frame)]))[0]
 
     found = fed.run(script())[0]
     assert found.entropy == pytest.approx(3 * math.log(2), rel=1e-14)
@@ -188,7 +188,7 @@ def check_partition(seed):
     for family in FAMILIES:
         tol = float(rng.choice([1e-3, 1e-9]))
         pooled = climbed({"all": X}, family, start, tol=tol)
-        with threads(int(rng.integers(1, 3))), kernels.using(str(rng.choice(["c", "numpy"]))):
+        with threads(int(rng.integers(1, 3))), kernels.use_backend(str(rng.choice(["c", "numpy"]))):
             assert bits(climbed(parts, family, start, tol=tol, wire=bool(rng.integers(2)))) == bits(pooled)
         assert np.isfinite(pooled[2].log)
 
@@ -209,15 +209,15 @@ def test_many_mixtures_climb_together_as_each_does_alone():
     fed = fc.Federation.local({"a": X[:50], "b": X[50:]})
 
     def script(together):
-        view = yield from bounds.agree(3)
-        frame = yield from mixture.frame(view, full=True)
-        starts = yield from mixture.start(frame, FAMILIES, [X[[0, 100]], X[[0, 100, 200]]])
+        view = yield from bounds.agree_on_bounds(3)
+        frame = yield from mixture.make_frame(view, full=True)
+        starts = yield from mixture.start_mixtures(frame, FAMILIES, [X[[0, 100]], X[[0, 100, 200]]])
         flat = [m for row in starts for m in row]
         if together:
-            return (yield from mixture.climb(frame, flat, tol=1e-5, max_iter=9))
+            return (yield from mixture.run_em(frame, flat, tol=1e-5, max_iter=9))
         found = []
         for m in flat:
-            found += yield from mixture.climb(frame, [m], tol=1e-5, max_iter=9)
+            found += yield from mixture.run_em(frame, [m], tol=1e-5, max_iter=9)
         return found
 
     for a, b in zip(fed.run(script(True))[0], fed.run(script(False))[0], strict=True):
@@ -262,12 +262,12 @@ def test_a_component_without_rows_stays_and_the_others_go_on():
 
 def test_what_exceeds_an_agreed_bound_is_refused_not_wrapped():
     with pytest.raises(OutOfBounds, match="beyond the bound"):
-        densities.within(np.array([[0.0, 4.1]]), np.array([2], np.int32))
-    of = replace(mixture.nearest(np.zeros((1, 1))), unit=-51)  # log densities within -1 and 1
+        densities.check_reach(np.array([[0.0, 4.1]]), np.array([2], np.int32))
+    of = replace(mixture.nearest_gaussians(np.zeros((1, 1))), unit=-51)  # log densities within -1 and 1
     with pytest.raises(OutOfBounds, match="log density"):
         densities._sum_of_logs(np.array([-3.0]), of)
     limbs = densities._sum_of_logs(np.array([-0.75, 2.0**-80]), of)  # negative, inside, with digits below 2^-51
-    assert Exact(limbs[None], np.array([-91], np.int32)).integers() == [-3 * 2**89 + 2**11]
+    assert Exact(limbs[None], np.array([-91], np.int32)).to_integers() == [-3 * 2**89 + 2**11]
 
 
 def test_whitening_does_not_depend_on_the_shape_of_a_block():
@@ -282,15 +282,17 @@ def test_whitening_does_not_depend_on_the_shape_of_a_block():
 
 def test_halves_are_decided_by_the_rows_themselves():
     x = rows(8).T.copy()
-    one, other = densities.half(x, 1, 5), densities.half(x, 2, 5)
+    one, other = densities.rows_of_part(x, 1, 5), densities.rows_of_part(x, 2, 5)
     assert sorted(map(tuple, np.concatenate([one, other], axis=1).T)) == sorted(map(tuple, x.T))
     assert 0.35 < one.shape[1] / x.shape[1] < 0.65
     # Shuffled, split in another way: the same rows in the same half. Another seed or halving: other halves.
     order = np.random.default_rng(0).permutation(x.shape[1])
-    parts = [densities.half(np.ascontiguousarray(x[:, some]), 1, 5) for some in np.array_split(order, 7)]
+    parts = [densities.rows_of_part(np.ascontiguousarray(x[:, some]), 1, 5) for some in np.array_split(order, 7)]
     assert sorted(map(tuple, np.concatenate(parts, axis=1).T)) == sorted(map(tuple, one.T))
-    assert densities.half(x, 1, 6).shape != one.shape or not np.array_equal(densities.half(x, 1, 6), one)
-    assert not np.array_equal(densities.half(x, 3, 5)[:, :20], one[:, :20])
+    assert densities.rows_of_part(x, 1, 6).shape != one.shape or not np.array_equal(
+        densities.rows_of_part(x, 1, 6), one
+    )
+    assert not np.array_equal(densities.rows_of_part(x, 3, 5)[:, :20], one[:, :20])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -299,15 +301,15 @@ def test_a_half_alone_has_scipys_likelihood_and_no_round_lowers_it(family):
     fed = fc.Federation.local({"a": X[:120], "b": X[120:]})
 
     def script():
-        frame = yield from mixture.frame((yield from bounds.agree(3)), full=True)
-        (sums,) = yield from mixture.sweep(frame, [mixture.nearest(np.zeros((1, 3)), part=1)])
-        of = yield from mixture.in_part(frame, 1, sums.mass[0])
-        starts = yield from mixture.start(of, [family], [frame.view.points(X[[0, 100]])], parts=[1])
-        (end,) = yield from mixture.climb(of, starts[0], tol=None, max_iter=12, parts=[1])
+        frame = yield from mixture.make_frame((yield from bounds.agree_on_bounds(3)), full=True)
+        (sums,) = yield from mixture.sum_mixtures(frame, [mixture.nearest_gaussians(np.zeros((1, 3)), part=1)])
+        of = yield from mixture.frame_of_part(frame, 1, sums.mass[0])
+        starts = yield from mixture.start_mixtures(of, [family], [frame.view.transform_points(X[[0, 100]])], parts=[1])
+        (end,) = yield from mixture.run_em(of, starts[0], tol=None, max_iter=12, parts=[1])
         return frame, end
 
     frame, end = fed.run(script())[0]
-    half = densities.half(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
+    half = densities.rows_of_part(np.ascontiguousarray((X - frame.view.origin).T), 1, frame.seed)
     assert 80 < half.shape[1] < 130
     assert end.log == pytest.approx(logsumexp(_scores(end.mixture, half.T), axis=1).sum(), rel=1e-12)
     levels = [-step.objective for step in end.history] + [end.log]

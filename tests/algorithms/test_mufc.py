@@ -16,18 +16,18 @@ from fedclust.core.errors import RunFailed
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.privacy import sparse_sums
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 
 def grid(width, levels, low=0.0, high=1.0, seed=0):
-    parts = -(-width // mufc.per_number(levels))
-    mix = np.random.default_rng(seed).integers(1, sparse_sums.PRIME, parts)
+    parts = -(-width // mufc.digits_per_number(levels))
+    mix = np.random.default_rng(seed).integers(1, sparse_sums.FIELD_PRIME, parts)
     return Grid(np.full(width, low), np.full(width, high), levels, mix)
 
 
 def turn(X, party="p", memory=None):
-    return Turn(Holding(party, open_source(X, site=party)), (0, 1), memory or {})
+    return HandlerContext(SiteData(party, open_source(X, site=party)), (0, 1), memory or {})
 
 
 def groups(seed=0, rows=90, width=2):
@@ -39,8 +39,8 @@ def test_cells_by_hand():
     of = grid(2, 4, low=-1.0, high=1.0)
     points = np.array([[-1.0, 0.0], [0.99, 1.0], [-9.0, 0.4]])
     assert of.cells(points).tolist() == [[0, 2], [3, 3], [0, 2]]  # the edge belongs to the last, beyond to the nearest
-    assert of.middles(np.array([[0, 2]])).tolist() == [[-0.75, 0.25]]
-    assert of.numbers(np.array([3, 1])) == [13]
+    assert of.cell_centers(np.array([[0, 2]])).tolist() == [[-0.75, 0.25]]
+    assert of.numbers_from_cell(np.array([3, 1])) == [13]
     assert of.label([13]) == 13
 
 
@@ -48,19 +48,19 @@ def test_cells_by_hand():
 def test_a_cell_comes_back_from_its_numbers(width, levels, data):
     of = grid(width, levels)
     cell = data.draw(st.lists(st.integers(0, levels - 1), min_size=width, max_size=width))
-    numbers = of.numbers(np.array(cell))
-    assert of.cell(numbers) == cell
-    assert max(numbers) < sparse_sums.PRIME
+    numbers = of.numbers_from_cell(np.array(cell))
+    assert of.cell_from_numbers(numbers) == cell
+    assert max(numbers) < sparse_sums.FIELD_PRIME
 
 
 def test_a_number_outside_the_grid_is_refused():
     with pytest.raises(RunFailed, match="outside the grid"):
-        grid(2, 4).cell([16])
+        grid(2, 4).cell_from_numbers([16])
 
 
 def plain(site, ask):
     """The histogram of one site in the clear: the same picks, the same cells, no sums."""
-    means, sizes = mufc._around(site, ask, mufc._seeds(site, ask)[0])
+    means, sizes = mufc._means_around_seeds(site, ask, mufc._pick_seeds(site, ask)[0])
     held = Counter()
     for cell, size in zip(ask.grid.cells(means).tolist(), sizes.tolist(), strict=True):
         held[tuple(cell)] += size
@@ -75,8 +75,8 @@ def settled(protocol, sites):
             ask = protocol.send(answer)
         except StopIteration as stop:
             return stop.value
-        found = [ask.who.answer(site, ask.message) for site in sites]
-        answer = ask.who.release.total([f.release if isinstance(f, Keep) else f for f in found]), ()
+        found = [ask.handler.answer(site, ask.message) for site in sites]
+        answer = ask.handler.release.total([f.release if isinstance(f, Keep) else f for f in found]), ()
 
 
 @settings(deadline=None, max_examples=25)
@@ -105,7 +105,7 @@ def test_sites_that_share_a_cell_add_up_there():
 def test_what_is_rounded_is_the_mean_of_the_rows_around_a_pick():
     X = np.array([[0.0, 0.0], [0.2, 0.0], [0.1, 0.6], [1.0, 1.0], [0.8, 0.9]])
     ask = Count(View(np.zeros(2, np.int32)), grid(2, 100), 2, 2, 2, 0, again=False)
-    means, sizes = mufc._around(turn(X), ask, np.array([[0.0, 0.0], [1.0, 1.0]]))
+    means, sizes = mufc._means_around_seeds(turn(X), ask, np.array([[0.0, 0.0], [1.0, 1.0]]))
     assert np.allclose(means, [[0.1, 0.2], [0.9, 0.95]], atol=1e-15)
     assert sizes.tolist() == [3, 2]
 
@@ -116,21 +116,21 @@ def test_no_cell_of_whole_numbers_is_a_row():
     sites = [turn(X, name) for name, X in parts.items()]
     of = grid(16, 71, high=16.0)  # finer than the numbers: the cell of a row is that row
     ask = Count(View(np.full(16, 4, np.int32)), of, 10, 5, 30, 0, again=False)
-    middles = of.middles(settled(mufc.histogram(ask), sites)[0])
+    middles = of.cell_centers(settled(mufc.histogram(ask), sites)[0])
     rows = {tuple(row) for X in parts.values() for row in X}
     assert len(middles) >= 20
     assert not [m for m in middles if tuple(np.rint(m)) in rows]
-    picks = of.middles(of.cells(np.concatenate([mufc._seeds(site, ask)[0] for site in sites])))
+    picks = of.cell_centers(of.cells(np.concatenate([mufc._pick_seeds(site, ask)[0] for site in sites])))
     assert all(tuple(np.rint(m)) in rows for m in picks)  # as it would be
 
 
 def test_rows_all_alike_around_a_pick_go_to_the_others_or_nowhere():
     X = np.array([[0.5]] * 6 + [[0.1], [0.12]])
     ask = Count(View(np.zeros(1, np.int32)), grid(1, 10), 2, 2, 2, 0, again=False)
-    means, sizes = mufc._around(turn(X), ask, np.array([[0.5], [0.1]]))
+    means, sizes = mufc._means_around_seeds(turn(X), ask, np.array([[0.5], [0.1]]))
     assert sizes.tolist() == [8]
     assert means.ravel() == pytest.approx([0.4025])
-    assert len(mufc._around(turn(X[:6]), ask, np.array([[0.5]]))[0]) == 0
+    assert len(mufc._means_around_seeds(turn(X[:6]), ask, np.array([[0.5]]))[0]) == 0
 
 
 def test_a_pick_with_one_row_leaves_it_to_the_others():
@@ -144,16 +144,18 @@ def test_a_pick_with_one_row_leaves_it_to_the_others():
 
 def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
     ask = Count(View(np.zeros(2, np.int32)), grid(2, 10), 3, 2, 3, 0, again=False)
-    first, second = (HANDLERS["mufc.powers"].answer(turn(groups(), name), ask).release for name in ("a", "b"))
+    first, second = (HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), name), ask).release for name in ("a", "b"))
     # The same rows at two sites with different streams: equal counts may differ in picks, but no veil is alike.
-    veils = [[n // sparse_sums.PRIME for n in one.counts.integers()] for one in (first, second)]
+    veils = [[n // sparse_sums.FIELD_PRIME for n in one.counts.to_integers()] for one in (first, second)]
     assert veils[0] != veils[1]
-    assert all(0 <= n < 1 << sparse_sums.VEIL for own in veils for n in own)
-    again = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), ask).release
+    assert all(0 <= n < 1 << sparse_sums.VEIL_BITS for own in veils for n in own)
+    again = HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), "a"), ask).release
     assert again.counts == first.counts  # a handler is pure
     finer = Count(ask.view, grid(2, 11), 3, 2, 3, 0, again=False)
-    other = HANDLERS["mufc.powers"].answer(turn(groups(), "a"), finer).release
-    assert [n // sparse_sums.PRIME for n in other.counts.integers()] != veils[0]  # another question, another veil
+    other = HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), "a"), finer).release
+    assert [n // sparse_sums.FIELD_PRIME for n in other.counts.to_integers()] != veils[
+        0
+    ]  # another question, another veil
 
 
 def test_weighted_kmeans_by_hand():
@@ -193,7 +195,7 @@ def test_an_altered_sum_is_not_taken_for_a_histogram():
     ask = Count(View(np.zeros(2, np.int32)), grid(2, 10), 3, 2, 3, 0, again=False)
     protocol = mufc.histogram(ask)
     effect = protocol.send(None)
-    right = effect.who.answer(turn(groups()), ask).release
-    wrong = mufc.Powers(Exact.counts(np.arange(1, 7) ** 2 + 5), right.places, right.anew)
+    right = effect.handler.answer(turn(groups()), ask).release
+    wrong = mufc.CellPowerSums(Exact.from_counts(np.arange(1, 7) ** 2 + 5), right.places, right.anew)
     with pytest.raises(RunFailed):
         protocol.send((wrong, ()))

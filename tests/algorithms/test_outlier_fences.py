@@ -74,7 +74,7 @@ def test_the_same_bits_compiled_or_in_numpy():
     points = rng.standard_cauchy((500, 4)) * [1, 1e-9, 1e9, 1]
     found = {}
     for name in ("numpy", _backend.backend()):
-        with _backend.using(name):
+        with _backend.use_backend(name):
             found[name] = OutlierFences.of_points(points).damp(points).tobytes()
     assert len(set(found.values())) == 1
 

@@ -6,7 +6,7 @@ import pytest
 import fedclust as fc
 from fedclust.algorithms.cmeans import rows_with_gaps
 from fedclust.core.site_interface import View
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 NAN = np.nan
@@ -14,7 +14,7 @@ SECRET = 77777.25
 
 
 def turn(X):
-    return Turn(Holding("p", open_source(np.asarray(X, float), site="p")), (0, 1), {}, "partial")
+    return HandlerContext(SiteData("p", open_source(np.asarray(X, float), site="p")), (0, 1), {}, "partial")
 
 
 def table(rng, gaps=0.25):
@@ -49,17 +49,17 @@ def reference(X, V, m, rounds):
 def test_sums_by_hand():
     # One column of two each: rows (1, -) and (-, 4) lie at 2*1 and 2*4 of the only centre (0, 2).
     view = View(np.array([3, 3], np.int32), missing="partial")
-    ask = rows_with_gaps.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 8)
+    ask = rows_with_gaps.GapCentersQuestion(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 8)
     found = rows_with_gaps.moments.answer(turn([[1, NAN], [NAN, 4], [NAN, NAN]]), ask)
-    assert found.mass.floats().tolist() == [2]
-    assert found.share.floats().tolist() == [[1, 1]]
-    assert found.pull.floats().tolist() == [[1, 4]]
-    assert float(found.objective.floats()) == 2 * 1 + 2 * 4
+    assert found.mass.to_floats().tolist() == [2]
+    assert found.share.to_floats().tolist() == [[1, 1]]
+    assert found.pull.to_floats().tolist() == [[1, 4]]
+    assert float(found.objective.to_floats()) == 2 * 1 + 2 * 4
 
 
 def test_a_share_beyond_the_bound_it_is_asked_under_is_refused():
     view = View(np.array([3, 3], np.int32), missing="partial")
-    ask = rows_with_gaps.Places(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 2)
+    ask = rows_with_gaps.GapCentersQuestion(view, np.array([[0.0, 2.0]]), 2.0, np.zeros((1, 2), np.int32), 2)
     with pytest.raises(fc.FedclustError, match="exceeds its bound"):
         rows_with_gaps.moments.answer(turn([[1, NAN], [NAN, 4]]), ask)
 
@@ -138,15 +138,17 @@ def test_seeding_never_shows_a_value_that_one_row_alone_has():
     rng = np.random.default_rng(0)
     X = np.c_[rng.normal(size=40), np.full(40, NAN)]
     X[7, 1] = SECRET
-    ask = rows_with_gaps.Filled(View(np.array([3, 17], np.int32), missing="partial"), 5, 0, np.array([0.0, 10.0]))
-    points = rows_with_gaps.seeds.answer(turn(X), ask).points
+    ask = rows_with_gaps.FilledStartQuestion(
+        View(np.array([3, 17], np.int32), missing="partial"), 5, 0, np.array([0.0, 10.0])
+    )
+    points = rows_with_gaps.seed_candidates.answer(turn(X), ask).points
     assert points.shape == (5, 2)
     assert (points[:, 1] == 10.0).all()
 
 
 def test_a_party_with_few_rows_sends_no_candidates():
-    ask = rows_with_gaps.Filled(View(np.array([3], np.int32), missing="partial"), 3, 0, np.zeros(1))
-    assert rows_with_gaps.seeds.answer(turn([[1.0], [2.0], [NAN], [NAN], [3.0]]), ask).points.shape == (0, 1)
+    ask = rows_with_gaps.FilledStartQuestion(View(np.array([3], np.int32), missing="partial"), 3, 0, np.zeros(1))
+    assert rows_with_gaps.seed_candidates.answer(turn([[1.0], [2.0], [NAN], [NAN], [3.0]]), ask).points.shape == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from fedclust.core.site_interface import View
 from fedclust.kernels.grouping import ward
 from fedclust.questions import ranges
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
 
@@ -197,11 +197,11 @@ def joined(answer, floor):
 
 def test_a_fit_after_rows_were_deleted_starts_again():
     X = groups(0, 90)
-    desk = Desk(Holding("a", open_source(X, site="a")), PROFILES["none"])
+    desk = SiteServer(SiteData("a", open_source(X, site="a")), PROFILES["none"])
     ask = Batch(View(np.full(2, 12, np.int32)), 5, fresh=True, damped=True)
     first = desk.answer(Call("r", 1, summarise_rows.name, ask, "each", ("a",))).release
-    desk.holding = Holding("a", open_source(X[3:], site="a"))
-    desk._ordered.clear()
+    desk.site_data = SiteData("a", open_source(X[3:], site="a"))
+    desk._data_by_run.clear()
     again = desk.answer(Call("r", 2, summarise_rows.name, ask, "each", ("a",))).release
     assert first.rows.sum() == 90
     assert again.rows.sum() == 87
@@ -213,7 +213,7 @@ def test_waiting_rows_are_not_doubled_by_a_new_fit():
     model = fc.SummaryClustering()
     for _ in range(3):
         model.fit(fed)
-        assert left[-1][1].waiting
+        assert left[-1][1].undelivered
         assert not len(left[-1][1].places)
         assert any("one cluster, at the mean" in note for note in model.notes_)
         assert model.nodes_ == pytest.approx(groups(0, 3).mean(axis=0)[None, :])
@@ -285,8 +285,8 @@ def test_ranges_are_within_a_step_of_the_ladder_for_every_split():
         view = fed.run(_range(3))[0]
         assert (view.spread[:2] >= np.ptp(X, axis=0)[:2]).all()
         assert (view.spread[:2] <= 2**0.25 * np.ptp(X, axis=0)[:2]).all()
-        assert (view.points(X)[:, :2] >= 0).all()
-        assert (view.points(X)[:, :2] <= 1).all()
+        assert (view.transform_points(X)[:, :2] >= 0).all()
+        assert (view.transform_points(X)[:, :2] <= 1).all()
         assert view.spread[2] == 1.0
         found.append(view)
     assert found[0].same(found[1])
@@ -295,8 +295,8 @@ def test_ranges_are_within_a_step_of_the_ladder_for_every_split():
 def _range(columns):
     from fedclust.questions import bounds
 
-    view = yield from bounds.agree(columns)
-    return (yield from ranges.ranged(view))
+    view = yield from bounds.agree_on_bounds(columns)
+    return (yield from ranges.scale_to_range(view))
 
 
 def test_a_ring_around_blobs_has_a_result_where_k_means_would_empty_a_cluster():

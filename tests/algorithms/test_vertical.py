@@ -61,7 +61,7 @@ def test_standardised_columns_give_the_standardised_result():
 def test_chunks_do_not_change_the_bits(monkeypatch):
     X = table()
     whole = fc.FuzzyCMeans(3, init="box").fit(columns(X, [0, 1], [2, 3]))
-    monkeypatch.setattr(column_split, "CHUNK", 50)
+    monkeypatch.setattr(column_split, "MATRIX_CHUNK_VALUES", 50)
     parts = fc.FuzzyCMeans(3, init="box").fit(columns(X, [0, 1], [2, 3]))
     assert np.array_equal(whole.cluster_centers_, parts.cluster_centers_)
     assert whole.history_ == parts.history_
@@ -128,7 +128,7 @@ def test_a_far_centre_keeps_its_digits(m):
 
 def test_a_site_that_leaves_a_column_split_ends_the_run():
     fed = columns(table(), [0, 1], [2, 3])
-    fed.use(Faulty(fed.engine, lambda step, party: "silent" if step > 6 and party == "p1" else None))
+    fed.use_engine(Faulty(fed.engine, lambda step, party: "silent" if step > 6 and party == "p1" else None))
     with pytest.raises(fc.QuorumLost, match="p1: no answer came in time"):
         fc.KMeans(3, init="box").fit(fed)
 

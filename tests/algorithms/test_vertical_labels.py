@@ -8,17 +8,17 @@ import pytest
 import fedclust as fc
 from benchmarks import labels_mode as bench
 from fedclust.algorithms.cmeans import column_labels, column_split
-from fedclust.algorithms.cmeans.fit_result import Notes
-from fedclust.app.audit.observer_record import record
-from fedclust.app.serve import desk
+from fedclust.algorithms.cmeans.fit_result import FitNotes
+from fedclust.app.audit.observer_record import record_federation
+from fedclust.app.serve import open_study_server
 from fedclust.cli.main import main
 from fedclust.core import wire
-from fedclust.core.effects import Ask, Mail, by_recipient, each, passed, written
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.effects import Ask, SealedMessages, collect_messages, each, forward_messages, group_by_recipient
+from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import QuorumLost, StudyError
 from fedclust.privacy import attacks, secret_argmin
 from fedclust.site.policy import PROFILES
-from fedclust.site.site_file import read_site
+from fedclust.site.site_file import read_site_file
 from fedclust.testing.faulty_engines import Faulty
 
 
@@ -91,7 +91,9 @@ def test_a_cluster_without_rows_gets_half_of_the_largest():
     assert (model.cluster_sizes_ > 0).all()
     assert any("got a new centre" in note for note in model.notes_)
     same(model, fitted(parts, start))
-    classes = column_labels._refilled(np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), Notes(), 1)
+    classes = column_labels._refill_empty_clusters(
+        np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), FitNotes(), 1
+    )
     assert np.bincount(classes).tolist() == [5, 10, 10, 5]
 
 
@@ -110,9 +112,9 @@ def test_prediction_opens_labels_only():
     X, parts = table()
     model = fitted(parts, X[:3])
     fed = fc.Federation.local(parts, split="columns")
-    recording = record(fed)
+    recording = record_federation(fed)
     assert np.array_equal(model.predict(fed), model.labels_)
-    assert not any(seen.has("d2") for seen in recording.coordinator())
+    assert not any(seen.has_fields("d2") for seen in recording.coordinator_view())
 
 
 @pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
@@ -120,21 +122,21 @@ def test_nothing_but_labels_is_opened(mode):
     """The coordinator gets facts before the first round, sealed letters and shares of labels, and nothing more."""
     X, parts = table()
     fed = fc.Federation.local(parts, split="columns", aggregation=mode, policy=PROFILES["standard"])
-    recording = record(fed)
+    recording = record_federation(fed)
     fc.KMeans(3, init=X[:3], opens="labels", max_iter=3).fit(fed)
-    asked = {ask.who.name for _, ask in recording.asked}
+    asked = {ask.handler.name for _, ask in recording.asked_questions}
     assert asked == {
-        "column_split.roll",
+        "column_split.identify_rows",
         "column_split.prepare",
-        "column_split.reach",
-        "column_labels.sit_down",
-        "column_labels.get_to_know",
-        "column_labels.enter",
-        "column_labels.go_on",
-        "column_labels.finish",
-        "column_labels.move",
+        "column_split.mark_distance_bounds",
+        "column_labels.take_seat",
+        "column_labels.receive_seed",
+        "column_labels.enter_comparison",
+        "column_labels.continue_comparison",
+        "column_labels.finish_comparison",
+        "column_labels.move_to_label_means",
     }
-    assert attacks.unfolding(recording.coordinator() + recording.lead()) == ()
+    assert attacks.attack_by_unfolding(recording.coordinator_view() + recording.lead_view()) == ()
 
 
 def test_attack_c_is_no_better_than_a_guess_on_what_seats_and_coordinator_saw():
@@ -153,7 +155,7 @@ def test_a_run_cut_short_at_any_letter_goes_on_to_the_same_bits(tmp_path):
     for step in (7, 14):
         folder = tmp_path / str(step)
         fed = fc.Federation.local(parts, split="columns", run=folder)
-        fed.use(Faulty(fed.engine, lambda s, p, step=step: "lost" if (s, p) == (step, "s1") else None))
+        fed.use_engine(Faulty(fed.engine, lambda s, p, step=step: "lost" if (s, p) == (step, "s1") else None))
         model = fc.KMeans(3, init=X[:3], opens="labels", max_iter=1, tol=None)
         with fed:
             try:
@@ -187,7 +189,7 @@ def test_a_seat_that_was_not_enrolled_is_refused():
     fed = fc.Federation.local(parts, split="columns")
 
     def ask():
-        yield from column_labels.seated(("s0", "s1", "s0"), 3)
+        yield from column_labels.assign_seats(("s0", "s1", "s0"), 3)
 
     with pytest.raises(QuorumLost):
         fed.run(ask())
@@ -195,15 +197,18 @@ def test_a_seat_that_was_not_enrolled_is_refused():
 
 def begun(fed, X, clusters=3):
     """Centres in place, and seats taken."""
-    how = {p: column_split.Prepare(centers=part) for p, part in column_split.slices(fed.places, X[:clusters]).items()}
-    table = yield from column_split.agree(fed.places, how)
-    return table, (yield from column_labels.seated(fed.parties, clusters))
+    how = {
+        p: column_split.Preparation(centers=part)
+        for p, part in column_split.slices(fed.column_places, X[:clusters]).items()
+    }
+    table = yield from column_split.agree_on_table(fed.column_places, how)
+    return table, (yield from column_labels.assign_seats(fed.parties, clusters))
 
 
 def entered(fed, table, seats):
     """All seats enter their numbers; the masks that the first one's are under."""
-    ask = wire.encode(column_labels.Compare(seats, column_split.Span(0, table.rows, table.unit)))
-    yield from passed(column_labels.enter, {party: {} for party in seats.parties}, ask)
+    ask = wire.encode(column_labels.RowComparison(seats, column_split.RowSpan(0, table.rows, table.unit)))
+    yield from forward_messages(column_labels.enter_comparison, {party: {} for party in seats.parties}, ask)
     return fed.local_sites[seats.parties[0]].memory[fed.run_id]["bits.own"][0].copy()
 
 
@@ -216,8 +221,8 @@ def test_a_seat_counts_its_masks_from_the_start_once_only():
     def trick():
         made, seats = yield from begun(fed, X)
         yield from entered(fed, made, seats)
-        seeds = yield from written(column_labels.sit_down, seats, among=("s1",))
-        yield column_labels._once(column_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+        seeds = yield from collect_messages(column_labels.take_seat, seats, among=("s1",))
+        yield column_labels._ask_once(column_labels.receive_seed, {"s0": SealedMessages(seeds["s0"], b"")})
 
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
@@ -231,7 +236,7 @@ def test_seats_that_are_taken_anew_draw_other_masks():
     def script():
         made, seats = yield from begun(fed, X)
         first = yield from entered(fed, made, seats)
-        again = yield from column_labels.seated(fed.parties, 3)
+        again = yield from column_labels.assign_seats(fed.parties, 3)
         return first, (yield from entered(fed, made, again))
 
     first, second = fed.run(script())[0]
@@ -258,10 +263,10 @@ def test_a_seed_of_another_than_the_seat_after_is_refused():
 
     def trick():
         seats = column_labels.Seats(("s0", "s1", "s2"))
-        yield from written(column_labels.sit_down, seats, among=("s0",))
+        yield from collect_messages(column_labels.take_seat, seats, among=("s0",))
         turned = column_labels.Seats(("s0", "s2", "s1"))
-        seeds = yield from written(column_labels.sit_down, turned, among=("s2",))
-        yield column_labels._once(column_labels.get_to_know, {"s0": Mail(seeds["s0"], b"")})
+        seeds = yield from collect_messages(column_labels.take_seat, turned, among=("s2",))
+        yield column_labels._ask_once(column_labels.receive_seed, {"s0": SealedMessages(seeds["s0"], b"")})
 
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick())
@@ -286,20 +291,22 @@ def refused(trick, policy="none", sites=3, clusters=3, **options):
 
 
 def put_on_rows(fed, made, seats):
-    yield from each(column_split.place, column_split.Place(rows=np.array([3, 7])))
-    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
+    yield from each(column_split.place_centers, column_split.CenterPlacement(rows=np.array([3, 7])))
+    yield from entered(fed, made, (yield from column_labels.assign_seats(fed.parties, 2)))
 
 
 def weighed_by_one_row(fed, made, seats):
     weights = np.eye(3, made.rows)
-    yield from each(column_split.weigh, column_split.Weights(0, weights, True, True, np.full(3, -1)))
-    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
+    yield from each(column_split.apply_weights, column_split.RowWeights(0, weights, True, True, np.full(3, -1)))
+    yield from entered(fed, made, (yield from column_labels.assign_seats(fed.parties, 2)))
 
 
 def put_on_rows_and_left_there(fed, made, seats):
-    yield from each(column_split.place, column_split.Place(rows=np.array([3, 7])))
-    yield from each(column_labels.move, column_labels.Assigned(np.full(made.rows, 9, np.uint8), 2))
-    yield from entered(fed, made, (yield from column_labels.seated(fed.parties, 2)))
+    yield from each(column_split.place_centers, column_split.CenterPlacement(rows=np.array([3, 7])))
+    yield from each(
+        column_labels.move_to_label_means, column_labels.LabelAssignment(np.full(made.rows, 9, np.uint8), 2)
+    )
+    yield from entered(fed, made, (yield from column_labels.assign_seats(fed.parties, 2)))
 
 
 @pytest.mark.parametrize("trick", [put_on_rows, put_on_rows_and_left_there, weighed_by_one_row])
@@ -312,7 +319,7 @@ def test_a_site_with_rules_moves_no_centre_to_a_few_rows():
     def trick(alone):
         labels = np.zeros(90, np.uint8)
         labels[:alone] = 1
-        return lambda *_: each(column_labels.move, column_labels.Assigned(labels, 3))
+        return lambda *_: each(column_labels.move_to_label_means, column_labels.LabelAssignment(labels, 3))
 
     masked = {"policy": "standard", "aggregation": "secure"}
     assert refused(trick(1), **masked) == "class-too-small"
@@ -323,10 +330,14 @@ def test_a_site_with_rules_moves_no_centre_to_a_few_rows():
 
 def test_seats_that_were_asked_about_different_rows_do_not_compare_them():
     def trick(fed, made, seats):
-        spans = {p: column_split.Span(at, at + 64, made.unit) for p, at in zip(seats.parties, (0, 0, 1), strict=True)}
-        mail = {p: Mail({}, wire.encode(column_labels.Compare(seats, span))) for p, span in spans.items()}
-        sent = by_recipient((yield Ask(column_labels.enter, "relay", messages=mail, once=True)))
-        yield from passed(column_labels.go_on, sent, wire.encode(seats))
+        spans = {
+            p: column_split.RowSpan(at, at + 64, made.unit) for p, at in zip(seats.parties, (0, 0, 1), strict=True)
+        }
+        mail = {
+            p: SealedMessages({}, wire.encode(column_labels.RowComparison(seats, span))) for p, span in spans.items()
+        }
+        sent = group_by_recipient((yield Ask(column_labels.enter_comparison, "relay", messages=mail, asked_once=True)))
+        yield from forward_messages(column_labels.continue_comparison, sent, wire.encode(seats))
 
     assert refused(trick) == "keys-refused"
 
@@ -339,12 +350,12 @@ def test_a_site_without_a_seat_is_not_left_out_of_the_sums():
 def test_a_comparison_is_not_opened_before_its_end(early):
     # With six clusters, one exchange too few would tell which clusters beat some of the others.
     def trick(fed, made, seats):
-        ask = wire.encode(column_labels.Compare(seats, column_split.Span(0, made.rows, made.unit)))
-        heard = yield from passed(column_labels.enter, {party: {} for party in seats.parties}, ask)
+        ask = wire.encode(column_labels.RowComparison(seats, column_split.RowSpan(0, made.rows, made.unit)))
+        heard = yield from forward_messages(column_labels.enter_comparison, {party: {} for party in seats.parties}, ask)
         for _ in range(secret_argmin.rounds(6) - early):
-            heard = yield from passed(column_labels.go_on, heard, wire.encode(seats))
-        mail = {party: Mail(own, wire.encode(seats)) for party, own in heard.items()}
-        yield column_labels._once(column_labels.finish, mail)
+            heard = yield from forward_messages(column_labels.continue_comparison, heard, wire.encode(seats))
+        mail = {party: SealedMessages(own, wire.encode(seats)) for party, own in heard.items()}
+        yield column_labels._ask_once(column_labels.finish_comparison, mail)
 
     assert refused(trick, clusters=6) == "keys-refused"
 
@@ -359,14 +370,16 @@ def test_a_served_site_of_a_study_that_opens_labels_tells_no_distances(opens, tm
     text += '[sites.north]\ncolumns = ["a", "b"]\n' + "".join(
         f'[sites.{name}]\ncolumns = ["{name}"]\n' for name in ("east", "west")
     )
-    own, cohort = desk(read_site(tmp_path / "site.toml"), text), ("north", "east", "west")
+    own, cohort = open_study_server(read_site_file(tmp_path / "site.toml"), text), ("north", "east", "west")
     assert isinstance(
-        own.answer(Call("1-s", 1, "column_split.prepare", column_split.Prepare(), "each", cohort)), Sealed
+        own.answer(Call("1-s", 1, "column_split.prepare", column_split.Preparation(), "each", cohort)), SealedAnswer
     )
-    place = column_split.Place(uniforms=np.full((2, 2), 0.5))
-    assert isinstance(own.answer(Call("1-s", 2, "column_split.place", place, "each", cohort)), Sealed)
-    reply = own.answer(Call("1-s", 3, "column_split.measure", column_split.Span(0, 40, -90), "total", cohort))
-    assert isinstance(reply, Sealed) if opens == "distances" else reply.code == "handler-not-allowed"
+    place = column_split.CenterPlacement(uniforms=np.full((2, 2), 0.5))
+    assert isinstance(own.answer(Call("1-s", 2, "column_split.place_centers", place, "each", cohort)), SealedAnswer)
+    reply = own.answer(
+        Call("1-s", 3, "column_split.measure_distances", column_split.RowSpan(0, 40, -90), "total", cohort)
+    )
+    assert isinstance(reply, SealedAnswer) if opens == "distances" else reply.code == "handler-not-allowed"
 
 
 def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, capsys):

@@ -7,8 +7,8 @@ import pytest
 
 import fedclust as fc
 from fedclust.app.analysis import describe
-from fedclust.app.analysis.hidden_counts import covered
-from fedclust.app.analysis.k_curve import chosen
+from fedclust.app.analysis.hidden_counts import hide_derivable_counts
+from fedclust.app.analysis.k_curve import describe_choice
 from fedclust.app.choose_k import Selection
 from fedclust.core.effects import HANDLERS
 from fedclust.site.policy import Policy
@@ -92,7 +92,7 @@ def test_no_total_tells_a_hidden_count(seed):
         f"s{i}": [None if h else int(n) for n, h in zip(*row, strict=True)]
         for i, row in enumerate(zip(cells, hidden, strict=True))
     }
-    found = np.array([[n is None for n in own] for own in covered(table).values()])
+    found = np.array([[n is None for n in own] for own in hide_derivable_counts(table).values()])
     assert (found >= hidden).all()
     assert (found.sum(axis=0) != 1).all()
     assert (found.sum(axis=1) != 1).all()
@@ -107,7 +107,7 @@ def test_a_question_that_a_site_does_not_allow_leaves_a_gap_with_a_reason():
 
 
 def test_sites_that_allow_the_fit_alone_get_a_description_of_the_centres():
-    rules = Policy("own", handlers=frozenset({"bounds.rows", "row_split.moments"}))
+    rules = Policy("own", handlers=frozenset({"bounds.count_rows", "row_split.moments"}))
     found = described({"a": X[:50], "b": X[50:]}, fc.FuzzyCMeans(3, init=START, bounds=(-9, 29)), policy=rules)
     assert found["profiles"]["against"] == "centres"
     assert "does not allow this question" in found["map"]["absent"]
@@ -146,7 +146,7 @@ def two_step(k, icl, bic):
         {"k": n, "family": "VII", "icl": icl[n - 1], "bic": bic[n - 1], "dropped": False, "chosen": n == k}
         for n in (1, 2, 3)
     ]
-    return chosen(Selection(k, None, rows, (1, 3), "two-step", None, []))["why"]
+    return describe_choice(Selection(k, None, rows, (1, 3), "two-step", None, []))["why"]
 
 
 def test_the_reason_fits_the_choice():
@@ -161,6 +161,6 @@ def test_an_elbow_and_the_highest_value_are_named():
     rows = [
         {"k": n, "index": "calinski-harabasz", "value": v, "objective": 1.0} for n, v in ((2, 5.0), (3, 9.0), (4, 7.0))
     ]
-    best = chosen(Selection(3, None, rows, (2, 4), "index", 0.5, []))
+    best = describe_choice(Selection(3, None, rows, (2, 4), "index", 0.5, []))
     assert best["why"].startswith("K = 3 has the highest Calinski-Harabasz index")
-    assert "bends most" in chosen(Selection(4, None, rows, (2, 4), "index", None, []))["why"]
+    assert "bends most" in describe_choice(Selection(4, None, rows, (2, 4), "index", None, []))["why"]

@@ -10,19 +10,19 @@ from sklearn.cluster import KMeans
 
 import fedclust as fc
 from fedclust.algorithms.gaussian_mixture import mixture
-from fedclust.algorithms.gaussian_mixture.mixture import Evaluated, Mixture
+from fedclust.algorithms.gaussian_mixture.mixture import EvaluatedMixture, Mixture
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k import centers_for_each_k, choice_notes, k_range, prediction_strength, two_step
-from fedclust.questions.choice_of_k.centers_for_each_k import Grown, Lot, Lots
-from fedclust.questions.choice_of_k.two_step import Score
+from fedclust.questions.choice_of_k.centers_for_each_k import CenterSet, CenterSets, GrownCenters
+from fedclust.questions.choice_of_k.two_step import MixtureScore
 
 
 def framed(fed, then):
     """The result of a protocol that starts from a frame of the federation's columns."""
 
     def script():
-        view = yield from bounds.agree(len(fed.columns))
-        frame = yield from mixture.frame(view, full=True)
+        view = yield from bounds.agree_on_bounds(len(fed.columns))
+        frame = yield from mixture.make_frame(view, full=True)
         return (yield from then(frame))
 
     return fed.run(script())[0]
@@ -43,13 +43,13 @@ def dealt(X, parties, seed=0):
 def test_separation_by_hand():
     # Means 3 and 4 apart, 5 the long way; mean squared radii 1, 3 and 7: 3 / sqrt(2), 4 / sqrt(5), 5 / 2
     means = np.array([[0.0, 0.0], [3.0, 0.0], [3.0, 4.0]])
-    three = Evaluated(
+    three = EvaluatedMixture(
         Mixture("VII", np.ones(3) / 3, means, np.ones((3, 1))), 0.0, 0.0, np.ones(3), np.array([1, 3, 7.0])
     )
     assert two_step.separation(three) == pytest.approx(4 / math.sqrt(5))
-    one = Evaluated(Mixture("VII", np.ones(1), means[:1], np.ones((1, 1))), 0.0, 0.0, np.ones(1), np.ones(1))
+    one = EvaluatedMixture(Mixture("VII", np.ones(1), means[:1], np.ones((1, 1))), 0.0, 0.0, np.ones(1), np.ones(1))
     assert two_step.separation(one) == math.inf
-    empty = Evaluated(three.mixture, 0.0, 0.0, np.array([5.0, 5.0, 0.0]), three.radii)
+    empty = EvaluatedMixture(three.mixture, 0.0, 0.0, np.array([5.0, 5.0, 0.0]), three.radii)
     assert two_step.separation(empty) == 0.0
 
 
@@ -63,11 +63,11 @@ def test_prediction_strength_by_hand():
 
 
 def test_a_mixture_with_two_components_in_one_place_is_dropped():
-    near = Score(2, "VII", 0.0, bic=1.0, icl=1.0, separation=0.74)
-    far = Score(3, "VII", 0.0, bic=3.0, icl=2.0, separation=0.76)
-    one = Score(1, "EII", 0.0, bic=2.0, icl=4.0, separation=math.inf)
-    assert two_step.least([near, far, one], "icl") is far
-    assert two_step.least([near, far, one], "bic") is one
+    near = MixtureScore(2, "VII", 0.0, bic=1.0, icl=1.0, separation=0.74)
+    far = MixtureScore(3, "VII", 0.0, bic=3.0, icl=2.0, separation=0.76)
+    one = MixtureScore(1, "EII", 0.0, bic=2.0, icl=4.0, separation=math.inf)
+    assert two_step.best_score([near, far, one], "icl") is far
+    assert two_step.best_score([near, far, one], "bic") is one
 
 
 @pytest.mark.parametrize(
@@ -82,13 +82,13 @@ def test_a_mixture_with_two_components_in_one_place_is_dropped():
     ],
 )
 def test_the_range_from_what_sites_find(counts, rows, found):
-    assert k_range.thumb(counts, rows) == found
+    assert k_range.range_of_k(counts, rows) == found
 
 
 def test_a_range_widens_by_half_within_limits():
-    assert [k_range.wider(n, 1000) for n in (2, 8, 12, 18, 20)] == [4, 12, 18, 20, 20]
-    assert k_range.wider(8, 45) == 9
-    assert k_range.wider(8, 30) == 8
+    assert [k_range.widen_range(n, 1000) for n in (2, 8, 12, 18, 20)] == [4, 12, 18, 20, 20]
+    assert k_range.widen_range(8, 45) == 9
+    assert k_range.widen_range(8, 30) == 8
 
 
 def test_the_elbow_lies_farthest_below_the_line_between_the_ends():
@@ -108,10 +108,10 @@ def test_what_a_new_centre_would_gain_by_hand():
     fed = fc.Federation.local({"a": np.array([[0.0], [1.0]]), "b": np.array([[5.0], [6.0]])})
 
     def script(frame):
-        places = frame.view.points(np.array([[5.0], [20.0]]))
-        lots = (Lot(0, frame.view.points(np.array([[0.0]])), places),)
-        asked = Lots(frame.view, frame.reach, 0, lots)
-        return (yield from centers_for_each_k.total(centers_for_each_k.gains, asked)).gains.floats()
+        places = frame.view.transform_points(np.array([[5.0], [20.0]]))
+        lots = (CenterSet(0, frame.view.transform_points(np.array([[0.0]])), places),)
+        asked = CenterSets(frame.view, frame.reach, 0, lots)
+        return (yield from centers_for_each_k.total(centers_for_each_k.gains, asked)).gains.to_floats()
 
     # At 5: rows 5 and 6 come 25 and 36 - 1 nearer; at 20: none does
     assert framed(fed, script).tolist() == [60.0, 0.0]
@@ -119,8 +119,8 @@ def test_what_a_new_centre_would_gain_by_hand():
 
 def test_joining_takes_the_cheapest_pair_by_wards_cost():
     # 1 * 1 / 2 * 9 = 4.5, 1 * 8 / 9 * 16 = 14.2, 1 * 8 / 9 * 1 = .89
-    of = Grown(0, np.array([[0.0], [3.0], [4.0]]), np.array([1.0, 1.0, 8.0]), 0.0)
-    assert centers_for_each_k._joined(of) == pytest.approx(np.array([[0.0], [35 / 9]]))
+    of = GrownCenters(0, np.array([[0.0], [3.0], [4.0]]), np.array([1.0, 1.0, 8.0]), 0.0)
+    assert centers_for_each_k._join_cheapest_pair(of) == pytest.approx(np.array([[0.0], [35 / 9]]))
 
 
 # Centres for every K
@@ -129,7 +129,7 @@ def test_joining_takes_the_cheapest_pair_by_wards_cost():
 @pytest.mark.parametrize("seed", range(3))
 def test_grown_centres_are_as_good_as_many_restarts(seed):
     X = groups(seed, k=7, width=3, rows=350, apart=5.0)
-    (grown,) = framed(fc.Federation.local({"a": X}), lambda frame: centers_for_each_k.grow(frame, 9))
+    (grown,) = framed(fc.Federation.local({"a": X}), lambda frame: centers_for_each_k.grow_centers(frame, 9))
     assert [found.centers.shape for found in grown] == [(k, 3) for k in range(1, 10)]
     assert [found.mass.sum() for found in grown] == [350] * 9
     for k, slack in ((4, 1.03), (7, 1.0001), (9, 1.03)):
@@ -139,7 +139,7 @@ def test_grown_centres_are_as_good_as_many_restarts(seed):
 def test_halves_cluster_their_own_rows_only():
     X = groups()
     fed = fc.Federation.local(dealt(X, 3))
-    one, other = framed(fed, lambda frame: centers_for_each_k.grow(frame, 3, parts=(1, 2)))
+    one, other = framed(fed, lambda frame: centers_for_each_k.grow_centers(frame, 3, parts=(1, 2)))
     assert one[0].mass.sum() + other[0].mass.sum() == len(X)
     assert not np.array_equal(one[2].centers, other[2].centers)
 
@@ -149,7 +149,7 @@ def test_clusters_come_back_in_halves_and_pieces_of_a_gaussian_do_not():
         def then(frame):
             halved = yield from prediction_strength.halves(frame, k)
             crisp = yield from halved.strengths([k])
-            ((*_, whole),) = yield from centers_for_each_k.grow(frame, k)
+            ((*_, whole),) = yield from centers_for_each_k.grow_centers(frame, k)
             return crisp[0], (yield from halved.strength_of_mixture(whole.centers, family, tol=1e-6, max_iter=20))
 
         return then
@@ -211,7 +211,7 @@ def test_the_papers_index_finds_five_where_every_client_finds_two():
     assert values[5] == fc.indices.fuzzy_davies_bouldin(found.model, fed)
 
     def script():
-        return (yield from k_range.local_counts((yield from bounds.agree(2))))
+        return (yield from k_range.local_counts((yield from bounds.agree_on_bounds(2))))
 
     assert fed.run(script())[0] == [2, 2, 2]
 
@@ -291,24 +291,24 @@ def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
 
 
 def test_ties_flat_curves_and_coinciding_centres_are_said():
-    notes = choice_notes.of_index({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
+    notes = choice_notes.index_notes({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
     assert notes == ["Nearly level with 2: 3."]
-    assert choice_notes.of_index({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
-    assert choice_notes.of_index({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
-    assert choice_notes.of_index({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes
-    assert "The curve is flat" in choice_notes.of_index({2: 0.50, 3: 0.51, 4: 0.52}, 2, given=False, elbow=True)[0]
-    (told,) = choice_notes.of_index({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
+    assert choice_notes.index_notes({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
+    assert choice_notes.index_notes({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
+    assert choice_notes.index_notes({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes
+    assert "The curve is flat" in choice_notes.index_notes({2: 0.50, 3: 0.51, 4: 0.52}, 2, given=False, elbow=True)[0]
+    (told,) = choice_notes.index_notes({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
     assert told == "The index is infinite at K = 3: centres coincide."
-    (told,) = choice_notes.of_index({2: -321.0, 3: -math.inf, 4: -math.inf}, 3, given=False, elbow=False)
+    (told,) = choice_notes.index_notes({2: -321.0, 3: -math.inf, 4: -math.inf}, 3, given=False, elbow=False)
     assert told == "The index is infinite at K = 3, 4: no row is apart from its centre."
-    (told,) = choice_notes.of_index({2: 0.9, 3: 0.5}, 3, given=True, elbow=False)
+    (told,) = choice_notes.index_notes({2: 0.9, 3: 0.5}, 3, given=True, elbow=False)
     assert told.startswith("The choice is the largest K asked for")
-    assert choice_notes.of_index({2: 0.9, 3: 0.5, 4: 0.7}, 3, given=True, elbow=False) == []
+    assert choice_notes.index_notes({2: 0.9, 3: 0.5, 4: 0.7}, 3, given=True, elbow=False) == []
 
 
 def test_rivals_by_icl_are_named():
-    scores = [Score(k, "EII", 0.0, 0.0, icl, 9.0) for k, icl in ((1, 200.0), (2, 100.0), (3, 109.0), (4, 111.0))]
-    assert choice_notes._rivals(scores, 2) == ["Nearly level with 2 by ICL: 3."]
+    scores = [MixtureScore(k, "EII", 0.0, 0.0, icl, 9.0) for k, icl in ((1, 200.0), (2, 100.0), (3, 109.0), (4, 111.0))]
+    assert choice_notes._rival_notes(scores, 2) == ["Nearly level with 2 by ICL: 3."]
 
 
 @pytest.mark.parametrize(
@@ -413,8 +413,10 @@ def test_a_half_without_rows_has_no_strength():
     def script(frame):
         halved = yield from prediction_strength.halves(frame, 2)
         crisp = yield from halved.strengths([2])
-        mixed = yield from halved.strength_of_mixture(frame.view.points(X[[0, -1]]), "EII", tol=1e-6, max_iter=5)
-        return halved.empty, crisp[0], mixed
+        mixed = yield from halved.strength_of_mixture(
+            frame.view.transform_points(X[[0, -1]]), "EII", tol=1e-6, max_iter=5
+        )
+        return halved.has_empty_half, crisp[0], mixed
 
     assert framed(fc.Federation.local({"a": X}), script) == (True, 0.0, 0.0)
 
@@ -453,7 +455,7 @@ def test_a_half_from_a_poor_start_is_given_the_means_of_the_whole():
     def script(means):
         def then(frame):
             halved = yield from prediction_strength.halves(frame, 2)
-            of = frame.view.points(np.array(means))
+            of = frame.view.transform_points(np.array(means))
             return (yield from halved.strength_of_mixture(of, "VVI", tol=1e-6, max_iter=25))
 
         return then

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from fedclust.app.audit.membership_attack import bound, empirical_epsilon
+from fedclust.app.audit.membership_attack import empirical_epsilon, epsilon_lower_bound
 from fedclust.core.errors import StudyError
 
 WITH, WITHOUT = np.array([0.2, 0.4, 1.0]), np.array([0.2, 0.4])
@@ -13,17 +13,17 @@ WITH, WITHOUT = np.array([0.2, 0.4, 1.0]), np.array([0.2, 0.4])
 
 def test_all_hits_and_no_strays_bound_epsilon_as_worked_out_by_hand():
     p = 0.025 ** (1 / 50)  # the chance at which fifty hits of fifty happen once in forty times
-    assert bound(50, 0, 50) == pytest.approx(math.log(p / (1 - p)), rel=1e-12)
+    assert epsilon_lower_bound(50, 0, 50) == pytest.approx(math.log(p / (1 - p)), rel=1e-12)
 
 
 def test_delta_is_taken_off_the_likelier_chance():
     p = 0.025 ** (1 / 50)
-    assert bound(50, 0, 50, delta=0.1) == pytest.approx(math.log((p - 0.1) / (1 - p)), rel=1e-12)
+    assert epsilon_lower_bound(50, 0, 50, delta=0.1) == pytest.approx(math.log((p - 0.1) / (1 - p)), rel=1e-12)
 
 
 def test_no_hit_is_no_evidence():
-    assert bound(0, 0, 100) == 0.0
-    assert bound(3, 90, 100) == 0.0
+    assert epsilon_lower_bound(0, 0, 100) == 0.0
+    assert epsilon_lower_bound(3, 90, 100) == 0.0
 
 
 def test_laplace_noise_keeps_its_epsilon():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedclust.app import execute, run_folder
-from fedclust.app.execute import begin_run, open_again, resume_run
+from fedclust.app.execute import begin_run, open_local_sites, resume_run
 from fedclust.app.study import read_study
 from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError, Waiting
 from fedclust.federation.federation import Federation
@@ -73,7 +73,7 @@ def found(run):
     described = json.loads((run.folder / "analysis.json").read_text())
     if run.study().cluster.options.get("quorum", "all") != "all":
         del described["left"]
-    return run.model.read_text(), described
+    return run.model_path.read_text(), described
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_killed_anywhere_a_run_resumes_to_the_same_bits(study, every, tmp_path, 
             reaped(patch, at)
             with pytest.raises(Killed):
                 resume_run(run)
-        assert not run.finished
+        assert not run.is_finished
         assert resumed(run.folder) == expected, f"killed at place {at} of {places}"
 
 
@@ -180,7 +180,7 @@ def test_rows_that_changed_meanwhile_are_refused(study, tmp_path):
     text = (tmp_path / "b.csv").read_text()
     (tmp_path / "b.csv").write_text(text.replace(text.split("\n")[3], "2,0.25,0.5"))
     with pytest.raises(DataError, match="rows of site 'b' have changed"):
-        open_again(run)
+        open_local_sites(run)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -194,21 +194,21 @@ def test_another_version_does_not_go_on_with_a_run(study, tmp_path, monkeypatch)
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_one_process_at_a_time(study, tmp_path):
     run = begun(study, tmp_path / "run")
-    with run.held(), pytest.raises(RunFailed, match="another process is at work"):
+    with run.lock(), pytest.raises(RunFailed, match="another process is at work"):
         resume_run(run)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_whoever_looks_whether_a_run_is_at_work_keeps_nobody_from_it(study, tmp_path):
     run = begun(study, tmp_path / "run")
-    with run.held():
-        assert run.at_work
+    with run.lock():
+        assert run.is_at_work
     with (run.folder / "run").open() as glance:
         fcntl.flock(glance, fcntl.LOCK_SH)
-        assert not run.at_work
+        assert not run.is_at_work
         threading.Timer(0.1, glance.close).start()
         resume_run(run)
-    assert run.finished
+    assert run.is_finished
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -224,7 +224,7 @@ def test_a_run_on_a_disk_that_locks_only_what_can_be_written_is_taken(study, tmp
 
     monkeypatch.setattr(fcntl, "flock", over_nfs)
     resume_run(run)
-    assert run.finished
+    assert run.is_finished
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -238,7 +238,7 @@ def test_a_disk_that_cannot_lock_at_all_is_not_taken_for_another_process(study, 
     with pytest.raises(OSError, match="No locks available"):
         resume_run(run)
     with pytest.raises(OSError, match="No locks available"):
-        assert run.at_work
+        assert run.is_at_work
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -311,8 +311,8 @@ def test_a_description_that_fails_leaves_a_finished_run_with_its_model_and_a_not
     monkeypatch.setattr(execute, "describe", broken)
     run = begun(study, tmp_path / "run")
     resume_run(run)
-    assert run.finished
-    assert run.model.read_text() == whole.model.read_text()
+    assert run.is_finished
+    assert run.model_path.read_text() == whole.model_path.read_text()
     assert run.analysis is None
     (note,) = set(run.metrics["notes"]) - set(whole.metrics["notes"])
     assert type(error).__name__ in note
@@ -346,8 +346,8 @@ def test_no_part_of_a_description_that_asks_the_sites_ends_a_finished_run(study,
         run = begun(study, tmp_path / f"run-{part}")
         resume_run(run)
         assert sum(asked) >= part
-        assert run.finished
-        assert run.model.read_text() == whole.model.read_text()
+        assert run.is_finished
+        assert run.model_path.read_text() == whole.model_path.read_text()
         described = run.metrics["notes"] if run.analysis is None else run.analysis
         assert "ZeroDivisionError" in json.dumps(described)
 
@@ -362,8 +362,8 @@ def test_a_description_that_waits_for_sites_leaves_the_run_waiting(study, tmp_pa
         patch.setattr(execute, "describe", waiting)
         with pytest.raises(Waiting):
             resume_run(run)
-    assert not run.finished
-    assert json.loads(run.status.read_text())["state"] == "waiting"
+    assert not run.is_finished
+    assert json.loads(run.status_path.read_text())["state"] == "waiting"
     assert resumed(run.folder)[1]
 
 

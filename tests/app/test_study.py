@@ -50,7 +50,7 @@ def study(text=SHORT):
 
 def test_every_key_reaches_the_estimator_and_the_sites():
     full = study(FULL)
-    model = full.estimator(["age", "bp"])
+    model = full.make_estimator(["age", "bp"])
     assert isinstance(model, fc.FuzzyCMeans)
     assert model.get_params() == {
         "n_clusters": 4,
@@ -106,7 +106,7 @@ def test_every_parameter_of_a_method_has_a_key(method):
 )
 def test_a_methods_own_parameters_reach_it(method, options):
     lines = "".join(f"{name} = {value!r}\n" for name, value in options.items())
-    model = study(SHORT.replace('"k-means"\n', f'"{method}"\n{lines}')).estimator()
+    model = study(SHORT.replace('"k-means"\n', f'"{method}"\n{lines}')).make_estimator()
     assert {name: model.get_params()[name] for name in options} == options
 
 
@@ -117,12 +117,12 @@ def test_a_methods_own_parameters_must_make_sense(line):
 
 
 def test_what_is_left_out_keeps_the_estimators_defaults():
-    assert study().estimator().get_params() == fc.KMeans(2).get_params()
+    assert study().make_estimator().get_params() == fc.KMeans(2).get_params()
 
 
 def test_the_studys_seed_is_the_methods_unless_it_has_its_own():
-    assert study(f"seed = 5\n{SHORT}").estimator().random_state == 5
-    assert study(f"seed = 5\n{SHORT}".replace("k = 2", "k = 2\nseed = 6")).estimator().random_state == 6
+    assert study(f"seed = 5\n{SHORT}").make_estimator().random_state == 5
+    assert study(f"seed = 5\n{SHORT}".replace("k = 2", "k = 2\nseed = 6")).make_estimator().random_state == 6
 
 
 def test_addresses_and_absolute_paths_stay_as_they_are():
@@ -136,7 +136,7 @@ def test_paths_start_where_the_study_lies(tmp_path, monkeypatch):
     (tmp_path / "here" / "a.csv").write_text("u,v\n0,1\n4,5\n")
     (tmp_path / "here" / "study.toml").write_text(SHORT)
     monkeypatch.chdir(tmp_path)
-    fed = read_study("here/study.toml").federation()
+    fed = read_study("here/study.toml").open_federation()
     assert (fed.parties, fed.columns) == (("a",), ("u", "v"))
 
 
@@ -153,13 +153,13 @@ def test_a_column_split_names_each_sites_columns(tmp_path):
     )
     with pytest.raises(fc.StudyError, match=r"columns in \[sites.b\] names 'v' 2 times"):
         parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v", "v"]\n', folder=tmp_path)
-    fed = parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v"]\n', folder=tmp_path).federation()
+    fed = parse_study(text + '[sites.b]\nsource = "b.csv"\ncolumns = ["v"]\n', folder=tmp_path).open_federation()
     assert fed.columns == ("u", "v")
-    assert [next(iter(h.source.blocks())).tolist() for h in fed.holdings.values()] == [[[0.0, 4.0]], [[1.0, 5.0]]]
+    assert [next(iter(h.source.blocks())).tolist() for h in fed.site_data.values()] == [[[0.0, 4.0]], [[1.0, 5.0]]]
 
 
 def test_explicit_centres_are_given_row_by_row():
-    model = study(SHORT.replace("k = 2", "k = 2\ninit = [[1, 2], [3, 4.5]]")).estimator()
+    model = study(SHORT.replace("k = 2", "k = 2\ninit = [[1, 2], [3, 4.5]]")).make_estimator()
     assert np.asarray(model.init).tolist() == [[1.0, 2.0], [3.0, 4.5]]
 
 
@@ -179,15 +179,15 @@ k = 2
 source = { sql = "SELECT * FROM 'rows.csv'" }
 """
     monkeypatch.chdir(tmp_path)
-    fed = parse_study(text, folder=tmp_path / "study").federation()
-    assert fed.holdings["here"].survey.rows == 3
+    fed = parse_study(text, folder=tmp_path / "study").open_federation()
+    assert fed.site_data["here"].survey.rows == 3
 
 
 @pytest.mark.parametrize("scale", ["damped", "range", "standardise"])
 def test_a_study_may_name_the_scales_that_only_summary_clustering_has(scale):
     text = SHORT.replace('method = "k-means"\nk = 2', 'method = "summary-clustering"')
-    assert study(f'scale = "{scale}"\n{text}').estimator().scale == scale
-    assert study(text).estimator().scale == "damped"
+    assert study(f'scale = "{scale}"\n{text}').make_estimator().scale == scale
+    assert study(text).make_estimator().scale == "damped"
     if scale != "standardise":
         with pytest.raises(fc.FedclustError, match=f"scale is '{scale}'; choose one of none, minmax, standardise"):
-            study(f'scale = "{scale}"\n{SHORT}').estimator().fit(np.zeros((20, 2)))
+            study(f'scale = "{scale}"\n{SHORT}').make_estimator().fit(np.zeros((20, 2)))

@@ -7,7 +7,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import fedclust as fc
-from fedclust.app.unlearning import fingerprint
+from fedclust.app.unlearning import model_fingerprint
 from fedclust.site.policy import Policy
 
 
@@ -204,7 +204,7 @@ def test_a_certificate_names_both_models_and_shows_no_sum_and_no_row(tmp_path):
     found, certificate = fc.unlearn(fitted, fed, site="b", rows=GONE, how="quick", check=True)
     assert certificate.fits(fitted, found)
     assert not certificate.fits(found, fitted)
-    assert certificate.before == fingerprint(fc.load(fitted.save(tmp_path / "model.json")))
+    assert certificate.before == model_fingerprint(fc.load(fitted.save(tmp_path / "model.json")))
     document = json.loads(certificate.save(tmp_path / "certificate.json").read_text())
     kept = {"format", "version", "method", "removed", "how", "sites", "before", "after", "recomputed", "exact", "start"}
     assert set(document) == kept | {"same_partition", "matches_replay", "apart"}
@@ -221,10 +221,10 @@ def test_where_the_start_came_from_is_said():
 
 def test_the_model_and_the_federation_are_left_as_they_were():
     fitted = fc.KMeans(3).fit(fed := fc.Federation.local(parts()))
-    before = fingerprint(fitted)
+    before = model_fingerprint(fitted)
     fc.unlearn(fitted, fed, site="b", rows=GONE)
-    assert fingerprint(fitted) == before
-    assert fed.holdings["b"].survey.rows == 60
+    assert model_fingerprint(fitted) == before
+    assert fed.site_data["b"].survey.rows == 60
 
 
 @pytest.mark.parametrize(

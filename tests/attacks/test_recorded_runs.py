@@ -5,7 +5,7 @@ import pytest
 
 import fedclust as fc
 from benchmarks import attack_suite as table
-from fedclust.app.audit.observer_record import record
+from fedclust.app.audit.observer_record import record_federation
 from fedclust.privacy import attacks
 
 MASKED = ("secure", "blind")
@@ -52,10 +52,10 @@ def test_fuzzy_sums_of_tiny_tables_are_solved_wherever_they_are_seen(mode, own, 
 def test_distances_over_columns_unfold():
     X = np.random.default_rng(0).normal(size=(40, 6))
     fed = fc.Federation.local({"a": X[:, :3], "b": X[:, 3:]}, split="columns")
-    recording = record(fed)
+    recording = record_federation(fed)
     fc.FuzzyCMeans(3, init="box", tol=None, max_iter=8).fit(fed)
-    whole = next(one for one in attacks.unfolding(recording.coordinator()) if one.parties == ("a", "b"))
-    np.testing.assert_allclose(attacks.completed(whole, X[:7], np.arange(7)), X, atol=1e-6)
+    whole = next(one for one in attacks.attack_by_unfolding(recording.coordinator_view()) if one.parties == ("a", "b"))
+    np.testing.assert_allclose(attacks.complete_rows(whole, X[:7], np.arange(7)), X, atol=1e-6)
 
 
 def test_the_table_names_every_attack_in_every_mode():
@@ -86,8 +86,8 @@ def test_nodes_of_fcac_are_rows_and_summaries_are_not():
     found = {}
     for kind in (fc.FCAC, fc.SummaryClustering):
         fed = fc.Federation.local(parts)
-        recording = record(fed)
+        recording = record_federation(fed)
         kind().fit(fed)
-        found[kind] = attacks.score(attacks.shown_points(recording.coordinator()), parts).exact
+        found[kind] = attacks.score(attacks.attack_shown_points(recording.coordinator_view()), parts).exact
     assert found[fc.FCAC] > 50
     assert found[fc.SummaryClustering] == 0

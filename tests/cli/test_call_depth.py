@@ -12,7 +12,9 @@ MOST_FRAMES = 16
 
 def test_the_way_from_the_command_to_the_kernel_is_short(tmp_path):
     study = (
-        demo.STUDY.format(folder=tmp_path).replace('k = "auto"', "k = 2").replace("seed = 0", "seed = 0\nmax_iter = 2")
+        demo.DEMO_STUDY.format(folder=tmp_path)
+        .replace('k = "auto"', "k = 2")
+        .replace("seed = 0", "seed = 0\nmax_iter = 2")
     )
     (tmp_path / "study.toml").write_text(study)
     (tmp_path / "data").mkdir()

@@ -71,7 +71,7 @@ def test_report_of_what_is_no_finished_run_is_refused(user, argument, told):
 
 def test_a_flat_or_infinite_curve_is_still_told():
     curve = [{"k": 2, "value": "inf"}, {"k": 3, "value": 1.0}, {"k": 4, "value": 1.0}]
-    told = result_summary.choice(
+    told = result_summary.format_choice(
         {"k": 3, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None}
     )
     assert "K = 2" in told
@@ -82,13 +82,13 @@ def test_while_choosing_there_is_no_guess(capsys):
     progress = Progress(tol=1e-6, max_iter=50, choosing=True)
     for number in (1, 2, 3, 1, 2):
         progress({"round": number, "shift": 0.1**number})
-    assert progress.place == "round 2 of fit 2"
+    assert progress.progress_text == "round 2 of fit 2"
     assert "of at most" not in capsys.readouterr().err
 
 
 def test_each_value_of_a_curve_is_told_with_its_own_digits():
     curve = [{"k": 2, "value": 0.606}, {"k": 3, "value": 2871.4}, {"k": 4, "value": float("inf")}]
-    told = result_summary.choice(
+    told = result_summary.format_choice(
         {"k": 2, "best": "min", "name": "xie-beni", "curve": curve, "why": "So.", "stability": None}
     )
     shown = {line.split()[2]: line.split()[3] for line in told.splitlines() if line.startswith("  K = ")}

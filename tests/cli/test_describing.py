@@ -13,10 +13,10 @@ CHOOSING = ("k = 3", 'k = "2..4"\ncriterion = "index"\nrestarts = 1')
 PRIVATE = ("[sites.cleveland]", "[privacy]\nepsilon = 2.0\n\n[sites.cleveland]")
 BOUNDS = ('columns = ["age", "bp"]', 'columns = ["age", "bp"]\nbounds = [-5.0, 18.0]')
 PARTS = {  # the part that is absent, what raises, and what to change in the study
-    "profiles": ("profiles", (describe_model._OverRows, "profiles"), ()),
-    "map": ("map", (describe_model._OverRows, "map"), ()),
+    "profiles": ("profiles", (describe_model._RowSplitDescriber, "profiles"), ()),
+    "map": ("map", (describe_model._RowSplitDescriber, "map"), ()),
     "plane": ("map", (pca, "plane"), ()),
-    "sizes": ("sizes", (describe_model._OverRows, "sizes"), ()),
+    "sizes": ("sizes", (describe_model._RowSplitDescriber, "sizes"), ()),
     "indices": ("indices", (cluster_indices, "scores"), ()),
     "composition": ("composition", (composition, "compositions"), ()),
     "view": ("map", (describe_model.indices, "view_of"), ()),

@@ -9,7 +9,7 @@ from cli_user import csv, rows
 from fedclust.app.run_folder import Run
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import REMEDIES
-from fedclust.site.site_file import read_site
+from fedclust.site.site_file import read_site_file
 
 SITES = ("cleveland", "hungary", "basel")
 STUDY = """\
@@ -116,7 +116,7 @@ def test_points_are_refused_where_the_floor_is_above_five(steward):
     code, found = document(steward, "--data", "hungary.csv", "--policy", "nhs")
     assert code == 3
     assert {q["name"]: q["code"] for q in found["questions"] if q["code"]} == {
-        "initial_centers.seeds": "points-not-allowed"
+        "initial_centers.seed_candidates": "points-not-allowed"
     }
     assert document(steward, "--data", "hungary.csv", "--policy", "standard")[0] == 0
 
@@ -129,25 +129,25 @@ def run(user):
     """A run of the study with hungary behind its own file; the others are in this process."""
     study, whole = federated(user, "secure")
     with whole:
-        return study.estimator(whole.columns).fit(whole)
+        return study.make_estimator(whole.columns).fit(whole)
 
 
 def federated(user, mode):
     import fedclust as fc
     from fedclust.app.study import read_study
     from fedclust.engines.local_engine import LocalEngine
-    from fedclust.federation.aggregation import Aggregation, Enrolled
+    from fedclust.federation.aggregation import Aggregation, EnrolledSites
     from fedclust.federation.local_sites import LocalSites
 
-    made = Run.make(user.folder / "made", (user.folder / "study.toml").read_text(), origin=user.folder)
+    made = Run.create(user.folder / "made", (user.folder / "study.toml").read_text(), origin=user.folder)
     study = read_study(user.folder / "study.toml")
-    fed = study.federation()
-    enrolled = Enrolled(SITES, made.folder)
-    desk = read_site(user.folder / "site.toml").desk(columns=("age", "bp"))
-    desk.gate.vaults = enrolled.at("hungary")
+    fed = study.open_federation()
+    enrolled = EnrolledSites(SITES, made.folder)
+    desk = read_site_file(user.folder / "site.toml").open_server(columns=("age", "bp"))
+    desk.gate.vaults = enrolled.vaults_opener("hungary")
     desks = {**fed.local_sites, "hungary": desk}
     for party in ("cleveland", "basel"):
-        desks[party].gate.vaults = enrolled.at(party)
+        desks[party].gate.vaults = enrolled.vaults_opener(party)
     held = dict.fromkeys(SITES, fed.columns)
     how = Aggregation(mode)
     engine = LocalEngine(desks)
@@ -175,7 +175,7 @@ def test_an_approved_search_for_k_ends_well_though_every_site_holds_one_cluster(
     study, whole = federated(steward, "blind")
     choice = study.cluster.choice
     with whole:
-        found = fc.select_k(study.estimator(whole.columns), whole, choice.ks, **choice.how)
+        found = fc.select_k(study.make_estimator(whole.columns), whole, choice.ks, **choice.options)
         assert describe(found.model, whole, found)["indices"]
     assert found.k == 3
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedclust.app.site_plan import plan
+from fedclust.app.site_plan import make_plan
 from fedclust.app.study import parse_study
 from fedclust.site.policy import PROFILES
 
@@ -38,21 +38,21 @@ def source(tmp_path):
 def counted(source, align="", opens=""):
     text = STUDY.replace("{align}", align).replace("{opens}", opens)
     study = parse_study(text, folder=source.parent, served=True)
-    found = plan(study, "a", source, PROFILES["none"])
+    found = make_plan(study, "a", source, PROFILES["none"])
     return {question.name: question.times for question in found.questions}
 
 
 def test_letters_of_an_alignment_are_counted(source):
     found = counted(source, align="[align]")
-    assert found["alignment.set_out"] == 1
-    assert found["alignment.pass_on"] == 2  # one for each other site
+    assert found["alignment.send_own_list"] == 1
+    assert found["alignment.pass_list"] == 2  # one for each other site
     assert "roster.offer" in found
 
 
 def test_letters_of_a_run_that_opens_labels_are_counted_in_place_of_distances(source):
     found = counted(source, opens='opens = "labels"')
-    assert "column_split.measure" not in found
-    assert "column_split.measure" in counted(source)
-    assert found["column_labels.move"] == 5
-    assert found["column_labels.enter"] == 6
-    assert found["column_labels.go_on"] == 6 * 10  # two, seven levels of a tree, one for three clusters
+    assert "column_split.measure_distances" not in found
+    assert "column_split.measure_distances" in counted(source)
+    assert found["column_labels.move_to_label_means"] == 5
+    assert found["column_labels.enter_comparison"] == 6
+    assert found["column_labels.continue_comparison"] == 6 * 10  # two, seven levels of a tree, one for three clusters

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from fedclust.cli.progress import Progress, _clock
+from fedclust.cli.progress import Progress, _format_duration
 
 
 class Terminal(io.StringIO):
@@ -42,7 +42,7 @@ def test_without_tol_the_rounds_are_known():
 
 def test_lines_are_few_and_the_last_is_told():
     told = io.StringIO()
-    progress = after([10.0**-i for i in range(6)], to=told)
+    progress = after([10.0**-i for i in range(6)], stream=told)
     progress.end()
     lines = told.getvalue().splitlines()
     assert [line.split(",")[0] for line in lines] == ["round 1 of at most 100", "round 6 of at most 100"]
@@ -50,8 +50,8 @@ def test_lines_are_few_and_the_last_is_told():
 
 def test_silence_is_silent():
     told = io.StringIO()
-    progress = Progress(tol=None, max_iter=3, to=told)
-    progress.silent = True
+    progress = Progress(tol=None, max_iter=3, stream=told)
+    progress.is_silent = True
     progress({"round": 1, "shift": 1.0})
     progress.end()
     assert told.getvalue() == ""
@@ -60,16 +60,16 @@ def test_silence_is_silent():
 def test_a_narrow_terminal_is_not_overrun(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     told = Terminal()
-    after([10.0**-i for i in range(3)], to=told).end()
+    after([10.0**-i for i in range(3)], stream=told).end()
     assert max(len(line.removesuffix("\x1b[K")) for line in told.getvalue().split("\r")) < 40
 
 
 def test_a_dumb_terminal_gets_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     told = Terminal()
-    after([1.0], to=told).end()
+    after([1.0], stream=told).end()
     assert "\r" not in told.getvalue()
 
 
 def test_the_clock():
-    assert [_clock(s) for s in (0, 59.4, 60, 3601, -5)] == ["0:00", "0:59", "1:00", "1:00:01", "0:00"]
+    assert [_format_duration(s) for s in (0, 59.4, 60, 3601, -5)] == ["0:00", "0:59", "1:00", "1:00:01", "0:00"]

@@ -12,8 +12,8 @@ import fedclust as fc
 from fedclust.app.run_folder import Run
 from fedclust.cli.main import main
 from fedclust.core.envelope import Call, Refusal
-from fedclust.core.run_series import later, series
-from fedclust.site.server import Desk, State
+from fedclust.core.run_series import next_run_name, parse_series
+from fedclust.site.server import SavedState, SiteServer
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -68,12 +68,12 @@ FOUND = ("nodes_", "node_rows_", "node_labels_", "scaled_nodes_")
 
 def test_names_of_later_rounds_tell_the_series_and_begin_differently():
     first = "0123456789abcdef-" + "f" * 32
-    second, third = later(first), later(later(first))
-    assert [series(run) for run in (first, second, third)] == [(first, 1), (first, 2), (first, 3)]
+    second, third = next_run_name(first), next_run_name(next_run_name(first))
+    assert [parse_series(run) for run in (first, second, third)] == [(first, 1), (first, 2), (first, 3)]
     assert len({run[:8] for run in (first, second, third)}) == 3
     assert second.partition("-")[2] == "f" * 32  # every call names the study
     for odd in ("a.b-x", ".2-x", "abcdefgh.2-x", "abcdefghi.1-x", "abcdefghi.²-x", "x"):
-        assert series(odd) == (odd, 1)
+        assert parse_series(odd) == (odd, 1)
 
 
 def test_rounds_by_command_are_rounds_of_the_model(tmp_path):
@@ -102,7 +102,7 @@ def test_a_table_that_grew_is_told_once_and_no_sums_are_asked_that_would_show_wh
     model = fc.load(tmp_path / "r-2" / "model.json")
     assert model.node_rows_.sum() == 2 * 3 * ROWS
     asked = {line.split('"handler": "')[1].split('"')[0] for line in ledger(tmp_path / "r-2" / "sites" / "north")}
-    assert asked == {"bounds.rows", "summaries.summarise_rows"}
+    assert asked == {"bounds.count_rows", "summaries.summarise_rows"}
     analysis = Run.find(tmp_path / "r-2").analysis
     assert "absent" in analysis["indices"]
     assert sum(analysis["sizes"]["rows"]) == 2 * 3 * ROWS
@@ -159,11 +159,11 @@ def test_a_round_that_could_not_begin_can_be_begun_again(tmp_path, capsys):
 
 
 def desk(folder, X):
-    from fedclust.site.policy import profile
-    from fedclust.site.site_data import Holding
+    from fedclust.site.policy import find_policy
+    from fedclust.site.site_data import SiteData
     from fedclust.site.sources import open_source
 
-    return Desk(Holding("north", open_source(X, site="north")), profile("none"), folder=folder)
+    return SiteServer(SiteData("north", open_source(X, site="north")), find_policy("none"), folder=folder)
 
 
 def question(run, step=1, *, fresh=False):
@@ -184,15 +184,15 @@ def test_a_desk_remembers_a_series_through_other_studies_and_restarts(tmp_path):
         desk(tmp_path, X).answer(question(other, fresh=True)).release.rows.sum() == ROWS
     )  # another study's own memory
     more = grown(1)["north"]
-    sealed = desk(tmp_path, more).answer(question(later(first)))
+    sealed = desk(tmp_path, more).answer(question(next_run_name(first)))
     assert sealed.release.rows.sum() == ROWS
     assert not sealed.release.has_no_memory
     # The same question after a restart gets the same bytes; the round before gets nothing more.
-    assert desk(tmp_path, more).answer(question(later(first))).packed == sealed.packed
+    assert desk(tmp_path, more).answer(question(next_run_name(first))).wire_bytes == sealed.wire_bytes
     assert desk(tmp_path, more).answer(question(first, step=2)) == Refusal("north", "round-passed")
     # The other study goes on where it was.
-    assert desk(tmp_path, more).answer(question(later(other))).release.rows.sum() == ROWS
-    assert desk(tmp_path, more).answer(question(later(later(first)))).release.rows.sum() == 0
+    assert desk(tmp_path, more).answer(question(next_run_name(other))).release.rows.sum() == ROWS
+    assert desk(tmp_path, more).answer(question(next_run_name(next_run_name(first)))).release.rows.sum() == 0
 
 
 def test_a_memory_of_another_version_is_not_read(tmp_path):
@@ -203,7 +203,7 @@ def test_a_memory_of_another_version_is_not_read(tmp_path):
     X = batch(0)["north"]
     desk(tmp_path, X).answer(question("a" * 16 + "-study", fresh=True))
     path = tmp_path / "state"
-    path.write_bytes(wire.encode(replace(State.read(path), layout=0)))
+    path.write_bytes(wire.encode(replace(SavedState.read(path), layout=0)))
     with pytest.raises(fc.DataError, match="another version"):
         desk(tmp_path, X)
     path.write_bytes(path.read_bytes()[:100])
@@ -229,7 +229,7 @@ def dying(function, before):
         return found
     return called
 if where == "answer":
-    server.Desk.answer = dying(server.Desk.answer, False)
+    server.SiteServer.answer = dying(server.SiteServer.answer, False)
 else:  # the memory is about to be written, or just was
     server.write_file = dying(server.write_file, where == "before-keep")
 sys.exit(main(arguments))

@@ -221,13 +221,13 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert "The report: runs/demo/report.html" in out
     assert (user.folder / "runs/demo/report.html").read_text().startswith("<!DOCTYPE html>")
     again = Path("runs/demo/study.toml")
-    assert open_study(read_study(again, folder=run_folder.origin_of(again))).fed.parties == demo.COMPANIES
+    assert open_study(read_study(again, folder=run_folder.study_origin(again))).fed.parties == demo.COMPANIES
 
 
 def test_demo_never_overwrites_an_edited_study(user):
     rows = {company: np.zeros((1, 2)) for company in demo.COMPANIES}
-    study = demo._folder(Path("runs/demo"), rows).folder / "study.toml"
-    assert demo._folder(Path("runs/demo"), rows).folder == study.parent, "one that nobody edited makes way"
+    study = demo._make_run_folder(Path("runs/demo"), rows).folder / "study.toml"
+    assert demo._make_run_folder(Path("runs/demo"), rows).folder == study.parent, "one that nobody edited makes way"
     study.write_text(study.read_text().replace('k = "auto"', "k = 4"))
     code, _, err = user("demo")
     assert code == 2
@@ -243,9 +243,9 @@ def test_demo_never_overwrites_another_run(ran):
 def test_the_demos_claim_is_computed(monkeypatch):
     parties, _ = fc.datasets.motivational(0)
     model = fc.FuzzyCMeans(5, max_iter=3).fit(fc.Federation.local(parties))
-    assert demo._pooled(model, parties).endswith("same bits as pooled: yes")
+    assert demo._compare_with_pooled(model, parties).endswith("same bits as pooled: yes")
     model.cluster_centers_ = np.nextafter(model.cluster_centers_, 9)
-    assert demo._pooled(model, parties).endswith("same bits as pooled: NO")
+    assert demo._compare_with_pooled(model, parties).endswith("same bits as pooled: NO")
 
 
 def test_an_unexpected_error_is_a_sentence_without_its_text(user, monkeypatch):

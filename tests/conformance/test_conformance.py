@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fault_rig.loops import LOOPS, by
+from fault_rig.loops import LOOPS, carry_by_engine
 from fedclust import Federation
 from fedclust.models.methods import study_methods
 from fedclust.testing import CHECKS
@@ -50,7 +50,7 @@ class OnEngine:
         if "by" not in self.engine:
             return fed
         self.made += 1
-        return by(self.engine["by"], fed, self.folder.parent / f"{self.engine['by']}-{self.made}")
+        return carry_by_engine(self.engine["by"], fed, self.folder.parent / f"{self.engine['by']}-{self.made}")
 
 
 QUICKLY = {  # what every run of the tests sees of engines between machines; make test-engines sees all

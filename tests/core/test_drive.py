@@ -9,14 +9,14 @@ import fedclust as fc
 from fedclust import Federation
 from fedclust.algorithms import kfed
 from fedclust.algorithms.summary_clustering import summaries as site_summaries
-from fedclust.core.drive import Coordinator, lost
+from fedclust.core.drive import Coordinator, quorum_lost_error
 from fedclust.core.effects import Keep, each, report, total
-from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES
+from fedclust.core.envelope import REMEDIES, STUDY_OR_SITE_REFUSALS, STUDY_REFUSALS
 from fedclust.core.errors import JournalError, QuorumLost
 from fedclust.core.journal import Journal
 from fedclust.core.site_interface import View
-from fedclust.questions.bounds import Columns, count, magnitudes, rows
-from fedclust.questions.composition import Composition, Nearest
+from fedclust.questions.bounds import ColumnsQuestion, count_rows, magnitudes, total_rows
+from fedclust.questions.composition import Composition, CompositionQuestion
 from fedclust.testing import Faulty
 
 
@@ -29,31 +29,31 @@ def silent(*parties):
 
 
 def test_a_total_adds_all_parties():
-    assert Coordinator(engine()).drive(count(2)) == 5 + 6 + 7 + 8
+    assert Coordinator(engine()).drive(total_rows(2)) == 5 + 6 + 7 + 8
 
 
 def test_a_subset_is_asked_alone():
     def script():
-        return (yield from total(rows, Columns(2), among=("p0", "p3")))
+        return (yield from total(count_rows, ColumnsQuestion(2), among=("p0", "p3")))
 
-    assert Coordinator(engine()).drive(script()).rows.integers() == [5 + 8]
+    assert Coordinator(engine()).drive(script()).rows.to_integers() == [5 + 8]
 
 
 def test_one_silent_party_loses_a_full_quorum_and_is_named():
     with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)") as missed:
-        Coordinator(Faulty(engine(), silent("p1"))).drive(count(2))
+        Coordinator(Faulty(engine(), silent("p1"))).drive(total_rows(2))
     assert missed.value.missing == {"p1": "no-answer"}
 
 
 @pytest.mark.parametrize(("quorum", "gone", "holds"), [(3, 1, True), (3, 2, False), (0.5, 2, True), (0.51, 2, False)])
 def test_a_smaller_quorum_goes_on_and_remembers_who_was_absent(quorum, gone, holds):
     def script():
-        return (yield from total(rows, Columns(2), quorum=quorum))
+        return (yield from total(count_rows, ColumnsQuestion(2), quorum=quorum))
 
     absent = [f"p{i}" for i in range(gone)]
     coordinator = Coordinator(Faulty(engine(), silent(*absent)))
     if holds:
-        assert coordinator.drive(script()).rows.integers()[0] == sum(range(5 + gone, 9))
+        assert coordinator.drive(script()).rows.to_integers()[0] == sum(range(5 + gone, 9))
         assert [a.party for a in coordinator.absences] == absent
     else:
         with pytest.raises(QuorumLost):
@@ -75,29 +75,31 @@ EITHERS = ("handler-not-allowed",)
     ],
 )
 def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, resume, anew):
-    error = lost("initial_centers.seeds", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)})
+    error = quorum_lost_error(
+        "initial_centers.seed_candidates", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)}
+    )
     assert ("resume" in str(error), "run it anew in another folder" in str(error)) == (resume, anew)
-    assert error.anew is not resume
+    assert error.must_restart is not resume
 
 
 def test_every_code_that_a_study_mends_has_words():
-    assert set(REMEDIES) >= OF_STUDY | OF_EITHER
+    assert set(REMEDIES) >= STUDY_REFUSALS | STUDY_OR_SITE_REFUSALS
 
 
 def test_an_algorithm_may_recover_from_a_lost_quorum():
     def script():
         try:
-            return (yield from total(rows, Columns(2)))
+            return (yield from total(count_rows, ColumnsQuestion(2)))
         except QuorumLost as missed:
             others = tuple(p for p in ("p0", "p1", "p2", "p3") if p not in missed.missing)
-            return (yield from total(rows, Columns(2), among=others))
+            return (yield from total(count_rows, ColumnsQuestion(2), among=others))
 
-    assert Coordinator(Faulty(engine(), silent("p3"))).drive(script()).rows.integers() == [18]
+    assert Coordinator(Faulty(engine(), silent("p3"))).drive(script()).rows.to_integers() == [18]
 
 
 def test_the_site_refuses_its_own_answer_where_a_sum_was_declared():
     def script():
-        return (yield from each(magnitudes, Columns(2)))
+        return (yield from each(magnitudes, ColumnsQuestion(2)))
 
     with pytest.raises(QuorumLost) as missed:
         Coordinator(engine()).drive(script())
@@ -117,15 +119,15 @@ def test_reports_reach_whoever_watches():
 
 def test_another_script_cannot_go_on_from_a_journal(tmp_path):
     journal = Journal(tmp_path / "journal")
-    Coordinator(engine(), "r", journal).drive(count(2))
+    Coordinator(engine(), "r", journal).drive(total_rows(2))
     with pytest.raises(JournalError, match="step 1 differs"):
-        Coordinator(engine(), "r", journal).drive(count(3))
+        Coordinator(engine(), "r", journal).drive(total_rows(3))
     journal.close()
 
 
 SQUARE = View(np.full(2, 4, np.int32))
-ALONE = kfed.Alone(SQUARE, 2, 5, 0)
-AROUND = Nearest(SQUARE, np.zeros((2, 2)))
+ALONE = kfed.DeviceQuestion(SQUARE, 2, 5, 0)
+AROUND = CompositionQuestion(SQUARE, np.zeros((2, 2)))
 BATCH = site_summaries.Batch(SQUARE, 5, fresh=True, damped=True)
 
 
@@ -177,7 +179,7 @@ def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
     rng = np.random.default_rng(0)
     fed = Federation.local({name: rng.normal(size=(60, 2)) for name in "abc"})
     desk = fed.local_sites["b"]
-    honest = desk.work
+    honest = desk.compute_answer
 
     def work(handler, turn, message):
         answer = honest(handler, turn, message)
@@ -187,6 +189,6 @@ def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
         wrong = replace(release, **{field: lie(getattr(release, field))})
         return replace(answer, release=wrong) if isinstance(answer, Keep) else wrong
 
-    desk.work = work
+    desk.compute_answer = work
     with pytest.raises(QuorumLost, match="b: its answer cannot be true"):
         model.fit(fed)

@@ -10,9 +10,9 @@ CHILD = """
 import random, resource, sys
 import numpy as np
 import fedclust as fc
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import WireError
-from fedclust.testing.conformance import sites
+from fedclust.testing.conformance import make_sites
 
 count, seed = int(sys.argv[1]), int(sys.argv[2])
 seen = []
@@ -23,21 +23,21 @@ class Watch:
 
     def exchange(self, calls, *, timeout, quorum):
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        seen.extend((Call.decode, call.packed) for call in list(calls.values())[:1])
-        seen.extend((Sealed.decode, reply.packed) for reply in list(replies.values())[:1])
+        seen.extend((Call.decode, call.wire_bytes) for call in list(calls.values())[:1])
+        seen.extend((SealedAnswer.decode, reply.wire_bytes) for reply in list(replies.values())[:1])
         return replies
 
 for mode in ("plain", "secure", "blind"):
     for split in ("rows", "columns"):
-        parts = sites(rows=40)
+        parts = make_sites(rows=40)
         if split == "columns":
             X = np.concatenate(list(parts.values()))
             parts = {name: X[:, [i]] for i, name in enumerate("abc")}
         fed = fc.Federation.local(parts, aggregation=mode, split=split)
-        fed.use(Watch(fed.engine))
+        fed.use_engine(Watch(fed.engine))
         fc.FuzzyCMeans(2, max_iter=2, random_state=0).fit(fed)
-fed = fc.Federation.local(sites(rows=40), aggregation="secure")
-fed.use(Watch(fed.engine))
+fed = fc.Federation.local(make_sites(rows=40), aggregation="secure")
+fed.use_engine(Watch(fed.engine))
 fc.KMeans(2, max_iter=2, random_state=0, quorum=0.75, scale="standardise").fit(fed)
 samples = [(how, data) for how, data in seen if len(data) < 4000]
 kinds = {data[:60] for _, data in samples}

@@ -9,14 +9,14 @@ import pytest
 
 from fedclust.core.errors import JournalError
 from fedclust.core.file_locks import LOCK_PATIENCE
-from fedclust.core.journal import ANSWERED, ASKED, HEAD, Journal
+from fedclust.core.journal import ANSWER_RECORD, JOURNAL_HEADER, QUESTION_RECORD, Journal
 
 
 def written(path, steps=3):
     journal = Journal(path)
     for step in range(1, steps + 1):
-        journal.write(ASKED, step, b"question %d" % step)
-        journal.write(ANSWERED, step, b"answer %d" % step)
+        journal.write(QUESTION_RECORD, step, b"question %d" % step)
+        journal.write(ANSWER_RECORD, step, b"answer %d" % step)
     journal.close()
     return path.read_bytes()
 
@@ -24,10 +24,10 @@ def written(path, steps=3):
 def test_records_survive_reopening(tmp_path):
     written(tmp_path / "journal")
     journal = Journal(tmp_path / "journal")
-    assert journal.recall(ANSWERED, 2) == b"answer 2"
-    assert journal.recall(ASKED, 3) == b"question 3"
-    assert journal.recall(ANSWERED, 4) is None
-    assert journal.steps == 3
+    assert journal.recall(ANSWER_RECORD, 2) == b"answer 2"
+    assert journal.recall(QUESTION_RECORD, 3) == b"question 3"
+    assert journal.recall(ANSWER_RECORD, 4) is None
+    assert journal.last_answered_step == 3
     journal.close()
 
 
@@ -37,12 +37,12 @@ def test_a_journal_cut_anywhere_keeps_its_whole_records_and_goes_on(tmp_path):
     for length in range(len(data)):
         path.write_bytes(data[:length])
         journal = Journal(path)
-        before = journal.steps
-        journal.write(ANSWERED, 9, b"later")
+        before = journal.last_answered_step
+        journal.write(ANSWER_RECORD, 9, b"later")
         journal.close()
         again = Journal(path)
-        assert again.recall(ANSWERED, 9) == b"later"
-        assert again.recall(ANSWERED, before) == (b"answer %d" % before if before else None)
+        assert again.recall(ANSWER_RECORD, 9) == b"later"
+        assert again.recall(ANSWER_RECORD, before) == (b"answer %d" % before if before else None)
         again.close()
 
 
@@ -91,4 +91,4 @@ def test_another_file_is_not_a_journal(tmp_path):
 def test_only_the_owner_can_read_it(tmp_path):
     written(tmp_path / "journal")
     assert (tmp_path / "journal").stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "journal").read_bytes().startswith(HEAD)
+    assert (tmp_path / "journal").read_bytes().startswith(JOURNAL_HEADER)

@@ -15,7 +15,7 @@ class Size(Release):
     size: Exact = additive("a size")
 
 
-ASKED = Handler("test.size", lambda _, ask: Size(Exact.counts(ask)), int, Size)
+ASKED = Handler("test.size", lambda _, ask: Size(Exact.from_counts(ask)), int, Size)
 
 
 def run(limit, *, max_repeats, read_last=True, leave=None):
@@ -23,7 +23,7 @@ def run(limit, *, max_repeats, read_last=True, leave=None):
     protocol = total_at_finest_unit(
         ASKED,
         1,
-        read=lambda answer: answer.size.integers()[0],
+        read=lambda answer: answer.size.to_integers()[0],
         finer=lambda ask, found: ask + 1 if found < limit else None,
         max_repeats=max_repeats,
         read_last=read_last,
@@ -36,7 +36,7 @@ def run(limit, *, max_repeats, read_last=True, leave=None):
         asks.append((effect.message, effect.among))
         who = tuple(party for party in effect.among if party != leave or effect.message < 2)
         try:
-            effect = protocol.send((Size(Exact.counts(effect.message)), who))
+            effect = protocol.send((Size(Exact.from_counts(effect.message)), who))
         except StopIteration as stop:
             return stop.value, asks
 
@@ -49,7 +49,7 @@ def test_an_answer_with_enough_digits_is_asked_for_once():
 def test_it_is_asked_for_again_until_there_is_no_better_question():
     answer, asks = run(3, max_repeats=5)
     assert answer.found == 3
-    assert answer.first.size.integers() == [1]
+    assert answer.first.size.to_integers() == [1]
     assert [message for message, _ in asks] == [1, 2, 3]
 
 

@@ -8,24 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedclust.core.errors import OutOfBounds, WireError
-from fedclust.core.ring import Exact, limbs_of, power_above, total
+from fedclust.core.ring import Exact, limbs_from_integers, power_above, total
 
 integers = st.integers(-(1 << 127), (1 << 127) - 1)
 
 
 def of(numbers, unit=0):
-    return Exact(limbs_of(numbers, (len(numbers),)), np.asarray(unit, np.int32))
+    return Exact(limbs_from_integers(numbers, (len(numbers),)), np.asarray(unit, np.int32))
 
 
 @given(st.lists(integers, min_size=1, max_size=8))
 def test_integers_come_back(numbers):
-    assert of(numbers).integers() == numbers
+    assert of(numbers).to_integers() == numbers
 
 
 @given(integers)
 def test_floats_are_rounded_once_half_to_even(number):
     # Python's own conversion of an integer rounds correctly, once.
-    assert of([number]).floats()[0] == float(number)
+    assert of([number]).to_floats()[0] == float(number)
 
 
 @pytest.mark.parametrize(
@@ -42,8 +42,8 @@ def test_floats_are_rounded_once_half_to_even(number):
     ],
 )
 def test_hard_roundings(number):
-    assert of([number]).floats()[0] == float(number)
-    assert of([-number if number > -(2**127) else number]).floats()[0] == (
+    assert of([number]).to_floats()[0] == float(number)
+    assert of([-number if number > -(2**127) else number]).to_floats()[0] == (
         -float(number) if number > 0 else float(number)
     )
 
@@ -52,28 +52,28 @@ def test_hard_roundings(number):
 def test_a_total_is_the_sum_in_any_order(numbers, random):
     terms = [of([n]) for n in numbers]
     random.shuffle(terms)
-    assert total(terms).integers() == [sum(numbers)]
+    assert total(terms).to_integers() == [sum(numbers)]
     assert total(terms) == total(terms[::-1])
 
 
 def test_sums_wrap_modulo_2_to_the_128_as_masks_need():
     most = of([(1 << 127) - 1])
-    assert (most + of([1])).integers() == [-(1 << 127)]
+    assert (most + of([1])).to_integers() == [-(1 << 127)]
 
 
 @given(st.floats(-1e6, 1e6), st.integers(-80, -40))
 def test_a_number_is_rounded_to_its_unit(value, unit):
-    held = Exact.of(value, unit=unit).integers()[0]
+    held = Exact.from_floats(value, unit=unit).to_integers()[0]
     assert abs(Fraction(held) * Fraction(2) ** unit - Fraction(value)) <= Fraction(2) ** unit / 2
 
 
 def test_counts_are_exact_and_signed():
-    assert Exact.counts([0, 7, -3]).floats().tolist() == [0.0, 7.0, -3.0]
+    assert Exact.from_counts([0, 7, -3]).to_floats().tolist() == [0.0, 7.0, -3.0]
 
 
 def test_units_scale():
-    assert of([5], unit=-2).floats()[0] == 1.25
-    assert of([-5], unit=3).floats()[0] == -40.0
+    assert of([5], unit=-2).to_floats()[0] == 1.25
+    assert of([-5], unit=3).to_floats()[0] == -40.0
 
 
 def test_other_units_or_shapes_do_not_add():
@@ -85,7 +85,7 @@ def test_other_units_or_shapes_do_not_add():
 
 def test_too_large_an_integer_is_refused():
     with pytest.raises(OutOfBounds, match="127 bits"):
-        limbs_of([1 << 127], (1,))
+        limbs_from_integers([1 << 127], (1,))
 
 
 @given(st.floats(1e-300, 1e300))

@@ -74,7 +74,7 @@ def equal(a, b):
 def test_a_message_comes_back_and_its_size_is_known_beforehand(letter):
     data = wire.encode(letter)
     assert equal(wire.decode(Letter, data), letter)
-    assert wire.size(letter) == len(data)
+    assert wire.encoded_size(letter) == len(data)
 
 
 @given(letters, st.data())
@@ -133,7 +133,7 @@ def test_a_value_that_is_not_finite_is_refused(value):
 
 
 def test_a_lie_about_a_shape_costs_no_memory():
-    data = wire.encode(Letter(0, 0.0, "", b"", Inner(True, None), (), MARK, None, {}, Exact.counts(0)))
+    data = wire.encode(Letter(0, 0.0, "", b"", Inner(True, None), (), MARK, None, {}, Exact.from_counts(0)))
     head = data.index(MARK.tobytes()) - 4
     lie = data[:head] + (2**32 - 1).to_bytes(4, "little") + data[head + 4 :]
     with pytest.raises(WireError, match="shorter than it says"):
@@ -141,25 +141,25 @@ def test_a_lie_about_a_shape_costs_no_memory():
 
 
 def test_an_array_of_another_dtype_is_refused():
-    letter = Letter(0, 0.0, "", b"", Inner(True, None), (), MARK, None, {}, Exact.counts(0))
+    letter = Letter(0, 0.0, "", b"", Inner(True, None), (), MARK, None, {}, Exact.from_counts(0))
     data = bytearray(wire.encode(letter))
     at = data.index(MARK.tobytes()) - 6
-    data[at] = wire.CODES[np.dtype("<i8")]
+    data[at] = wire.DTYPE_CODES[np.dtype("<i8")]
     with pytest.raises(WireError, match="where float64 was expected"):
         wire.decode(Letter, bytes(data))
 
 
 def test_every_handler_speaks_types_that_travel():
     for handler in HANDLERS.values():
-        wire._codec(handler.message)
-        wire._codec(handler.release)
+        wire._codec_for(handler.message)
+        wire._codec_for(handler.release)
 
 
 def test_an_array_may_be_declared_by_a_name_of_its_kind():
     """As NumPy 2.5 does: its NDArray is not the array's type, but a name whose value that is."""
     kind = typing.TypeVar("kind", bound=np.generic)
     named = type("Named", (), {"__value__": np.ndarray[typing.Any, np.dtype[kind]]})
-    codec, out = wire._codec(types.GenericAlias(named, (np.int32,))), []
+    codec, out = wire._codec_for(types.GenericAlias(named, (np.int32,))), []
     codec.put(np.arange(3, dtype=np.int32), out)
     assert b"".join(out).endswith(np.arange(3, dtype=np.int32).tobytes())
     with pytest.raises(TypeError, match="where int32 was declared"):

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedclust.app.blind_lead import Lead
+from fedclust.app.blind_lead import BlindLead
 from fedclust.app.coordinate import RunOptions
 from fedclust.app.execute import begin_run, resume_run
-from fedclust.app.run_folder import Served
-from fedclust.app.serve import reception
+from fedclust.app.run_folder import EngineChoice
+from fedclust.app.serve import open_session
 from fedclust.app.study import read_study
 from fedclust.core.errors import Waiting
-from fedclust.engines.files.files_site import Mailroom
-from fedclust.site.site_file import new_key, public_key, read_site
+from fedclust.engines.files.files_site import FileTransport
+from fedclust.site.site_file import make_key, read_public_key, read_site_file
 
 NAMES = ("north", "south", "west")
 STUDY = """\
@@ -50,8 +50,8 @@ class ByFiles:
     def made(cls, folder, *, k='"2..4"', more="", mode="plain", policy="none"):
         for name in ("coordinator", *NAMES):
             (folder / name).mkdir(parents=True)
-            new_key(folder / name / "own.key")
-        keys = {name: public_key(folder / name / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
+            make_key(folder / name / "own.key")
+        keys = {name: read_public_key(folder / name / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
         roster = "".join(f'{name} = "{keys[name]}"\n' for name in NAMES)
         (folder / "coordinator" / "own.toml").write_text(
             f'identity = "own.key"\n[roster]\n{roster}[engine]\nfolder = "mail"\npoll = 0.01\n'
@@ -104,13 +104,13 @@ class ByFiles:
 
     def answer(self, name):
         """One look of a site into its inbox."""
-        site = read_site(self.folder / name / "site.toml")
-        with reception(site, study=self.folder / "coordinator" / "study.toml") as door:
+        site = read_site_file(self.folder / name / "site.toml")
+        with open_session(site, study=self.folder / "coordinator" / "study.toml") as door:
             boxes = self.folder / name / "inbox", self.folder / name / "outbox"
-            room = Mailroom.of(door, site, *boxes)
-            turn = room.turn()
+            room = FileTransport.for_site(door, site, *boxes)
+            turn = room.answer_inbox()
             for run in room.runs:
-                Lead(door, site, *boxes, self.folder / name / "led").go_on(run)
+                BlindLead(door, site, *boxes, self.folder / name / "led").resume_script(run)
             return turn
 
     def around(self):
@@ -133,7 +133,7 @@ class ByFiles:
 def begun(fed):
     """A run by files, and how to go on with it."""
     study = read_study(fed.folder / "coordinator" / "study.toml", served=True)
-    run = begin_run(study, fed.folder / "run", served=Served("files", fed.own))
+    run = begin_run(study, fed.folder / "run", engine_choice=EngineChoice("files", fed.own))
     return run, lambda **options: resume_run(run, RunOptions(**options))
 
 

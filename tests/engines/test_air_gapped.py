@@ -11,7 +11,7 @@ from federation_by_files import NAMES, rows
 
 from fedclust import load
 from fedclust.cli.main import main
-from fedclust.site.site_file import public_key
+from fedclust.site.site_file import read_public_key
 
 PAGE = Path(__file__).parents[2] / "docs" / "air-gapped.md"
 
@@ -37,7 +37,7 @@ def carried_out(block):
 
 def settle_in():
     """What the page tells people to write after they told each other their public keys."""
-    keys = {name: public_key(Path(name) / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
+    keys = {name: read_public_key(Path(name) / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
     (profile,) = re.findall(r'^profile = "(\w+)"$', (PAGE.parent / "deployment.md").read_text(), flags=re.MULTILINE)
     roster = "[roster]\n" + "".join(f'{name} = "{keys[name]}"\n' for name in NAMES)
     Path("coordinator/own.toml").write_text(f'identity = "own.key"\n{roster}[engine]\nfolder = "mail"\n')
@@ -78,10 +78,10 @@ def test_the_walk_through_leads_to_clusters(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["deployment.md", "air-gapped.md"])
 def test_every_option_of_coordinating_is_on_the_pages(name):
-    from fedclust.cli.main import parser
+    from fedclust.cli.main import make_parser
 
     text = (PAGE.parent / name).read_text(encoding="utf-8") + (PAGE.parent / "deployment.md").read_text()
-    verbs = parser()._subparsers._group_actions[0].choices
+    verbs = make_parser()._subparsers._group_actions[0].choices
     for verb in ("coordinate", "resume"):
         options = {o for action in verbs[verb]._actions for o in action.option_strings if o.startswith("--")}
         assert [o for o in options - {"--help", "--json", "--quiet", "--out"} if o not in text] == []

@@ -11,7 +11,7 @@ from fedclust.app.coordinate import RunOptions
 from fedclust.app.execute import resume_run
 from fedclust.core.errors import RunFailed, StudyError
 from fedclust.engines.files import message_folder
-from fedclust.engines.files.message_file import SUFFIX
+from fedclust.engines.files.message_file import MESSAGE_SUFFIX
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def blind(folder, rounds=1):
 
 
 def state_of(run):
-    return json.loads(run.status.read_text())["state"]
+    return json.loads(run.status_path.read_text())["state"]
 
 
 @pytest.mark.engines
@@ -39,7 +39,7 @@ def test_a_blind_run_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_th
     assert outcome(fed.folder / "south" / "led") == in_process(fed)
     assert not (run.folder / "model.json").exists()
     assert state_of(run) == "finished"
-    assert all(own["answers"] > 5 for own in json.loads(run.status.read_text())["sites"].values())
+    assert all(own["answers"] > 5 for own in json.loads(run.status_path.read_text())["sites"].values())
 
 
 @pytest.mark.engines
@@ -51,7 +51,7 @@ def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_s
     def keep(path, data, **how):
         if (
             not full
-            and path.name.endswith(f"-lead{SUFFIX}")
+            and path.name.endswith(f"-lead{MESSAGE_SUFFIX}")
             and (fed.folder / "south" / "led" / "metrics.json").exists()
         ):
             full.append(path)

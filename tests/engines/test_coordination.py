@@ -5,8 +5,8 @@ import os
 import pytest
 from federation_by_files import NAMES, ByFiles, begun
 
-from fedclust.app.flower_app import drive
-from fedclust.app.run_folder import Run, Served
+from fedclust.app.flower_app import coordinate_study
+from fedclust.app.run_folder import EngineChoice, Run
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
 
@@ -25,7 +25,7 @@ def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
     run, _ = begun(fed)
     before = {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")}
-    with run.held():
+    with run.lock():
         assert main(["resume", str(run.folder)]) == 1
     assert "another process is at work" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")} == before
@@ -125,7 +125,7 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     fed = ByFiles.made(tmp_path / "f", k="2")
     config = {"study": fed.folder / "coordinator" / "study.toml", "own": fed.own, "out": tmp_path / "run"}
     with pytest.raises(StudyError, match=f"'{key}' of the run configuration is '{said}'"):
-        drive({**config, key: said})
+        coordinate_study({**config, key: said})
     assert not (tmp_path / "run").exists()
 
 
@@ -141,13 +141,13 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):
     fed = ByFiles.made(tmp_path / "f", k="2")
     study = fed.folder / "coordinator" / "study.toml"
-    served = None if engine is None else Served(engine, fed.own)
-    run = Run.make(tmp_path / "run", study.read_text(), origin=tmp_path, served=served)
+    served = None if engine is None else EngineChoice(engine, fed.own)
+    run = Run.create(tmp_path / "run", study.read_text(), origin=tmp_path, engine_choice=served)
     if finished:
-        run.write("metrics.json", {})
+        run.write_json("metrics.json", {})
     study.write_text(study.read_text() + more)
     with pytest.raises(StudyError, match=told):
-        drive({"study": study, "own": fed.own, "out": run.folder})
+        coordinate_study({"study": study, "own": fed.own, "out": run.folder})
 
 
 def test_a_coordinators_file_that_was_moved_is_named_to_go_on(tmp_path, capsys):
@@ -180,4 +180,4 @@ def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, 
         assert ("2 clusters" if mode == "secure" else "the run is over; its result is at the site that led") in said.out
         assert said.err == ""
     fed.carry(back=False)
-    assert all(fed.answer(name).over for name in NAMES)
+    assert all(fed.answer(name).all_ended for name in NAMES)

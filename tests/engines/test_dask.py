@@ -13,15 +13,15 @@ from test_rounds import grown
 
 from fedclust import Federation, FuzzyCMeans, KMeans, SummaryClustering, select_k
 from fedclust.core.errors import QuorumLost
-from fedclust.engines.attendance import nobody
-from fedclust.engines.dask_cluster import DaskEngine, SpreadDesk
+from fedclust.engines.attendance import ignore_event
+from fedclust.engines.dask_cluster import DaskEngine, DistributedSiteServer
 from fedclust.engines.local_engine import LocalEngine
-from fedclust.engines.run_status import Observed
+from fedclust.engines.run_status import ObservedEngine
 from fedclust.federation.local_sites import LocalSites
-from fedclust.site.policy import profile
-from fedclust.site.site_data import Holding
+from fedclust.site.policy import find_policy
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
-from fedclust.testing.conformance import sites
+from fedclust.testing.conformance import make_sites
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -41,7 +41,7 @@ def on_cluster(client, parts, **options):
     fed = Federation.local(parts, **options)
     fed.engine = DaskEngine(client, fed.local_sites, seed=fed.seed)
     fed.local_sites = LocalSites()
-    fed.use(fed.engine)
+    fed.use_engine(fed.engine)
     return fed
 
 
@@ -60,7 +60,7 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
         return select_k(model, fed, range(2, 5), index="fuzzy-davies-bouldin")
 
     there, here = (
-        make(sites(), aggregation=aggregation)
+        make(make_sites(), aggregation=aggregation)
         for make in (lambda *a, **k: on_cluster(client, *a, **k), Federation.local)
     )
     found, expected = chosen(there), chosen(here)
@@ -70,18 +70,18 @@ def test_parties_on_a_cluster_find_the_bits_of_one_process(client, aggregation):
 
 
 def test_what_left_each_party_is_told_from_the_ledgers_at_the_workers(client):
-    fed = Federation.local(sites())
-    fed.use(Observed(DaskEngine(client, fed.local_sites, seed=fed.seed), nobody))
+    fed = Federation.local(make_sites())
+    fed.use_engine(ObservedEngine(DaskEngine(client, fed.local_sites, seed=fed.seed), ignore_event))
     FuzzyCMeans(2, max_iter=2).fit(fed)
-    assert fed.carried() == {party: own["bytes"] for party, own in fed.traffic().items()}
-    assert min(fed.carried().values()) > 0
+    assert fed.received_bytes() == {party: own["bytes"] for party, own in fed.traffic().items()}
+    assert min(fed.received_bytes().values()) > 0
 
 
 @pytest.mark.parametrize("aggregation", ["plain", "secure"])
 def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(client, aggregation, tmp_path):
     def fed(run=None):
-        made = Federation.local(sites(), aggregation=aggregation, run=run)
-        made.use(DaskEngine(client, made.local_sites, seed=made.seed))
+        made = Federation.local(make_sites(), aggregation=aggregation, run=run)
+        made.use_engine(DaskEngine(client, made.local_sites, seed=made.seed))
         return made
 
     def model():
@@ -92,7 +92,7 @@ def test_a_run_that_was_broken_off_is_resumed_at_new_seats_to_the_same_bits(clie
             raise KeyboardInterrupt
 
     first = fed(tmp_path / "run")
-    first.use(Observed(DaskEngine(client, first.local_sites, seed=first.seed), leave))
+    first.use_engine(ObservedEngine(DaskEngine(client, first.local_sites, seed=first.seed), leave))
     with pytest.raises(KeyboardInterrupt):
         model().fit(first)
     first.close()
@@ -104,7 +104,7 @@ def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
     there, here = method(), method()
     for number in range(3):
         fed = Federation.local(grown(number), columns=["age", "bp"], policy="standard")
-        fed.use(DaskEngine(client, fed.local_sites, seed=fed.seed))
+        fed.use_engine(DaskEngine(client, fed.local_sites, seed=fed.seed))
         there.partial_fit(fed)
         here.partial_fit(Federation.local(grown(number), columns=["age", "bp"], policy="standard"))
         assert same(there, here)
@@ -120,8 +120,8 @@ def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client)
         engine = DaskEngine(client, fed.local_sites, seed=fed.seed)
         if number:
             for party, memory in there._memories.items():
-                engine._desks[party].memory[fed.run_id] = {**memory, "ballast": np.ones(30 * 2**20 // 8)}
-        fed.use(engine)
+                engine._site_servers[party].memory[fed.run_id] = {**memory, "ballast": np.ones(30 * 2**20 // 8)}
+        fed.use_engine(engine)
         there.partial_fit(fed)
         here.partial_fit(Federation.local(parts, columns=["age", "bp"], policy="standard"))
     assert not any("started again" in note for note in there.notes_)
@@ -130,27 +130,27 @@ def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client)
 
 
 def test_parties_sit_at_different_workers(client):
-    fed = on_cluster(client, sites())
-    workers = {seat._address for seat in fed.engine._seats.values()}
+    fed = on_cluster(client, make_sites())
+    workers = {seat._address for seat in fed.engine._worker_sites.values()}
     assert len(workers) == 2
 
 
 def large_site(client, X, pieces, **options):
     """One site whose rows are in pieces at the workers."""
-    parts = [Holding("large", open_source(rows, site="large")) for rows in np.array_split(X, pieces)]
-    whole = Holding("large", open_source(X, site="large"))
+    parts = [SiteData("large", open_source(rows, site="large")) for rows in np.array_split(X, pieces)]
+    whole = SiteData("large", open_source(X, site="large"))
     fed = Federation.local({"large": X}, **options)
-    desk = SpreadDesk(client, parts, whole, profile("none"))
+    desk = DistributedSiteServer(client, parts, whole, find_policy("none"))
     fed.engine = LocalEngine({"large": desk})
     fed.local_sites = LocalSites({"large": desk})
-    fed.use(fed.engine)
+    fed.use_engine(fed.engine)
     return fed, desk
 
 
 @pytest.mark.parametrize("method", [KMeans, FuzzyCMeans])
 @pytest.mark.parametrize("pieces", [1, 3, 7])
 def test_the_rows_of_one_site_in_pieces_give_its_bits(client, method, pieces):
-    X = np.concatenate(list(sites(rows=400).values()))
+    X = np.concatenate(list(make_sites(rows=400).values()))
     fed, desk = large_site(client, X, pieces)
     alone = Federation.local({"large": X})  # its name is part of its streams
     spread, whole = (method(3, scale="standardise", max_iter=8).fit(data) for data in (fed, alone))
@@ -165,8 +165,8 @@ def test_a_party_whose_worker_is_killed_in_a_step_is_named_and_the_others_answer
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        fed = on_cluster(client, sites(parties=3))
-        places = {party: seat._address for party, seat in fed.engine._seats.items()}
+        fed = on_cluster(client, make_sites(parties=3))
+        places = {party: seat._address for party, seat in fed.engine._worker_sites.items()}
         assert len(set(places.values())) == 3
         pids = client.run(os.getpid)
 
@@ -174,6 +174,6 @@ def test_a_party_whose_worker_is_killed_in_a_step_is_named_and_the_others_answer
             if event == "asked" and facts["step"] == 4:
                 os.kill(pids[places["p1"]], signal.SIGKILL)
 
-        fed.use(Observed(fed.engine, kill_at))
+        fed.use_engine(ObservedEngine(fed.engine, kill_at))
         with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(p1: no answer"):
             FuzzyCMeans(2, max_iter=5).fit(fed)

@@ -3,26 +3,26 @@
 import pytest
 
 from fault_rig import faults
-from fault_rig.stages import STAGES
+from fault_rig.stages import SETUPS
 
 ALWAYS = {("files", "kill -9 a site in a step, start it again"), ("files", "a site answers 1e12")}
 
 
 @pytest.fixture(scope="module")
 def expected():
-    faults.command()
-    return faults.expected_of()
+    faults.load_command()
+    return faults.expected_model()
 
 
 @pytest.mark.parametrize(
     ("engine", "fault"),
     [
         pytest.param(engine, fault, marks=() if (engine, fault) in ALWAYS else pytest.mark.engines)
-        for engine in STAGES
+        for engine in SETUPS
         for fault in faults.FAULTS
-        if faults.applies(engine, fault)
+        if faults.fault_applies(engine, fault)
     ],
 )
 def test_a_fault_ends_in_the_right_bits_or_in_a_refusal_that_names_the_site(engine, fault, expected):
-    came = faults.enact(engine, fault, expected)
+    came = faults.enact_fault(engine, fault, expected)
     assert "same bits" in came or faults.VICTIM in came

@@ -42,7 +42,7 @@ def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):
     _, go_on = begun(fed)
     fed.until_done(go_on)
     fed.carry(back=False)
-    assert all(fed.answer(name).over for name in NAMES)
+    assert all(fed.answer(name).all_ended for name in NAMES)
     assert not list((fed.mail / "from").rglob("*.letter"))
     assert not list((fed.folder / "north" / "outbox").iterdir())
 
@@ -59,10 +59,10 @@ def test_a_coordinator_that_died_last_of_all_says_the_end_when_it_is_resumed(die
         fed.until_done(go_on)
         for name in NAMES:
             newest(fed.folder / "coordinator" / "mail" / "to" / name).unlink()
-    assert run.finished
+    assert run.is_finished
     assert main(["resume", str(run.folder)]) == 0
     fed.carry(back=False)
-    assert all(fed.answer(name).over for name in NAMES)
+    assert all(fed.answer(name).all_ended for name in NAMES)
 
 
 def test_a_coordinator_that_stays_and_sites_that_stay_need_no_hands(tmp_path):
@@ -144,7 +144,7 @@ def test_a_bad_reply_is_refused_by_name_and_good_ones_are_used(fault, tmp_path):
     assert waiting.parties == ("west",)
     assert path.name in str(waiting)
     assert why in str(waiting)
-    assert why in json.loads(run.status.read_text())["files"][str(path)]
+    assert why in json.loads(run.status_path.read_text())["files"][str(path)]
     fed.around()
     assert waited(go_on).parties == NAMES  # the next step
 
@@ -157,7 +157,7 @@ def test_half_a_file_is_no_error_and_the_rest_of_it_makes_it_whole(tmp_path):
     for cut in (0, 5, 20, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
         turn = fed.answer("south")
-        assert turn.unfinished == {path.name: "it is not complete yet"}
+        assert turn.incomplete == {path.name: "it is not complete yet"}
         assert turn.refused == {}
     path.write_bytes(whole)
     assert fed.answer("south").answered == [path.name]
@@ -203,10 +203,10 @@ def test_replayed_and_reordered_letters_change_nothing(tmp_path):
     shutil.copy(first, box / "zz.letter")
     turn = fed.answer("west")
     assert turn.answered == [last.name]
-    assert "zz.letter" in turn.known
+    assert "zz.letter" in turn.answered_before
     fed.around()
     waited(go_on)
-    status = json.loads(run.status.read_text())
+    status = json.loads(run.status_path.read_text())
     assert status["sites"]["west"]["dropped"] == {"duplicate": 1}
     assert status["files"] == {str(fed.mail / "from" / "west" / "again.letter"): "it was taken before"}
 
@@ -228,12 +228,14 @@ def test_a_letter_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):
 
 
 def test_two_processes_do_not_answer_for_one_site(tmp_path):
-    from fedclust.app.serve import reception
-    from fedclust.site.site_file import read_site
+    from fedclust.app.serve import open_session
+    from fedclust.site.site_file import read_site_file
 
     fed = ByFiles.made(tmp_path / "f", k="2")
     with (
-        reception(read_site(fed.folder / "north" / "site.toml"), study=fed.folder / "coordinator" / "study.toml"),
+        open_session(
+            read_site_file(fed.folder / "north" / "site.toml"), study=fed.folder / "coordinator" / "study.toml"
+        ),
         pytest.raises(RunFailed, match="another process serves the site"),
     ):
         fed.answer("north")

@@ -6,21 +6,21 @@ from dataclasses import replace
 import pytest
 from federation_by_files import NAMES, ByFiles, begun, in_process, outcome, waited
 
-from fault_rig.misdeeds import changed, cut_short, far_out, not_numbers
+from fault_rig.misdeeds import change_sum, drop_last_number, replace_by_huge, replace_by_nan
 from fedclust.app.execute import resume_run
-from fedclust.app.serve import reception
-from fedclust.core.envelope import Refusal, Sealed
+from fedclust.app.serve import open_session
+from fedclust.core.envelope import Refusal, SealedAnswer
 from fedclust.core.errors import QuorumLost, RunFailed
 from fedclust.core.greeting import Welcome
 from fedclust.engines import run_status
 from fedclust.engines.files.files_link import FilesLink
-from fedclust.engines.files.files_site import Mailroom
+from fedclust.engines.files.files_site import FileTransport
 from fedclust.engines.files.message_file import Chain
-from fedclust.engines.files.message_folder import Folder
+from fedclust.engines.files.message_folder import MessageFolder
 from fedclust.privacy import keys
-from fedclust.site.server import Desk
-from fedclust.site.session import Reception
-from fedclust.site.site_file import read_site
+from fedclust.site.server import SiteServer
+from fedclust.site.session import SiteSession
+from fedclust.site.site_file import read_site_file
 
 FEW = "max_iter = 1"
 REFUSED = "its data cannot be used"
@@ -60,10 +60,12 @@ def other_study(fed):
     def answer(name):
         if name != "south":
             return plain(name)
-        site, other = read_site(fed.folder / name / "site.toml"), fed.folder / "other.toml"
+        site, other = read_site_file(fed.folder / name / "site.toml"), fed.folder / "other.toml"
         other.write_text((fed.folder / "coordinator" / "study.toml").read_text() + "# another\n")
-        with reception(site, study=other) as door:
-            return Mailroom.of(door, site, fed.folder / name / "inbox", fed.folder / name / "outbox").turn()
+        with open_session(site, study=other) as door:
+            return FileTransport.for_site(
+                door, site, fed.folder / name / "inbox", fed.folder / name / "outbox"
+            ).answer_inbox()
 
     fed.answer = answer
     return lambda: setattr(fed, "answer", plain)
@@ -71,46 +73,46 @@ def other_study(fed):
 
 def told_falsely(how, about):
     """A site whose answers to a question are not what it worked out."""
-    plain = Desk.answer
+    plain = SiteServer.answer
 
     def answer(self, call):
         reply = plain(self, call)
-        lies = self.party == "south" and call.handler == about and isinstance(reply, Sealed)
+        lies = self.party == "south" and call.handler == about and isinstance(reply, SealedAnswer)
         return how(reply) if lies else reply
 
-    Desk.answer = answer
-    return lambda: setattr(Desk, "answer", plain)
+    SiteServer.answer = answer
+    return lambda: setattr(SiteServer, "answer", plain)
 
 
 def lying(fed):
-    return told_falsely(not_numbers, "initial_centers.seeds")
+    return told_falsely(replace_by_nan, "initial_centers.seed_candidates")
 
 
 def beyond_bounds(fed):
-    return told_falsely(changed("mass", far_out), "row_split.moments")
+    return told_falsely(change_sum("mass", replace_by_huge), "row_split.moments")
 
 
 def misshapen(fed):
-    return told_falsely(changed("mass", cut_short), "row_split.moments")
+    return told_falsely(change_sum("mass", drop_last_number), "row_split.moments")
 
 
 def older(fed):
     """A site of another version that does not mind."""
-    plain = Reception._met
+    plain = SiteSession._answer_greeting
 
     def met(self, data):
         welcome = Welcome.decode(plain(self, data))
         return (replace(welcome, fedclust="0.0.1") if self.party == "south" else welcome).encode()
 
-    Reception._met = met
-    return lambda: setattr(Reception, "_met", plain)
+    SiteSession._answer_greeting = met
+    return lambda: setattr(SiteSession, "_answer_greeting", plain)
 
 
 def babbling(fed):
     """A site whose replies are none."""
-    plain = Reception._asked
-    Reception._asked = lambda self, data: b"?" if self.party == "south" else plain(self, data)
-    return lambda: setattr(Reception, "_asked", plain)
+    plain = SiteSession._answer_call_bytes
+    SiteSession._answer_call_bytes = lambda self, data: b"?" if self.party == "south" else plain(self, data)
+    return lambda: setattr(SiteSession, "_answer_call_bytes", plain)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,7 @@ def test_all_that_refuse_at_the_greeting_are_named_and_counted(tmp_path):
     fed.around()
     with pytest.raises(RunFailed, match=r"'north' takes no part: its data.*; site 'west' takes no part: its data"):
         go_on()
-    sites = run_status.read(run.status)["sites"]
+    sites = run_status.read_status(run.status_path)["sites"]
     assert {name: own["refusals"] for name, own in sites.items()} == {
         "north": {"bad-data": 1},
         "south": {},
@@ -196,7 +198,7 @@ def test_a_coordinator_that_dies_as_it_asks_anew_asks_when_it_is_resumed(died, t
     run, go_on = begun(fed)
     refused_and_mended(fed, go_on, trips=2)
     with monkeypatch.context() as patch:
-        where = (FilesLink, "_write") if died.endswith("written") else (Folder, "put")
+        where = (FilesLink, "_write") if died.endswith("written") else (MessageFolder, "put")
 
         def die(*_, **__):
             raise KeyboardInterrupt
@@ -228,7 +230,7 @@ def test_a_site_that_abstains_is_asked_anew_and_abstains(tmp_path, monkeypatch):
         return Refusal(self.party, "out-of-bounds")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Desk, "_answer", abstains)
+        patch.setattr(SiteServer, "_answer_call", abstains)
         with pytest.raises(QuorumLost, match="beyond the declared bounds"):
             fed.until_done(go_on)
     assert waited(go_on).parties == NAMES
@@ -277,8 +279,8 @@ def test_a_welcome_with_a_key_that_agrees_with_nothing_is_refused_by_its_name(tm
     run, go_on = begun(fed)
     waited(go_on)
     with monkeypatch.context() as patch:
-        plain = Chain.hello
-        patch.setattr(Chain, "hello", lambda self, text: plain(self, text).replace(_public(self), bytes(32)))
+        plain = Chain.encode_hello
+        patch.setattr(Chain, "encode_hello", lambda self, text: plain(self, text).replace(_public(self), bytes(32)))
         fed.carry(back=False)
         fed.answer("south")
     fed.carry()
@@ -286,8 +288,8 @@ def test_a_welcome_with_a_key_that_agrees_with_nothing_is_refused_by_its_name(tm
         waiting = waited(go_on)
         assert waiting.parties == NAMES
         assert "south.letter: its public key agrees with nothing" in str(waiting)
-    assert run.status.exists()
+    assert run.status_path.exists()
 
 
 def _public(chain):
-    return keys.public_of(chain.private)
+    return keys.public_from_private(chain.private)

@@ -70,13 +70,13 @@ def test_one_more_round_over_supernodes_finds_what_one_process_does(tmp_path):
 
 
 def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path):
-    from fault_rig.loops_flower import Nodes
+    from fault_rig.loops_flower import InProcessGrid
     from fedclust.core.greeting import Greeting, Welcome
 
     own = 'name = "south"\nsource = "none.csv"\nstate = "state"\nidentity = "own.key"\n'
     (tmp_path / "site.toml").write_text(own + '[policy]\nprofile = "standard"\n')
-    grid = Nodes(client_app(), [str(tmp_path / "site.toml")])
-    greeting = Greeting.to("south", run="r-0", study="name = 'x'")
+    grid = InProcessGrid(client_app(), [str(tmp_path / "site.toml")])
+    greeting = Greeting.for_party("south", run="r-0", study="name = 'x'")
     (key,) = grid.push_messages([query(next(iter(grid.nodes)), greeting.encode())])
     (reply,) = grid.pull_messages([key])
     assert Welcome.decode(bytes(reply.content["fedclust"]["bytes"])).code == "failed"
@@ -84,10 +84,10 @@ def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path
 
 
 def test_a_site_whose_file_is_wrong_is_silent_and_says_so_to_its_own_people(tmp_path, capsys):
-    from fault_rig.loops_flower import Nodes
+    from fault_rig.loops_flower import InProcessGrid
 
     (tmp_path / "site.toml").write_text('name = "south"\n')
-    grid = Nodes(client_app(), [str(tmp_path / "site.toml")])
+    grid = InProcessGrid(client_app(), [str(tmp_path / "site.toml")])
     (reply,) = grid.pull_messages(grid.push_messages([query(next(iter(grid.nodes)), b"{}")]))
     assert dict(reply.content["fedclust"]) == {"bytes": b"", "name": "", "proof": b""}
     assert "site.toml lacks source" in capsys.readouterr().err

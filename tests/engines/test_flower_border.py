@@ -24,14 +24,14 @@ MARKER = 7431.523478912345  # a value that nothing but the planted row holds
 FAILING = """
 from dataclasses import replace
 from fedclust.core.effects import HANDLERS
-from fedclust.app.serve import know_questions
-know_questions()
-plain = HANDLERS["standardisation.spread"]
+from fedclust.app.serve import import_questions
+import_questions()
+plain = HANDLERS["standardisation.column_sums"]
 def answer(site, ask):
     if site.party == "south":
         raise ValueError(str([block.tolist() for block in site.blocks(ask.view)]))
     return plain.answer(site, ask)
-HANDLERS["standardisation.spread"] = replace(plain, answer=answer)
+HANDLERS["standardisation.column_sums"] = replace(plain, answer=answer)
 """
 
 
@@ -52,7 +52,7 @@ def test_nothing_of_a_row_reaches_the_superlink_even_when_a_site_fails_and_quote
     needles = [b"7431.52", struct.pack("<d", MARKER), struct.pack(">d", MARKER)]
     link = tmp_path / "homes" / "link"
     assert grepped(tmp_path / "kits" / "south" / "state", needles)  # the site's own log has it: the marker works
-    assert flower.holds("bounds.rows")  # what the SuperLink carried is there in clear, to be looked through
+    assert flower.holds("bounds.count_rows")  # what the SuperLink carried is there in clear, to be looked through
     assert grepped(link, needles) == []
     assert grepped(tmp_path / "run", needles) == []
     assert grepped(tmp_path / "kits" / "coordinator", needles) == []

@@ -11,11 +11,11 @@ from federation_by_files import NAMES, ByFiles
 from test_rounds import alike, expected, made, put
 
 import fedclust as fc
-from fault_rig.loops_flower import Nodes
-from fedclust.app.flower_app import client_app, drive
+from fault_rig.loops_flower import InProcessGrid
+from fedclust.app.flower_app import client_app, coordinate_study
 from fedclust.app.run_folder import Run
 from fedclust.core.errors import QuorumLost, StudyError
-from fedclust.engines.flower_link import reached_by
+from fedclust.engines.flower_link import use_grid
 
 
 def configured(fed, out):
@@ -33,14 +33,14 @@ def config(tmp_path):
 
 
 def driven(config, folder, names=NAMES, **more):
-    with reached_by(Nodes(client_app(), [str(folder / "f" / name / "site.toml") for name in names])):
-        drive({**config, **more})
+    with use_grid(InProcessGrid(client_app(), [str(folder / "f" / name / "site.toml") for name in names])):
+        coordinate_study({**config, **more})
 
 
 def test_a_run_that_is_finished_is_said_to_be_and_left_as_it_is(config, tmp_path, capsys):
     driven(config, tmp_path)
     run = Run.find(tmp_path / "run")
-    assert run.finished
+    assert run.is_finished
     before = {path: path.stat().st_mtime_ns for path in run.folder.rglob("*")}
     driven(config, tmp_path)
     assert f"{run.folder} is finished" in capsys.readouterr().err
@@ -54,7 +54,7 @@ def test_patience_counts_for_a_run_that_is_resumed_as_for_one_that_begins(config
             driven(config, tmp_path, names=(), timeout=0.2, patience=patience)
         assert (time.monotonic() - began > 2.5) == (patience == 2.5)
     driven(config, tmp_path)
-    assert Run.find(tmp_path / "run").finished
+    assert Run.find(tmp_path / "run").is_finished
 
 
 def test_patience_of_the_coordinators_file_counts_where_the_run_configuration_says_none(config, tmp_path):

@@ -9,10 +9,10 @@ pytest.importorskip("flwr", reason="an extra; make test-engines installs it in a
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from fault_rig.loops_flower import Nodes
+from fault_rig.loops_flower import InProcessGrid
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.flower_link import FlowerLink, client_app
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.privacy.keys import Identity
 
 NAMES = ("north", "south", "west")
@@ -22,7 +22,7 @@ ASKED = {name: f"to {name}".encode() for name in NAMES}
 
 
 def grid(parties=NAMES):
-    return Nodes(client_app(lambda site: (site, KEYS[site]), lambda _, data: data + b" heard", print), parties)
+    return InProcessGrid(client_app(lambda site: (site, KEYS[site]), lambda _, data: data + b" heard", print), parties)
 
 
 def test_who_is_there_answers_though_another_is_lost():
@@ -48,9 +48,9 @@ def test_a_site_that_comes_late_is_asked_when_it_is_there():
 
 def test_a_silent_stranger_does_not_keep_the_others_waiting():
     nodes = grid()
-    push = nodes._pushed
+    push = nodes._answer_pushed
     nodes.nodes |= {99: "stranger"}
-    nodes._pushed = lambda message: "none" if message.metadata.dst_node_id == 99 else push(message)
+    nodes._answer_pushed = lambda message: "none" if message.metadata.dst_node_id == 99 else push(message)
     begin = time.monotonic()
     assert len(dict(FlowerLink(nodes, ROSTER).carry(ASKED, timeout=20))) == 3
     assert time.monotonic() - begin < 5
@@ -58,7 +58,7 @@ def test_a_silent_stranger_does_not_keep_the_others_waiting():
 
 def test_a_node_under_anothers_name_is_not_believed():
     app = client_app(lambda _: ("west", KEYS["north"]), lambda _, data: data, print)
-    link = FlowerLink(Nodes(app, ("thief",)), ROSTER)
+    link = FlowerLink(InProcessGrid(app, ("thief",)), ROSTER)
     assert not list(link.carry({"west": b"for west only"}, timeout=0.5))
 
 
@@ -72,7 +72,7 @@ ODD = {
 }
 
 
-class Odd(Nodes):
+class Odd(InProcessGrid):
     """Nodes of which one says who it is, as long as it is let, and answers all else with an odd record."""
 
     def __init__(self, record, *, says_who):
@@ -103,7 +103,7 @@ def test_a_node_that_names_itself_oddly_is_nobody(odd):
 
 def test_an_odd_record_is_dropped_and_counted_under_its_sites_name():
     told = []
-    here = Attendance(timeout=1, patience=1, tell=lambda event, **facts: told.append((event, facts)))
+    here = Attendance(timeout=1, patience=1, notify=lambda event, **facts: told.append((event, facts)))
     link = FlowerLink(Odd(ODD["a number"], says_who=True), ROSTER)
-    Networked(link, NAMES, run="r", study="", attendance=here).meet()
+    NetworkedEngine(link, NAMES, run="r", study="", attendance=here).greet_all()
     assert ("dropped", {"site": "west", "kind": "foreign"}) in told

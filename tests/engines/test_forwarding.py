@@ -10,7 +10,7 @@ import pytest
 
 from fedclust.core.errors import StudyError
 from fedclust.engines import port_forwarding
-from fedclust.engines.port_forwarding import Forwarder
+from fedclust.engines.port_forwarding import PortForwarder
 
 
 @pytest.fixture
@@ -20,7 +20,10 @@ def echo():
 
 
 def test_what_comes_to_the_door_goes_on_and_what_comes_back_returns(echo):
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, socket.create_connection(door.address, 5) as line:
+    with (
+        PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door,
+        socket.create_connection(door.address, 5) as line,
+    ):
         far, _ = echo.accept()
         line.sendall(b"there")
         assert far.recv(16) == b"there"
@@ -31,10 +34,10 @@ def test_what_comes_to_the_door_goes_on_and_what_comes_back_returns(echo):
 
 
 def test_a_shut_door_cuts_off_who_is_through_and_lets_nobody_in_until_it_is_open_again(echo):
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door:
+    with PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door:
         with socket.create_connection(door.address, 5) as line:
             far, _ = echo.accept()
-            door.shut()
+            door.cut_off()
             assert line.recv(16) == b""
             far.close()
         with socket.create_connection(door.address, 5) as line:
@@ -52,10 +55,10 @@ def test_who_is_being_let_in_while_the_door_is_shut_is_cut_off_too(echo, monkeyp
 
     def shut_meanwhile(address, timeout):
         far = plain(address, timeout)
-        door.shut()
+        door.cut_off()
         return far
 
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, plain(door.address, 5) as first:
+    with PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, plain(door.address, 5) as first:
         echo.accept()[0].close()
         assert first.recv(16) == b""
         monkeypatch.setattr(socket, "create_connection", shut_meanwhile)
@@ -68,7 +71,7 @@ def test_a_closed_door_is_gone_its_address_free_and_its_thread_over(echo):
     before, port = set(threading.enumerate()), echo.getsockname()[1]
     address = ("127.0.0.1", 0)
     for _ in range(5):
-        with Forwarder(address, port) as door, socket.create_connection(door.address, 5):
+        with PortForwarder(address, port) as door, socket.create_connection(door.address, 5):
             address = door.address
             echo.accept()[0].close()
         with pytest.raises(ConnectionRefusedError):
@@ -81,7 +84,7 @@ def test_a_closed_door_is_gone_its_address_free_and_its_thread_over(echo):
 
 def test_an_address_that_is_not_ours_is_refused_in_words():
     with pytest.raises(StudyError, match=r"cannot listen on 192\.0\.2\.1:9"):
-        Forwarder(("192.0.2.1", 9), 9)
+        PortForwarder(("192.0.2.1", 9), 9)
 
 
 def test_a_machine_without_room_for_one_more_connection_does_not_close_the_door(echo, monkeypatch):
@@ -93,7 +96,7 @@ def test_a_machine_without_room_for_one_more_connection_does_not_close_the_door(
             raise OSError(errno.EMFILE, "too many open files")
         return plain(self)
 
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door:
+    with PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door:
         with socket.create_connection(door.address, 5):  # wakes the door, which is waiting already
             echo.accept()[0].close()
         monkeypatch.setattr(socket.socket, "accept", full_at_first)
@@ -106,9 +109,9 @@ def test_a_machine_without_room_for_one_more_connection_does_not_close_the_door(
 
 
 def test_no_more_lines_are_held_than_there_are_places(echo, monkeypatch):
-    monkeypatch.setattr(port_forwarding, "MOST", 2)
+    monkeypatch.setattr(port_forwarding, "MAX_CONNECTIONS", 2)
     echo.listen(8)
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, ExitStack() as held:
+    with PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, ExitStack() as held:
         first = [held.enter_context(socket.create_connection(door.address, 5)) for _ in range(2)]
         for _ in first:
             held.enter_context(echo.accept()[0])
@@ -118,8 +121,11 @@ def test_no_more_lines_are_held_than_there_are_places(echo, monkeypatch):
 
 
 def test_who_says_nothing_is_put_out(echo, monkeypatch):
-    monkeypatch.setattr(port_forwarding, "SILENT", 0.2)
-    with Forwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door, socket.create_connection(door.address, 5) as line:
+    monkeypatch.setattr(port_forwarding, "FIRST_BYTE_SECONDS", 0.2)
+    with (
+        PortForwarder(("127.0.0.1", 0), echo.getsockname()[1]) as door,
+        socket.create_connection(door.address, 5) as line,
+    ):
         far, _ = echo.accept()
         assert line.recv(16) == b""
         far.close()

@@ -11,11 +11,11 @@ from fedclust.cli.main import main
 from fedclust.core.errors import QuorumLost, RunFailed
 from fedclust.core.greeting import Greeting
 from fedclust.engines.files import message_folder
-from fedclust.engines.files.message_file import COORDINATOR, Chain
-from fedclust.engines.files.message_folder import Folder
+from fedclust.engines.files.message_file import COORDINATOR_ID, Chain
+from fedclust.engines.files.message_folder import MessageFolder
 from fedclust.privacy.keys import Identity
-from fedclust.site.approval import digest_of
-from fedclust.site.site_file import private_key
+from fedclust.site.approval import digest_study
+from fedclust.site.site_file import read_private_key
 
 BELL = "\x1b]0;planted\x07"
 
@@ -30,13 +30,13 @@ def fed(tmp_path):
     return ByFiles.made(tmp_path / "f", k="2", more="max_iter = 1")
 
 
-def greeting(fed, run, *, by=None, way=(COORDINATOR, "south")):
+def greeting(fed, run, *, by=None, way=(COORDINATOR_ID, "south")):
     """A first letter of a run of that name, signed by the coordinator's own key, or by another."""
     study = (fed.folder / "coordinator" / "study.toml").read_text()
     chain = Chain.new(run)
-    text = chain.hello(Greeting.to("south", run=run, study=study).encode())
-    identity = by or private_key(fed.folder / "coordinator" / "own.key")
-    (data,) = chain.written("greeting", text, identity, way, in_clear=True).waiting.values()
+    text = chain.encode_hello(Greeting.for_party("south", run=run, study=study).encode())
+    identity = by or read_private_key(fed.folder / "coordinator" / "own.key")
+    (data,) = chain.append_message("greeting", text, identity, way, in_clear=True).undelivered.values()
     return data
 
 
@@ -53,7 +53,7 @@ def answered(fed, name="south"):
 def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
     study = (fed.folder / "coordinator" / "study.toml").read_text()
     run = run.format(here=fed.folder)
-    bad = f"{run}-{digest_of(study)}" if run else ""
+    bad = f"{run}-{digest_study(study)}" if run else ""
     inbox, outbox = fed.folder / "south" / "inbox", fed.folder / "south" / "outbox"
     waited(begun(fed)[1])
     fed.carry(back=False)
@@ -69,13 +69,13 @@ def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
 @pytest.mark.parametrize("name", ["../x.letter", "{here}/q.letter", "a/b.letter", "a\\b.letter", "..", ""])
 def test_a_folder_puts_letters_nowhere_else(name, tmp_path):
     with pytest.raises(RunFailed, match="a letter cannot be called"):
-        Folder(tmp_path / "box", lambda *_: None).put({name.format(here=tmp_path): b"x"})
+        MessageFolder(tmp_path / "box", lambda *_: None).write_messages({name.format(here=tmp_path): b"x"})
     assert not everything(tmp_path)
 
 
 def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monkeypatch):
     study = (fed.folder / "coordinator" / "study.toml").read_text()
-    runs = [f"{token * 8}-{digest_of(study)}" for token in "abc"]
+    runs = [f"{token * 8}-{digest_study(study)}" for token in "abc"]
     for run in runs:
         (fed.folder / "south" / "inbox" / f"{run[:8]}.letter").write_bytes(greeting(fed, run))
     real = message_folder.write_file
@@ -98,7 +98,7 @@ def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
 
     monkeypatch.setattr(message_folder, "write_file", full)
     with pytest.raises(RunFailed, match="there is no room for a letter"):
-        Folder(tmp_path, lambda *_: None).put({"a.letter": b"x"})
+        MessageFolder(tmp_path, lambda *_: None).write_messages({"a.letter": b"x"})
 
 
 def test_what_a_site_prints_of_strangers_files_moves_no_cursor(fed, capsys):
@@ -118,10 +118,10 @@ def test_what_a_coordinator_prints_of_strangers_files_moves_no_cursor(fed, capsy
     run, go_on = begun(fed)
     waited(go_on)
     box = fed.mail / "from" / "south"
-    (box / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, COORDINATOR)))
-    north = private_key(fed.folder / "north" / "own.key")
-    (box / "north.letter").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR)))
-    (box / "posing.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR)))
+    (box / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, COORDINATOR_ID)))
+    north = read_private_key(fed.folder / "north" / "own.key")
+    (box / "north.letter").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR_ID)))
+    (box / "posing.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR_ID)))
     told = str(waited(go_on))
     assert f"{box}/\\x1b]0;planted\\x07.letter: it was altered, or signed with another key" in told
     assert f"{box}/north.letter: it is from north, not from south" in told

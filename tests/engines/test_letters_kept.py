@@ -9,7 +9,7 @@ from federation_by_files import NAMES, ByFiles, begun, waited
 
 from fedclust.cli import site_answer
 from fedclust.cli.main import main
-from fedclust.engines.files.message_folder import Folder
+from fedclust.engines.files.message_folder import MessageFolder
 
 
 @pytest.fixture(autouse=True)
@@ -89,15 +89,15 @@ def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
 
 
 def test_a_letter_that_was_damaged_where_it_lies_is_written_again(tmp_path):
-    box, text = Folder(tmp_path / "box", lambda *_: None), {"a.letter": b"whole", "b.letter": b"another"}
-    assert box.put(text) == ["a.letter", "b.letter"]
-    assert box.put(text) == []
+    box, text = MessageFolder(tmp_path / "box", lambda *_: None), {"a.letter": b"whole", "b.letter": b"another"}
+    assert box.write_messages(text) == ["a.letter", "b.letter"]
+    assert box.write_messages(text) == []
     for damage in (b"whoLe", b"who", b""):
         (tmp_path / "box" / "a.letter").write_bytes(damage)
-        assert box.put(text) == ["a.letter"]
+        assert box.write_messages(text) == ["a.letter"]
         assert (tmp_path / "box" / "a.letter").read_bytes() == b"whole"
     (tmp_path / "box" / "b.letter").unlink()
-    assert box.put(text) == ["b.letter"]
+    assert box.write_messages(text) == ["b.letter"]
 
 
 def test_a_question_that_was_damaged_on_its_way_out_is_there_again_when_the_run_is_resumed(fed):

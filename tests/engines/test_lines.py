@@ -8,18 +8,24 @@ from multiprocessing.connection import Client
 import pytest
 
 from fedclust.engines.nvflare import child_processes
-from fedclust.engines.nvflare.child_processes import ADDRESS, KEY, Home, call_home, hang_up
+from fedclust.engines.nvflare.child_processes import (
+    LINE_ADDRESS_VARIABLE,
+    LINE_KEY_VARIABLE,
+    JobListener,
+    connect_to_listener,
+    shut_down_line,
+)
 
 
 @pytest.fixture
 def line(monkeypatch):
     """Both ends of a line."""
-    home = Home()
-    for name in (ADDRESS, KEY):
+    home = JobListener()
+    for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
         monkeypatch.setenv(name, home.environment[name])
     with ThreadPoolExecutor(1) as pool:
-        far = pool.submit(call_home)
-        near = next(home.calls())
+        far = pool.submit(connect_to_listener)
+        near = next(home.accept_lines())
         yield near, far.result()
     home.close()
 
@@ -42,7 +48,7 @@ def test_to_hang_up_wakes_the_thread_that_reads_and_tells_the_far_end(line):
     near, far = line
     here, there = ends(near), ends(far)
     assert not here.wait(0.2)
-    hang_up(near)
+    shut_down_line(near)
     assert here.wait(5)
     assert there.wait(5)
 
@@ -50,17 +56,17 @@ def test_to_hang_up_wakes_the_thread_that_reads_and_tells_the_far_end(line):
 def test_a_line_that_is_over_can_be_hung_up_again(line):
     near, _ = line
     near.close()
-    hang_up(near)
+    shut_down_line(near)
 
 
 def test_who_calls_and_shows_no_key_does_not_keep_others_waiting_for_long(monkeypatch):
-    monkeypatch.setattr(child_processes, "SILENT", 0.3)
-    home = Home()
-    for name in (ADDRESS, KEY):
+    monkeypatch.setattr(child_processes, "AUTHENTICATION_SECONDS", 0.3)
+    home = JobListener()
+    for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
         monkeypatch.setenv(name, home.environment[name])
-    with Client(home.environment[ADDRESS]) as silent, ThreadPoolExecutor(1) as pool:
-        far = pool.submit(call_home)
-        near = next(home.calls())
+    with Client(home.environment[LINE_ADDRESS_VARIABLE]) as silent, ThreadPoolExecutor(1) as pool:
+        far = pool.submit(connect_to_listener)
+        near = next(home.accept_lines())
         near.send_bytes(b"at last")
         with far.result(5) as line:
             assert line.recv_bytes() == b"at last"
@@ -72,8 +78,8 @@ def test_who_calls_and_shows_no_key_does_not_keep_others_waiting_for_long(monkey
 
 
 def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch, capsys):
-    home = Home()
-    for name in (ADDRESS, KEY):
+    home = JobListener()
+    for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
         monkeypatch.setenv(name, home.environment[name])
     plain, tries = home.listener.accept, []
 
@@ -83,11 +89,11 @@ def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch,
             raise OSError(errno.EMFILE, "Too many open files")
         return plain()
 
-    monkeypatch.setattr(child_processes, "PAUSE", 0.01)
+    monkeypatch.setattr(child_processes, "ACCEPT_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(home.listener, "accept", full_at_first)
     with ThreadPoolExecutor(1) as pool:
-        far = pool.submit(call_home)
-        next(home.calls()).close()
+        far = pool.submit(connect_to_listener)
+        next(home.accept_lines()).close()
         far.result(5).close()
     home.close()
     said = "fedclust: no call of NVIDIA FLARE can be taken (Too many open files); it is tried on\n"
@@ -95,14 +101,14 @@ def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch,
 
 
 def test_who_has_another_key_is_turned_away(monkeypatch):
-    home = Home()
-    monkeypatch.setenv(ADDRESS, home.environment[ADDRESS])
-    monkeypatch.setenv(KEY, bytes(32).hex())
+    home = JobListener()
+    monkeypatch.setenv(LINE_ADDRESS_VARIABLE, home.environment[LINE_ADDRESS_VARIABLE])
+    monkeypatch.setenv(LINE_KEY_VARIABLE, bytes(32).hex())
     with ThreadPoolExecutor(2) as pool:
-        wrong = pool.submit(call_home)
-        near = pool.submit(next, home.calls())
+        wrong = pool.submit(connect_to_listener)
+        near = pool.submit(next, home.accept_lines())
         assert wrong.exception(5) is not None
-        monkeypatch.setenv(KEY, home.environment[KEY])
-        call_home().close()
+        monkeypatch.setenv(LINE_KEY_VARIABLE, home.environment[LINE_KEY_VARIABLE])
+        connect_to_listener().close()
         near.result(5).close()
     home.close()

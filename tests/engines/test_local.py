@@ -8,7 +8,7 @@ import pytest
 
 import fedclust as fc
 from fedclust import kernels
-from fedclust.federation.aggregation import Enrolled
+from fedclust.federation.aggregation import EnrolledSites
 from fedclust.kernels import _threads
 from fedclust.privacy.keys import Identity
 
@@ -25,7 +25,7 @@ def test_threads_over_parties_give_the_same_bits(kind):
             fed = fc.Federation.local(sites)
             model = kind(4, init=start, max_iter=4).fit(fed)
             calls = dict.fromkeys(fed.parties)
-            found.append((fed.engine._worth_sharing(calls), model.cluster_centers_, model.final_objective))
+            found.append((fed.engine._should_use_threads(calls), model.cluster_centers_, model.final_objective))
     finally:
         kernels.set_threads(before)
     assert [shared for shared, *_ in found] == [False, True]
@@ -34,7 +34,7 @@ def test_threads_over_parties_give_the_same_bits(kind):
 
 
 def test_a_thread_alone_does_its_sweeps_by_itself():
-    with _threads.alone():
+    with _threads.single_threaded():
         assert kernels.threads() == 1
 
 
@@ -42,7 +42,7 @@ def test_a_thread_alone_does_its_sweeps_by_itself():
 def test_sites_that_are_asked_side_by_side_have_one_key_each(kept, tmp_path, monkeypatch):
     plain, parties = Identity.new, [f"p{i}" for i in range(8)]
     monkeypatch.setattr(Identity, "new", lambda: (time.sleep(0.002), plain())[1])
-    enrolled = Enrolled(parties, tmp_path if kept else None)
+    enrolled = EnrolledSites(parties, tmp_path if kept else None)
     with ThreadPoolExecutor(8) as pool:
-        found = dict(zip(parties, pool.map(enrolled.of, parties), strict=True))
-    assert all(found[party] is enrolled.of(party) for party in parties)
+        found = dict(zip(parties, pool.map(enrolled.vaults_for, parties), strict=True))
+    assert all(found[party] is enrolled.vaults_for(party) for party in parties)

@@ -49,7 +49,7 @@ def test_the_parts_of_flare_we_lean_on_are_as_they_were():
         found = list(inspect.signature(getattr(owner, name)).parameters)[1:]
         assert found[: len(wanted)] == wanted, f"FLARE changed {owner.__name__}.{name}: {found}"
     known = {value for name, value in vars(VarName).items() if name.isupper()}
-    assert set(startup_kit.COMMUNICATION) <= known, "FLARE calls its settings otherwise"
+    assert set(startup_kit.COMMUNICATION_CONFIG) <= known, "FLARE calls its settings otherwise"
     assert SERVER_SITE_NAME == "server"
     assert "local_ip = _get_client_ip()" in inspect.getsource(authenticator), "FLARE finds addresses in another way"
     assert fed_server._is_loopback_host("localhost"), "FLARE no longer binds a loopback target to loopback"
@@ -136,7 +136,7 @@ def test_a_kit_says_no_to_all_that_flare_could_do_beyond_answering(three):
         local = three.folder / "kits" / name / "local"
         resources = json.loads((local / "resources.json").read_text())
         assert resources["allow_log_streaming"] is False
-        assert resources["class_allow_list"] == ["fedclust.engines.nvflare.site_bridge.DeskExecutor"]
+        assert resources["class_allow_list"] == ["fedclust.engines.nvflare.site_bridge.SiteExecutor"]
         assert resources["class_list_enforcement_mode"] == "enforce"
         assert "SiteLogStreamer" not in json.dumps(resources)
         rights = json.loads((local / "authorization.json").read_text())["permissions"]

@@ -35,8 +35,8 @@ FAILING = textwrap.dedent("""
     import sys
     from dataclasses import replace
     from fedclust.core.effects import HANDLERS
-    from fedclust.app.serve import know_questions
-    know_questions()
+    from fedclust.app.serve import import_questions
+    import_questions()
     name = "row_split.moments"
     def answer(site, ask):
         raise ValueError(str([block.tolist() for block in site.blocks(ask.view)]) + " planted 7431.523478912345")
@@ -52,7 +52,7 @@ def server(tmp_path_factory):
     own = Federation3.made(tmp_path_factory.mktemp("border"))
     folder = own.folder / "kits" / "coordinator"
     link = NvflareLink(folder, Kit.read(folder, "coordinator"), own.folder / "work")
-    link._connected()
+    link._connected_sites()
     yield own, link
     link.close(done=True)
 
@@ -180,8 +180,8 @@ def test_a_kit_of_another_study_is_refused(server):
     assert not handshake(own.port, own.folder / "others" / "north")
     own.serve("north", kits="others")
     own.serve("south")
-    wait_until(lambda: "south" in link._connected())  # time enough for north, which came first
-    assert "north" not in link._connected()
+    wait_until(lambda: "south" in link._connected_sites())  # time enough for north, which came first
+    assert "north" not in link._connected_sites()
     own.stop()
 
 
@@ -212,7 +212,7 @@ def test_a_kit_whose_keys_others_can_read_is_not_used(server, key):
 def test_nothing_of_a_row_reaches_the_coordinator_even_when_a_site_fails_and_quotes_it(tmp_path):
     from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-    from fedclust.engines.nvflare.startup_kit import ADMIN
+    from fedclust.engines.nvflare.startup_kit import ADMIN_NAME
 
     own = Federation3.made(tmp_path, mode="plain")
     rows = np.loadtxt(tmp_path / "south.csv", delimiter=",", skiprows=1)
@@ -234,8 +234,8 @@ def test_nothing_of_a_row_reaches_the_coordinator_even_when_a_site_fails_and_quo
         folder = tmp_path / "kits" / "coordinator"
         link = NvflareLink(folder, Kit.read(folder, "coordinator"), tmp_path / "work")
         try:
-            wait_until(lambda: "south" in link._connected())
-            session = new_secure_session(ADMIN, str(tmp_path / "work" / "admin"))
+            wait_until(lambda: "south" in link._connected_sites())
+            session = new_secure_session(ADMIN_NAME, str(tmp_path / "work" / "admin"))
             for ask in (
                 lambda: session.ls_target("south"),
                 lambda: session.tail_target_log("south"),

@@ -10,7 +10,7 @@ from nvflare.fuel.flare_api.api_spec import NoConnection, SessionExpired
 
 from fedclust.core.errors import RunFailed
 from fedclust.engines.nvflare import admin_console
-from fedclust.engines.nvflare.admin_console import Console
+from fedclust.engines.nvflare.admin_console import AdminConsole
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
@@ -32,9 +32,9 @@ class Session:
 
 
 def console(monkeypatch, sessions):
-    made = object.__new__(Console)
+    made = object.__new__(AdminConsole)
     made._kit, made._session = "", sessions.pop(0)
-    monkeypatch.setattr(admin_console, "PAUSE", 0.0)
+    monkeypatch.setattr(admin_console, "QUERY_BACKOFF_SECONDS", 0.0)
 
     def another(*_, **__):
         if not sessions:
@@ -47,10 +47,10 @@ def console(monkeypatch, sessions):
 
 def test_a_session_that_expired_is_opened_anew(monkeypatch):
     ours = console(monkeypatch, [Session(1), Session(0), Session(5)])
-    assert [ours.connected() for _ in range(3)] == [{"north": 1.0}] * 3
+    assert [ours.last_contacts() for _ in range(3)] == [{"north": 1.0}] * 3
 
 
 def test_a_server_that_is_gone_is_said_to_be(monkeypatch):
     ours = console(monkeypatch, [Session(0)])
     with pytest.raises(RunFailed, match="does not answer its own coordinator"):
-        ours.connected()
+        ours.last_contacts()

@@ -7,7 +7,7 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 import psutil
 
-from fault_rig.loops import by
+from fault_rig.loops import carry_by_engine
 from fedclust import Federation, FuzzyCMeans
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
@@ -33,7 +33,7 @@ def coordinators():
 def test_a_hundred_rounds_of_twenty_sites_leave_the_coordinators_memory_flat(tmp_path, record_property):
     rng = np.random.default_rng(0)
     parts = {f"site-{i}": rng.normal(size=(50, 4)) + rng.choice([0, 8], (50, 1)) for i in range(SITES)}
-    fed = by("nvflare", Federation.local(parts), tmp_path)
+    fed = carry_by_engine("nvflare", Federation.local(parts), tmp_path)
     sizes = []
 
     def watch(_):

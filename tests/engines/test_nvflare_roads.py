@@ -21,33 +21,38 @@ from fedclust.core.drive import Coordinator
 from fedclust.core.effects import total
 from fedclust.core.errors import RunFailed
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.nvflare import nvflare_link
-from fedclust.engines.nvflare.child_processes import ADDRESS, BYTES, HERE, KEY
-from fedclust.engines.nvflare.server_bridge import Bridge
+from fedclust.engines.nvflare.child_processes import (
+    ARRIVAL_TOPIC,
+    LINE_ADDRESS_VARIABLE,
+    LINE_KEY_VARIABLE,
+    PAYLOAD_FIELD,
+)
+from fedclust.engines.nvflare.server_bridge import ServerBridge
 from fedclust.engines.nvflare.startup_kit import Kit
-from fedclust.questions.bounds import Columns, rows
-from fedclust.site.approval import digest_of
+from fedclust.questions.bounds import ColumnsQuestion, count_rows
+from fedclust.site.approval import digest_study
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import Desk
-from fedclust.site.session import Reception
-from fedclust.site.site_data import Holding
+from fedclust.site.server import SiteServer
+from fedclust.site.session import SiteSession
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
 
 NAMES = ("north", "south", "west")
 STUDY = 'name = "roads"\n'
-RUN = f"1f-{digest_of(STUDY)}"
+RUN = f"1f-{digest_study(STUDY)}"
 ASKED = {name: f"to {name}".encode() for name in NAMES}
 HEARD = {name: f"to {name} heard".encode() for name in NAMES}
 DIES, UNREACHED = object(), object()
 
 
-class Road(Bridge):
+class Road(ServerBridge):
     """A job's server half that does not end its process when the coordinator hangs up: it is ours."""
 
-    _end_soon = staticmethod(lambda: None)
+    _exit_after_timeout = staticmethod(lambda: None)
 
 
 class Flare:
@@ -60,13 +65,13 @@ class Flare:
         """As Console is made."""
         return self
 
-    def opened(self):
+    def try_open(self):
         return True
 
-    def connected(self):
+    def last_contacts(self):
         return dict.fromkeys(NAMES, time.monotonic())  # each is heard of all the time
 
-    def begin(self, sites):
+    def submit_job(self, sites):
         if self.over:
             raise RunFailed("the test is over")
         abort = SimpleNamespace(triggered=False)
@@ -77,10 +82,10 @@ class Flare:
         self.jobs[-1].start()
         return str(len(self.jobs))
 
-    def ended(self, job):
+    def has_job_ended(self, job):
         return not self.jobs[int(job) - 1].is_alive()
 
-    def end(self, job):
+    def abort_job(self, job):
         pass
 
     def close(self):
@@ -94,7 +99,7 @@ class Engine:
         self.flare, self.sites, self.abort = flare, sites, abort
 
     def register_aux_message_handler(self, topic, handler):
-        assert topic == HERE
+        assert topic == ARRIVAL_TOPIC
         for name in self.sites:
             about = SimpleNamespace(get_identity_name=lambda name=name: name)
             handler(topic, None, SimpleNamespace(get_peer_context=lambda about=about: about))
@@ -108,14 +113,14 @@ class Engine:
     def send_aux_request(self, targets, _topic, request, *_):
         (name,) = targets
         self.flare.asked[name] += 1
-        said = self.flare.says(name, request[BYTES], self.flare.asked[name])
+        said = self.flare.says(name, request[PAYLOAD_FIELD], self.flare.asked[name])
         if said is DIES:
             time.sleep(0.2)  # FLARE takes a moment to see it
             self.abort.triggered = True  # and ends the job for everybody
         if said in (DIES, UNREACHED):
             return {name: make_reply(ReturnCode.COMMUNICATION_ERROR)}
         reply = Shareable()
-        reply[BYTES] = said
+        reply[PAYLOAD_FIELD] = said
         return {name: reply}
 
 
@@ -127,16 +132,16 @@ def laid(tmp_path, monkeypatch):
     def make(says):
         flare, told = Flare(says), []
         kit = Kit("coordinator", "coordinator", "roads", "", "localhost", 1, {name: name for name in NAMES})
-        monkeypatch.setattr(nvflare_link, "Console", flare.console)
-        monkeypatch.setattr(nvflare_link, "server_workspace", lambda *_: None)
-        monkeypatch.setattr(nvflare_link, "start", lambda *_, **__: SimpleNamespace(poll=lambda: None))
-        monkeypatch.setattr(nvflare_link, "stop", lambda *_: None)
-        monkeypatch.setattr(nvflare_link, "JOB", 2.0)
+        monkeypatch.setattr(nvflare_link, "AdminConsole", flare.console)
+        monkeypatch.setattr(nvflare_link, "make_server_workspace", lambda *_: None)
+        monkeypatch.setattr(nvflare_link, "start_program", lambda *_, **__: SimpleNamespace(poll=lambda: None))
+        monkeypatch.setattr(nvflare_link, "stop_program", lambda *_: None)
+        monkeypatch.setattr(nvflare_link, "JOB_START_SECONDS", 2.0)
         link = nvflare_link.NvflareLink(
-            tmp_path, kit, tmp_path, tell=lambda event, **facts: told.append((event, facts))
+            tmp_path, kit, tmp_path, notify=lambda event, **facts: told.append((event, facts))
         )
-        for name in (ADDRESS, KEY):
-            monkeypatch.setenv(name, link._home.environment[name])
+        for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
+            monkeypatch.setenv(name, link._listener.environment[name])
         made.append((link, flare))
         return link, flare, told
 
@@ -168,41 +173,41 @@ def test_a_site_that_breaks_every_road_keeps_nobody_waiting_for_ever_and_each_ro
     found, seconds = carried(link, ASKED, 1.0, within=8)
     assert dict(found) == {name: HEARD[name] for name in ("north", "west")}
     assert seconds < 3.6  # one second, and two that a road may take
-    assert link.roads > 1
-    assert told == [("road", {"number": number, "sites": list(NAMES)}) for number in range(1, link.roads + 1)]
+    assert link.jobs_started > 1
+    assert told == [("road", {"number": number, "sites": list(NAMES)}) for number in range(1, link.jobs_started + 1)]
     again, _ = carried(link, {name: ASKED[name] for name in ("north", "west")}, 5.0, within=8)
     assert len(again) == 2
 
 
 def test_where_the_others_are_enough_a_site_that_breaks_every_road_is_suspended_and_the_run_goes_on(laid, tmp_path):
-    doors = {name: Reception(name, tmp_path / name, desk_of(name)) for name in NAMES}
+    doors = {name: SiteSession(name, tmp_path / name, desk_of(name)) for name in NAMES}
     for name in NAMES:
         (tmp_path / name).mkdir()
 
     def says(name, data, _):
-        return doors[name].hear(data) if name != "south" or data[:1] == b"{" else DIES
+        return doors[name].answer_message(data) if name != "south" or data[:1] == b"{" else DIES
 
     link, flare, told = laid(says)
-    attendance = Attendance(timeout=1.0, patience=60.0, tell=link.tell)
-    engine = Networked(link, NAMES, run=RUN, study=STUDY, attendance=attendance)
+    attendance = Attendance(timeout=1.0, patience=60.0, notify=link.notify)
+    engine = NetworkedEngine(link, NAMES, run=RUN, study=STUDY, attendance=attendance)
     coordinator = Coordinator(engine, RUN)
     for _ in range(2):
-        found = coordinator.drive(total(rows, Columns(2), quorum=2))
-        assert found.rows.integers()[0] == 10
+        found = coordinator.drive(total(count_rows, ColumnsQuestion(2), quorum=2))
+        assert found.rows.to_integers()[0] == 10
     assert [event for event, facts in told if facts.get("site") == "south"] == ["met", "suspended"]
     assert flare.asked["north"] >= 3  # greeted, and asked twice: the second time without the one that breaks roads
 
 
 def desk_of(name):
     source = open_source(np.ones((5, 2)), columns=None, id=None, site=name, schema=None)
-    return lambda _: Desk(Holding(name, source), PROFILES["none"])
+    return lambda _: SiteServer(SiteData(name, source), PROFILES["none"])
 
 
 def test_a_site_whose_job_dies_once_is_asked_again(laid):
     link, flare, _ = laid(lambda *asked: DIES if asked[::2] == ("south", 1) else heard(*asked))
     found, _ = carried(link, ASKED, 10.0, within=15)
     assert dict(found) == HEARD
-    assert (link.roads, flare.asked["south"]) == (2, 2)
+    assert (link.jobs_started, flare.asked["south"]) == (2, 2)
 
 
 def test_a_site_that_is_there_and_says_nothing_is_silent_and_breaks_no_road(laid):
@@ -210,7 +215,7 @@ def test_a_site_that_is_there_and_says_nothing_is_silent_and_breaks_no_road(laid
     found, seconds = carried(link, ASKED, 1.5, within=8)
     assert dict(found) == {name: HEARD[name] for name in ("north", "west")}
     assert seconds < 3.0
-    assert link.roads == 1
+    assert link.jobs_started == 1
 
 
 def test_a_site_that_no_job_reaches_is_given_up_in_time_though_flare_hears_of_it(laid):

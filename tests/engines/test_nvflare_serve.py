@@ -11,8 +11,8 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 
 from served_federation import Federation3
 
-from fedclust.engines.nvflare.child_processes import ADDRESS, KEY, call_home
-from fedclust.engines.nvflare.nvflare_serve import Served
+from fedclust.engines.nvflare.child_processes import LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE, connect_to_listener
+from fedclust.engines.nvflare.nvflare_serve import SiteClient
 from fedclust.engines.nvflare.startup_kit import Kit
 
 pytestmark = [pytest.mark.engines, pytest.mark.filterwarnings("ignore")]
@@ -23,7 +23,7 @@ def asked(data):
     got = queue.SimpleQueue()
 
     def job():
-        with call_home() as line:
+        with connect_to_listener() as line:
             line.send_bytes(data)
             got.put(line.recv_bytes())
 
@@ -34,15 +34,15 @@ def asked(data):
 
 @pytest.fixture
 def serving(tmp_path, monkeypatch):
-    """A site that answers by `hear`, and whom jobs of this process call."""
+    """A site that answers by `answer_message`, and whom jobs of this process call."""
     made = []
 
     def serve(hear):
         kit = Kit("site", "north", "calls", "", "localhost", 1, {"north": "north"})
         kit.write(tmp_path)
-        made.append(Served(tmp_path, hear))
-        for name in (ADDRESS, KEY):
-            monkeypatch.setenv(name, made[-1]._home.environment[name])
+        made.append(SiteClient(tmp_path, hear))
+        for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
+            monkeypatch.setenv(name, made[-1]._listener.environment[name])
 
     yield serve
     for served in made:
@@ -57,7 +57,7 @@ def test_what_goes_wrong_at_a_site_is_said_there_answered_with_nothing_and_does_
         return data + b" heard"
 
     serving(hear)
-    with call_home() as line:
+    with connect_to_listener() as line:
         line.send_bytes(b"first")
         assert line.poll(10)
         assert line.recv_bytes() == b""
@@ -69,13 +69,13 @@ def test_what_goes_wrong_at_a_site_is_said_there_answered_with_nothing_and_does_
 
 def test_a_job_that_dies_as_it_calls_leaves_its_site_able_to_hear_the_next(tmp_path, monkeypatch):
     own = Federation3.made(tmp_path)
-    served = Served(own.folder / "kits" / "north", lambda data: data + b" heard")
+    served = SiteClient(own.folder / "kits" / "north", lambda data: data + b" heard")
     try:
         for _ in range(3):
             with socket.socket(socket.AF_UNIX) as job:
-                job.connect(served._home.environment[ADDRESS])
-        for name in (ADDRESS, KEY):
-            monkeypatch.setenv(name, served._home.environment[name])
+                job.connect(served._listener.environment[LINE_ADDRESS_VARIABLE])
+        for name in (LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE):
+            monkeypatch.setenv(name, served._listener.environment[name])
         assert asked(b"asked") == b"asked heard"
     finally:
         served.close()

@@ -9,11 +9,11 @@ pytest.importorskip("nvflare", reason="an extra; make test-engines installs it")
 from served_federation import Federation3
 
 from fedclust.app.execute import begin_run
-from fedclust.app.run_folder import Served
+from fedclust.app.run_folder import EngineChoice
 from fedclust.app.study import read_study
 from fedclust.cli.main import main
 from fedclust.core.errors import StudyError
-from fedclust.engines.engine_settings import attendance_of
+from fedclust.engines.engine_settings import build_attendance
 from fedclust.engines.nvflare import nvflare_link
 from fedclust.engines.registry import RunSpec
 
@@ -62,9 +62,9 @@ def test_an_address_that_must_not_or_cannot_be_bound_to_is_refused(address, wher
 
 def test_a_name_of_loopback_needs_no_door_of_its_own(folder):
     for said in ("127.0.0.1", "localhost", "127.1", "0x7f000001"):
-        assert nvflare_link.bind_of({"bind": said}) is None
-    assert nvflare_link.bind_of({}) is None
-    assert nvflare_link.bind_of({"bind": "127.0.0.2"}) == "127.0.0.2"
+        assert nvflare_link.resolve_bind_address({"bind": said}) is None
+    assert nvflare_link.resolve_bind_address({}) is None
+    assert nvflare_link.resolve_bind_address({"bind": "127.0.0.2"}) == "127.0.0.2"
 
 
 @pytest.mark.parametrize("where", ["--set", "file"])
@@ -86,22 +86,22 @@ def test_a_study_that_the_kit_was_not_made_for_leaves_no_run_folder(folder, caps
 def spec(folder, **settings):
     study = read_study(folder / "study.toml", served=True)
     names = tuple(site.name for site in study.sites)
-    return RunSpec("r", study.text, names, folder / "run", own=own_of(folder), settings=settings)
+    return RunSpec("r", study.text, names, folder / "run", coordinator_file=own_of(folder), settings=settings)
 
 
 def test_patience_is_what_the_command_says_else_what_the_coordinators_file_says(folder):
-    assert attendance_of("nvflare", spec(folder)).patience == 900
+    assert build_attendance("nvflare", spec(folder)).patience == 900
     say(folder, "patience = 77")
-    assert attendance_of("nvflare", spec(folder)).patience == 77
-    assert attendance_of("nvflare", spec(folder, patience="5")).patience == 5
+    assert build_attendance("nvflare", spec(folder)).patience == 77
+    assert build_attendance("nvflare", spec(folder, patience="5")).patience == 5
 
 
 def test_a_kit_named_from_where_one_stands_is_found_from_anywhere(folder, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     study = read_study(folder / "study.toml", served=True)
-    served = Served("nvflare", settings={"kit": "kits/coordinator", "patience": "5"})
-    run = begin_run(study, folder / "run", served=served)
-    assert run.served.settings == {"kit": str((folder / "kits" / "coordinator").resolve()), "patience": "5"}
+    served = EngineChoice("nvflare", settings={"kit": "kits/coordinator", "patience": "5"})
+    run = begin_run(study, folder / "run", engine_choice=served)
+    assert run.engine_choice.settings == {"kit": str((folder / "kits" / "coordinator").resolve()), "patience": "5"}
 
 
 def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, capsys):

@@ -12,10 +12,10 @@ import pytest
 
 from fedclust import Federation, KMeans
 from fedclust.app.run_folder import Run
-from fedclust.cli.coordinate_verbs import told
+from fedclust.cli.coordinate_verbs import format_status
 from fedclust.cli.main import main
-from fedclust.engines.metrics_endpoint import Exposed, exposition
-from fedclust.engines.run_status import Log, Observed, Status, read, together
+from fedclust.engines.metrics_endpoint import MetricsEndpoint, prometheus_text
+from fedclust.engines.run_status import EventLog, ObservedEngine, RunStatus, combine_listeners, read_status
 from fedclust.testing import Faulty
 
 ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name in enumerate(("north", "south", "west"))}
@@ -23,25 +23,25 @@ ROWS = {name: np.random.default_rng(i).normal(size=(20, 2)) + 7.25 for i, name i
 
 def run(tell, plan=lambda *_: None, **options):
     fed = Federation.local(ROWS)
-    fed.use(Observed(Faulty(fed.engine, plan), tell))
+    fed.use_engine(ObservedEngine(Faulty(fed.engine, plan), tell))
     return KMeans(2, max_iter=2, random_state=0, **options).fit(fed)
 
 
 def test_a_status_counts_answers_and_bytes_and_outlives_the_process(tmp_path):
-    status = Status(tmp_path / "status.json", ROWS, run="r")
+    status = RunStatus(tmp_path / "status.json", ROWS, run="r")
     run(status)
     status("state", state="finished")
-    found = read(tmp_path / "status.json")
+    found = read_status(tmp_path / "status.json")
     assert found["state"] == "finished"
     assert found["steps"] == found["step"] == found["sites"]["north"]["step"] > 5
     assert found["sites"]["north"]["answers"] == found["steps"]
-    again = Status(tmp_path / "status.json", ROWS)
+    again = RunStatus(tmp_path / "status.json", ROWS)
     assert again.document["sites"] == found["sites"]
     assert again.document["state"] == "running"
 
 
 def test_refusals_silences_and_waiting_are_told_by_site():
-    status = Status(None, ROWS)
+    status = RunStatus(None, ROWS)
     faults = {(3, "south"): "refuse", (4, "west"): "silent"}
     run(status, lambda step, party: faults.get((step, party)), quorum=2)
     assert status.document["sites"]["south"]["refusals"] == {"failed": 1}
@@ -50,19 +50,19 @@ def test_refusals_silences_and_waiting_are_told_by_site():
 
 
 def test_a_way_to_the_sites_that_had_to_be_laid_again_shows_at_once(tmp_path):
-    status = Status(tmp_path / "status.json", ROWS)
+    status = RunStatus(tmp_path / "status.json", ROWS)
     own = Run(tmp_path)
     for number in (1, 2, 3):
         status("road", number=number, sites=list(ROWS))
-        found = read(tmp_path / "status.json")
+        found = read_status(tmp_path / "status.json")
         assert found["roads"] == number
-        assert ("The way to the sites" in told(own, found)) == (number > 1)
-    assert "The way to the sites was laid 3 times." in told(own, found)
+        assert ("The way to the sites" in format_status(own, found)) == (number > 1)
+    assert "The way to the sites was laid 3 times." in format_status(own, found)
 
 
 def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):
-    log = Log(tmp_path / "log.jsonl", "r")
-    model = run(together(log, Status(None, ROWS)))
+    log = EventLog(tmp_path / "log.jsonl", "r")
+    model = run(combine_listeners(log, RunStatus(None, ROWS)))
     log.close()
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert {line["event"] for line in lines} == {"asked", "answered", "settled"}
@@ -74,7 +74,7 @@ def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
 def test_a_log_that_cannot_grow_says_so_once_and_the_run_goes_on(capsys):
-    log = Log(Path("/dev/full"), "r")
+    log = EventLog(Path("/dev/full"), "r")
     assert run(log).n_iter_ == 2
     log.close()
     assert capsys.readouterr().err == (
@@ -85,7 +85,7 @@ def test_a_log_that_cannot_grow_says_so_once_and_the_run_goes_on(capsys):
 def test_a_line_that_found_too_little_room_is_taken_back(tmp_path):
     path = tmp_path / "log.jsonl"
     with resource_limit(resource.RLIMIT_FSIZE, 250):
-        log = Log(path, "r")
+        log = EventLog(path, "r")
         for step in range(9):
             log("settled", step=step, seconds=0.5)
         log.close()
@@ -104,15 +104,15 @@ def resource_limit(which, size):
 
 
 def test_metrics_are_told_on_loopback_and_nothing_else_is():
-    status = Status(None, ROWS)
-    with Exposed(status, 0) as there:
+    status = RunStatus(None, ROWS)
+    with MetricsEndpoint(status, 0) as there:
         run(status)
         url = f"http://127.0.0.1:{there.port}"
         with urllib.request.urlopen(f"{url}/metrics") as page:
             text = page.read().decode()
         with pytest.raises(urllib.error.HTTPError):
             urllib.request.urlopen(f"{url}/")
-    assert text == exposition(status.now())
+    assert text == prometheus_text(status.snapshot())
     answers = status.document["sites"]["south"]["answers"]
     assert f'fedclust_answers_total{{site="south"}} {answers}' in text
     assert text.count("# TYPE") == text.count("# HELP") == 9

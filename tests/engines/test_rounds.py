@@ -15,7 +15,7 @@ from federation_by_files import NAMES, ByFiles
 
 import fedclust as fc
 from fedclust.app.execute import begin_next_round, begin_run, next_round_folder, resume_run
-from fedclust.app.run_folder import Run, Served
+from fedclust.app.run_folder import EngineChoice, Run
 from fedclust.app.study import read_study
 from fedclust.cli.main import main
 
@@ -66,7 +66,7 @@ def alike(a, b):
 
 def first_round(by_files):
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = begin_run(study, by_files.folder / "runs" / "r", served=Served("files", by_files.own))
+    run = begin_run(study, by_files.folder / "runs" / "r", engine_choice=EngineChoice("files", by_files.own))
     by_files.until_done(lambda: resume_run(run))
     return run
 
@@ -117,7 +117,7 @@ def test_a_round_that_found_no_room_can_be_begun_again(tmp_path, monkeypatch):
     run = first_round(by_files)
     put(tmp_path, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "make", full_disk)
+        patch.setattr(Run, "create", full_disk)
         with pytest.raises(OSError, match="No space"):
             begin_next_round(run)
     assert alike(next_round(by_files, run)[1], expected(2))
@@ -141,7 +141,7 @@ def test_a_served_site_that_lost_its_memory_is_named(tmp_path):
 def test_lossless_models_take_batches_from_served_sites(tmp_path):
     by_files = ByFiles.made(tmp_path, k="3", more='init = "box"\nmax_iter = 2')
     run = first_round(by_files)
-    here = fc.load(run.model)
+    here = fc.load(run.model_path)
     batch = {name: X[:60] for name, X in grown(0).items()}
     for name, X in batch.items():
         np.savetxt(tmp_path / name / "rows.csv", X, delimiter=",", header="age,bp", comments="", fmt="%.17g")
@@ -154,7 +154,7 @@ def test_lossless_models_take_batches_from_served_sites(tmp_path):
 def test_a_blind_run_is_not_gone_on_from(tmp_path):
     by_files = ByFiles.made(tmp_path, k="3", mode="blind")
     study = read_study(by_files.folder / "coordinator" / "study.toml", served=True)
-    run = begin_run(study, tmp_path / "r", served=Served("files", by_files.own))
+    run = begin_run(study, tmp_path / "r", engine_choice=EngineChoice("files", by_files.own))
     (run.folder / "metrics.json").write_text("{}")
     with pytest.raises(fc.StudyError, match="blind"):
         begin_next_round(run, tmp_path / "r-2")

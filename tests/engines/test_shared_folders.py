@@ -9,11 +9,11 @@ from federation_by_files import ByFiles, begun
 
 from fedclust.core.errors import Waiting
 from fedclust.engines.files.message_file import Chain
-from fedclust.engines.files.message_folder import Folder
+from fedclust.engines.files.message_folder import MessageFolder
 from fedclust.privacy.keys import Identity
 
 GROUP = 61234
-LETTERS = Chain("r").written("answer", b"x", Identity.new(), ("north", ""), in_clear=True).waiting
+LETTERS = Chain("r").append_message("answer", b"x", Identity.new(), ("north", ""), in_clear=True).undelivered
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def as_user(uid, act, groups=(GROUP,)):
 def test_letters_are_for_those_with_whom_their_folder_is_shared(folder, inside, letter, tmp_path):
     (tmp_path / "mail").mkdir()
     (tmp_path / "mail").chmod(folder)
-    Folder(tmp_path / "mail" / "to" / "north", print).put(LETTERS)
+    MessageFolder(tmp_path / "mail" / "to" / "north", print).write_messages(LETTERS)
     assert mode(tmp_path / "mail" / "to") == mode(tmp_path / "mail" / "to" / "north") == inside
     assert {mode(path) for path in (tmp_path / "mail" / "to" / "north").iterdir()} == {letter}
 
@@ -57,7 +57,7 @@ def test_letters_are_for_those_with_whom_their_folder_is_shared(folder, inside, 
 def test_letters_in_a_folder_that_is_not_shared_are_for_their_owner_alone(folder, tmp_path):
     (tmp_path / "mail").mkdir()
     (tmp_path / "mail").chmod(folder)
-    Folder(tmp_path / "mail" / "to" / "north", print).put(LETTERS)
+    MessageFolder(tmp_path / "mail" / "to" / "north", print).write_messages(LETTERS)
     assert mode(tmp_path / "mail" / "to") == mode(tmp_path / "mail" / "to" / "north") == 0o700
     assert {mode(path) for path in (tmp_path / "mail" / "to" / "north").iterdir()} == {0o600}
 
@@ -88,8 +88,8 @@ def test_two_users_of_one_group_read_and_clear_away_each_others_letters(tmp_path
     os.chown(mail, 0, GROUP)
     mail.chmod(0o2770)
     monkeypatch.chdir(mail)  # the folders above it are nobody's business
-    box = Folder(mail.relative_to(mail) / "north", lambda *_: None)
-    assert as_user(61001, lambda: box.put(LETTERS))
-    assert as_user(61002, lambda: [name for name, *_ in box.letters()] == list(LETTERS))
-    assert not as_user(61002, box.letters, groups=())
-    assert as_user(61002, lambda: box.remove(LETTERS) or not box.letters())
+    box = MessageFolder(mail.relative_to(mail) / "north", lambda *_: None)
+    assert as_user(61001, lambda: box.write_messages(LETTERS))
+    assert as_user(61002, lambda: [name for name, *_ in box.read_messages()] == list(LETTERS))
+    assert not as_user(61002, box.read_messages, groups=())
+    assert as_user(61002, lambda: box.remove(LETTERS) or not box.read_messages())

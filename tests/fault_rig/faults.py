@@ -23,30 +23,30 @@ from typing import Any
 from fault_rig.misdeeds import (
     VICTIM,
     Patch,
-    absent,
-    another_step,
-    changed,
-    cut_short,
-    dying,
-    far_out,
-    hanging,
-    lying,
-    not_numbers,
-    refusing,
-    short_of_room,
+    change_sum,
+    die_after_writes,
+    drop_last_number,
+    fill_disk_after,
+    hang_once,
+    leave_out_victim,
+    lie_about,
+    refuse_from_fault_step,
+    replace_by_huge,
+    replace_by_nan,
+    shift_step,
 )
-from fault_rig.stages import LONG, NAMES, STAGES, Stage
-from fedclust.core.envelope import Sealed
+from fault_rig.stages import LONG_TIMEOUT, SETUPS, SITE_NAMES, EngineSetup
+from fedclust.core.envelope import SealedAnswer
 
-GONE = 5.0  # seconds within which a killed process is gone
-FORK = multiprocessing.get_context("fork")  # the command's imports are paid for once
+KILL_JOIN_SECONDS = 5.0  # seconds within which a killed process is gone
+FORK_CONTEXT = multiprocessing.get_context("fork")  # the command's imports are paid for once
 
 
-class Unexpected(AssertionError):
+class UnexpectedOutcome(AssertionError):
     """A fault ended in something else than it may."""
 
 
-def command() -> Callable[[list[str]], int]:
+def load_command() -> Callable[[list[str]], int]:
     """The command itself, found by name: it sits on top of everything, this module included."""
     for name in ("app.execute", "app.serve"):
         importlib.import_module(f"fedclust.{name}")
@@ -54,7 +54,7 @@ def command() -> Callable[[list[str]], int]:
     return main
 
 
-def _child(words: list[str], out: Path, patch: Patch | None) -> None:
+def _run_child(words: list[str], out: Path, patch: Patch | None) -> None:
     os.setsid()
     file = out.open("a", buffering=1)  # open for as long as the process lives
     os.dup2(file.fileno(), 1)
@@ -62,69 +62,71 @@ def _child(words: list[str], out: Path, patch: Patch | None) -> None:
     sys.stdout = sys.stderr = file  # whoever forked it may have put something else there
     if patch is not None:
         patch()
-    code = command()(words)
+    code = load_command()(words)
     sys.stdout.flush()
     os._exit(code)
 
 
 @dataclass
-class Play:
+class FaultRun:
     """One federation, and the processes that enact it."""
 
-    stage: Stage
+    setup: EngineSetup
     folder: Path
-    _alive: list[Any] = field(default_factory=list)
+    _processes: list[Any] = field(default_factory=list)
 
-    def start(self, words: list[str], name: str, patch: Patch | None = None) -> Any:
-        process = FORK.Process(target=_child, args=(words, self.folder / f"{name}.log", patch))
+    def start_process(self, words: list[str], name: str, patch: Patch | None = None) -> Any:
+        process = FORK_CONTEXT.Process(target=_run_child, args=(words, self.folder / f"{name}.log", patch))
         process.start()
-        self._alive.append(process)
+        self._processes.append(process)
         return process
 
-    def coordinator(self, *, timeout: float = LONG, patch: Patch | None = None) -> Any:
+    def start_coordinator(self, *, timeout: float = LONG_TIMEOUT, patch: Patch | None = None) -> Any:
         begun = (self.folder / "run" / "origin.json").exists()
-        words = self.stage.resume(timeout=timeout) if begun else self.stage.begin(timeout=timeout)
-        return self.start(words, "coordinator", patch)
+        words = self.setup.resume_words(timeout=timeout) if begun else self.setup.begin_words(timeout=timeout)
+        return self.start_process(words, "coordinator", patch)
 
-    def site(self, party: str, patch: Patch | None = None) -> Any:
-        return self.start(self.stage.serve(party), party, patch)
+    def start_site(self, party: str, patch: Patch | None = None) -> Any:
+        return self.start_process(self.setup.serve_words(party), party, patch)
 
-    def sites(self, patch: Patch | None = None) -> dict[str, Any]:
+    def start_sites(self, patch: Patch | None = None) -> dict[str, Any]:
         """All sites, the victim under a patch; none where they are not processes of their own."""
-        if not self.stage.serves:
+        if not self.setup.has_site_processes:
             return {}
-        return {party: self.site(party, patch if party == VICTIM else None) for party in NAMES}
+        return {party: self.start_site(party, patch if party == VICTIM else None) for party in SITE_NAMES}
 
-    def finished(self, process: Any) -> int:
+    def wait_for_exit(self, process: Any) -> int:
         """How a process ended."""
-        process.join(self.stage.longest)
+        process.join(self.setup.max_run_seconds)
         if process.exitcode is None:
-            raise Unexpected(f"a process is still at work after {self.stage.longest} s: {self.said()}")
+            raise UnexpectedOutcome(
+                f"a process is still at work after {self.setup.max_run_seconds} s: {self.last_log_line()}"
+            )
         return int(process.exitcode)
 
-    def said(self, name: str = "coordinator") -> str:
+    def last_log_line(self, name: str = "coordinator") -> str:
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace").strip().rpartition("\n")[2] if path.exists() else ""
 
-    def outcome(self) -> Any:
+    def read_model(self) -> Any:
         return json.loads((self.folder / "run" / "model.json").read_text())
 
-    def analysis(self) -> Any:
+    def read_analysis(self) -> Any:
         return json.loads((self.folder / "run" / "analysis.json").read_text())
 
-    def until(self, what: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait for something to be so."""
-        end = time.monotonic() + self.stage.longest
-        while not what():
+        end = time.monotonic() + self.setup.max_run_seconds
+        while not condition():
             if time.monotonic() > end:
-                raise Unexpected(f"what was waited for did not happen: {self.said()}")
+                raise UnexpectedOutcome(f"what was waited for did not happen: {self.last_log_line()}")
             time.sleep(0.02)
 
     def close(self) -> None:
-        for process in self._alive:
-            signalled(process, signal.SIGCONT)
+        for process in self._processes:
+            signal_tree(process, signal.SIGCONT)
             kill(process)
-        self.stage.close()
+        self.setup.close()
 
 
 def kill(process: Any, how: signal.Signals = signal.SIGKILL) -> None:
@@ -132,32 +134,32 @@ def kill(process: Any, how: signal.Signals = signal.SIGKILL) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)
     if how is signal.SIGKILL:
-        process.join(GONE)
+        process.join(KILL_JOIN_SECONDS)
 
 
-def signalled(process: Any, how: signal.Signals) -> None:
+def signal_tree(process: Any, how: signal.Signals) -> None:
     """A signal to a process and to all that it started."""
-    for pid in (process.pid, *below(process.pid)):
+    for pid in (process.pid, *descendant_pids(process.pid)):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, how)
 
 
-def below(pid: int) -> list[int]:
+def descendant_pids(pid: int) -> list[int]:
     """The processes that a process started, and those started by them."""
     found: list[int] = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
-                found += [int(path.parent.name), *below(int(path.parent.name))]
+                found += [int(path.parent.name), *descendant_pids(int(path.parent.name))]
     return found
 
 
 @contextmanager
-def enacted(stage: Stage, more: str = "") -> Iterator[Play]:
-    stage.more = more
+def open_fault_run(stage: EngineSetup, more: str = "") -> Iterator[FaultRun]:
+    stage.extra_study_lines = more
     with tempfile.TemporaryDirectory(prefix="fedclust-") as folder:
         stage.prepare(Path(folder))
-        play = Play(stage, Path(folder))
+        play = FaultRun(stage, Path(folder))
         try:
             yield play
         finally:
@@ -167,149 +169,155 @@ def enacted(stage: Stage, more: str = "") -> Iterator[Play]:
 # ---- faults: what happens, and what must come of it
 
 
-def ends_well(play: Play, expected: Any, process: Any) -> str:
-    code = play.finished(process)
+def check_same_bits(play: FaultRun, expected: Any, process: Any) -> str:
+    code = play.wait_for_exit(process)
     if code != 0:
-        raise Unexpected(f"exit code {code}: {play.said()}")
-    if play.outcome() != expected:
-        raise Unexpected("OTHER BITS")
+        raise UnexpectedOutcome(f"exit code {code}: {play.last_log_line()}")
+    if play.read_model() != expected:
+        raise UnexpectedOutcome("OTHER BITS")
     return "same bits"
 
 
-def ends_in_refusal(play: Play, process: Any, *words: str) -> str:
+def check_refusal(play: FaultRun, process: Any, *words: str) -> str:
     """A refusal in one sentence that says these words."""
-    code = play.finished(process)
-    said = play.said()
+    code = play.wait_for_exit(process)
+    said = play.last_log_line()
     if code not in (1, 2) or not all(word in said for word in words):
-        raise Unexpected(f"exit code {code}: {said}")
+        raise UnexpectedOutcome(f"exit code {code}: {said}")
     sentence, *_ = re.split(r" \((?:once mended|then: |stopped)", said.removeprefix("fedclust: "))
     return f"refused: {sentence}"
 
 
-def killed_in_a_step(play: Play, expected: Any) -> str:
+def killed_in_a_step(play: FaultRun, expected: Any) -> str:
     """A site's process is killed (kill -9) in the middle of a step, and started again."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator()
-    play.until(flag.exists)
+    sites, process = play.start_sites(hang_once(flag)), play.start_coordinator()
+    play.wait_until(flag.exists)
     kill(sites[VICTIM])
-    play.site(VICTIM)
-    return ends_well(play, expected, process)
+    play.start_site(VICTIM)
+    return check_same_bits(play, expected, process)
 
 
-def gone_for_good(play: Play, expected: Any) -> str:
+def gone_for_good(play: FaultRun, expected: Any) -> str:
     """A site's process is killed and never comes back."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
-    play.until(flag.exists)
+    sites, process = play.start_sites(hang_once(flag)), play.start_coordinator(timeout=play.setup.short_timeout)
+    play.wait_until(flag.exists)
     kill(sites[VICTIM])
-    return ends_in_refusal(play, process, VICTIM, "no answer")
+    return check_refusal(play, process, VICTIM, "no answer")
 
 
-def restarted_between(play: Play, expected: Any) -> str:
+def restarted_between(play: FaultRun, expected: Any) -> str:
     """A site is asked to stop between steps, and started again after the coordinator gave up."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
-    play.until(flag.exists)
+    sites, process = play.start_sites(hang_once(flag)), play.start_coordinator(timeout=play.setup.short_timeout)
+    play.wait_until(flag.exists)
     kill(sites[VICTIM], signal.SIGTERM)
-    refused = ends_in_refusal(play, process, VICTIM)
-    play.site(VICTIM)
-    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+    refused = check_refusal(play, process, VICTIM)
+    play.start_site(VICTIM)
+    return f"{refused}; then resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
-def coordinator_killed(play: Play, expected: Any) -> str:
+def coordinator_killed(play: FaultRun, expected: Any) -> str:
     """The coordinator is killed (kill -9) after every record of its journal, and resumed each time.
 
     Where to begin anew takes long, it lives for a few records between two deaths.
     """
-    play.sites()
-    deaths, few = 0, play.stage.records
+    play.start_sites()
+    deaths, few = 0, play.setup.records_per_life
     while True:
-        process = play.coordinator(patch=dying(few))
-        if play.finished(process) == -signal.SIGKILL:
+        process = play.start_coordinator(patch=die_after_writes(few))
+        if play.wait_for_exit(process) == -signal.SIGKILL:
             deaths += 1
             continue
         every = "" if few == 1 else f", one at every record of number {few}, {2 * few}, {3 * few}..."
-        return f"{ends_well(play, expected, process)} after {deaths} deaths{every}"
+        return f"{check_same_bits(play, expected, process)} after {deaths} deaths{every}"
 
 
-def stopped_past_the_deadline(play: Play, expected: Any) -> str:
+def stopped_past_the_deadline(play: FaultRun, expected: Any) -> str:
     """SIGSTOP of a site past the deadline, SIGCONT after the coordinator gave up."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator(timeout=play.stage.soon)
-    play.until(flag.exists)
-    signalled(sites[VICTIM], signal.SIGSTOP)
-    refused = ends_in_refusal(play, process, VICTIM, "no answer")
-    signalled(sites[VICTIM], signal.SIGCONT)
+    sites, process = play.start_sites(hang_once(flag)), play.start_coordinator(timeout=play.setup.short_timeout)
+    play.wait_until(flag.exists)
+    signal_tree(sites[VICTIM], signal.SIGSTOP)
+    refused = check_refusal(play, process, VICTIM, "no answer")
+    signal_tree(sites[VICTIM], signal.SIGCONT)
     kill(sites[VICTIM])  # it would sleep on; what matters is that it lay still when it was asked
-    play.site(VICTIM)
-    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+    play.start_site(VICTIM)
+    return f"{refused}; then resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
-def woken_past_the_deadline(play: Play, expected: Any) -> str:
+def woken_past_the_deadline(play: FaultRun, expected: Any) -> str:
     """SIGSTOP of a site past the deadline; woken by SIGCONT, the very process answers late, and the run goes on."""
-    flag, soon = play.folder / "flag", play.stage.soon
-    sites, process = play.sites(hanging(flag, seconds=soon)), play.coordinator(timeout=soon)
-    play.until(flag.exists)
-    signalled(sites[VICTIM], signal.SIGSTOP)
-    refused = ends_in_refusal(play, process, VICTIM, "no answer")
-    signalled(sites[VICTIM], signal.SIGCONT)
-    return f"{refused}; then woken and resumed: {ends_well(play, expected, play.coordinator())}"
+    flag, soon = play.folder / "flag", play.setup.short_timeout
+    sites, process = play.start_sites(hang_once(flag, seconds=soon)), play.start_coordinator(timeout=soon)
+    play.wait_until(flag.exists)
+    signal_tree(sites[VICTIM], signal.SIGSTOP)
+    refused = check_refusal(play, process, VICTIM, "no answer")
+    signal_tree(sites[VICTIM], signal.SIGCONT)
+    return f"{refused}; then woken and resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
-def gone_where_two_are_enough(play: Play, expected: Any) -> str:
+def gone_where_two_are_enough(play: FaultRun, expected: Any) -> str:
     """A site's process is killed and never comes back, in a study that two sites are enough for."""
     flag = play.folder / "flag"
-    sites, process = play.sites(hanging(flag)), play.coordinator()
-    play.until(flag.exists)
+    sites, process = play.start_sites(hang_once(flag)), play.start_coordinator()
+    play.wait_until(flag.exists)
     kill(sites[VICTIM])
     kill(process)  # which waits for it; the next one does not for long
-    play.finished(process)
-    said = ends_well(play, expected_of(play.stage.more, absent), play.coordinator(timeout=play.stage.soon))
-    (note,) = [note for note in play.analysis()["notes"] if VICTIM in note]
+    play.wait_for_exit(process)
+    said = check_same_bits(
+        play,
+        expected_model(play.setup.extra_study_lines, leave_out_victim),
+        play.start_coordinator(timeout=play.setup.short_timeout),
+    )
+    (note,) = [note for note in play.read_analysis()["notes"] if VICTIM in note]
     return f"{said} as in one process without it from that step on; noted: {note}"
 
 
-def refuses_and_is_mended(play: Play, expected: Any) -> str:
+def refuses_and_is_fixed(play: FaultRun, expected: Any) -> str:
     """A site refuses in the middle of the run; it is mended and started again, and the run resumed."""
-    sites, process = play.sites(refusing), play.coordinator()
-    refused = ends_in_refusal(play, process, VICTIM, "its data cannot be used")
+    sites, process = play.start_sites(refuse_from_fault_step), play.start_coordinator()
+    refused = check_refusal(play, process, VICTIM, "its data cannot be used")
     kill(sites[VICTIM])
-    play.site(VICTIM)
-    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+    play.start_site(VICTIM)
+    return f"{refused}; then resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
-def link_cut_and_healed(play: Play, expected: Any) -> str:
+def link_cut_and_healed(play: FaultRun, expected: Any) -> str:
     """A site cannot be reached for a while; its answer is ready meanwhile, and finds no way out."""
-    flag, soon = play.folder / "flag", play.stage.soon
-    play.sites(hanging(flag, seconds=soon))
-    process = play.coordinator()
-    play.until(flag.exists)
-    play.stage.cut(VICTIM)
+    flag, soon = play.folder / "flag", play.setup.short_timeout
+    play.start_sites(hang_once(flag, seconds=soon))
+    process = play.start_coordinator()
+    play.wait_until(flag.exists)
+    play.setup.cut_link(VICTIM)
     time.sleep(2 * soon)
-    play.stage.heal(VICTIM)
-    return ends_well(play, expected, process)
+    play.setup.restore_link(VICTIM)
+    return check_same_bits(play, expected, process)
 
 
-def lies(how: Callable[[Sealed], Sealed], *words: str, about: str = "row_split.moments") -> Callable[[Play, Any], str]:
+def make_lying_fault(
+    change: Callable[[SealedAnswer], SealedAnswer], *words: str, handler_name: str = "row_split.moments"
+) -> Callable[[FaultRun, Any], str]:
     """A site that answers one question falsely; what is no answer at all is waited for until the deadline."""
 
-    def enact(play: Play, expected: Any) -> str:
-        play.sites(lying(how, about))
-        patch = None if play.stage.serves else lying(how, about)
-        timeout = play.stage.soon if how is another_step else LONG
-        return ends_in_refusal(play, play.coordinator(timeout=timeout, patch=patch), VICTIM, *words)
+    def enact(play: FaultRun, expected: Any) -> str:
+        play.start_sites(lie_about(change, handler_name))
+        patch = None if play.setup.has_site_processes else lie_about(change, handler_name)
+        timeout = play.setup.short_timeout if change is shift_step else LONG_TIMEOUT
+        return check_refusal(play, play.start_coordinator(timeout=timeout, patch=patch), VICTIM, *words)
 
     return enact
 
 
-def disk_full(play: Play, expected: Any) -> str:
+def disk_full(play: FaultRun, expected: Any) -> str:
     """The coordinator's disk is full in the middle of the run; room is made, and the run resumed."""
-    play.sites()
-    refused = ends_in_refusal(play, play.coordinator(patch=short_of_room(12)), "no room")
-    return f"{refused}; then resumed: {ends_well(play, expected, play.coordinator())}"
+    play.start_sites()
+    refused = check_refusal(play, play.start_coordinator(patch=fill_disk_after(12)), "no room")
+    return f"{refused}; then resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
-FAULTS: dict[str, Callable[[Play, Any], str]] = {
+FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
     "kill -9 a site in a step, start it again": killed_in_a_step,
     "a site gone for good": gone_for_good,
     "a site stopped, and started after the deadline": restarted_between,
@@ -317,50 +325,56 @@ FAULTS: dict[str, Callable[[Play, Any], str]] = {
     "SIGSTOP a site past the deadline": stopped_past_the_deadline,
     "SIGSTOP a site past the deadline, then SIGCONT": woken_past_the_deadline,
     "a site gone for good, two are enough": gone_where_two_are_enough,
-    "a site refuses, is fixed, and the run is resumed": refuses_and_is_mended,
+    "a site refuses, is fixed, and the run is resumed": refuses_and_is_fixed,
     "link cut and healed": link_cut_and_healed,
-    "a site answers NaN": lies(not_numbers, "not finite", about="initial_centers.seeds"),
-    "a site answers a wrong shape": lies(changed("mass", cut_short), "another shape"),
-    "a site answers 1e12": lies(changed("pull", far_out), "cannot be true"),
-    "a site answers another step": lies(another_step, "no answer"),
+    "a site answers NaN": make_lying_fault(
+        replace_by_nan, "not finite", handler_name="initial_centers.seed_candidates"
+    ),
+    "a site answers a wrong shape": make_lying_fault(change_sum("mass", drop_last_number), "another shape"),
+    "a site answers 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "cannot be true"),
+    "a site answers another step": make_lying_fault(shift_step, "no answer"),
     "the coordinator's disk is full": disk_full,
 }
-MORE = {"a site gone for good, two are enough": "quorum = 2\n"}  # what the study of a fault says besides
-ALONE = ("kill -9 the coordinator", "a site answers", "the coordinator's disk")  # make sense in one process, too
+EXTRA_STUDY_LINES = {"a site gone for good, two are enough": "quorum = 2\n"}  # what the study of a fault says besides
+SINGLE_PROCESS_FAULTS = (
+    "kill -9 the coordinator",
+    "a site answers",
+    "the coordinator's disk",
+)  # make sense in one process, too
 
 
-def expected_of(more: str = "", patch: Patch | None = None) -> Any:
+def expected_model(more: str = "", patch: Patch | None = None) -> Any:
     """The model of a run in one process, to which nothing happens but a patch."""
-    with enacted(STAGES["local"](), more) as play:
-        if play.finished(play.coordinator(patch=patch)) != 0:
-            raise Unexpected(play.said())
-        return play.outcome()
+    with open_fault_run(SETUPS["local"](), more) as play:
+        if play.wait_for_exit(play.start_coordinator(patch=patch)) != 0:
+            raise UnexpectedOutcome(play.last_log_line())
+        return play.read_model()
 
 
-def enact(name: str, fault: str, expected: Any) -> str:
-    """One fault on one engine: what came of it. Raises `Unexpected` if that is not what may come of it."""
-    with enacted(STAGES[name](), MORE.get(fault, "")) as play:
+def enact_fault(name: str, fault: str, expected: Any) -> str:
+    """One fault on one engine: what came of it. Raises `UnexpectedOutcome` if that is not what may come of it."""
+    with open_fault_run(SETUPS[name](), EXTRA_STUDY_LINES.get(fault, "")) as play:
         return FAULTS[fault](play, expected)
 
 
-def applies(name: str, fault: str) -> bool:
-    return STAGES[name]().serves or fault.startswith(ALONE)
+def fault_applies(name: str, fault: str) -> bool:
+    return SETUPS[name]().has_site_processes or fault.startswith(SINGLE_PROCESS_FAULTS)
 
 
 def main(names: list[str]) -> int:
     """The table, on stdout."""
-    command()  # imported once, before processes are forked
-    expected, failed = expected_of(), 0
+    load_command()  # imported once, before processes are forked
+    expected, failed = expected_model(), 0
     say = sys.stdout.write
     say("| engine | fault | outcome | s |\n|---|---|---|---|\n")
-    for name in names or list(STAGES):
+    for name in names or list(SETUPS):
         for fault in FAULTS:
-            if not applies(name, fault):
+            if not fault_applies(name, fault):
                 continue
             began = time.monotonic()
             try:
-                came = enact(name, fault, expected)
-            except Unexpected as error:
+                came = enact_fault(name, fault, expected)
+            except UnexpectedOutcome as error:
                 came, failed = f"**NOT AS IT MUST BE**: {error}", failed + 1
             say(f"| {name} | {fault} | {came} | {time.monotonic() - began:.1f} |\n")
             sys.stdout.flush()

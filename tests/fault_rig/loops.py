@@ -16,58 +16,58 @@ from fedclust.core.drive import Reply
 from fedclust.core.envelope import Call
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.files.files_link import FilesLink, boxes
-from fedclust.engines.files.files_site import Mailroom
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.files.files_link import FilesLink, message_folders
+from fedclust.engines.files.files_site import FileTransport
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.registry import RunSpec
 from fedclust.federation.federation import Federation
 from fedclust.privacy.keys import Identity
-from fedclust.site.approval import digest_of
-from fedclust.site.server import Desk
-from fedclust.site.session import Reception
+from fedclust.site.approval import digest_study
+from fedclust.site.server import SiteServer
+from fedclust.site.session import SiteSession
 
-STUDY = "a federation in a loop"
-RUN = f"loop-{digest_of(STUDY)}"
+LOOP_STUDY = "a federation in a loop"
+LOOP_RUN = f"loop-{digest_study(LOOP_STUDY)}"
 
 
 class FilesLoop:
     """Desks of this process that are reached by files: each letter is written, read and answered in turn."""
 
-    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:
-        self.desks = dict(desks)
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:
+        self.site_servers = dict(desks)
         self.parties = tuple(desks)
         coordinator = Identity.new()
         owns = {party: Identity.new() for party in desks}
-        self._rooms = [self._room(party, folder, owns[party], coordinator.public) for party in desks]
+        self._transports = [self._make_transport(party, folder, owns[party], coordinator.public) for party in desks]
         link = FilesLink(
-            RunSpec(run=run, study=STUDY, parties=self.parties, folder=folder / "coordinator"),
-            boxes(folder / "mail", self.parties),
+            RunSpec(run=run, study=LOOP_STUDY, parties=self.parties, folder=folder / "coordinator"),
+            message_folders(folder / "mail", self.parties),
             coordinator,
             {party: own.public for party, own in owns.items()},
-            idle=self._answer,
+            idle=self._answer_inboxes,
         )
-        patience = Attendance(timeout=60, again=0, patience=60)
-        self._engine = Networked(link, self.parties, run=run, study=STUDY, attendance=patience)
+        patience = Attendance(timeout=60, retry_after=0, patience=60)
+        self._engine = NetworkedEngine(link, self.parties, run=run, study=LOOP_STUDY, attendance=patience)
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
 
     def close(self) -> None:
         self._engine.close(done=True)
-        self._answer()
+        self._answer_inboxes()
 
-    def _room(self, party: PartyId, folder: Path, own: Identity, coordinator: bytes) -> Mailroom:
+    def _make_transport(self, party: PartyId, folder: Path, own: Identity, coordinator: bytes) -> FileTransport:
         state = folder / "states" / party
         state.mkdir(parents=True)
-        door = Reception(party, state, lambda _: self.desks[party])
-        return Mailroom(door, own, coordinator, folder / "mail" / "to" / party, folder / "mail" / "from" / party)
+        door = SiteSession(party, state, lambda _: self.site_servers[party])
+        return FileTransport(door, own, coordinator, folder / "mail" / "to" / party, folder / "mail" / "from" / party)
 
-    def _answer(self) -> None:
-        for room in self._rooms:
-            room.turn()
+    def _answer_inboxes(self) -> None:
+        for room in self._transports:
+            room.answer_inbox()
 
 
-Loop = Callable[[Mapping[PartyId, Desk], Path, str], Any]
+Loop = Callable[[Mapping[PartyId, SiteServer], Path, str], Any]
 LOOPS: dict[str, Loop] = {"files": FilesLoop}
 if find_spec("nvflare") is not None:
     LOOPS["nvflare"] = lambda *given: import_module("fault_rig.loops_nvflare").NvflareLoop(*given)
@@ -77,9 +77,9 @@ if find_spec("flwr") is not None:
     LOOPS["flower"] = lambda *given: import_module("fault_rig.loops_flower").FlowerLoop(*given)
 
 
-def by(name: str, fed: Federation, folder: Path) -> Federation:
+def carry_by_engine(name: str, fed: Federation, folder: Path) -> Federation:
     """A federation of this process, its messages carried by an engine between machines from now on."""
-    engine = LOOPS[name](fed.local_sites, folder, RUN)
+    engine = LOOPS[name](fed.local_sites, folder, LOOP_RUN)
     fed.engine = engine
-    fed.use(engine, run=RUN)
+    fed.use_engine(engine, run=LOOP_RUN)
     return fed

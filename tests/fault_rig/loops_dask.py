@@ -11,13 +11,13 @@ from typing import Any
 from fedclust.core.drive import Reply
 from fedclust.core.envelope import Call
 from fedclust.core.types import PartyId
-from fedclust.engines.dask_cluster import DaskEngine, local_client
-from fedclust.site.server import Desk
+from fedclust.engines.dask_cluster import DaskEngine, start_local_cluster
+from fedclust.site.server import SiteServer
 
 
 @cache
-def _client() -> Any:
-    client = local_client(workers=2)
+def _shared_client() -> Any:
+    client = start_local_cluster(workers=2)
     atexit.register(client.close)
     return client
 
@@ -25,10 +25,10 @@ def _client() -> Any:
 class DaskLoop:
     """An engine whose parties sit at a cluster; the desks here are as they were."""
 
-    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
-        self.desks = dict(desks)
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+        self.site_servers = dict(desks)
         self.parties = tuple(desks)
-        self._engine = DaskEngine(_client(), desks, seed=next(iter(desks.values())).seed)
+        self._engine = DaskEngine(_shared_client(), desks, seed=next(iter(desks.values())).seed)
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         return self._engine.exchange(calls, timeout=timeout, quorum=quorum)

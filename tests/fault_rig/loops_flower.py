@@ -22,19 +22,19 @@ from fedclust.core.envelope import Answer, Call
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.flower_link import FlowerLink, client_app
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.privacy.keys import Identity
-from fedclust.site.server import Desk
+from fedclust.site.server import SiteServer
 
-WAIT = 60.0  # seconds
-RUN = 1
+FLOWER_WAIT_SECONDS = 60.0  # seconds
+FLOWER_RUN_ID = 1
 
 
-class Nodes:
+class InProcessGrid:
     """A grid whose nodes are here: a message that is pushed is answered at once, and waits to be pulled."""
 
     def __init__(self, app: Any, parties: Iterable[PartyId]) -> None:
-        TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = RUN  # as in a ServerApp's process
+        TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = FLOWER_RUN_ID  # as in a ServerApp's process
         self.app = app
         self.nodes = {secrets.randbits(62): party for party in parties}
         self._replies: dict[str, Message] = {}
@@ -43,17 +43,17 @@ class Nodes:
         return list(self.nodes)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        return [self._pushed(message) for message in messages]
+        return [self._answer_pushed(message) for message in messages]
 
     def pull_messages(self, keys: Iterable[str]) -> list[Message]:
         return [self._replies.pop(key) for key in list(keys) if key in self._replies]
 
-    def _pushed(self, message: Message) -> str:
+    def _answer_pushed(self, message: Message) -> str:
         key = secrets.token_hex(32)
         message.metadata.__dict__["_message_id"] = key  # as Flower's own grids do
         node = message.metadata.dst_node_id
         there = message_from_proto(message_to_proto(message))
-        own = Context(RUN, node, {"site": self.nodes[node]}, RecordDict(), {})
+        own = Context(FLOWER_RUN_ID, node, {"site": self.nodes[node]}, RecordDict(), {})
         self._replies[key] = message_from_proto(message_to_proto(self.app(message=there, context=own)))
         return key
 
@@ -61,14 +61,19 @@ class Nodes:
 class FlowerLoop:
     """An engine whose sites are asked by Flower messages."""
 
-    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
-        self.desks = dict(desks)
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+        self.site_servers = dict(desks)
         self.parties = tuple(desks)
         keys = {party: Identity.new() for party in desks}
-        app = client_app(lambda site: (site, keys[site]), self._hear, self._failed)
-        link = FlowerLink(Nodes(app, self.parties), {party: own.public for party, own in keys.items()})
-        self._engine = Networked(
-            link, self.parties, run=run, study="", attendance=Attendance(WAIT, patience=WAIT), met=self.parties
+        app = client_app(lambda site: (site, keys[site]), self._hear, self._ignore_error)
+        link = FlowerLink(InProcessGrid(app, self.parties), {party: own.public for party, own in keys.items()})
+        self._engine = NetworkedEngine(
+            link,
+            self.parties,
+            run=run,
+            study="",
+            attendance=Attendance(FLOWER_WAIT_SECONDS, patience=FLOWER_WAIT_SECONDS),
+            greeted=self.parties,
         )
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
@@ -78,7 +83,7 @@ class FlowerLoop:
         """Nothing was started."""
 
     def _hear(self, site: str, data: bytes) -> bytes:
-        return wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desks[site].answer_bytes(data)))
+        return wire.encode(Answer.from_reply(hashlib.sha256(data).digest(), self.site_servers[site].answer_bytes(data)))
 
-    def _failed(self, site: str, error: Exception) -> None:
+    def _ignore_error(self, site: str, error: Exception) -> None:
         """What a site cannot answer shows as silence."""

@@ -18,35 +18,35 @@ from fedclust.core.drive import Reply
 from fedclust.core.envelope import Answer, Call
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.nvflare.nvflare_link import NvflareLink
-from fedclust.engines.nvflare.nvflare_serve import Served
-from fedclust.engines.nvflare.startup_kit import Kit, provisioned, site_names
-from fedclust.site.server import Desk
+from fedclust.engines.nvflare.nvflare_serve import SiteClient
+from fedclust.engines.nvflare.startup_kit import Kit, provision_kits, site_names
+from fedclust.site.server import SiteServer
 
-COORDINATOR = "coordinator"
-WAIT = 120.0  # seconds; a busy machine is slow to start so many processes
+COORDINATOR_NAME = "coordinator"
+NVFLARE_WAIT_SECONDS = 120.0  # seconds; a busy machine is slow to start so many processes
 
 
-class Kept:
+class SharedFederation:
     """A running federation whose sites answer from the desks of the moment."""
 
     def __init__(self, parties: tuple[PartyId, ...]) -> None:
-        self.desks: dict[PartyId, Desk] = {}
+        self.site_servers: dict[PartyId, SiteServer] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="fedclust-flare-")
         folder, names, port = Path(self._folder.name), site_names(parties), free_port()
         kits = {p: Kit("site", p, "loop", "", "localhost", port, names) for p in parties}
-        kits[COORDINATOR] = Kit(COORDINATOR, COORDINATOR, "loop", "", "localhost", port, names)
+        kits[COORDINATOR_NAME] = Kit(COORDINATOR_NAME, COORDINATOR_NAME, "loop", "", "localhost", port, names)
         for name in kits:
             (folder / name).mkdir()
-        provisioned(folder, kits, days=2)
+        provision_kits(folder, kits, days=2)
         for name, kit in kits.items():
             kit.write(folder / name)
         self._end = threading.Event()
-        self.link = NvflareLink(folder / COORDINATOR, kits[COORDINATOR], folder / "work")
-        self._sites = [Served(folder / party, partial(self._hear, party)) for party in parties]
+        self.link = NvflareLink(folder / COORDINATOR_NAME, kits[COORDINATOR_NAME], folder / "work")
+        self._sites = [SiteClient(folder / party, partial(self._hear, party)) for party in parties]
         for site in self._sites:
-            threading.Thread(target=site.run, args=(self._end,), daemon=True).start()
+            threading.Thread(target=site.run_until, args=(self._end,), daemon=True).start()
 
     def close(self) -> None:
         self._end.set()
@@ -56,27 +56,34 @@ class Kept:
         self._folder.cleanup()
 
     def _hear(self, party: PartyId, data: bytes) -> bytes:
-        return wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desks[party].answer_bytes(data)))
+        return wire.encode(
+            Answer.from_reply(hashlib.sha256(data).digest(), self.site_servers[party].answer_bytes(data))
+        )
 
 
-_kept: dict[frozenset[PartyId], Kept] = {}
+_shared_federations: dict[frozenset[PartyId], SharedFederation] = {}
 
 
 class NvflareLoop:
     """Desks of this process that are reached over FLARE."""
 
-    def __init__(self, desks: Mapping[PartyId, Desk], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
-        self.desks = dict(desks)
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+        self.site_servers = dict(desks)
         self.parties = tuple(desks)
         everyone = frozenset(desks)
-        kept = next((one for names, one in _kept.items() if everyone <= names), None)
+        kept = next((one for names, one in _shared_federations.items() if everyone <= names), None)
         if kept is None:
-            kept = _kept[everyone] = Kept(self.parties)
+            kept = _shared_federations[everyone] = SharedFederation(self.parties)
             # FLARE's console has workers that a process waits for at its end, before anything that atexit would call.
             threading._register_atexit(kept.close)  # type: ignore[attr-defined]
-        kept.desks = dict(desks)
-        self._engine = Networked(
-            kept.link, self.parties, run=run, study="", attendance=Attendance(WAIT, patience=WAIT), met=self.parties
+        kept.site_servers = dict(desks)
+        self._engine = NetworkedEngine(
+            kept.link,
+            self.parties,
+            run=run,
+            study="",
+            attendance=Attendance(NVFLARE_WAIT_SECONDS, patience=NVFLARE_WAIT_SECONDS),
+            greeted=self.parties,
         )
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:

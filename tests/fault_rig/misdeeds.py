@@ -14,73 +14,73 @@ from typing import Any
 import numpy as np
 
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.journal import Journal
 from fedclust.core.ring import Exact
 from fedclust.core.types import PartyId
 from fedclust.engines.local_engine import LocalEngine
-from fedclust.site.server import Desk
+from fedclust.site.server import SiteServer
 
 Patch = Callable[[], None]
 VICTIM = "south"
-LATER = 5  # a step in the middle of a run
+FAULT_STEP = 5  # a step in the middle of a run
 
 
-def hanging(flag: Path, *, seconds: float = 3600.0) -> Patch:
+def hang_once(flag: Path, *, seconds: float = 3600.0) -> Patch:
     """A site that has worked out an answer and does not get to sending it, the first time."""
 
     def patch() -> None:
-        plain = Desk.answer
+        plain = SiteServer.answer
 
-        def answer(self: Desk, call: Call) -> Any:
+        def answer(self: SiteServer, call: Call) -> Any:
             reply = plain(self, call)
-            if call.step == LATER and not flag.exists():
+            if call.step == FAULT_STEP and not flag.exists():
                 flag.touch()
                 time.sleep(seconds)
             return reply
 
-        Desk.answer = answer  # type: ignore[method-assign]
+        SiteServer.answer = answer  # type: ignore[method-assign]
 
     return patch
 
 
-def refusing() -> None:
+def refuse_from_fault_step() -> None:
     """A site whose rows cannot be used any more, from the middle of the run on."""
-    plain = Desk.answer
+    plain = SiteServer.answer
 
-    def answer(self: Desk, call: Call) -> Any:
-        return Refusal(self.party, "bad-data") if call.step >= LATER else plain(self, call)
+    def answer(self: SiteServer, call: Call) -> Any:
+        return Refusal(self.party, "bad-data") if call.step >= FAULT_STEP else plain(self, call)
 
-    Desk.answer = answer  # type: ignore[method-assign]
+    SiteServer.answer = answer  # type: ignore[method-assign]
 
 
-def lying(how: Callable[[Sealed], Sealed], about: str) -> Patch:
+def lie_about(change: Callable[[SealedAnswer], SealedAnswer], handler_name: str) -> Patch:
     """A site whose answers are not what it worked out, from the middle of the run on."""
 
     def patch() -> None:
-        plain = Desk.answer
+        plain = SiteServer.answer
 
-        def answer(self: Desk, call: Call) -> Any:
+        def answer(self: SiteServer, call: Call) -> Any:
             reply = plain(self, call)
-            lies = self.party == VICTIM and call.step >= LATER and call.handler == about
-            return how(reply) if lies and isinstance(reply, Sealed) else reply
+            lies = self.party == VICTIM and call.step >= FAULT_STEP and call.handler == handler_name
+            return change(reply) if lies and isinstance(reply, SealedAnswer) else reply
 
-        Desk.answer = answer  # type: ignore[method-assign]
+        SiteServer.answer = answer  # type: ignore[method-assign]
 
     return patch
 
 
-def absent() -> None:
+def leave_out_victim() -> None:
     """One process whose victim is asked nothing from the middle of the run on, as if it were gone."""
     plain = LocalEngine.exchange
 
     def exchange(self: LocalEngine, calls: Mapping[PartyId, Call], **how: Any) -> dict[PartyId, Reply]:
-        return plain(self, {p: call for p, call in calls.items() if p != VICTIM or call.step < LATER}, **how)
+        return plain(self, {p: call for p, call in calls.items() if p != VICTIM or call.step < FAULT_STEP}, **how)
 
     LocalEngine.exchange = exchange  # type: ignore[method-assign]
 
 
-def dying(writes: int) -> Patch:
+def die_after_writes(writes: int) -> Patch:
     """A coordinator that is gone once it has written so many records to its journal."""
 
     def patch() -> None:
@@ -97,7 +97,7 @@ def dying(writes: int) -> Patch:
     return patch
 
 
-def short_of_room(records: int) -> Patch:
+def fill_disk_after(records: int) -> Patch:
     """A coordinator whose disk is full once its journal has so many records; the next is torn by it."""
 
     def patch() -> None:
@@ -115,27 +115,27 @@ def short_of_room(records: int) -> Patch:
     return patch
 
 
-def changed(name: str, number: Callable[[Exact], Exact]) -> Callable[[Sealed], Sealed]:
+def change_sum(name: str, number: Callable[[Exact], Exact]) -> Callable[[SealedAnswer], SealedAnswer]:
     """An answer with one of its sums changed."""
     return lambda sealed: replace(
         sealed, release=replace(sealed.release, **{name: number(getattr(sealed.release, name))})
     )
 
 
-def not_numbers(sealed: Sealed) -> Sealed:
+def replace_by_nan(sealed: SealedAnswer) -> SealedAnswer:
     """An answer whose floats are none."""
     own = {name: getattr(sealed.release, name) for name in sealed.release.schema()}
     none = {n: np.full_like(v, np.nan) for n, v in own.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
     return replace(sealed, release=replace(sealed.release, **none))
 
 
-def far_out(value: Exact) -> Exact:
-    return Exact.of(np.full(value.shape, 1e12), unit=value.unit)
+def replace_by_huge(value: Exact) -> Exact:
+    return Exact.from_floats(np.full(value.shape, 1e12), unit=value.unit)
 
 
-def cut_short(value: Exact) -> Exact:
+def drop_last_number(value: Exact) -> Exact:
     return Exact(value.limbs[:-1], value.unit if value.unit.ndim == 0 else value.unit[:-1])
 
 
-def another_step(sealed: Sealed) -> Sealed:
+def shift_step(sealed: SealedAnswer) -> SealedAnswer:
     return replace(sealed, step=sealed.step - 1)

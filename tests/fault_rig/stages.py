@@ -13,11 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from fedclust.site.site_file import new_key, public_key
+from fedclust.site.site_file import make_key, read_public_key
 
-SOON, LONG = 4.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
-NAMES = ("north", "south", "west")
-STUDY = """\
+SHORT_TIMEOUT, LONG_TIMEOUT = 4.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
+SITE_NAMES = ("north", "south", "west")
+FAULT_STUDY = """\
 name = "faults"
 columns = ["age", "bp"]
 scale = "standardise"
@@ -29,74 +29,74 @@ tol = "none"
 """
 
 
-class Stage(Protocol):
+class EngineSetup(Protocol):
     """One engine's way to set up a coordinator and three sites."""
 
     name: str
-    serves: bool  # whether sites are processes of their own
-    soon: float  # a deadline that is meant to pass
-    longest: float  # seconds that a run may take, with whatever happens to it
-    records: int  # that a coordinator writes between two of its deaths
-    more: str  # lines of the study's [cluster] besides the usual
+    has_site_processes: bool  # whether sites are processes of their own
+    short_timeout: float  # a deadline that is meant to pass
+    max_run_seconds: float  # seconds that a run may take, with whatever happens to it
+    records_per_life: int  # that a coordinator writes between two of its deaths
+    extra_study_lines: str  # lines of the study's [cluster] besides the usual
 
     def prepare(self, folder: Path) -> None:
         """Keys, files and folders for a new federation."""
 
-    def begin(self, *, timeout: float) -> list[str]:
+    def begin_words(self, *, timeout: float) -> list[str]:
         """The coordinator's words to begin, after `fedclust`; the run folder is `run`."""
 
-    def resume(self, *, timeout: float) -> list[str]:
+    def resume_words(self, *, timeout: float) -> list[str]:
         """Its words to go on."""
 
-    def serve(self, party: str) -> list[str]:
+    def serve_words(self, party: str) -> list[str]:
         """A site's words, to serve until it is told that the run is over."""
 
-    def cut(self, party: str) -> None:
+    def cut_link(self, party: str) -> None:
         """Cut a site off."""
 
-    def heal(self, party: str) -> None:
+    def restore_link(self, party: str) -> None:
         """Let it be reached again."""
 
     def close(self) -> None:
         """All processes are gone."""
 
 
-def tables(folder: Path, more: str = "") -> None:
+def write_tables(folder: Path, more: str = "") -> None:
     """Each site's rows, and the study for one process, against which the others are held."""
     sites = ""
-    for number, party in enumerate(NAMES):
+    for number, party in enumerate(SITE_NAMES):
         (folder / party).mkdir(parents=True, exist_ok=True)
         rng = np.random.default_rng(number)
         rows = rng.normal(rng.choice([0.0, 6.0], (40, 1)), 1.0, (40, 2))
         np.savetxt(folder / party / "rows.csv", rows, delimiter=",", header="age,bp", comments="")
         sites += f'[sites.{party}]\nsource = "{party}/rows.csv"\n'
-    (folder / "pooled.toml").write_text(STUDY + more + sites)
+    (folder / "pooled.toml").write_text(FAULT_STUDY + more + sites)
 
 
 class Local:
     """All in one process: only the process itself can die, and its disk be full."""
 
     name = "local"
-    serves = False
-    soon, longest, records, more = SOON, 2 * LONG, 1, ""
+    has_site_processes = False
+    short_timeout, max_run_seconds, records_per_life, extra_study_lines = SHORT_TIMEOUT, 2 * LONG_TIMEOUT, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
-        tables(folder, self.more)
+        write_tables(folder, self.extra_study_lines)
 
-    def begin(self, *, timeout: float) -> list[str]:  # noqa: ARG002
+    def begin_words(self, *, timeout: float) -> list[str]:  # noqa: ARG002
         return ["run", str(self.folder / "pooled.toml"), "--out", str(self.folder / "run"), "--quiet"]
 
-    def resume(self, *, timeout: float) -> list[str]:  # noqa: ARG002
+    def resume_words(self, *, timeout: float) -> list[str]:  # noqa: ARG002
         return ["resume", str(self.folder / "run"), "--quiet"]
 
-    def serve(self, party: str) -> list[str]:
+    def serve_words(self, party: str) -> list[str]:
         raise NotImplementedError(party)
 
-    def cut(self, party: str) -> None:
+    def cut_link(self, party: str) -> None:
         raise NotImplementedError(party)
 
-    def heal(self, party: str) -> None:
+    def restore_link(self, party: str) -> None:
         raise NotImplementedError(party)
 
     def close(self) -> None:
@@ -107,22 +107,24 @@ class Files:
     """Folders that the coordinator and the sites share."""
 
     name = "files"
-    serves = True
-    soon, longest, records, more = SOON, 2 * LONG, 1, ""
+    has_site_processes = True
+    short_timeout, max_run_seconds, records_per_life, extra_study_lines = SHORT_TIMEOUT, 2 * LONG_TIMEOUT, 1, ""
 
     def prepare(self, folder: Path) -> None:
         self.folder = folder
-        tables(folder, self.more)
-        for one in ("coordinator", *NAMES):
+        write_tables(folder, self.extra_study_lines)
+        for one in ("coordinator", *SITE_NAMES):
             (folder / one).mkdir(exist_ok=True)
-            new_key(folder / one / "own.key")
-        keys = {one: public_key(folder / one / "own.key.pub").hex() for one in ("coordinator", *NAMES)}
-        roster = "".join(f'{party} = "{keys[party]}"\n' for party in NAMES)
+            make_key(folder / one / "own.key")
+        keys = {one: read_public_key(folder / one / "own.key.pub").hex() for one in ("coordinator", *SITE_NAMES)}
+        roster = "".join(f'{party} = "{keys[party]}"\n' for party in SITE_NAMES)
         (folder / "own.toml").write_text(
             f'identity = "coordinator/own.key"\n[roster]\n{roster}[engine]\nfolder = "mail"\npoll = 0.02\n'
         )
-        (folder / "study.toml").write_text(STUDY + self.more + "".join(f"[sites.{party}]\n" for party in NAMES))
-        for party in NAMES:
+        (folder / "study.toml").write_text(
+            FAULT_STUDY + self.extra_study_lines + "".join(f"[sites.{party}]\n" for party in SITE_NAMES)
+        )
+        for party in SITE_NAMES:
             (folder / party / "site.toml").write_text(
                 f'name = "{party}"\nsource = "rows.csv"\nstate = "state"\nidentity = "own.key"\n'
                 f'coordinator = "{keys["coordinator"]}"\n[policy]\nprofile = "none"\n[roster]\n{roster}'
@@ -130,23 +132,23 @@ class Files:
             for way in ("to", "from"):
                 (folder / "mail" / way / party).mkdir(parents=True)
 
-    def begin(self, *, timeout: float) -> list[str]:
+    def begin_words(self, *, timeout: float) -> list[str]:
         words = ["coordinate", str(self.folder / "study.toml"), "--engine", "files"]
         words += ["--own", str(self.folder / "own.toml"), "--out", str(self.folder / "run")]
         return [*words, "--wait", "--timeout", str(timeout), "--quiet"]
 
-    def resume(self, *, timeout: float) -> list[str]:
+    def resume_words(self, *, timeout: float) -> list[str]:
         return ["resume", str(self.folder / "run"), "--wait", "--timeout", str(timeout), "--quiet"]
 
-    def serve(self, party: str) -> list[str]:
+    def serve_words(self, party: str) -> list[str]:
         boxes = [str(self.folder / "mail" / way / party) for way in ("to", "from")]
         own = str(self.folder / party / "site.toml")
         return ["site", "answer", *boxes, "--site", own, "--wait", "--poll", "0.02", "--json"]
 
-    def cut(self, party: str) -> None:
+    def cut_link(self, party: str) -> None:
         (self.folder / "mail" / "from" / party).rename(self.folder / f"cut-{party}")
 
-    def heal(self, party: str) -> None:
+    def restore_link(self, party: str) -> None:
         there = self.folder / "mail" / "from" / party
         there.mkdir(exist_ok=True)
         for path in (self.folder / f"cut-{party}").iterdir():
@@ -157,6 +159,6 @@ class Files:
         """Folders go with the rest."""
 
 
-STAGES: dict[str, Callable[[], Stage]] = {"local": Local, "files": Files}
+SETUPS: dict[str, Callable[[], EngineSetup]] = {"local": Local, "files": Files}
 if find_spec("nvflare") is not None:
-    STAGES["nvflare"] = lambda: import_module("fault_rig.stages_nvflare").Nvflare()
+    SETUPS["nvflare"] = lambda: import_module("fault_rig.stages_nvflare").Nvflare()

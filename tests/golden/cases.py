@@ -14,7 +14,7 @@ import numpy as np
 import fedclust as fc
 from fedclust import kernels
 from fedclust.app import analysis, unlearning
-from fedclust.app.serve import know_questions
+from fedclust.app.serve import import_questions
 from fedclust.core import wire
 from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.errors import FedclustError
@@ -26,7 +26,7 @@ from fedclust.site import noise_budget
 from fedclust.testing.faulty_engines import Faulty
 from papers.deep_sites import populate
 
-know_questions()  # a handler that is imported later would not be recorded
+import_questions()  # a handler that is imported later would not be recorded
 
 # --- The adapter: everything here that names an attribute, a handler, a module's function or an option. -------------
 # After a rename, change the right-hand side. The left-hand side, and every order, stays as it was recorded.
@@ -118,75 +118,82 @@ SCORES = (
 )
 # Handlers: the name it was recorded under -> today's name.
 RENAMED: dict[str, str] = {
-    "agreement.count": "label_agreement.count",
-    "agreement.remember": "label_agreement.remember",
-    "align.come_back": "alignment.come_back",
-    "align.enough": "alignment.enough",
-    "align.pass_on": "alignment.pass_on",
-    "align.set_out": "alignment.set_out",
-    "align.settle": "alignment.settle",
-    "align.stay": "alignment.stay",
+    "agreement.count": "label_agreement.count_classes",
+    "agreement.remember": "label_agreement.remember_truth",
+    "align.come_back": "alignment.return_tags",
+    "align.enough": "alignment.accept_count",
+    "align.pass_on": "alignment.pass_list",
+    "align.set_out": "alignment.send_own_list",
+    "align.settle": "alignment.keep_common_rows",
+    "align.stay": "alignment.keep_all_rows",
     "blind.add": "blind_aggregation.add",
     "blind.group": "blind_aggregation.group",
     "blind.tell": "blind_aggregation.tell",
+    "bounds.rows": "bounds.count_rows",
     "fcac.nodes": "site_nets.learn_rows",
     "fcac_summaries.summaries": "summaries.summarise_rows",
     "fcm_averaged.local_centers": "averaged_fcm.local_centers",
     "fcm_averaged.weighted_centers": "averaged_fcm.weighted_centers",
-    "fcm_gradient.slope": "gradient_fcm.slope",
+    "fcm_gradient.slope": "gradient_fcm.local_gradient",
     "fcm_local.cost": "local_fcm.cost",
-    "fedcref_private_site.ballot": "private_site.ballot",
-    "fedcref_private_site.contest": "private_site.contest",
-    "fedcref_private_site.own_slopes": "private_site.own_slopes",
+    "fedcref_private_site.ballot": "private_site.count_votes",
+    "fedcref_private_site.contest": "private_site.count_wins",
+    "fedcref_private_site.own_slopes": "private_site.own_gradients",
     "fedcref_private_site.own_sums": "private_site.own_sums",
-    "fedcref_private_site.slopes": "private_site.slopes",
-    "fedcref_private_site.told": "private_site.told",
-    "fedcref_private_site.usual": "private_site.usual",
+    "fedcref_private_site.slopes": "private_site.community_gradients",
+    "fedcref_private_site.told": "private_site.remember_labels",
+    "fedcref_private_site.usual": "private_site.sum_errors",
+    "fedcref_site.read": "fedcref_site.keep_errors",
+    "fedcref_site.step": "fedcref_site.train_community",
     "gaussians.moments": "densities.moments",
-    "gaussians.reach": "densities.reach",
-    "gaussians.scatter": "densities.scatter",
+    "gaussians.reach": "densities.mark_deviations",
+    "gaussians.scatter": "densities.scatter_matrix",
     "horizontal.moments": "row_split.moments",
-    "indices.around": "cluster_indices.around",
-    "indices.gather": "cluster_indices.gather",
-    "indices.scatter": "cluster_indices.scatter",
-    "indices_columns.apart": "cluster_indices_columns.apart",
-    "indices_columns.gaps": "cluster_indices_columns.gaps",
+    "indices.around": "cluster_indices.index_sums",
+    "indices.gather": "cluster_indices.label_sums",
+    "indices.scatter": "cluster_indices.label_scatter",
+    "indices_columns.apart": "cluster_indices_columns.mean_distances",
+    "indices_columns.gaps": "cluster_indices_columns.center_gaps",
     "indices_columns.keep_means": "cluster_indices_columns.keep_means",
     "missing.census": "missing_values.census",
-    "missing.gaps": "missing_values.gaps",
+    "missing.gaps": "missing_values.count_gaps",
+    "mufc.powers": "mufc.cell_power_sums",
     "partial.moments": "rows_with_gaps.moments",
-    "partial.seeds": "rows_with_gaps.seeds",
-    "partitions.shared": "partition_changes.shared",
-    "private.grid": "private_fit.grid",
+    "partial.seeds": "rows_with_gaps.seed_candidates",
+    "partitions.shared": "partition_changes.count_shared_rows",
+    "pca.around": "pca.spread_sums",
+    "pca.products": "pca.deviation_products",
+    "private.grid": "private_fit.count_cells",
     "private.lengths": "private_fit.lengths",
-    "private.moves": "private_fit.moves",
-    "private.products": "private_fit.products",
+    "private.moves": "private_fit.cluster_offsets",
+    "private.products": "private_fit.second_moments",
+    "ranges.reaches": "ranges.mark_ranges",
     "recovery.consent": "dropout_recovery.consent",
     "recovery.share": "dropout_recovery.share",
     "recovery.unmask": "dropout_recovery.unmask",
-    "select.products": "feature_selection.products",
+    "select.products": "feature_selection.pair_products",
     "select_centers.gains": "centers_for_each_k.gains",
-    "select_centers.move": "centers_for_each_k.move",
+    "select_centers.move": "centers_for_each_k.cluster_moments",
     "select_centers.widths": "centers_for_each_k.widths",
     "select_range.own_k": "k_range.own_k",
-    "standardise.spread": "standardisation.spread",
-    "start.draw": "initial_centers.draw",
-    "start.seeds": "initial_centers.seeds",
+    "standardise.spread": "standardisation.column_sums",
+    "start.draw": "initial_centers.draw_candidates",
+    "start.seeds": "initial_centers.seed_candidates",
     "strength.tables": "prediction_strength.tables",
-    "vertical.measure": "column_split.measure",
-    "vertical.place": "column_split.place",
+    "vertical.measure": "column_split.measure_distances",
+    "vertical.place": "column_split.place_centers",
     "vertical.prepare": "column_split.prepare",
-    "vertical.reach": "column_split.reach",
+    "vertical.reach": "column_split.mark_distance_bounds",
     "vertical.reveal": "column_split.reveal",
-    "vertical.roll": "column_split.roll",
-    "vertical.weigh": "column_split.weigh",
-    "vertical_labels.enter": "column_labels.enter",
-    "vertical_labels.finish": "column_labels.finish",
-    "vertical_labels.get_to_know": "column_labels.get_to_know",
-    "vertical_labels.go_on": "column_labels.go_on",
-    "vertical_labels.hand_over": "column_labels.hand_over",
-    "vertical_labels.move": "column_labels.move",
-    "vertical_labels.sit_down": "column_labels.sit_down",
+    "vertical.roll": "column_split.identify_rows",
+    "vertical.weigh": "column_split.apply_weights",
+    "vertical_labels.enter": "column_labels.enter_comparison",
+    "vertical_labels.finish": "column_labels.finish_comparison",
+    "vertical_labels.get_to_know": "column_labels.receive_seed",
+    "vertical_labels.go_on": "column_labels.continue_comparison",
+    "vertical_labels.hand_over": "column_labels.split_distances",
+    "vertical_labels.move": "column_labels.move_to_label_means",
+    "vertical_labels.sit_down": "column_labels.take_seat",
 }
 
 
@@ -236,11 +243,11 @@ def fixed_noise() -> Any:
     def drawn(count: int, scale: float) -> Any:
         return np.rint(np.random.default_rng(count).normal(size=count) * scale).astype(np.int64)
 
-    before, noise_budget.drawn = noise_budget.drawn, drawn
+    before, noise_budget.draw_gaussian_noise = noise_budget.draw_gaussian_noise, drawn
     try:
         yield
     finally:
-        noise_budget.drawn = before
+        noise_budget.draw_gaussian_noise = before
 
 
 @contextlib.contextmanager
@@ -287,7 +294,7 @@ def handler_names() -> list[str]:
 
 def silent(fed: fc.Federation, party: str, *, since: int) -> fc.Federation:
     """The federation with a site that answers nothing from a step on."""
-    fed.use(Faulty(fed.engine, lambda step, one: "silent" if one == party and step >= since else None))
+    fed.use_engine(Faulty(fed.engine, lambda step, one: "silent" if one == party and step >= since else None))
     return fed
 
 
@@ -309,7 +316,7 @@ def digest(value: Any) -> str:
 
 def pieces(value: Any) -> Any:
     if isinstance(value, Exact):
-        whole = [str(n) for n in value.integers()]
+        whole = [str(n) for n in value.to_integers()]
         yield f"exact {value.shape} {','.join(whole)}".encode()
         yield from pieces(value.unit)
     elif isinstance(value, np.ndarray | np.generic):
@@ -467,7 +474,7 @@ class Case:
 
     def found(self) -> Any:
         """What is digested, or that the combination is refused."""
-        with kernels.using(self.backend) if self.backend else contextlib.nullcontext():
+        with kernels.use_backend(self.backend) if self.backend else contextlib.nullcontext():
             try:
                 return self.parts()
             except FedclustError as error:
@@ -921,7 +928,7 @@ def drawn_rows() -> None:
     add("draws/g2", lambda: list(fc.datasets.g2(30, 3, 5)), processor=True)
     add("draws/mixture", lambda: list(fc.datasets.mixture(4, 3, 200, 6)), processor=True)
     add("draws/deep-sites", lambda: deep_sites(y.repeat(9)), processor=True)
-    add("draws/published-noise", partial(row_noise.published, table(), 15.0), processor=True)
+    add("draws/published-noise", partial(row_noise.add_published_noise, table(), 15.0), processor=True)
 
 
 def deep_sites(y: Any) -> list[Any]:

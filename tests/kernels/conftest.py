@@ -10,7 +10,7 @@ from fedclust.kernels import _backend
 def backend(request):
     if request.param not in _backend.available:
         pytest.skip("no compiled kernels here")
-    with kernels.using(request.param):
+    with kernels.use_backend(request.param):
         yield request.param
 
 

@@ -47,9 +47,9 @@ def test_both_backends_keep_the_same_nodes_bit_for_bit(rows, width, server):
     X = groups(rows, width, seed=rows + width)
     found = {}
     for name in ("c", "numpy"):
-        with kernels.using(name):
+        with kernels.use_backend(name):
             net = Net.empty(width).learn(X, server=server)
-            found[name] = bits(net), *(a.tobytes() for a in net.nearest(X))
+            found[name] = bits(net), *(a.tobytes() for a in net.nearest_nodes(X))
     assert found["c"] == found["numpy"]
 
 
@@ -136,7 +136,7 @@ def test_nodes_without_edges_go_every_lambda_rows_and_the_net_refills(backend):
 
 def test_lambda_is_settled_when_the_nodes_are_diverse():
     net = Net.empty(2).learn(groups(200, 2))
-    half = net.half
+    half = net.half_lambda
     first = groups(200, 2)[:half]
     width = _art_twin.bandwidth(list(groups(200, 2)[:10]))
     R = np.exp(-((first[:, None] - first) ** 2) / (2 * width**2)).mean(axis=2)
@@ -160,7 +160,7 @@ def test_degenerate_rows_give_finite_nets(backend, server):
         net = Net.empty(rows.shape[1]).learn(rows, server=server)
         assert all(np.isfinite(field).all() for field in dataclasses.astuple(net))
         if len(net.places):
-            labels, least = net.nearest(rows)
+            labels, least = net.nearest_nodes(rows)
             assert np.isfinite(least).all()
             assert labels.max() < len(net.places)
 
@@ -176,23 +176,23 @@ def test_a_stream_that_never_settles_stops_at_the_cap(backend):
     # Three columns of five are constant, so the bandwidth is next to nothing, and no row is like another in the rest.
     rows = np.column_stack([np.arange(40.0), -np.arange(40.0), np.zeros((40, 3))])
     net = Net.empty(5).learn(rows)
-    assert not net.settled
+    assert not net.is_settled
     assert len(net.places) == 40
-    capped = Net.empty(5).learn(rows, most=25)
-    assert capped.settled
+    capped = Net.empty(5).learn(rows, max_nodes=25)
+    assert capped.is_settled
     assert len(capped.places) == 25
     assert capped.wins.sum() == 40
 
 
 def test_beyond_the_cap_a_row_goes_to_its_nearest_node_and_is_counted(backend):
-    net = settled([[0.0], [1.0]], vigilance=0.5).learn(np.array([[3.0]]), most=2)
+    net = settled([[0.0], [1.0]], vigilance=0.5).learn(np.array([[3.0]]), max_nodes=2)
     assert net.places.ravel().tolist() == [0.0, 2.0]
-    assert net.refused == 1
+    assert net.rows_refused == 1
 
 
 def test_the_determinant_of_twins_is_zero_and_settles_at_ten_nodes(backend):
     rows = np.vstack([[[0.0]], np.arange(12.0)[:, None] ** 4 * 1e6])
-    assert Net.empty(1).learn(rows).half == 10
+    assert Net.empty(1).learn(rows).half_lambda == 10
 
 
 def test_a_net_of_foreign_making_is_refused():
@@ -220,7 +220,7 @@ def test_many_rows_are_labelled_alike_by_one_thread_and_by_two(threads):
     found = []
     for count in (1, 2):
         threads(count)
-        found.append([a.tobytes() for a in resonance.nearest(rows, places, 0.7)])
+        found.append([a.tobytes() for a in resonance.nearest_places(rows, places, 0.7)])
     assert found[0] == found[1]
 
 

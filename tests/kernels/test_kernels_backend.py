@@ -27,14 +27,14 @@ def test_a_missing_compiled_module_is_said_once_and_replaced():
 
 def test_a_backend_is_used_inside_its_block_only():
     before = kernels.backend()
-    with kernels.using("numpy"):
+    with kernels.use_backend("numpy"):
         assert kernels.backend() == "numpy"
     assert kernels.backend() == before
 
 
 def test_the_backend_comes_back_after_an_error():
     before = kernels.backend()
-    with pytest.raises(KeyError), kernels.using("numpy"):
+    with pytest.raises(KeyError), kernels.use_backend("numpy"):
         raise KeyError
     assert kernels.backend() == before
 

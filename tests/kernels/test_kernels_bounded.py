@@ -20,31 +20,31 @@ def norm(numbers):
 
 
 def test_terms_are_cut_to_norm_one_and_short_ones_left_alone():
-    cut = bounded_sums.within(np.array([[3.0, 0.06], [4.0, 0.08]]))
+    cut = bounded_sums.clip_to_norm(np.array([[3.0, 0.06], [4.0, 0.08]]))
     assert cut[:, 0] == pytest.approx([0.6, 0.8], rel=2e-6)
     assert cut[:, 1] == pytest.approx([0.06, 0.08], rel=1e-15)
 
 
 def test_a_row_with_a_value_that_is_no_number_adds_nothing():
-    assert not bounded_sums.within(np.array([[np.nan, np.inf, -np.inf], [1.0, 1.0, 1.0]])).any()
+    assert not bounded_sums.clip_to_norm(np.array([[np.nan, np.inf, -np.inf], [1.0, 1.0, 1.0]])).any()
 
 
 def test_huge_values_are_cut_without_overflow():
-    cut = bounded_sums.within(np.full((4, 1), 1.7e308))
+    cut = bounded_sums.clip_to_norm(np.full((4, 1), 1.7e308))
     assert cut[:, 0] == pytest.approx([0.5] * 4, rel=2e-6)
 
 
 def test_products_of_two_rows_are_those_worked_out_by_hand():
     z = np.array([[0.6, 0.0], [0.0, 0.5]])
-    matrix, rows = bounded_sums.moments(bounded_sums.products(z) / bounded_sums.NORM, 2)
+    matrix, rows = bounded_sums.moments(bounded_sums.products(z) / bounded_sums.UNIT_NORM, 2)
     assert matrix == pytest.approx(np.array([[0.36, 0.0], [0.0, 0.25]]), abs=1e-4)
     assert rows == pytest.approx(2.0, abs=1e-9)
 
 
 def test_one_rows_products_and_count_have_norm_one_at_most():
-    longest = (bounded_sums.SIDE * bounded_sums.STEPS**2) ** 2 + bounded_sums.ONE_ROW**2
-    assert longest <= bounded_sums.NORM**2
-    assert bounded_sums.CROSS**2 <= 2 * bounded_sums.SIDE**2
+    longest = (bounded_sums.DIAGONAL_FACTOR * bounded_sums.VALUE_STEPS**2) ** 2 + bounded_sums.ROW_COUNT_UNIT**2
+    assert longest <= bounded_sums.UNIT_NORM**2
+    assert bounded_sums.CROSS_FACTOR**2 <= 2 * bounded_sums.DIAGONAL_FACTOR**2
 
 
 @settings(max_examples=150, deadline=None)
@@ -53,23 +53,23 @@ def test_no_row_moves_any_sum_by_more_than_one(table, data):
     gone = data.draw(st.integers(0, table.shape[1] - 1))
     rest = np.delete(table, gone, axis=1)
     cells = np.arange(table.shape[1]) % 3
-    there, left = bounded_sums.within(table), bounded_sums.within(rest)
-    assert norm(bounded_sums.products(there) - bounded_sums.products(left)) <= bounded_sums.NORM
-    by_cell = bounded_sums.by_cell(cells, there, 3) - bounded_sums.by_cell(np.delete(cells, gone), left, 3)
-    assert norm(by_cell) <= bounded_sums.NORM
+    there, left = bounded_sums.clip_to_norm(table), bounded_sums.clip_to_norm(rest)
+    assert norm(bounded_sums.products(there) - bounded_sums.products(left)) <= bounded_sums.UNIT_NORM
+    by_cell = bounded_sums.sum_by_cell(cells, there, 3) - bounded_sums.sum_by_cell(np.delete(cells, gone), left, 3)
+    assert norm(by_cell) <= bounded_sums.UNIT_NORM
 
 
 def test_rows_beside_it_do_not_change_how_a_row_is_rounded():
     rng = np.random.default_rng(0)
     table = rng.normal(size=(17, 50)) * 10.0 ** rng.integers(-8, 8, size=(17, 50))
-    alone = np.concatenate([bounded_sums.within(table[:, [i]]) for i in range(50)], axis=1)
-    assert np.array_equal(alone, bounded_sums.within(table))
+    alone = np.concatenate([bounded_sums.clip_to_norm(table[:, [i]]) for i in range(50)], axis=1)
+    assert np.array_equal(alone, bounded_sums.clip_to_norm(table))
 
 
 def test_chunks_add_up_to_the_whole(monkeypatch):
-    z = bounded_sums.within(np.random.default_rng(1).normal(size=(3, 100)), 4.0)
+    z = bounded_sums.clip_to_norm(np.random.default_rng(1).normal(size=(3, 100)), 4.0)
     cells = np.arange(100) % 7
-    whole = bounded_sums.products(z), bounded_sums.by_cell(cells, z, 7)
-    monkeypatch.setattr(bounded_sums, "ROWS", 13)
+    whole = bounded_sums.products(z), bounded_sums.sum_by_cell(cells, z, 7)
+    monkeypatch.setattr(bounded_sums, "SUM_CHUNK_ROWS", 13)
     assert np.array_equal(whole[0], bounded_sums.products(z))
-    assert np.array_equal(whole[1], bounded_sums.by_cell(cells, z, 7))
+    assert np.array_equal(whole[1], bounded_sums.sum_by_cell(cells, z, 7))

@@ -23,14 +23,14 @@ def answers():
         block, centers = rng.normal(size=(F, n)) * 10.0 ** rng.integers(-4, 4, (F, 1)), rng.normal(size=(C, F))
         centers[0] = block[:, 0]
         for x in (block, block.astype(np.float32)):
-            d2 = distances.squared(x, centers)
+            d2 = distances.squared_distances(x, centers)
             found += [
                 d2,
                 fuzzy_sweep.memberships(x, centers, m),
-                fuzzy_sweep.weights(d2, m),
-                *distances.labels(x, centers),
+                fuzzy_sweep.weights_from_distances(d2, m),
+                *distances.nearest_centers(x, centers),
             ]
-            found += [distances.exact(x, centers, -60), exact_sums.exact(x, -30)]
+            found += [distances.exact_distances(x, centers, -60), exact_sums.exact_totals(x, -30)]
             for unit in (np.full((C, F), -30), np.arange(C)[:, None] % 2 - np.full((C, F), 30)):
                 hard, fuzzy = (Sums.zeros(np.full(C, -51), unit, -20) for _ in range(2))
                 hard_sweep.accumulate(hard, x, centers)
@@ -47,8 +47,8 @@ def answers():
 def test_every_build_gives_the_same_bits(tmp_path, monkeypatch, environment):
     module = built("_sweeps", tmp_path, **environment)
     monkeypatch.setitem(_backend.available, "c", module)
-    with kernels.using("numpy"):
+    with kernels.use_backend("numpy"):
         expected = answers()
     for name in chosen(module):
-        with kernels.using("c"):
+        with kernels.use_backend("c"):
             assert answers() == expected, name

@@ -71,4 +71,4 @@ def test_negative_sums_borrow(backend):
 
 def test_labels_from_squared_distances_take_the_lowest_index(backend):
     d2 = np.array([[4.0, 1.0, 3.0], [1.0, 1.0, 2.0], [1.0, 5.0, 2.0]])
-    assert hard_sweep.labels_from(d2).tolist() == [1, 0, 1]
+    assert hard_sweep.labels_from_distances(d2).tolist() == [1, 0, 1]

@@ -26,7 +26,7 @@ def trained(backend, sizes, count, batch, epochs=2, seed=0):
     rng = np.random.default_rng(seed)
     rows = rng.random((count + 3, sizes[0]), np.float32)
     own = Coder(model(sizes, seed), sizes)
-    with kernels.using(backend):
+    with kernels.use_backend(backend):
         losses = [
             own.epoch(rows, rng.permutation(count + 3)[:count], batch=batch, rate=0.003125) for _ in range(epochs)
         ]
@@ -46,7 +46,7 @@ def test_a_batch_of_any_shape_has_the_slopes_of_the_twin(hidden, width, count):
     states, losses = [], []
     for name in ("c", "numpy"):
         own = Coder(model(sizes), sizes)
-        with kernels.using(name):
+        with kernels.use_backend(name):
             losses.append(own.epoch(rows, np.arange(count), batch=count, rate=0.01))
         states.append(own._state)
     # Of the moments, not the weights: Adam's first step goes by the sign of a slope, however small.

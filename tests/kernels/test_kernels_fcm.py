@@ -39,7 +39,7 @@ def test_one_row_with_m_one_and_a_half(backend):
     # d2 = 4, 8: r = 1/2, w = r^2 = 1/4; u = 4/5, 1/5
     u = fuzzy_sweep.memberships(np.array([[2.0], [0.0]]), np.array([[0.0, 0.0], [0.0, 2.0]]), 1.5)
     np.testing.assert_allclose(u[:, 0], [0.8, 0.2], rtol=4e-16)
-    um = fuzzy_sweep.weights(np.array([[4.0], [8.0]]), 1.5)
+    um = fuzzy_sweep.weights_from_distances(np.array([[4.0], [8.0]]), 1.5)
     np.testing.assert_allclose(um[:, 0], [0.8**1.5, 0.2**1.5], rtol=1e-15)
 
 
@@ -90,17 +90,17 @@ def test_memberships_agree_with_long_doubles(backend, m, offset):
 def test_weights_are_the_memberships_to_the_power_m(backend, m):
     rng = np.random.default_rng(2)
     d2 = rng.random((6, 200)) * 10.0 ** rng.integers(-8, 8, (6, 200))
-    u = fuzzy_sweep.memberships_from(d2, m)
+    u = fuzzy_sweep.memberships_from_distances(d2, m)
     large = u > 1e-60
-    np.testing.assert_allclose(fuzzy_sweep.weights(d2, m)[large], (u**m)[large], rtol=2e-14)
+    np.testing.assert_allclose(fuzzy_sweep.weights_from_distances(d2, m)[large], (u**m)[large], rtol=2e-14)
 
 
 @pytest.mark.parametrize("m", [2.0, 1.7])
 def test_a_sweep_is_the_sum_of_the_answers_for_its_rows(backend, m):
     rng = np.random.default_rng(3)
     block, centers = rng.normal(size=(3, 70)), rng.normal(size=(4, 3))
-    d2 = distances.squared(block, centers)
-    um = fuzzy_sweep.weights(d2, m)
+    d2 = distances.squared_distances(block, centers)
+    um = fuzzy_sweep.weights_from_distances(d2, m)
     s = sums(4, 3, -45)
     fuzzy_sweep.accumulate(s, block, centers, m)
     assert signed(s.mass) == [sum(quantised(w, -45) for w in um[c]) for c in range(4)]
@@ -112,7 +112,7 @@ def test_a_sweep_is_the_sum_of_the_answers_for_its_rows(backend, m):
         terms = [t + w * d for t, w, d in zip(terms, um[c], d2[c], strict=True)]
     assert signed(s.objective) == sum(quantised(t, -45) for t in terms)
     u = fuzzy_sweep.memberships(block, centers, m)
-    assert np.array_equal(u, fuzzy_sweep.memberships_from(d2, m))
+    assert np.array_equal(u, fuzzy_sweep.memberships_from_distances(d2, m))
 
 
 def test_far_centres_underflow_to_nothing_and_never_to_nan(backend):

@@ -55,20 +55,22 @@ def table(seed, rows=300, width=4, gaps=0.3):
 
 def test_distances_by_hand():
     block = np.array([[1.0, NAN, NAN], [NAN, 2.0, NAN], [3.0, 2.0, NAN]])  # three columns, three rows
-    d2 = gap_sweep.squared(block, np.array([[0.0, 0.0, 1.0]]))
+    d2 = gap_sweep.partial_distances(block, np.array([[0.0, 0.0, 1.0]]))
     assert d2[0, :2].tolist() == [3 / 2 * (1 + 4), 3 / 2 * (4 + 1)]
     assert np.isnan(d2[0, 2])
 
 
 def test_memberships_by_hand():
     # The row's one value lies at 1 and 3 of the centres; doubling both squares changes no ratio.
-    u = gap_sweep.memberships(np.array([[1.0], [NAN]]), np.array([[0.0, 50.0], [4.0, -50.0]]), 2.0)
+    u = gap_sweep.partial_memberships(np.array([[1.0], [NAN]]), np.array([[0.0, 50.0], [4.0, -50.0]]), 2.0)
     assert u.ravel() == pytest.approx([0.9, 0.1], abs=1e-15)
 
 
 def test_a_row_on_a_centre_in_all_it_has_belongs_there():
     block = np.array([[2.0], [NAN]])
-    assert gap_sweep.weights(gap_sweep.squared(block, np.array([[2.0, 9.0], [3.0, 1.0]])), 2.0).ravel().tolist() == [
+    assert gap_sweep.hard_or_fuzzy_weights(
+        gap_sweep.partial_distances(block, np.array([[2.0, 9.0], [3.0, 1.0]])), 2.0
+    ).ravel().tolist() == [
         1,
         0,
     ]
@@ -77,8 +79,8 @@ def test_a_row_on_a_centre_in_all_it_has_belongs_there():
 def test_a_row_without_any_value_has_no_label_and_no_memberships():
     block = np.array([[NAN, 1.0], [NAN, NAN]])
     centers = np.array([[0.0, 0.0], [5.0, 5.0]])
-    assert gap_sweep.labels(block, centers).tolist() == [-1, 0]
-    u = gap_sweep.memberships(block, centers, 2.0)
+    assert gap_sweep.partial_labels(block, centers).tolist() == [-1, 0]
+    u = gap_sweep.partial_memberships(block, centers, 2.0)
     assert np.isnan(u[:, 0]).all()
     assert u[:, 1].sum() == pytest.approx(1)
 
@@ -109,7 +111,7 @@ def test_no_cut_into_blocks_changes_a_bit(seed, backend):
 def test_more_rows_than_are_looked_at_together(monkeypatch):
     X, centers = table(9)
     whole = sums_of([np.ascontiguousarray(X.T)], centers, 2.0)
-    monkeypatch.setattr(gap_sweep, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(gap_sweep, "DISTANCE_CHUNK_ROWS", 7)
     assert np.array_equal(sums_of([np.ascontiguousarray(X.T)], centers, 2.0).pull, whole.pull)
 
 
@@ -117,7 +119,7 @@ def test_more_rows_than_are_looked_at_together(monkeypatch):
 def test_where_nothing_is_missing_distances_and_sums_are_the_ordinary_ones(m, backend):
     X, centers = table(4, gaps=0)
     block = np.ascontiguousarray(X.T)
-    assert np.array_equal(gap_sweep.squared(block, centers), distances.squared(block, centers))
+    assert np.array_equal(gap_sweep.partial_distances(block, centers), distances.squared_distances(block, centers))
     unit = np.full(centers.shape, -45, np.int32)
     ordinary = Sums.zeros(np.full(3, -45), unit, -40)
     fuzzy_sweep.accumulate(ordinary, block, centers, m)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif("c" not in _backend.available, reason="no compil
 
 def strict(block, centers):
     """Labels and distances from all distances: the lowest index among the least."""
-    d2 = distances.squared(block, centers)
+    d2 = distances.squared_distances(block, centers)
     return d2.argmin(axis=0).astype(np.int32), d2.min(axis=0)
 
 
@@ -36,7 +36,7 @@ def swept_one_by_one(block, centers):
     for c in range(len(centers)):
         own = Sums.zeros(mass[c : c + 1], pull[c : c + 1], objective)
         hard_sweep.accumulate(own, np.ascontiguousarray(block[:, labels == c]), centers[c : c + 1])
-        part = whole.like()
+        part = whole.zeros_like()
         part.mass[c], part.pull[c], part.objective[:] = own.mass[0], own.pull[0], own.objective
         whole.add(part)
     return whole.mass, whole.pull, whole.objective
@@ -108,7 +108,7 @@ def test_labels_distances_and_sums_are_those_of_the_strict_distances(t):
     before = kernels.threads()
     kernels.set_threads(t["threads"])
     try:
-        assert same(distances.labels(block, centers), strict(block, centers))
+        assert same(distances.nearest_centers(block, centers), strict(block, centers))
         if bounded(block, centers):
             assert same(swept(block, centers), swept_one_by_one(block, centers))
     finally:
@@ -122,10 +122,10 @@ def test_the_twin_agrees(t):
     sums = bounded(block, centers)
 
     def answers():
-        return (*distances.labels(block, centers), *(swept(block, centers) if sums else ()))
+        return (*distances.nearest_centers(block, centers), *(swept(block, centers) if sums else ()))
 
     compiled = answers()
-    with kernels.using("numpy"):
+    with kernels.use_backend("numpy"):
         assert same(compiled, answers())
 
 
@@ -153,14 +153,14 @@ def rows_near_the_border(rng, F, C, *, offset, slant):
 def test_no_border_is_so_near_that_the_sketch_decides(F, C, offset, slant):
     for seed in range(20):
         block, centers = rows_near_the_border(np.random.default_rng(seed), F, C, offset=offset, slant=slant)
-        assert same(distances.labels(block, centers), strict(block, centers))
+        assert same(distances.nearest_centers(block, centers), strict(block, centers))
 
 
 def test_far_rows_for_which_the_strict_distances_round_coarsely():
     rng = np.random.default_rng(2)
     for power in range(6, 17):
         block, centers = rng.normal(size=(100, 300)) * 10.0**power, rng.normal(size=(20, 100))
-        assert same(distances.labels(block, centers), strict(block, centers)), power
+        assert same(distances.nearest_centers(block, centers), strict(block, centers)), power
 
 
 def test_rows_too_far_for_floats_are_measured_strictly():
@@ -168,7 +168,7 @@ def test_rows_too_far_for_floats_are_measured_strictly():
     block, centers = rng.normal(size=(40, 200)), rng.normal(size=(10, 40))
     block[:, ::2] *= 1e40
     block[:, 1::4] *= 1e140
-    assert same(distances.labels(block, centers), strict(block, centers))
+    assert same(distances.nearest_centers(block, centers), strict(block, centers))
 
 
 def test_many_rows_in_doubt_after_many_that_are_clear():
@@ -178,5 +178,5 @@ def test_many_rows_in_doubt_after_many_that_are_clear():
     clear = np.tile(centers[3][:, None], (1, 3000)) + 0.01 * rng.normal(size=(50, 3000))
     centers[13] = 50.0
     block = np.hstack([clear, centers[rng.integers(20, size=3000)].T + 1e-6 * rng.normal(size=(50, 3000))])
-    assert same(distances.labels(block, centers), strict(block, centers))
+    assert same(distances.nearest_centers(block, centers), strict(block, centers))
     assert same(swept(block, centers), swept_one_by_one(block, centers))

@@ -28,23 +28,23 @@ def swept(blocks, centers, m):
 @pytest.mark.parametrize("n", [0, 1, 7, 33, 2047, 2048, 2049, 5000])
 def test_exact_sum_is_the_sum_of_rounded_terms(backend, n):
     values = np.random.default_rng(n).normal(size=(2, n)) * 1e3
-    assert signed(exact_sums.exact(values, -38)) == [sum(quantised(v, -38) for v in row) for row in values]
+    assert signed(exact_sums.exact_totals(values, -38)) == [sum(quantised(v, -38) for v in row) for row in values]
 
 
 def test_exact_sums_take_a_unit_for_each_row(backend):
     values = np.array([[0.75, 0.5], [0.75, 0.5]])
-    assert signed(exact_sums.exact(values, np.array([-2, 0]))) == [5, 1]
+    assert signed(exact_sums.exact_totals(values, np.array([-2, 0]))) == [5, 1]
 
 
 def test_terms_at_the_bound_neither_wrap_nor_round(backend):
     values = np.concatenate([np.full((1, 2048), 2.0**51), np.full((1, 2048), -(2.0**51))])
-    assert signed(exact_sums.exact(values, 0)) == [2048 << 51, -(2048 << 51)]
+    assert signed(exact_sums.exact_totals(values, 0)) == [2048 << 51, -(2048 << 51)]
 
 
 def test_weighted_sums_of_given_weights(backend):
     s = Sums.zeros(np.full(2, -1), np.full((2, 1), -1), 0)
     s.objective[:] = 7
-    exact_sums.weighted(s, np.array([[1.0, 2.0, 4.0]]), np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 2.0]]))
+    exact_sums.add_weighted(s, np.array([[1.0, 2.0, 4.0]]), np.array([[1.0, 0.5, 0.0], [0.0, 0.5, 2.0]]))
     assert signed(s.mass) == [3, 5]
     assert signed(s.pull) == [[4], [18]]
     assert s.objective.tolist() == [7, 7]
@@ -55,7 +55,9 @@ def test_weighted_sums_with_the_sweeps_weights_are_the_sweep(backend):
     block, centers = rng.normal(size=(5, 3000)), rng.normal(size=(3, 5))
     a, b = zeros(3, 5), zeros(3, 5)
     fuzzy_sweep.accumulate(a, block, centers, 1.7)
-    exact_sums.weighted(b, block, fuzzy_sweep.weights(kernels.distances.squared(block, centers), 1.7))
+    exact_sums.add_weighted(
+        b, block, fuzzy_sweep.weights_from_distances(kernels.distances.squared_distances(block, centers), 1.7)
+    )
     assert np.array_equal(a.mass, b.mass)
     assert np.array_equal(a.pull, b.pull)
 
@@ -89,7 +91,7 @@ def test_the_number_of_threads_changes_no_bit(shape, threads):
     for count in (1, 2, 3):
         threads(count)
         s = zeros(C, F)
-        exact_sums.weighted(s, np.ascontiguousarray(X.T), w)
+        exact_sums.add_weighted(s, np.ascontiguousarray(X.T), w)
         found.append((*swept(np.ascontiguousarray(X.T), centers, 2.0), *swept(pack(X), centers, 1.7), s))
     assert same(found[0][0], found[0][2])
     for other in found[1:]:
@@ -126,8 +128,8 @@ def test_plain_sums_agree_to_rounding(backend):
     X, centers = rng.normal(size=(20_000, 4)), rng.normal(size=(3, 4))
     hard, fuzzy = swept(pack(X), centers, 1.7)
     for exact, (mass, pull, objective) in (
-        (hard, plain_sweep.cmeans(pack(X), centers)),
-        (fuzzy, plain_sweep.fcm(pack(X), centers, 1.7)),
+        (hard, plain_sweep.sweep_hard(pack(X), centers)),
+        (fuzzy, plain_sweep.sweep_fuzzy(pack(X), centers, 1.7)),
     ):
         np.testing.assert_allclose(mass, np.array(signed(exact.mass), float) * 2.0**-51, rtol=1e-12)
         np.testing.assert_allclose(pull, np.array(signed(exact.pull), float) * 2.0**-44, rtol=1e-9, atol=1e-9)

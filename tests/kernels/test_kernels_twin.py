@@ -12,9 +12,9 @@ pytestmark = pytest.mark.skipif("c" not in _backend.available, reason="no compil
 
 
 def both(compute):
-    with kernels.using("c"):
+    with kernels.use_backend("c"):
         compiled = compute()
-    with kernels.using("numpy"):
+    with kernels.use_backend("numpy"):
         twin = compute()
     return compiled, twin
 
@@ -68,7 +68,7 @@ def test_sweeps_agree(t):
     block, centers = build(t)
     with np.errstate(over="ignore"):
         bound = np.abs(block).astype(np.float64).max(initial=1.0)
-        d2 = distances.squared(block, centers).min(axis=0).max(initial=1.0)
+        d2 = distances.squared_distances(block, centers).min(axis=0).max(initial=1.0)
     unit = int(np.frexp(bound)[1]) - 51
     objective_unit = int(np.frexp(d2 * t["C"])[1]) - 51
 
@@ -93,20 +93,20 @@ def test_answers_for_rows_agree(t):
     block, centers = build(t)
 
     def compute():
-        d2 = distances.squared(block, centers)
-        um = fuzzy_sweep.weights(d2, t["m"])
+        d2 = distances.squared_distances(block, centers)
+        um = fuzzy_sweep.weights_from_distances(d2, t["m"])
         s = Sums.zeros(np.full(t["C"], -51), np.full(centers.shape, 0), 0)
-        exact_sums.weighted(s, block, um)
+        exact_sums.add_weighted(s, block, um)
         return [
             d2,
             um,
             s.mass,
             s.pull,
-            *distances.labels(block, centers),
-            hard_sweep.labels_from(d2),
+            *distances.nearest_centers(block, centers),
+            hard_sweep.labels_from_distances(d2),
             fuzzy_sweep.memberships(block, centers, t["m"]),
-            fuzzy_sweep.memberships_from(d2, t["m"]),
-            exact_sums.exact(block, 0),
+            fuzzy_sweep.memberships_from_distances(d2, t["m"]),
+            exact_sums.exact_totals(block, 0),
         ]
 
     assert same_bits(*both(compute))
@@ -117,7 +117,7 @@ def test_answers_for_rows_agree(t):
 def test_exact_distances_agree(t, unit):
     block, centers = build(t | {"far": False})
 
-    assert same_bits(*both(lambda: [distances.exact(block, centers, unit)]))
+    assert same_bits(*both(lambda: [distances.exact_distances(block, centers, unit)]))
 
 
 @pytest.mark.parametrize("p", [0.5, 10.0, 10, 2.5, -1.7, 1e-3, 0.0, 1000.0])
@@ -163,6 +163,6 @@ def test_the_nearest_of_many_centres_is_the_same_however_close_the_next(seed, F,
     def compute():
         s = Sums.zeros(np.full(C, -51), np.full((C, F), unit), 0 if scale <= 1.0 else 900)
         hard_sweep.accumulate(s, block, centers)
-        return [*distances.labels(block, centers), s.mass, s.pull]
+        return [*distances.nearest_centers(block, centers), s.mass, s.pull]
 
     assert same_bits(*both(compute))

@@ -52,7 +52,7 @@ def test_a_finer_unit_still_holds_every_term(terms):
     shifts = np.zeros(1, np.int32)
     for _ in range(3):
         unit = units.unit_of(-shifts)
-        found = Exact(exact_sums.exact(np.array([terms]), unit), unit).floats()
+        found = Exact(exact_sums.exact_totals(np.array([terms]), unit), unit).to_floats()
         finer = units.finer_shifts(found, shifts)
         if finer is None:
             break

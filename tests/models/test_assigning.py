@@ -137,7 +137,7 @@ def test_rows_that_are_left_out_may_hold_anything():
     gappy[0] = np.nan
     gappy[0, 1] = 1e200
     model = fc.KMeans(3, missing="drop").fit(gappy)
-    assert model.predict(gappy)[0] == model.labels_[0] == model.labels_of(gappy[:1].T)[0] == -1
+    assert model.predict(gappy)[0] == model.labels_[0] == model.labels_of_block(gappy[:1].T)[0] == -1
 
 
 def test_values_of_which_no_distance_can_be_taken_are_refused_by_name_and_in_blocks():
@@ -146,6 +146,6 @@ def test_values_of_which_no_distance_can_be_taken_are_refused_by_name_and_in_blo
     far[3] = 1e200
     with pytest.raises(fc.DataError, match=r"column 'a' holds 1 value beyond 2\^127 \(as do 2 more columns\)"):
         model.predict(pd.DataFrame(far, columns=NAMES))
-    for ask in (model.labels_of, model.memberships_of):
+    for ask in (model.labels_of_block, model.memberships_of_block):
         with pytest.raises(fc.DataError, match="column 'a' holds 1 value"):
             ask(np.ascontiguousarray(far.T))

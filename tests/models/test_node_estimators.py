@@ -198,9 +198,9 @@ def test_a_study_leaves_the_number_of_clusters_to_the_method(tmp_path):
     for name, rows in zip("ab", np.split(X, 2), strict=True):
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="u,v", comments="")
     study = parse_study(STUDY, folder=tmp_path)
-    model = study.estimator().fit(study.federation())
+    model = study.make_estimator().fit(study.open_federation())
     assert model.n_clusters_ == 4
-    assert set(describe(model, study.federation())["profiles"]) >= {"centers"}
+    assert set(describe(model, study.open_federation())["profiles"]) >= {"centers"}
     assert model.node_rows_.min() >= 6
     with pytest.raises(fc.StudyError, match="finds the number of clusters; leave k out"):
         parse_study(STUDY.replace("floor = 6", "k = 3"), folder=tmp_path)
@@ -214,7 +214,7 @@ def test_fcac_in_a_study_is_paper_3s(tmp_path):
         np.savetxt(tmp_path / f"{name}.csv", rows, delimiter=",", header="u,v", comments="")
     text = STUDY.replace("summary-clustering", "fcac").replace("floor = 6", "max_nodes = 99")
     study = parse_study(text, folder=tmp_path)
-    model = study.estimator().fit(study.federation())
+    model = study.make_estimator().fit(study.open_federation())
     expected = fc.FCAC(max_nodes=99).fit(fc.Federation.local(dict(zip("ab", np.split(X, 2), strict=True))))
     assert isinstance(model, fc.FCAC)
     assert np.array_equal(model.node_labels_, expected.node_labels_)

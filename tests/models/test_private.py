@@ -13,7 +13,7 @@ from fedclust.app.analysis import describe, epsilon_curve
 from fedclust.app.study import parse_study
 from fedclust.cli.main import main
 from fedclust.core.effects import HANDLERS
-from fedclust.privacy.accountant import rho_of
+from fedclust.privacy.accountant import rho_from_epsilon
 from fedclust.site.policy import PROFILES
 
 pytest.importorskip("opendp")
@@ -44,7 +44,7 @@ def test_clusters_are_found_under_noise_in_every_mode(mode):
 
 def test_prices_add_up_to_the_epsilon_that_was_set():
     model = fc.PrivateKMeans(3, epsilon=1.0, bounds=BOUNDS).fit(X)
-    assert math.fsum(model.prices_) <= rho_of(1.0, 1e-6)
+    assert math.fsum(model.prices_) <= rho_from_epsilon(1.0, 1e-6)
     assert model.epsilon_ == pytest.approx(1.0, rel=1e-6)
     assert 0.8 < model.reported_epsilon_ < 1.0
     assert "at most 73%" in " ".join(model.notes_)
@@ -55,7 +55,7 @@ def test_every_question_is_under_noise_or_about_keys():
     describe(fc.PrivateKMeans(3, bounds=BOUNDS).fit(fed), fed)
     asked = {entry.handler for desk in fed.local_sites.values() for entry in desk.gate.ledger.entries}
     kinds = {d.kind for name in asked for d in HANDLERS[name].release.schema().values()}
-    assert "private_fit.grid" in asked
+    assert "private_fit.count_cells" in asked
     assert kinds <= {"noisy", "keys"}
 
 
@@ -72,7 +72,7 @@ def test_a_site_with_a_budget_takes_part_until_it_is_spent():
 def test_the_number_of_clusters_is_chosen_from_the_same_sums():
     models = [fc.PrivateKMeans((1, 6), epsilon=4.0, bounds=BOUNDS).fit(X) for _ in range(5)]
     assert sorted(model.n_clusters_ for model in models)[2] == 3  # noise is not to be foretold: one in fifty has 4
-    assert all(math.fsum(model.prices_) <= rho_of(4.0, 1e-6) for model in models)
+    assert all(math.fsum(model.prices_) <= rho_from_epsilon(4.0, 1e-6) for model in models)
 
 
 def test_fuzzy_centres_lie_where_fuzzy_c_means_puts_them():
@@ -86,7 +86,7 @@ def test_fuzzy_centres_lie_where_fuzzy_c_means_puts_them():
 def test_lloyd_is_there_by_name_and_spends_the_same():
     model = fc.PrivateKMeans(3, epsilon=2.0, bounds=BOUNDS, variant="lloyd", rounds=3).fit(X)
     assert len(model.prices_) == model.n_iter_ == 3
-    assert math.fsum(model.prices_) <= rho_of(2.0, 1e-6)
+    assert math.fsum(model.prices_) <= rho_from_epsilon(2.0, 1e-6)
 
 
 def test_a_saved_model_is_the_model(tmp_path):
@@ -145,15 +145,15 @@ def test_rows_that_are_few_beside_the_noise_in_their_number_are_told(variant):
 
 def test_sure_counts_show_clusters_of_unequal_sizes_at_their_places():
     grid = noisy_cells.Lattice(np.array([1.0]), np.array([40]))
-    places = grid.places[:, 0]
+    places = grid.cell_centers[:, 0]
     counts = sum(n * np.exp(-((places - at) ** 2) / (2 * 0.05**2)) for n, at in ((80, -0.5), (5, 0.1), (15, 0.6)))
-    found = noisy_cells.find(counts, grid, (3,), 0.05, noise=0.01, rng=np.random.default_rng(0))
+    found = noisy_cells.find_clusters(counts, grid, (3,), 0.05, noise=0.01, rng=np.random.default_rng(0))
     assert sorted(found.places[:, 0]) == pytest.approx([-0.5, 0.1, 0.6], abs=0.02)
     assert sorted(found.mass / found.mass.sum()) == pytest.approx([0.05, 0.15, 0.8], abs=0.01)
 
 
 def test_the_radius_is_the_least_that_more_than_a_few_rows_reach():
-    counts = np.zeros(private_fit.OCTAVES)
+    counts = np.zeros(private_fit.HALF_OCTAVES)
     counts[[0, 4]] = [1, 999]
     assert private_fit._radius(counts, 8.0, noise=0.0) == 2.0  # four half octaves below
     assert private_fit._radius(counts, 8.0, noise=600.0) == 8.0  # noise that large hides all
@@ -162,7 +162,7 @@ def test_the_radius_is_the_least_that_more_than_a_few_rows_reach():
 def test_noisy_sums_move_a_centre_as_worked_out_by_hand():
     # Forty rows count a quarter each; their offsets add up to 4 reaches of 2 along the first axis: 8 / 40 each.
     sums = np.array([[4.0, 0.0, 10.0], [0.0, 0.0, 0.1]])
-    moved, mass = private_fit.shifted(sums, np.array([[1.0, 1.0], [5.0, 5.0]]), 2.0, noise=1.0)
+    moved, mass = private_fit.shift_centers(sums, np.array([[1.0, 1.0], [5.0, 5.0]]), 2.0, noise=1.0)
     assert moved == pytest.approx(np.array([[1.2, 1.0], [5.0, 5.0]]))
     assert mass == pytest.approx([40.0, 0.4])
 
@@ -187,7 +187,7 @@ def study(k="3", more="", privacy="epsilon = 2.0", folder=None):
 
 
 def test_a_study_with_an_epsilon_asks_for_the_private_form(tmp_path):
-    estimator = study('"2..5"', folder=tmp_path).estimator(("a", "b", "c", "d"))
+    estimator = study('"2..5"', folder=tmp_path).make_estimator(("a", "b", "c", "d"))
     assert type(estimator) is fc.PrivateKMeans
     assert (estimator.n_clusters, estimator.epsilon, estimator.delta) == ((2, 5), 2.0, 1e-6)
 

@@ -13,8 +13,8 @@ def small(monkeypatch, tmp_path):
     """One set of 200 rows, in a data folder that is empty at first."""
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(resonance_nets.fc.datasets.loading, "KEEL", {})
-    monkeypatch.setattr(resonance_nets.fc.datasets.loading, "OPENML", {})
+    monkeypatch.setattr(resonance_nets.fc.datasets.loading, "KEEL_FILES", {})
+    monkeypatch.setattr(resonance_nets.fc.datasets.loading, "OPENML_SETS", {})
     monkeypatch.setattr(resonance_nets, "PUBLISHED", {"skin_segmentation": (200, 2, 3.5, 1e-3)})
     monkeypatch.setattr(resonance_nets, "SHAPES", {"skin_segmentation": (300, 3, 2)})
     monkeypatch.setattr(resonance_nets, "WHOLE", {"skin_segmentation": (2, None), "fashion_mnist": (2, None)})

@@ -7,39 +7,42 @@ import pytest
 
 import fedclust as fc
 from evil import ASK, Evil
-from fedclust.algorithms.cmeans.column_split import Prepare
-from fedclust.app.serve import reception
+from fedclust.algorithms.cmeans.column_split import Preparation
+from fedclust.app.serve import open_session
 from fedclust.core import wire
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.errors import KeysRefused, StudyError
-from fedclust.core.site_interface import Order, View
+from fedclust.core.site_interface import RowOrder, View
 from fedclust.privacy import keys, roster
 from fedclust.privacy.blind import blind_aggregation
-from fedclust.privacy.padding import Room, filled
-from fedclust.privacy.roster import Offer, Offers, Wanted
-from fedclust.questions.bounds import Columns
-from fedclust.questions.choice_of_k.k_range import Look
-from fedclust.questions.label_agreement import Truth
+from fedclust.privacy.padding import Padding, pad_text
+from fedclust.privacy.roster import KeyOffer, KeyRequest, Roster
+from fedclust.questions.bounds import ColumnsQuestion
+from fedclust.questions.choice_of_k.k_range import LocalKQuestion
+from fedclust.questions.label_agreement import KnownClasses
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
-from fedclust.site.site_file import read_site
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
+from fedclust.site.site_file import read_site_file
 from fedclust.site.sources import open_source
 
 
 def test_a_slice_of_its_own_for_one_site_is_refused_where_all_hold_all_columns():
     # Masked distances to centres that are moved at one site only would differ by that site's rows.
     tricky = Evil(5)
-    assert tricky.ask("p03", "column_split.prepare", Prepare(centers=np.zeros((1, 2)))).code == "handler-not-allowed"
+    assert (
+        tricky.run_select("p03", "column_split.prepare", Preparation(centers=np.zeros((1, 2)))).code
+        == "handler-not-allowed"
+    )
 
 
 def test_classes_from_the_coordinator_are_refused_by_every_profile():
     # One row in a class of its own, and masked contingency tables over a grid of centres, would find that row.
     for name, policy in PROFILES.items():
-        reply = Evil(3, policy=policy, aggregation="plain").ask(
-            "p01", "label_agreement.remember", Truth(np.zeros(40, np.int64), "refuse")
+        reply = Evil(3, policy=policy, aggregation="plain").run_select(
+            "p01", "label_agreement.remember_truth", KnownClasses(np.zeros(40, np.int64), "refuse")
         )
-        assert isinstance(reply, Sealed) if name == "none" else reply.code == "handler-not-allowed"
+        assert isinstance(reply, SealedAnswer) if name == "none" else reply.code == "handler-not-allowed"
 
 
 def test_sums_over_sets_that_overlap_crosswise_are_not_opened():
@@ -49,10 +52,10 @@ def test_sums_over_sets_that_overlap_crosswise_are_not_opened():
     outcomes = []
     for number, line in enumerate(lines):
         name = f"once-{number}"
-        assert all(isinstance(r, Sealed) for r in tricky.answered_once(name, tricky.names).values())
+        assert all(isinstance(r, SealedAnswer) for r in tricky.answered_once(name, tricky.names).values())
         live = [p for i, p in enumerate(tricky.names) if i not in line]
         outcomes.append(tricky.consents(name, live))
-    assert all(isinstance(reply, Sealed) for reply in outcomes[0].values())
+    assert all(isinstance(reply, SealedAnswer) for reply in outcomes[0].values())
     both = set(outcomes[0]) & set(outcomes[1])
     assert both
     assert {outcomes[1][party].code for party in both} == {"cohort-too-close"}
@@ -63,7 +66,7 @@ def test_a_smaller_set_within_an_earlier_one_is_opened():
     for number, left in enumerate((0, 3)):
         name = f"once-{number}"
         tricky.answered_once(name, tricky.names)
-        assert all(isinstance(r, Sealed) for r in tricky.consents(name, tricky.names[left:]).values())
+        assert all(isinstance(r, SealedAnswer) for r in tricky.consents(name, tricky.names[left:]).values())
 
 
 @pytest.mark.parametrize("offered", [7, 9])
@@ -78,35 +81,35 @@ def test_two_thirds_are_of_all_sites_not_of_those_that_offered_keys(offered):
 
 def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
     tricky = Evil(3)
-    offers = {p: tricky.ask(p, "roster.offer", Wanted("lasting-1")).release for p in tricky.names}
-    vault = tricky.fed.local_sites["p02"].gate.vault(tricky.run)
+    offers = {p: tricky.run_select(p, "roster.offer", KeyRequest("lasting-1")).release for p in tricky.names}
+    vault = tricky.fed.local_sites["p02"].gate.vault_for(tricky.run)
     copied = offers["p00"].mask[:-1] + bytes([offers["p00"].mask[-1] ^ 0x80])
-    about = roster._about(tricky.run, "lasting-1", "p02", copied, offers["p02"].letter)
-    offers["p02"] = Offer(copied, offers["p02"].letter, vault.sign(about))
-    reply = tricky.ask("p01", "roster.accept", Offers("lasting-1", offers))
+    about = roster._key_statement(tricky.run, "lasting-1", "p02", copied, offers["p02"].letter)
+    offers["p02"] = KeyOffer(copied, offers["p02"].letter, vault.sign(about))
+    reply = tricky.run_select("p01", "roster.accept", Roster("lasting-1", offers))
     assert reply == Refusal("p01", "keys-refused")
 
 
 def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
     tricky = Evil(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=2).fit(tricky.fed)
-    friend = tricky.fed.local_sites["p02"].gate.vault(tricky.run)
+    friend = tricky.fed.local_sites["p02"].gate.vault_for(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
-    inner = filled(
-        wire.encode(blind_aggregation.Inner("row_split.moments", "total", name, Room(), wire.encode(ASK))), 0
+    inner = pad_text(
+        wire.encode(blind_aggregation.Inner("row_split.moments", "total", name, Padding(), wire.encode(ASK))), 0
     )
     place = blind_aggregation._asked(tricky.run, 900, "blind_aggregation.add", tricky.names, "")
     salt = b"s" * 16
-    text = keys.locked(keys.derived(common, "question", tricky.run, 900, salt), inner, place)
+    text = keys.encrypt(keys.derive_key(common, "question", tricky.run, 900, salt), inner, place)
     forged = blind_aggregation.Veiled(False, salt, text, friend.sign(place + text))
-    reply = tricky.ask("p00", "blind_aggregation.add", forged, "total", step=900)
+    reply = tricky.run_select("p00", "blind_aggregation.add", forged, "total", step=900)
     assert isinstance(reply, Refusal)
-    assert tricky.fed.local_sites["p00"].trouble.args[0].startswith("a veiled question that the lead did not sign")
+    assert tricky.fed.local_sites["p00"].last_error.args[0].startswith("a veiled question that the lead did not sign")
 
 
 def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():
     tricky = Evil(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
-    reply = tricky.ask("p00", "k_range.own_k", Look(View(np.full(2, 5, np.int32))))
+    reply = tricky.run_select("p00", "k_range.own_k", LocalKQuestion(View(np.full(2, 5, np.int32))))
     assert reply.code == "aggregation-too-weak"
 
 
@@ -116,38 +119,40 @@ def test_a_site_with_rules_serves_a_study_it_was_told_or_has_approved_only(tmp_p
         'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nprofile = "standard"\n'
     )
     with pytest.raises(StudyError, match="name the study"):
-        reception(read_site(tmp_path / "site.toml"))
+        open_session(read_site_file(tmp_path / "site.toml"))
     (tmp_path / "study.toml").write_text('name = "s"\n')
-    assert reception(read_site(tmp_path / "site.toml"), study=tmp_path / "study.toml")
+    assert open_session(read_site_file(tmp_path / "site.toml"), study=tmp_path / "study.toml")
 
 
 def test_a_sum_with_and_without_the_rows_that_have_gaps_is_given_once(tmp_path):
     rows = np.vstack([np.random.default_rng(0).normal(size=(40, 2)), [[np.nan, 3.0]]])
-    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    desk = SiteServer(SiteData("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
     cohort = ("here", "there", "yonder")
 
     def code(step, missing):
-        reply = desk.answer(Call("1-s", step, "bounds.rows", Columns(2, missing), "total", cohort))
+        reply = desk.answer(Call("1-s", step, "bounds.count_rows", ColumnsQuestion(2, missing), "total", cohort))
         return reply.code if isinstance(reply, Refusal) else None
 
     assert code(1, "drop") is None
     assert code(2, "partial") == "other-rows"
-    again = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
-    reply = again.answer(Call("2-s", 1, "bounds.rows", Columns(2, "partial"), "total", cohort))
+    again = SiteServer(SiteData("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    reply = again.answer(Call("2-s", 1, "bounds.count_rows", ColumnsQuestion(2, "partial"), "total", cohort))
     assert reply == Refusal("here", "other-rows")
 
 
 def test_rows_that_not_all_sites_have_are_not_read_in_a_study_of_common_rows(tmp_path):
     rows = np.random.default_rng(0).normal(size=(40, 2))
-    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path, aligned=True)
+    desk = SiteServer(
+        SiteData("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path, needs_alignment=True
+    )
     assert desk.answer(Call("1-s", 1, "row_split.moments", ASK, "total", ("here", "b", "c"))).code == "not-aligned"
 
 
 def test_another_alignment_in_the_same_study_is_refused(tmp_path):
     rows = np.random.default_rng(0).normal(size=(40, 2))
-    desk = Desk(Holding("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
-    desk._order("1-s", Order(np.arange(30), b"k"))
-    desk._order("2-s", Order(np.arange(30)[::-1], b"k"))
-    desk._order("1-other", Order(np.arange(29), b"k"))
+    desk = SiteServer(SiteData("here", open_source(rows, site="here")), PROFILES["cms"], folder=tmp_path)
+    desk._save_order("1-s", RowOrder(np.arange(30), b"k"))
+    desk._save_order("2-s", RowOrder(np.arange(30)[::-1], b"k"))
+    desk._save_order("1-other", RowOrder(np.arange(29), b"k"))
     with pytest.raises(KeysRefused, match="other rows"):
-        desk._order("3-s", Order(np.arange(29), b"k"))
+        desk._save_order("3-s", RowOrder(np.arange(29), b"k"))

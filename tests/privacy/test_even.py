@@ -58,15 +58,15 @@ class Only(Release):
 def seen_by_a_coordinator(parts, act, **how):
     fed = fc.Federation.local(parts, aggregation="blind", wire=True, **how)
     recorder = Recorder(fed.engine)
-    fed.use(recorder)
+    fed.use_engine(recorder)
     act(fed)
-    return recorder.seen
+    return recorder.exchanges
 
 
 def lengths(parts, act, **how):
     """What the coordinator could measure of every exchange."""
     return [
-        sorted((p, call.handler, len(call.packed), len(replies[p].packed)) for p, call in calls.items())
+        sorted((p, call.handler, len(call.wire_bytes), len(replies[p].wire_bytes)) for p, call in calls.items())
         for calls, replies in seen_by_a_coordinator(parts, act, **how)
     ]
 
@@ -194,17 +194,17 @@ def test_the_choice_is_the_one_of_a_plain_run():
 
 def test_a_text_that_was_filled_up_comes_back_and_another_is_refused():
     for text in (b"a", b"abc", bytes(7)):
-        assert padding.emptied(padding.filled(text, 100)) == text
-        assert len(padding.filled(text, 100)) == 104
+        assert padding.unpad_text(padding.pad_text(text, 100)) == text
+        assert len(padding.pad_text(text, 100)) == 104
     for wrong in (b"", b"\x01", b"\x05\0\0\0abc", b"\x01\0\0\0abc"):
         with pytest.raises(WireError):
-            padding.emptied(wrong)
+            padding.unpad_text(wrong)
 
 
 def test_room_only_grows():
-    room = padding.Room(10, 2, 5).wider(padding.Room(3, 7, 5))
-    assert room == padding.Room(10, 7, 5)
-    assert wire.decode(padding.Room, wire.encode(room)) == room
+    room = padding.Padding(10, 2, 5).cover_both(padding.Padding(3, 7, 5))
+    assert room == padding.Padding(10, 7, 5)
+    assert wire.decode(padding.Padding, wire.encode(room)) == room
 
 
 @pytest.mark.slow
@@ -221,7 +221,7 @@ def test_a_whole_run_with_its_report_shows_a_blind_coordinator_the_same(tmp_path
         (folder / "study.toml").write_text(text)
         assert main(["run", str(folder / "study.toml"), "--out", str(folder / "run")]) == 0
         journal = Journal(folder / "run" / "coordinator" / "journal")
-        records = {at: len(journal.recall(*at)) for at in journal._places}
+        records = {at: len(journal.recall(*at)) for at in journal._payload_places}
         journal.close()
         found.append((records, json.loads((folder / "run" / "model.json").read_text())["parameters"]["n_clusters"]))
     (one, k_one), (other, k_other) = found
@@ -244,6 +244,6 @@ def test_a_shape_that_is_not_that_of_its_numbers_is_refused_before_memory_is_tak
         {name: np.array(size, np.int64) for name, size in sizes.items()}, {n: np.zeros((), np.int32) for n in units}
     )
     with pytest.raises(WireError, match="not that of its numbers"):
-        padding.empty_release(Only, wrong, most=100)
+        padding.empty_release(Only, wrong, max_numbers=100)
     right = padding.Shapes({"mass": np.array([2, 3])}, {"mass": np.zeros((), np.int32)})
-    assert padding.empty_release(Only, right, most=6).mass.shape == (2, 3)
+    assert padding.empty_release(Only, right, max_numbers=6).mass.shape == (2, 3)

@@ -16,7 +16,7 @@ PARTS = {f"p{i}": RNG.normal(size=(8, 1)) + 5 * (np.arange(8) % 2)[:, None] for 
 def fit(folder, *, without=None):
     with fc.Federation.local(PARTS, aggregation="secure", run=folder) as fed:
         if without:
-            fed.use(Faulty(fed.engine, lambda step, party: "silent" if party == without and step >= 3 else None))
+            fed.use_engine(Faulty(fed.engine, lambda step, party: "silent" if party == without and step >= 3 else None))
         model = fc.KMeans(2, init=[[0.0], [5.0]], bounds=(-9, 9), max_iter=1, quorum=0.75)
         return model.fit(fed).cluster_centers_.tobytes()
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedclust as fc
-from fedclust.core.effects import HANDLERS, Mail, handler, relay
-from fedclust.core.envelope import Refusal, Sealed
+from fedclust.core.effects import HANDLERS, SealedMessages, handler, relay
+from fedclust.core.envelope import Refusal, SealedAnswer
 from fedclust.core.release import Release, facts, sealed_weights
 from fedclust.core.site_interface import Site
 
@@ -39,7 +39,7 @@ def post():
     def write(site: Site, ask: Recipients) -> Written:
         return Written({to: f"{site.party} to {to}".encode() for to in ask.names})
 
-    def read(site: Site, mail: Mail) -> Lengths:
+    def read(site: Site, mail: SealedMessages) -> Lengths:
         assert mail.note == b"read"
         HEARD[site.party] = b"; ".join(mail.letters[name] for name in sorted(mail.letters))
         return Lengths(len(mail.letters))
@@ -80,10 +80,10 @@ def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
             seen.append((calls, replies))
             return replies
 
-    fed.use(Watch())
+    fed.use_engine(Watch())
     fed.run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
     written = next(r for c, r in seen if c["a"].handler == "tests.post.write")
-    assert all(isinstance(r, Sealed) for r in written.values())
+    assert all(isinstance(r, SealedAnswer) for r in written.values())
     assert all(b" to " not in text for r in written.values() for text in r.release.letters.values())
     call = next(c for c, _ in seen if c["a"].handler == "tests.post.read")["c"]
     text = call.message.letters["a"]
@@ -96,9 +96,9 @@ def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
             ("c", {"stranger": text}),
         ]
     ):
-        forged = replace(call, step=call.step + 1 + number, message=Mail(mail, b"read"))
+        forged = replace(call, step=call.step + 1 + number, message=SealedMessages(mail, b"read"))
         assert fed.local_sites[reader].answer(forged) == Refusal(reader, "keys-refused")
-    assert isinstance(fed.local_sites["c"].answer(replace(call, step=call.step + 20)), Sealed)
+    assert isinstance(fed.local_sites["c"].answer(replace(call, step=call.step + 20)), SealedAnswer)
 
 
 def test_letters_without_keys_do_not_leave(post):

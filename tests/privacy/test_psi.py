@@ -7,7 +7,7 @@ import pytest
 
 from fedclust.core.errors import KeysRefused
 from fedclust.privacy import psi
-from fedclust.privacy.psi import Keys
+from fedclust.privacy.psi import PsiKeys
 
 IDS = [b"ann", b"bob", b"cyd"]
 # The curve's own numbers, and arithmetic on it as a school book has it.
@@ -45,21 +45,21 @@ def by_hand(name, factor):
 
 
 def test_a_point_is_what_the_curve_says():
-    assert [one.tobytes() for one in psi.hashed(IDS, 12345)] == [by_hand(name, 12345) for name in IDS]
+    assert [one.tobytes() for one in psi.hash_ids(IDS, 12345)] == [by_hand(name, 12345) for name in IDS]
 
 
 def test_keys_commute_and_both_factors_at_once_are_one_after_the_other():
-    a, b = Keys.new(), Keys.new()
-    one = psi.raised(psi.raised(psi.hashed(IDS, a.outward), b.both), a.inward)
-    other = psi.raised(psi.raised(psi.hashed(IDS, b.outward), a.both), b.inward)
+    a, b = PsiKeys.new(), PsiKeys.new()
+    one = psi.multiply_points(psi.multiply_points(psi.hash_ids(IDS, a.outward), b.combined_factor), a.inward)
+    other = psi.multiply_points(psi.multiply_points(psi.hash_ids(IDS, b.outward), a.combined_factor), b.inward)
     assert np.array_equal(psi.tags(one), psi.tags(other))
     assert len({tag.tobytes() for tag in psi.tags(one)}) == 3
 
 
 def test_who_handles_a_list_last_cannot_find_its_own_ids_in_it():
-    a, b = Keys.new(), Keys.new()
-    seen = psi.raised(psi.hashed(IDS, a.outward), b.both)  # what b made of the list of a
-    own = psi.raised(psi.raised(psi.hashed(IDS, b.outward), a.both), b.inward)
+    a, b = PsiKeys.new(), PsiKeys.new()
+    seen = psi.multiply_points(psi.hash_ids(IDS, a.outward), b.combined_factor)  # what b made of the list of a
+    own = psi.multiply_points(psi.multiply_points(psi.hash_ids(IDS, b.outward), a.combined_factor), b.inward)
     assert not {x.tobytes() for x in seen} & {x.tobytes() for x in own}
 
 
@@ -67,24 +67,24 @@ def test_what_is_no_point_is_refused():
     x = next(x for x in range(100) if pow((x**3 - 3 * x + B) % P, (P - 1) // 2, P) == P - 1)
     off = np.frombuffer(x.to_bytes(32, "big"), np.uint8)[None]
     with pytest.raises(KeysRefused):
-        psi.raised(off, 7)
+        psi.multiply_points(off, 7)
     with pytest.raises(KeysRefused):
-        psi.raised(np.full((1, 32), 255, np.uint8), 7)
+        psi.multiply_points(np.full((1, 32), 255, np.uint8), 7)
 
 
 def test_keys_survive_packing():
-    keys = Keys.new()
-    assert Keys.unpacked(keys.packed()) == keys
-    assert keys != Keys.new()
+    keys = PsiKeys.new()
+    assert PsiKeys.from_array(keys.to_array()) == keys
+    assert keys != PsiKeys.new()
 
 
 def test_lengths_tell_an_eighth_at_most():
     for count in (1, 63, 64, 65, 1000, 1025, 99_999):
-        assert count <= psi.padded(count) <= max(64, count * 9 / 8 + 64)
-    assert psi.padded(96_300) == psi.padded(98_000)
+        assert count <= psi.padded_length(count) <= max(64, count * 9 / 8 + 64)
+    assert psi.padded_length(96_300) == psi.padded_length(98_000)
 
 
 def test_an_order_has_everyone_once_and_is_never_the_same():
-    first, second = psi.shuffled(500), psi.shuffled(500)
+    first, second = psi.draw_order(500), psi.draw_order(500)
     assert sorted(first.tolist()) == list(range(500))
     assert not np.array_equal(first, second)

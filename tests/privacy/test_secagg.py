@@ -8,22 +8,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedclust as fc
-from fedclust.core.envelope import Refusal, Sealed
+from fedclust.core.envelope import Refusal, SealedAnswer
 from fedclust.core.errors import KeysRefused, QuorumLost, RunFailed, StudyError
 from fedclust.core.ring import Exact
 from fedclust.core.ring import total as ring_total
 from fedclust.privacy import dropout_recovery, keys, masks, shamir
-from fedclust.testing.conformance import sites
+from fedclust.testing.conformance import make_sites
 from fedclust.testing.faulty_engines import Faulty, Recorder
 
-PARTS = sites(parties=5, rows=100)
+PARTS = make_sites(parties=5, rows=100)
 START = np.concatenate(list(PARTS.values()))[[3, 40, 80]]
 
 
 def fitted(aggregation, kind=fc.FuzzyCMeans, plan=None, quorum="all", parts=None, **options):
     fed = fc.Federation.local(parts or PARTS, aggregation=aggregation, **options)
     if plan is not None:
-        fed.use(Faulty(fed.engine, plan))
+        fed.use_engine(Faulty(fed.engine, plan))
     return kind(3, init=START, quorum=quorum).fit(fed)
 
 
@@ -44,7 +44,7 @@ def test_any_needed_shares_give_the_secret_back(secret, count, data):
     needed = data.draw(st.integers(1, count))
     shares = shamir.split(secret, count, needed=needed)
     chosen = data.draw(st.permutations(range(count)))[:needed]
-    assert shamir.joined({i + 1: shares[i] for i in chosen}, length=len(secret)) == secret
+    assert shamir.join_shares({i + 1: shares[i] for i in chosen}, length=len(secret)) == secret
 
 
 def test_fewer_shares_than_needed_fit_every_secret():
@@ -52,15 +52,15 @@ def test_fewer_shares_than_needed_fit_every_secret():
     shares = shamir.split(b"\x07", 3, needed=2)
     for other in (0, 1, 200):
         value = int.from_bytes(shares[0], "big")
-        slope = (value - other) % shamir.PRIME
-        forged = ((other + 2 * slope) % shamir.PRIME).to_bytes(shamir.BYTES, "big")
-        assert shamir.joined({1: shares[0], 2: forged}, length=1) == bytes([other])
+        slope = (value - other) % shamir.SECRET_PRIME
+        forged = ((other + 2 * slope) % shamir.SECRET_PRIME).to_bytes(shamir.SHARE_BYTES, "big")
+        assert shamir.join_shares({1: shares[0], 2: forged}, length=1) == bytes([other])
 
 
 def test_shamir_by_hand():
     """The line 5 + 3x: shares 8 and 14 at places 1 and 3."""
-    shares = {1: (8).to_bytes(shamir.BYTES, "big"), 3: (14).to_bytes(shamir.BYTES, "big")}
-    assert shamir.joined(shares, length=1) == b"\x05"
+    shares = {1: (8).to_bytes(shamir.SHARE_BYTES, "big"), 3: (14).to_bytes(shamir.SHARE_BYTES, "big")}
+    assert shamir.join_shares(shares, length=1) == b"\x05"
 
 
 @settings(max_examples=30)
@@ -68,7 +68,7 @@ def test_shamir_by_hand():
 def test_pairwise_masks_vanish_from_the_sum(count, cells):
     parties = [f"p{i}" for i in range(count)]
     salt = b"salt"
-    shared = {frozenset(pair): keys.digest(*sorted(pair)) for pair in itertools.combinations(parties, 2)}
+    shared = {frozenset(pair): keys.digest_parts(*sorted(pair)) for pair in itertools.combinations(parties, 2)}
     terms = []
     for party in parties:
         own = {other: shared[frozenset((party, other))] for other in masks.neighbours(party, parties, salt)}
@@ -80,15 +80,15 @@ def test_pairwise_masks_vanish_from_the_sum(count, cells):
 def test_neighbours_in_a_crowd_are_mutual_and_few():
     parties = [f"p{i}" for i in range(60)]
     near = {party: set(masks.neighbours(party, parties, b"x")) for party in parties}
-    assert {len(own) for own in near.values()} == {2 * masks.SIDE}
+    assert {len(own) for own in near.values()} == {2 * masks.NEIGHBORS_PER_SIDE}
     assert all(party in near[other] for party, own in near.items() for other in own)
 
 
 def test_a_mask_taken_is_a_mask_added_back():
     mask = masks.Mask(4)
-    mask.add(bytes(32))
-    mask.take(b"\x01" * 32)
-    back = masks.added(mask.limbs, masks.negative(mask.limbs))
+    mask.add_streams(bytes(32))
+    mask.subtract_streams(b"\x01" * 32)
+    back = masks.add_limbs(mask.limbs, masks.negate_limbs(mask.limbs))
     assert not back.any()
 
 
@@ -143,9 +143,9 @@ def test_no_answer_that_is_summed_shows_its_numbers(aggregation):
     """The high limbs of every masked number look random, where plain ones are nearly all zeros or ones."""
     fed = fc.Federation.local(PARTS, aggregation=aggregation, early_stopping=True)
     recorder = Recorder(fed.engine)
-    fed.use(recorder)
+    fed.use_engine(recorder)
     fc.FuzzyCMeans(3, init=START).fit(fed)
-    high = np.concatenate([own for _, replies in recorder.seen for own in _high_limbs(replies)])
+    high = np.concatenate([own for _, replies in recorder.exchanges for own in _high_limbs(replies)])
     assert len(high) > 500
     assert abs(np.unpackbits(high.view(np.uint8)).mean() - 0.5) < 0.02
 
@@ -163,15 +163,16 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
         parts = {f"p{i}": rng.normal(size=(30, 2)) + 6 * (np.arange(30) % 3)[:, None] for i in range(4)}
         fed = fc.Federation.local(parts, aggregation="blind", wire=True)
         recorder = Recorder(fed.engine)
-        fed.use(recorder)
+        fed.use_engine(recorder)
         start = np.array([[0.0, 0], [6, 6], [12, 12]])
         fc.FuzzyCMeans(3, init=start, max_iter=6, bounds=(-8, 20)).fit(fed)
-        return recorder.seen
+        return recorder.exchanges
 
     first, second = transcript(1), transcript(2)
     lengths = [
         [
-            [(call.handler, len(call.packed)) for call in calls.values()] + [len(r.packed) for r in replies.values()]
+            [(call.handler, len(call.wire_bytes)) for call in calls.values()]
+            + [len(r.wire_bytes) for r in replies.values()]
             for calls, replies in seen
         ]
         for seen in (first, second)
@@ -279,12 +280,12 @@ def test_two_sites_cannot_hide_from_each_other():
 
 def conversation(quorum=0.8, parties=5):
     """A recoverable run, with each step's calls, desks still at hand."""
-    parts = sites(parties=parties, rows=20 * parties)
+    parts = make_sites(parties=parties, rows=20 * parties)
     fed = fc.Federation.local(parts, aggregation="secure")
     recorder = Recorder(fed.engine)
-    fed.use(recorder)
+    fed.use_engine(recorder)
     fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30), quorum=quorum).fit(fed)
-    return fed, recorder.seen
+    return fed, recorder.exchanges
 
 
 def test_an_own_answer_cannot_be_had_of_a_sum():
@@ -313,7 +314,7 @@ def test_contradictory_unmasking_requests_are_refused(who):
             step += 100
             reply = desk.answer(replace(call, step=step, message=replace(call.message, parties=live)))
             if live == everyone:
-                assert isinstance(reply, Sealed)
+                assert isinstance(reply, SealedAnswer)
             else:
                 assert reply == Refusal(f"p{who}", "keys-refused")
 
@@ -337,7 +338,7 @@ def test_forged_and_replayed_signatures_do_not_open_a_sum():
     ):
         forged = replace(call, step=call.step + 10 + number, message=replace(call.message, signatures=signatures))
         assert desk.answer(forged) == Refusal("p0", "keys-refused")
-    assert isinstance(desk.answer(replace(call, step=call.step + 50)), Sealed)
+    assert isinstance(desk.answer(replace(call, step=call.step + 50)), SealedAnswer)
     assert all(set(r.release.own) & set(r.release.gone) == set() for r in replies.values())
 
 
@@ -378,11 +379,11 @@ def test_a_coordinator_with_fewer_than_the_threshold_of_sites_cannot_open_one_si
     fed, seen = conversation(quorum=dropout_recovery.threshold(parties), parties=parties)
     names = fed.parties
     masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
-    plain_fed = fc.Federation.local(sites(parties=parties, rows=20 * parties))
+    plain_fed = fc.Federation.local(make_sites(parties=parties, rows=20 * parties))
     plain = Recorder(plain_fed.engine)
-    plain_fed.use(plain)
+    plain_fed.use_engine(plain)
     fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30)).fit(plain_fed)
-    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
+    truth = next(r for c, r in reversed(plain.exchanges) if next(iter(c.values())).handler == "row_split.moments")
     share_calls, shared = next(
         (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"
     )
@@ -398,36 +399,38 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
     """The coordinator takes from a victim's answer every mask that it and its friends can work out."""
     name, everyone = offers.name, tuple(offers.offers)
     run = fed.run_id
-    cells = masks.cells_of(masked[victim].release)
+    cells = masks.count_cells(masked[victim].release)
     mask = masks.Mask(cells)
     holders = sorted(everyone)
     own = {holders.index(h) + 1: r.release.own[victim] for h, r in opened.items() if victim in r.release.own}
-    mask.take(keys.derived(shamir.joined(own, length=32), "own", name))  # the own mask is opened to the coordinator
+    mask.subtract_streams(
+        keys.derive_key(shamir.join_shares(own, length=32), "own", name)
+    )  # the own mask is opened to the coordinator
     for other in everyone:
         if other == victim:
             continue
         if other in bad:
-            vault = fed.local_sites[other].gate.vault(run)
+            vault = fed.local_sites[other].gate.vault_for(run)
             secret = vault.get(f"{name}.mask")
-            info = keys.framed("mask", name) + dropout_recovery.between(victim, other)
-            key = keys.expanded(keys.agreed(secret, offers.offers[victim].mask), info)
-            (mask.take if victim < other else mask.add)(key)
+            info = keys.frame_parts("mask", name) + dropout_recovery.pair_label(victim, other)
+            key = keys.expand_key(keys.derive_shared_secret(secret, offers.offers[victim].mask), info)
+            (mask.subtract_streams if victim < other else mask.add_streams)(key)
     # Shares of the others' mask keys that the friends hold are too few: joined they give nothing that fits.
     kept = {}
     for friend in bad:
-        vault = fed.local_sites[friend].gate.vault(run)
+        vault = fed.local_sites[friend].gate.vault_for(run)
         for sender in everyone:
-            about = keys.framed("shares", run, name, sender, friend)
-            shared_key = keys.agreed(vault.get(f"{name}.letter"), offers.offers[sender].letter)
-            text = keys.opened(keys.derived(shared_key, about), shared[sender].release.letters[friend], about)
-            kept.setdefault(sender, {})[holders.index(friend) + 1] = text[shamir.BYTES :]
+            about = keys.frame_parts("shares", run, name, sender, friend)
+            shared_key = keys.derive_shared_secret(vault.get(f"{name}.letter"), offers.offers[sender].letter)
+            text = keys.decrypt(keys.derive_key(shared_key, about), shared[sender].release.letters[friend], about)
+            kept.setdefault(sender, {})[holders.index(friend) + 1] = text[shamir.SHARE_BYTES :]
     for other in set(everyone) - set(bad) - {victim}:
         try:
-            guess = shamir.joined(kept.get(other, {}), length=32) if kept.get(other) else None
+            guess = shamir.join_shares(kept.get(other, {}), length=32) if kept.get(other) else None
         except KeysRefused:
             continue
-        assert guess is None or keys.public_of(guess) != offers.offers[other].mask
-    return masks.shifted(masked[victim].release, mask.limbs).mass == truth[victim].release.mass
+        assert guess is None or keys.public_from_private(guess) != offers.offers[other].mask
+    return masks.add_mask(masked[victim].release, mask.limbs).mass == truth[victim].release.mass
 
 
 def test_with_one_honest_site_left_the_rest_is_known_anyway():
@@ -435,11 +438,11 @@ def test_with_one_honest_site_left_the_rest_is_known_anyway():
     fed, seen = conversation(quorum=3, parties=3)
     names = fed.parties
     masked = next(r for c, r in reversed(seen) if next(iter(c.values())).handler == "row_split.moments")
-    plain_fed = fc.Federation.local(sites(parties=3, rows=60))
+    plain_fed = fc.Federation.local(make_sites(parties=3, rows=60))
     plain = Recorder(plain_fed.engine)
-    plain_fed.use(plain)
+    plain_fed.use_engine(plain)
     fc.KMeans(3, init=START, max_iter=1, bounds=(-9, 30)).fit(plain_fed)
-    truth = next(r for c, r in reversed(plain.seen) if next(iter(c.values())).handler == "row_split.moments")
+    truth = next(r for c, r in reversed(plain.exchanges) if next(iter(c.values())).handler == "row_split.moments")
     share_calls, shared = next(
         (c, r) for c, r in reversed(seen) if next(iter(c.values())).handler == "dropout_recovery.share"
     )

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fedclust.core.ring import Exact, limbs_of
+from fedclust.core.ring import Exact, limbs_from_integers
 from fedclust.privacy import masks, secret_argmin
-from fedclust.privacy.secret_argmin import Seat, Split
+from fedclust.privacy.secret_argmin import Seat, SplitNumbers
 
 
 def seats(seed=0):
@@ -14,7 +14,7 @@ def seats(seed=0):
 
 
 def limbs(numbers, shape):
-    return limbs_of([int(n) for n in numbers], shape)
+    return limbs_from_integers([int(n) for n in numbers], shape)
 
 
 def parted(totals, rng):
@@ -28,17 +28,17 @@ def parted(totals, rng):
 def computed(parts, watched=None):
     """All three seats in one place, each told only what it would hear."""
     table = seats()
-    begun = [secret_argmin.entered(seat, part) for seat, part in zip(table, parts, strict=True)]
+    begun = [secret_argmin.start_comparison(seat, part) for seat, part in zip(table, parts, strict=True)]
     states, sent = map(list, zip(*begun, strict=True))
     heard = [sent[i - 1] for i in range(3)]  # what a seat entered goes to the one after
     for _ in range(secret_argmin.rounds(len(parts[0]))):
         if watched is not None:
             watched.append(heard)
-        done = [secret_argmin.advanced(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
+        done = [secret_argmin.advance_comparison(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
         states, sent = map(list, zip(*done, strict=True))
         heard = [sent[(i + 1) % 3] for i in range(3)]  # the rest goes to the one before
-    shown = [secret_argmin.opened(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
-    return secret_argmin.labels(shown, parts[0].shape[1]), shown
+    shown = [secret_argmin.open_winners(s, state, h) for s, state, h in zip(table, states, heard, strict=True)]
+    return secret_argmin.winning_labels(shown, parts[0].shape[1]), shown
 
 
 def test_the_seats_agree_on_the_smallest_by_hand():
@@ -63,7 +63,7 @@ def test_exact_numbers_find_their_least_alike():
     totals = [[int.from_bytes(rng.bytes(13), "little") >> int(rng.integers(0, 100)) for _ in range(300)] for _ in "abc"]
     totals[2][:50] = totals[1][:50]
     exact = Exact(limbs([n for row in totals for n in row], (3, 300)), np.asarray(0, np.int32))
-    assert exact.first_least().tolist() == [min(range(3), key=lambda c: (totals[c][i], c)) for i in range(300)]
+    assert exact.argmin_first_axis().tolist() == [min(range(3), key=lambda c: (totals[c][i], c)) for i in range(300)]
 
 
 def test_what_a_seat_hears_and_shows_is_as_good_as_random():
@@ -73,13 +73,13 @@ def test_what_a_seat_hears_and_shows_is_as_good_as_random():
     _, shown = computed(nothing, watched)
     for letters in (*watched, shown):
         for words in letters:
-            ones = secret_argmin.bits(words, 10**9).mean()
+            ones = secret_argmin.unpack_planes(words, 10**9).mean()
             assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(words.size * 64)
 
 
 def test_words_serve_once():
     seat = seats()[0]
-    first, second = seat.zero((5,)), seat.zero((5,))
+    first, second = seat.share_of_zero((5,)), seat.share_of_zero((5,))
     assert not (first == second).any()
     assert not (
         secret_argmin.stream(b"k" * 32, (5,), "zero", 1) == secret_argmin.stream(b"k" * 32, (5,), "entered", 1)
@@ -89,10 +89,10 @@ def test_words_serve_once():
 def test_parts_that_do_not_fit_together_are_no_labels():
     _, shown = computed(parted([[1, 2], [2, 1]], np.random.default_rng(0)))
     spoiled = [shown[0] ^ np.array([[1], [0]], np.uint64), *shown[1:]]
-    assert secret_argmin.labels(spoiled, 2) is None
+    assert secret_argmin.winning_labels(spoiled, 2) is None
 
 
 def test_a_split_number_comes_together_again():
     sums = limbs([5, -3, 2**100], (1, 3))
-    split = Split.of(sums)
-    assert np.array_equal(masks.added(split.rest, Split.grown(split.seed, sums.shape)), sums)
+    split = SplitNumbers.from_sums(sums)
+    assert np.array_equal(masks.add_limbs(split.rest, SplitNumbers.expand_seed(split.seed, sums.shape)), sums)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fedclust.core.errors import RunFailed
 from fedclust.privacy import sparse_sums
-from fedclust.privacy.sparse_sums import PRIME
+from fedclust.privacy.sparse_sums import FIELD_PRIME
 
-primes = st.sampled_from([101, 65537, PRIME])
+primes = st.sampled_from([101, 65537, FIELD_PRIME])
 labels = st.sets(st.integers(1, 100), min_size=1, max_size=12)
-far = st.sets(st.integers(1, PRIME - 1), min_size=1, max_size=40)
+far = st.sets(st.integers(1, FIELD_PRIME - 1), min_size=1, max_size=40)
 
 
 def histogram(bins):
@@ -41,7 +41,7 @@ def test_more_sums_than_needed_find_the_same_recurrence(found, more, p):
 @settings(deadline=None)
 @given(far)
 def test_all_roots_are_found(found):
-    assert set(sparse_sums.roots(sparse_sums.product([[-z % PRIME, 1] for z in sorted(found)]))) == found
+    assert set(sparse_sums.roots(sparse_sums.product([[-z % FIELD_PRIME, 1] for z in sorted(found)]))) == found
 
 
 @pytest.mark.parametrize("p", [5, 7, 101, 65537])  # both kinds of prime: 1 and 3 modulo 4
@@ -65,7 +65,7 @@ def test_weights_solve_the_vandermonde_system(found, data, p):
     assert sparse_sums.vandermonde(zs, sums, p) == weights
 
 
-coefficients = st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=80)
+coefficients = st.lists(st.integers(0, FIELD_PRIME - 1), min_size=1, max_size=80)
 
 
 @given(coefficients, coefficients)
@@ -73,42 +73,42 @@ def test_long_products_are_those_of_the_schoolbook(a, b):
     plain = [0] * (len(a) + len(b) - 1)
     for i, x in enumerate(a):
         for j, y in enumerate(b):
-            plain[i + j] = (plain[i + j] + x * y) % PRIME
-    assert sparse_sums.multiplied(a, b, PRIME) == plain
+            plain[i + j] = (plain[i + j] + x * y) % FIELD_PRIME
+    assert sparse_sums.multiply_polynomials(a, b, FIELD_PRIME) == plain
 
 
 @given(coefficients, coefficients)
 def test_quotient_times_divisor_plus_remainder_is_the_dividend(a, b):
     b = [*b, 1]
-    quotient, rest = sparse_sums.divided([*a, 1], b, PRIME)
-    back = sparse_sums.multiplied(quotient, b, PRIME) if quotient else []
+    quotient, rest = sparse_sums.divide_polynomials([*a, 1], b, FIELD_PRIME)
+    back = sparse_sums.multiply_polynomials(quotient, b, FIELD_PRIME) if quotient else []
     size = max(len(back), len(rest), len(a) + 1)
     padded = [c + [0] * (size - len(c)) for c in (back, rest, [*a, 1])]
-    assert [(x + y) % PRIME for x, y, _ in zip(*padded, strict=True)] == padded[2]
+    assert [(x + y) % FIELD_PRIME for x, y, _ in zip(*padded, strict=True)] == padded[2]
     assert len(rest) < len(b)
 
 
 @settings(deadline=None)
-@given(st.lists(histogram(st.integers(1, PRIME - 1)), min_size=1, max_size=4))
+@given(st.lists(histogram(st.integers(1, FIELD_PRIME - 1)), min_size=1, max_size=4))
 def test_sums_of_parties_give_the_sum_of_their_histograms(parties):
     most = 8 * len(parties)
     sums = [sparse_sums.power_sums(list(own), list(own.values()), 2 * most) for own in parties]
-    veils = [sparse_sums.veiled(s, secrets.token_bytes(5 * len(s))) for s in sums]
+    veils = [sparse_sums.add_veil(s, secrets.token_bytes(5 * len(s))) for s in sums]
     plain = {z: sum(own.get(z, 0) for own in parties) for z in set().union(*parties)}
-    total = [sum(parts) % PRIME for parts in zip(*veils, strict=True)]
-    assert dict(zip(*sparse_sums.recovered(total), strict=True)) == plain
+    total = [sum(parts) % FIELD_PRIME for parts in zip(*veils, strict=True)]
+    assert dict(zip(*sparse_sums.recover_labels(total), strict=True)) == plain
 
 
 def test_more_labels_than_were_agreed_do_not_pass_for_few():
     sums = sparse_sums.power_sums(range(1, 8), [1] * 7, 6)
     with pytest.raises(RunFailed):
-        sparse_sums.recovered(sums)
+        sparse_sums.recover_labels(sums)
 
 
 def test_a_veil_hides_the_number_and_vanishes_by_reduction():
     stream = secrets.token_bytes(10)
-    first, second = sparse_sums.veiled([5, 5], stream)
+    first, second = sparse_sums.add_veil([5, 5], stream)
     assert first != second
-    assert first % PRIME == second % PRIME == 5
-    assert max(first, second) < PRIME << sparse_sums.VEIL
-    assert (PRIME << sparse_sums.VEIL) * (1 << 26) < 1 << 127  # so many parties add up without a wrap
+    assert first % FIELD_PRIME == second % FIELD_PRIME == 5
+    assert max(first, second) < FIELD_PRIME << sparse_sums.VEIL_BITS
+    assert (FIELD_PRIME << sparse_sums.VEIL_BITS) * (1 << 26) < 1 << 127  # so many parties add up without a wrap

@@ -89,7 +89,7 @@ def test_a_table_over_parties_is_the_pooled_one(seed):
         fed = fc.Federation.local(sites, wire=bool(seed % 2))
         model = kind(4, scale=["none", "standardise"][seed % 2]).fit(fed)
         table = agreement.contingency(model, fed, truth)
-        assert table.tolist() == agreement.table_of(model.labels_, names, clusters=4).tolist()
+        assert table.tolist() == agreement.contingency_table(model.labels_, names, clusters=4).tolist()
         assert table.sum() == 120
         for ours, theirs in THEIRS.items():
             assert ours(table) == pytest.approx(theirs(names, model.labels_), abs=1e-12)
@@ -109,7 +109,7 @@ def test_a_table_over_columns():
     X, y = rng.normal(size=(40, 2)), rng.integers(2, size=40)
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
     model = fc.KMeans(3).fit(fed)
-    assert agreement.contingency(model, fed, y).tolist() == agreement.table_of(model.labels_, y).tolist()
+    assert agreement.contingency(model, fed, y).tolist() == agreement.contingency_table(model.labels_, y).tolist()
 
 
 def test_dropped_rows_have_no_truth_and_gaps_are_looked_over():

@@ -8,12 +8,12 @@ import pandas as pd
 import pytest
 
 import fedclust as fc
-from fedclust.app.audit.observer_record import record
+from fedclust.app.audit.observer_record import record_federation
 from fedclust.cli.main import main
 from fedclust.core import wire
-from fedclust.core.effects import Ask, passed, written
+from fedclust.core.effects import Ask, collect_messages, forward_messages
 from fedclust.core.errors import DataError, QuorumLost, StudyError
-from fedclust.core.journal import ANSWERED, ASKED, Journal
+from fedclust.core.journal import ANSWER_RECORD, QUESTION_RECORD, Journal
 from fedclust.questions import alignment
 from fedclust.site.policy import PROFILES
 from fedclust.testing.faulty_engines import Faulty
@@ -99,8 +99,8 @@ def test_integers_are_matched_however_they_are_written():
 
 
 def test_texts_are_matched_in_one_unicode_form():
-    assert alignment.normal(np.array(["Zoe\u0308 "])) == alignment.normal(np.array(["Zo\u00eb"]))
-    assert alignment.normal(np.array(["007"])) != alignment.normal(np.array([7]))
+    assert alignment.normalize_ids(np.array(["Zoe\u0308 "])) == alignment.normalize_ids(np.array(["Zo\u00eb"]))
+    assert alignment.normalize_ids(np.array(["007"])) != alignment.normalize_ids(np.array([7]))
 
 
 def test_rows_that_no_other_site_has_may_lack_values():
@@ -153,14 +153,14 @@ def test_the_ids_of_all_other_sites_together_are_limited():
 
 def set_out(fed, duplicates="first"):
     """All lists have set out; they, and the ring's note."""
-    ring = alignment.Ring(fed.parties, duplicates)
-    return (yield from written(alignment.set_out, ring)), wire.encode(ring)
+    ring = alignment.SiteRing(fed.parties, duplicates)
+    return (yield from collect_messages(alignment.send_own_list, ring)), wire.encode(ring)
 
 
 def tricked(trick, parties=3):
     """The codes with which sites refuse what a coordinator tries."""
     fed = aligned(tables(parties))
-    fed._aligned = True  # the trick stands in for the alignment
+    fed._is_aligned = True  # the trick stands in for the alignment
     with pytest.raises(QuorumLost) as lost:
         fed.run(trick(fed))
     return lost.value.missing
@@ -172,9 +172,9 @@ def test_a_site_passes_on_one_list_for_each_other_site_and_no_more(parties):
     def trick(fed):
         lists, note = yield from set_out(fed)
         for _ in fed.parties[1:]:
-            further = yield from passed(alignment.pass_on, {"laboratory": lists["laboratory"]}, note)
+            further = yield from forward_messages(alignment.pass_list, {"laboratory": lists["laboratory"]}, note)
             assert set(further) == {fed.parties[2 % parties]}
-        yield from passed(alignment.pass_on, {"laboratory": lists["laboratory"]}, note)
+        yield from forward_messages(alignment.pass_list, {"laboratory": lists["laboratory"]}, note)
 
     assert tricked(trick, parties) == {"laboratory": "keys-refused"}
 
@@ -184,10 +184,10 @@ def test_a_site_that_has_its_list_back_passes_on_no_more():
         lists, note = yield from set_out(fed)
         first = lists
         for _ in fed.parties[1:]:
-            lists = yield from passed(alignment.pass_on, lists, note)
-        back = {"laboratory": alignment.Passing(lists["laboratory"], note)}
-        yield Ask(alignment.come_back, "each", messages=back, once=True)
-        yield from passed(alignment.pass_on, {"laboratory": first["laboratory"]}, note)
+            lists = yield from forward_messages(alignment.pass_list, lists, note)
+        back = {"laboratory": alignment.PassedList(lists["laboratory"], note)}
+        yield Ask(alignment.return_tags, "each", messages=back, asked_once=True)
+        yield from forward_messages(alignment.pass_list, {"laboratory": first["laboratory"]}, note)
 
     assert tricked(trick) == {"laboratory": "keys-refused"}
 
@@ -195,15 +195,17 @@ def test_a_site_that_has_its_list_back_passes_on_no_more():
 def test_a_list_that_comes_another_way_than_round_the_ring_is_refused():
     def other_ring(fed):
         lists, _ = yield from set_out(fed)
-        turned = wire.encode(alignment.Ring(fed.parties[::-1], "first"))
-        yield from passed(alignment.pass_on, {"laboratory": lists["laboratory"]}, turned)
+        turned = wire.encode(alignment.SiteRing(fed.parties[::-1], "first"))
+        yield from forward_messages(alignment.pass_list, {"laboratory": lists["laboratory"]}, turned)
 
     def other_sender(fed):
         yield from set_out(fed)
-        turned = alignment.Ring(fed.parties[::-1], "first")
-        lists = yield from written(alignment.set_out, turned, among=("register",))
-        yield from passed(
-            alignment.pass_on, {"laboratory": lists["laboratory"]}, wire.encode(alignment.Ring(fed.parties, "first"))
+        turned = alignment.SiteRing(fed.parties[::-1], "first")
+        lists = yield from collect_messages(alignment.send_own_list, turned, among=("register",))
+        yield from forward_messages(
+            alignment.pass_list,
+            {"laboratory": lists["laboratory"]},
+            wire.encode(alignment.SiteRing(fed.parties, "first")),
         )
 
     assert tricked(other_ring) == {"laboratory": "keys-refused"}
@@ -214,7 +216,7 @@ def test_a_site_compares_its_ids_so_often_and_no_more():
     once = replace(PROFILES["none"], max_alignments=1)
     fed = aligned(tables(2), policy=once)
     fc.KMeans(3).fit(fed)
-    fed._aligned = False
+    fed._is_aligned = False
     with pytest.raises(QuorumLost) as lost:
         fc.KMeans(3).fit(fed)
     assert set(lost.value.missing.values()) == {"too-many-alignments"}
@@ -222,7 +224,7 @@ def test_a_site_compares_its_ids_so_often_and_no_more():
 
 def test_a_ring_without_everyone_is_refused():
     fed = aligned(tables(3))
-    fed._aligned = True  # this one stands in for the alignment
+    fed._is_aligned = True  # this one stands in for the alignment
     with pytest.raises(QuorumLost, match="enrolled"):
         fed.run(alignment.align_rows(("clinic", "laboratory")))
 
@@ -246,8 +248,8 @@ def test_neither_journal_nor_ledgers_hold_an_id_or_a_tag(tmp_path):
         assert not any(tag in data or tag.hex().encode() in data for tag in tags), path
         assert not any(name.encode() in data for name in NAMES), path
     journal = Journal(tmp_path / "journal")
-    answered = [step for step in range(1, journal.last + 1) if journal.recall(ANSWERED, step) is not None]
-    silent = [step for step in range(1, journal.last + 1) if journal.recall(ASKED, step) == b""]
+    answered = [step for step in range(1, journal.last_step + 1) if journal.recall(ANSWER_RECORD, step) is not None]
+    silent = [step for step in range(1, journal.last_step + 1) if journal.recall(QUESTION_RECORD, step) == b""]
     journal.close()
     assert silent
     assert not set(silent) & set(answered)
@@ -257,7 +259,7 @@ def test_neither_journal_nor_ledgers_hold_an_id_or_a_tag(tmp_path):
 def test_an_alignment_that_was_cut_short_begins_again(step, tmp_path):
     parts = tables(3)
     fed = aligned(parts, run=tmp_path)
-    fed.use(Faulty(fed.engine, lambda s, p: "silent" if (s, p) == (step, "laboratory") else None))
+    fed.use_engine(Faulty(fed.engine, lambda s, p: "silent" if (s, p) == (step, "laboratory") else None))
     with fed:
         try:
             fc.KMeans(3, random_state=1).fit(fed)
@@ -316,10 +318,10 @@ def test_a_study_aligns_its_sites_and_equals_one_matched_before(parties, tmp_pat
 def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
     """Clinic and laboratory have 40 ids in common, 38 of which the register has too; only these come back."""
     fed = aligned(tables(3))
-    recording = record(fed)
+    recording = record_federation(fed)
     fc.KMeans(3, random_state=1).fit(fed)
     told = [call.message for calls, _ in recording.exchanges for call in calls.values() if "alignment." in call.handler]
-    assert {len(message.tags) for message in told if isinstance(message, alignment.Common)} == {38}
+    assert {len(message.tags) for message in told if isinstance(message, alignment.CommonTags)} == {38}
     assert {type(message).__name__ for message in told} == {"Ring", "Passing", "Found", "Common"}
 
 

@@ -12,20 +12,20 @@ from sklearn.metrics import calinski_harabasz_score, davies_bouldin_score
 import fedclust as fc
 from fedclust import kernels
 from fedclust.app import indices
-from fedclust.core.effects import alone
+from fedclust.core.effects import run_on_own_rows
 from fedclust.core.site_interface import View
 from fedclust.questions import cluster_indices as scripts
 from fedclust.questions import index_formulas, index_terms
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source
 
 ROWS = [[1.0], [4.0]]  # distances 1, 3 and 4, 0 to the centres 0 and 4: memberships .9, .1 and 0, 1 at m = 2
 
 
 def alone_on(X, centers, m, names, exponents=(4,), **powers):
-    site = Turn(Holding("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
+    site = HandlerContext(SiteData("p", open_source(np.asarray(X, float), site="p")), (0, 1), {})
     view = View(np.array(exponents, np.int32))
-    return alone(scripts.scores(view, np.asarray(centers, float), m, names, **powers), site)
+    return run_on_own_rows(scripts.compute_indices(view, np.asarray(centers, float), m, names, **powers), site)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_powers_of_the_fuzzy_index_by_hand():
 
 def test_hard_indices_by_hand():
     X, centers = [[0.0], [2.0], [10.0], [12.0], [14.0]], [[0.0], [11.0]]  # labels 0 0 1 1 1, means 1 and 12
-    found = alone_on(X, centers, 1.0, scripts.BEST)
+    found = alone_on(X, centers, 1.0, scripts.BEST_DIRECTION)
     assert found["davies-bouldin"] == pytest.approx((1 + 4 / 3) / 11, abs=1e-15)
     between = 2 * (1 - 7.6) ** 2 + 3 * (12 - 7.6) ** 2
     assert found["calinski-harabasz"] == pytest.approx(between * 3 / (1 + 1 + 4 + 0 + 4), abs=1e-12)
@@ -70,11 +70,11 @@ def test_the_worst_neighbour_counts():
     # Three centres on a line: the middle one is nearest to the last, whose spread is larger.
     apart = np.array([[0.0, 4.0, 7.0], [4.0, 0.0, 3.0], [7.0, 3.0, 0.0]])
     expected = (max(2 / 4, 4 / 7) + max(2 / 4, 4 / 3) + max(4 / 7, 4 / 3)) / 3
-    assert index_formulas.similarity(np.array([1.0, 1.0, 3.0]), apart) == pytest.approx(expected, abs=1e-15)
+    assert index_formulas.davies_bouldin(np.array([1.0, 1.0, 3.0]), apart) == pytest.approx(expected, abs=1e-15)
 
 
 def test_coincident_centres_are_the_worst_there_is():
-    found = alone_on([[0.0], [1.0], [5.0]], [[0.0], [0.0], [5.0]], 2.0, scripts.BEST)
+    found = alone_on([[0.0], [1.0], [5.0]], [[0.0], [0.0], [5.0]], 2.0, scripts.BEST_DIRECTION)
     assert found["fuzzy-davies-bouldin"] == math.inf
     assert found["xie-beni"] == math.inf
     assert found["simplified-silhouette"] == pytest.approx(1 / 3)  # rows between two equal centres count 0
@@ -84,7 +84,7 @@ def test_coincident_centres_are_the_worst_there_is():
 def test_a_label_without_rows_is_left_out_as_scikit_learn_would():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(size=(20, 2)), rng.normal(size=(20, 2)) + 8])
-    found = alone_on(X, [[0.0, 0.0], [-60.0, -60.0], [8.0, 8.0]], 1.0, scripts.CRISP, (4, 4))
+    found = alone_on(X, [[0.0, 0.0], [-60.0, -60.0], [8.0, 8.0]], 1.0, scripts.CRISP_INDICES, (4, 4))
     labels = np.repeat([0, 1], 20)
     assert found["davies-bouldin"] == pytest.approx(davies_bouldin_score(X, labels), abs=1e-12)
     assert found["calinski-harabasz"] == pytest.approx(calinski_harabasz_score(X, labels), rel=1e-12)
@@ -151,9 +151,9 @@ def test_any_partition_of_rows_gives_the_pooled_bits(seed):
     rng = np.random.default_rng(seed)
     for model in fitted(X, seed):
         pooled = indices.scores(model, X)
-        with kernels.using(str(rng.choice(["c", "numpy"])) if kernels.backend() == "c" else "numpy"):
+        with kernels.use_backend(str(rng.choice(["c", "numpy"])) if kernels.backend() == "c" else "numpy"):
             assert indices.scores(model, over_rows(X, rng)) == pooled
-        assert set(pooled) == set(indices.BEST)
+        assert set(pooled) == set(indices.BEST_DIRECTION)
         assert not any(math.isnan(value) for value in pooled.values())
 
 
@@ -192,7 +192,7 @@ def test_labels_travel_in_chunks(monkeypatch):
     fed = over_columns(X, [0], [1, 2])
     model = fitted(X, 1, fed)[0]
     whole = indices.scores(model, fed)
-    monkeypatch.setattr("fedclust.questions.cluster_indices_columns.CHUNK", 17)
+    monkeypatch.setattr("fedclust.questions.cluster_indices_columns.LABEL_CHUNK_ROWS", 17)
     assert indices.scores(model, fed) == whole
 
 
@@ -259,7 +259,7 @@ def scikit_learn_slack(rows, labels):
 def test_the_definitions_on_pooled_rows_agree(seed):
     X = groups(seed)
     model = fitted(X, seed)[1]
-    seen, V = model._view().points(X), model.scaled_centers_
+    seen, V = model._own_view().transform_points(X), model.scaled_centers_
     u, N = model.memberships(X), len(X)
     d = np.linalg.norm(seen[:, None] - V, axis=2)
     M = np.linalg.norm(V[:, None] - V, axis=2) + np.diag(np.full(len(V), np.inf))
@@ -296,7 +296,7 @@ def test_any_partition_of_rows_with_gaps_gives_the_pooled_bits(seed):
     rng = np.random.default_rng(seed)
     X = groups(seed)
     X[rng.random(X.shape) < 0.1] = np.nan
-    whole = [name for name in indices.BEST if name not in scripts.CRISP]
+    whole = [name for name in indices.BEST_DIRECTION if name not in scripts.CRISP_INDICES]
     for kind in (fc.KMeans, fc.FuzzyCMeans):
         model = kind(3, missing="partial", max_iter=3, scale=["none", "standardise"][seed % 2]).fit(X)
         assert indices.scores(model, over_rows(X, rng), whole) == indices.scores(model, X, whole)
@@ -319,15 +319,15 @@ def test_public_bounds_spare_a_question():
 
 
 def test_only_what_an_index_needs_leaves():
-    site = Turn(Holding("p", open_source(np.asarray(ROWS), site="p")), (0, 1), {})
-    wanted = index_terms.Terms(2.0, 1.0, 9, scripts.parts_of(["partition-coefficient"]))
-    ask = scripts.Around(View(np.array([4], np.int32)), np.array([[0.0], [4.0]]), wanted)
-    answer = scripts.around.answer(site, ask)
-    sizes = {part: getattr(answer, part).limbs.size for part in index_terms.PARTS}
-    assert sizes == {**dict.fromkeys(index_terms.PARTS, 0), "squares": 2}
+    site = HandlerContext(SiteData("p", open_source(np.asarray(ROWS), site="p")), (0, 1), {})
+    wanted = index_terms.IndexTerms(2.0, 1.0, 9, scripts.terms_needed(["partition-coefficient"]))
+    ask = scripts.IndexQuestion(View(np.array([4], np.int32)), np.array([[0.0], [4.0]]), wanted)
+    answer = scripts.index_sums.answer(site, ask)
+    sizes = {part: getattr(answer, part).limbs.size for part in index_terms.TERM_NAMES}
+    assert sizes == {**dict.fromkeys(index_terms.TERM_NAMES, 0), "squares": 2}
 
 
-@pytest.mark.parametrize("name", fc.indices.BEST)
+@pytest.mark.parametrize("name", fc.indices.BEST_DIRECTION)
 def test_an_index_over_rows_that_were_all_dropped_is_refused(name):
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = fc.KMeans(2, missing="drop").fit(X)

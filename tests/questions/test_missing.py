@@ -7,16 +7,16 @@ import pyarrow.parquet
 import pytest
 
 import fedclust as fc
-from fedclust.core.effects import alone
+from fedclust.core.effects import run_on_own_rows
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.site_interface import View
 from fedclust.questions import standardisation
-from fedclust.questions.bounds import Columns
+from fedclust.questions.bounds import ColumnsQuestion
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding, Turn
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import HandlerContext, SiteData
 from fedclust.site.sources import open_source, survey
-from fedclust.site.sources.row_survey import taking_part
+from fedclust.site.sources.row_survey import select_rows
 
 NAN = np.nan
 ROWS = np.array([[1.0, 10.0], [2.0, NAN], [NAN, NAN], [4.0, 40.0], [NAN, 50.0]])
@@ -28,9 +28,9 @@ def fed_of(**sites):
 
 def test_which_rows_take_part():
     block = np.ascontiguousarray(ROWS.T)
-    assert taking_part(block, "drop").T.tolist() == [[1, 10], [4, 40]]
-    assert np.array_equal(taking_part(block, "partial"), block[:, [0, 1, 3, 4]], equal_nan=True)
-    assert taking_part(block, "refuse") is block
+    assert select_rows(block, "drop").T.tolist() == [[1, 10], [4, 40]]
+    assert np.array_equal(select_rows(block, "partial"), block[:, [0, 1, 3, 4]], equal_nan=True)
+    assert select_rows(block, "refuse") is block
 
 
 def test_a_survey_counts_rows_and_gaps_for_each_way():
@@ -119,9 +119,9 @@ def test_the_floor_of_a_policy_counts_the_rows_that_take_part():
 
 
 def test_a_way_with_gaps_that_a_site_does_not_know_is_refused_by_code():
-    desk = Desk(Holding("a", open_source(ROWS)), PROFILES["none"])
-    ask = Call("r", 1, "bounds.rows", Columns(2, "guess"), "total", ("a",))
-    assert desk.answer_bytes(ask.packed) == Refusal("a", "bad-data")
+    desk = SiteServer(SiteData("a", open_source(ROWS)), PROFILES["none"])
+    ask = Call("r", 1, "bounds.count_rows", ColumnsQuestion(2, "guess"), "total", ("a",))
+    assert desk.answer_bytes(ask.wire_bytes) == Refusal("a", "bad-data")
     assert desk.gate.ledger.entries == []
 
 
@@ -145,8 +145,10 @@ def test_files_and_frames_with_gaps_give_the_same_bits(missing, tmp_path):
 
 def test_standardisation_with_gaps_by_hand():
     view = View(np.array([3, 6], np.int32), missing="partial")
-    turn = Turn(Holding("p", open_source(np.array([[1.0, 20.0], [3.0, NAN], [NAN, NAN]]))), (0, 1), {}, "partial")
-    found = alone(standardisation.columns(view), turn)
+    turn = HandlerContext(
+        SiteData("p", open_source(np.array([[1.0, 20.0], [3.0, NAN], [NAN, NAN]]))), (0, 1), {}, "partial"
+    )
+    found = run_on_own_rows(standardisation.column_statistics(view), turn)
     assert found.counts.tolist() == [2, 1]
     assert found.mean.tolist() == [2, 20]
     assert found.sd.tolist() == [1, 0]
@@ -164,7 +166,7 @@ def test_means_and_deviations_are_the_pooled_ones_to_the_last_bit(seed, missing)
 
     def found(sites):
         view = View(np.full(3, 30, np.int32), missing=missing)
-        return fc.Federation.local(sites).run(standardisation.columns(view), missing=missing)[0]
+        return fc.Federation.local(sites).run(standardisation.column_statistics(view), missing=missing)[0]
 
     one, many = found({"all": X}), found(parts)
     assert one.counts.tolist() == many.counts.tolist()

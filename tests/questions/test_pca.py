@@ -18,10 +18,10 @@ def looked(rows, missing="refuse"):
     width = len(fed.columns)
 
     def script():
-        view = yield from bounds.agree(width, missing)
-        found = yield from standardisation.columns(view)
+        view = yield from bounds.agree_on_bounds(width, missing)
+        found = yield from standardisation.column_statistics(view)
         plane = yield from pca.plane(view, found)
-        return plane, (yield from pca.spread(view, CENTERS[:, :width], plane))
+        return plane, (yield from pca.cluster_spread(view, CENTERS[:, :width], plane))
 
     return fed.run(script(), missing=missing)[0]
 
@@ -53,7 +53,7 @@ def test_the_plane_is_that_of_scikit_learn():
     peer = PCA(2, svd_solver="full").fit(X)
     signs = np.sign((peer.components_ * plane.axes).sum(axis=1))
     np.testing.assert_allclose(plane.axes, peer.components_ * signs[:, None], atol=1e-9)
-    np.testing.assert_allclose(plane.shares, peer.explained_variance_ratio_, atol=1e-12)
+    np.testing.assert_allclose(plane.variance_shares, peer.explained_variance_ratio_, atol=1e-12)
     assert (plane.axes[[0, 1], np.abs(plane.axes).argmax(axis=1)] > 0).all()
 
 
@@ -90,19 +90,19 @@ def test_gaps_count_as_the_mean_of_their_column():
     gapped = gapped[~np.isnan(gapped).all(axis=1)]
     plane, spread = looked({"a": gapped[:90], "b": gapped[90:]}, missing="partial")
     filled = np.where(np.isnan(gapped), np.nanmean(gapped, axis=0), gapped)
-    np.testing.assert_allclose(plane.shares, PCA(2).fit(filled).explained_variance_ratio_, atol=1e-12)
+    np.testing.assert_allclose(plane.variance_shares, PCA(2).fit(filled).explained_variance_ratio_, atol=1e-12)
     assert spread.counts.sum() == len(gapped)
 
 
 def test_one_column_and_constant_columns_are_no_trouble():
     plane, _ = looked(X[:, :1])
-    assert plane.shares == (1.0, 0.0)
+    assert plane.variance_shares == (1.0, 0.0)
     plane, spread = looked(np.full((9, 2), 4.0))
-    assert plane.shares == (0.0, 0.0)
+    assert plane.variance_shares == (0.0, 0.0)
     assert np.isfinite(spread.covariances).all()
 
 
 def test_of_many_columns_the_widest_are_looked_at():
     sd = np.arange(100.0)
     sd[7] = 500.0
-    assert pca.widest(sd).tolist() == [7, *range(37, 100)]
+    assert pca.widest_columns(sd).tolist() == [7, *range(37, 100)]

@@ -16,8 +16,8 @@ import pytest
 
 import fedclust as fc
 from fedclust.questions import schema
-from fedclust.questions.schema import Column, encoded_names, plain_schema, schema_from
-from fedclust.site.site_data import Holding
+from fedclust.questions.schema import Column, encoded_names, schema_from_dict, schema_to_dict
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source, survey
 
 NAN = np.nan
@@ -196,7 +196,7 @@ def test_two_columns_that_would_share_a_name_are_refused():
 
 
 def test_a_schema_survives_being_written_as_text():
-    assert schema_from(json.loads(json.dumps(plain_schema(SCHEMA)))) == SCHEMA
+    assert schema_from_dict(json.loads(json.dumps(schema_to_dict(SCHEMA)))) == SCHEMA
 
 
 def sites(**declared):
@@ -225,7 +225,7 @@ def agreeing(wanted, held):
     table = TABLE.select(["age", "chol"]).to_pandas()
     fed = fc.Federation.local({"cleveland": table, "hungary": table}, columns=wanted, wire=True)
     desk = fed.local_sites["hungary"]
-    desk.holding = Holding("hungary", desk.holding.source, held)
+    desk.site_data = SiteData("hungary", desk.site_data.source, held)
     fc.KMeans(2, init="box", missing="partial").fit(fed)
 
 
@@ -249,10 +249,11 @@ def test_what_a_site_declares_leaves_as_digests_only():
     table = TABLE.to_pandas()
     fed = fc.Federation.local({"a": table}, columns=SCHEMA)
     turn = fed.local_sites["a"]
-    from fedclust.site.site_data import Turn
+    from fedclust.site.site_data import HandlerContext
 
     found = schema.declare.answer(
-        Turn(turn.holding, (0, 1), {}, "partial"), schema.Names(("pain", "nobody"), "partial")
+        HandlerContext(turn.site_data, (0, 1), {}, "partial"),
+        schema.DeclarationsQuestion(("pain", "nobody"), "partial"),
     )
     assert found.fingerprints == (SCHEMA["pain"].fingerprint(), b"")
     assert b"typical" not in found.fingerprints[0]

@@ -66,7 +66,7 @@ def test_a_declared_study_opens_and_encodes(folder):
     assert ready.fed.columns == ("age", "chol", "risk", "sex=0", "sex=1")
     assert ready.study.schema["chol"] == fc.Column(unit="mg/dl", missing_values=[0])
     assert ready.estimator.missing == "partial"
-    (block,) = ready.fed.holdings["cleveland"].source.blocks()
+    (block,) = ready.fed.site_data["cleveland"].source.blocks()
     assert np.isnan(block[1]).sum() == 8
     assert set(block[2][~np.isnan(block[2])]) == {1, 2, 4}
 

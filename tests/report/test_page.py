@@ -12,7 +12,7 @@ from fedclust.app import run_folder
 from fedclust.core.errors import StudyError
 from fedclust.report import page, read_run
 from fedclust.report.chart_axes import decades, ticks
-from fedclust.report.markup import Markup, tag, text
+from fedclust.report.markup import Markup, escape_node, tag
 from fedclust.report.run_facts import without_secrets
 
 
@@ -163,7 +163,7 @@ def test_passwords_are_not_passed_on(secret):
 
 def test_markup_escapes_text_and_attributes():
     assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>'
-    assert text([Markup("<br>"), "&"]) == "<br>&amp;"
+    assert escape_node([Markup("<br>"), "&"]) == "<br>&amp;"
 
 
 def test_ticks_are_round_and_few():

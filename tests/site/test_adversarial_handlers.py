@@ -13,13 +13,13 @@ import pytest
 import row_thieves
 from fedclust.algorithms.shared import initial_centers
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
-from fedclust.core.release import FIELD_CLASSES, UNCHECKABLE
+from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
+from fedclust.core.release import FIELD_CLASSES, UNCHECKABLE_CLASSES
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
 ROWS = np.random.default_rng(11).normal(size=(60, 3)) * 7
@@ -43,7 +43,7 @@ ELSEWHERE = {  # what a site without keys cannot send, or what only its own chec
 def asked(name, policy, want=None):
     combine = next(iter(THIEVES[name].release.schema().values())).combine
     want = want or {"sum": "total", "each": "each", "letters": "relay"}[combine]
-    desk = Desk(Holding("a", open_source(ROWS, site="a")), policy)
+    desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
     masks = "lasting-1" if want == "relay" else None
     return desk.answer(Call("r", 1, name, TAKE, want, ("a", "b", "c"), masks))
 
@@ -53,7 +53,7 @@ def numbers_in(release):
     for field in dataclasses.fields(release):
         value = getattr(release, field.name)
         if isinstance(value, Exact):
-            value = value.floats()
+            value = value.to_floats()
         if isinstance(value, tuple):
             value = np.array([float(word) for text in value for word in text.split()])
         if isinstance(value, dict):
@@ -65,7 +65,9 @@ def numbers_in(release):
 
 def rows_found(reply):
     """How many rows of the site are in an answer: as bytes, or as numbers that follow one another."""
-    in_bytes = sum(row.tobytes() in reply.packed or row.astype(np.float32).tobytes() in reply.packed for row in ROWS)
+    in_bytes = sum(
+        row.tobytes() in reply.wire_bytes or row.astype(np.float32).tobytes() in reply.wire_bytes for row in ROWS
+    )
     windows = [
         np.lib.stride_tricks.sliding_window_view(flat, ROWS.shape[1])
         for flat in numbers_in(reply.release)
@@ -82,13 +84,13 @@ def pairs_found(reply):
 
 
 def test_there_is_a_thief_for_every_class_that_another_package_may_release():
-    assert set().union(*(one.classes for one in THIEVES.values())) == set(FIELD_CLASSES) - UNCHECKABLE
+    assert set().union(*(one.classes for one in THIEVES.values())) == set(FIELD_CLASSES) - UNCHECKABLE_CLASSES
 
 
 @pytest.mark.parametrize("name", sorted(set(THIEVES) - NEVER - ELSEWHERE))
 def test_without_rules_the_rows_leave_and_are_found(name):
     reply = asked(name, PROFILES["none"])
-    assert isinstance(reply, Sealed)
+    assert isinstance(reply, SealedAnswer)
     assert rows_found(reply) >= len(ROWS) - 1
 
 
@@ -180,7 +182,7 @@ def test_honest_points_and_sums_of_another_package_leave_where_it_is_named(monke
 
     def summed(site, ask):
         return row_thieves.Sums(
-            Exact.counts(np.array([30, 30])),
+            Exact.from_counts(np.array([30, 30])),
             row_thieves.exact(np.stack([ROWS[:30].sum(axis=0), ROWS[30:].sum(axis=0)])),
         )
 
@@ -188,31 +190,35 @@ def test_honest_points_and_sums_of_another_package_leave_where_it_is_named(monke
     monkeypatch.setitem(HANDLERS, means, replace(THIEVES[means], answer=answer, members=halves))
     monkeypatch.setitem(HANDLERS, sums, replace(THIEVES[sums], answer=summed))
     policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}))
-    assert isinstance(asked(sums, policy), Sealed)
+    assert isinstance(asked(sums, policy), SealedAnswer)
     reply = asked(means, policy)
-    assert isinstance(reply, Sealed) if policy.points else reply.code == "points-not-allowed"
+    assert isinstance(reply, SealedAnswer) if policy.points else reply.code == "points-not-allowed"
 
 
 @pytest.mark.parametrize("share", [1, 4, 5, 9])
 def test_a_point_that_is_a_row_leaves_if_a_floor_of_rows_are_equal_to_it(share):
     rows = np.r_[np.random.default_rng(2).normal(size=(40, 3)), np.zeros((share, 3)) + 2.5]
-    desk = Desk(Holding("a", open_source(rows, site="a")), PROFILES["standard"])
+    desk = SiteServer(SiteData("a", open_source(rows, site="a")), PROFILES["standard"])
     place = initial_centers.Candidates(np.full((1, 3), 2.5))
-    one = replace(HANDLERS["initial_centers.seeds"], answer=lambda *_: place)
+    one = replace(HANDLERS["initial_centers.seed_candidates"], answer=lambda *_: place)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(HANDLERS, one.name, one)
-        reply = desk.answer(Call("r", 1, one.name, initial_centers.Wish(TAKE.view, 3, 0), "each", ("a", "b", "c")))
-    assert isinstance(reply, Sealed) == (share >= 5)
-    assert isinstance(reply, Sealed) or reply.code == "points-of-few-rows"
+        reply = desk.answer(
+            Call("r", 1, one.name, initial_centers.StartQuestion(TAKE.view, 3, 0), "each", ("a", "b", "c"))
+        )
+    assert isinstance(reply, SealedAnswer) == (share >= 5)
+    assert isinstance(reply, SealedAnswer) or reply.code == "points-of-few-rows"
 
 
 def test_careful_starts_on_whole_numbers_pass_their_own_gate():
     rng = np.random.default_rng(0)
     for seed in range(40):
         rows = rng.integers(0, 30, size=(60, 1 + seed % 3)).astype(float)
-        desk = Desk(Holding("a", open_source(rows, site="a")), replace(PROFILES["standard"], max_ratio=0.0))
-        ask = initial_centers.Wish(View(np.full(rows.shape[1], 6, np.int32)), 6, seed)
-        assert isinstance(desk.answer(Call("r", 1, "initial_centers.seeds", ask, "each", ("a", "b", "c"))), Sealed)
+        desk = SiteServer(SiteData("a", open_source(rows, site="a")), replace(PROFILES["standard"], max_ratio=0.0))
+        ask = initial_centers.StartQuestion(View(np.full(rows.shape[1], 6, np.int32)), 6, seed)
+        assert isinstance(
+            desk.answer(Call("r", 1, "initial_centers.seed_candidates", ask, "each", ("a", "b", "c"))), SealedAnswer
+        )
 
 
 HEAD = """

@@ -8,12 +8,12 @@ import pytest
 import fedclust as fc
 from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.shared import initial_centers
-from fedclust.app.coordinate import Unreached
+from fedclust.app.coordinate import UnreachedSites
 from fedclust.core import wire
-from fedclust.core.drive import _pack, possible
-from fedclust.core.envelope import Answer, Call, Refusal, Sealed
+from fedclust.core.drive import _encode_replies, refuse_impossible
+from fedclust.core.envelope import Answer, Call, Refusal, SealedAnswer
 from fedclust.core.errors import OutOfBounds
-from fedclust.core.journal import ANSWERED, Journal
+from fedclust.core.journal import ANSWER_RECORD, Journal
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.site.gate import Gate
@@ -32,9 +32,11 @@ class Lying:
     def exchange(self, calls, *, timeout, quorum):
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
         reply = replies.get("b")
-        if isinstance(reply, Sealed) and reply.handler == self.question:
+        if isinstance(reply, SealedAnswer) and reply.handler == self.question:
             false = self.lie(reply)
-            replies["b"] = wire.decode(Answer, wire.encode(Answer.to(b"", false))).reply() if self.travels else false
+            replies["b"] = (
+                wire.decode(Answer, wire.encode(Answer.from_reply(b"", false))).to_reply() if self.travels else false
+            )
         self.last = replies
         return replies
 
@@ -48,7 +50,7 @@ def value(field, number):
 
     def false(reply):
         honest = getattr(reply.release, field)
-        return Exact.of(np.full(honest.shape, number), unit=honest.unit)
+        return Exact.from_floats(np.full(honest.shape, number), unit=honest.unit)
 
     return told(**{field: false})
 
@@ -58,9 +60,9 @@ LIES = {
     "a negative mass": ("row_split.moments", value("mass", -1.0), "impossible-answer"),
     "a pull of 1e12": ("row_split.moments", value("pull", 1e9), "impossible-answer"),
     "a negative objective": ("row_split.moments", value("objective", -1.0), "impossible-answer"),
-    "rows of 1e12": ("bounds.rows", value("rows", 1e12), "impossible-answer"),
-    "fewer than no rows": ("bounds.rows", value("rows", -3.0), "impossible-answer"),
-    "a sum beyond its bound": ("standardisation.spread", value("sums", 1e9), "impossible-answer"),
+    "rows of 1e12": ("bounds.count_rows", value("rows", 1e12), "impossible-answer"),
+    "fewer than no rows": ("bounds.count_rows", value("rows", -3.0), "impossible-answer"),
+    "a sum beyond its bound": ("standardisation.column_sums", value("sums", 1e9), "impossible-answer"),
     "another shape": (
         "row_split.moments",
         told(mass=lambda r: Exact(r.release.mass.limbs[:-1], r.release.mass.unit[:-1])),
@@ -78,11 +80,27 @@ LIES = {
     ),
     "another step's": ("row_split.moments", lambda r: replace(r, step=r.step - 1), "no-answer"),
     "another run's": ("row_split.moments", lambda r: replace(r, run="another"), "no-answer"),
-    "not a number": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), np.nan)), "impossible-answer"),
-    "no end": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), np.inf)), "impossible-answer"),
-    "points of 1e12": ("initial_centers.seeds", told(points=lambda _: np.full((2, 2), 1e12)), "impossible-answer"),
-    "too many points": ("initial_centers.seeds", told(points=lambda _: np.zeros((9, 2))), "impossible-answer"),
-    "points without columns": ("initial_centers.seeds", told(points=lambda _: np.zeros(2)), "impossible-answer"),
+    "not a number": (
+        "initial_centers.seed_candidates",
+        told(points=lambda _: np.full((2, 2), np.nan)),
+        "impossible-answer",
+    ),
+    "no end": ("initial_centers.seed_candidates", told(points=lambda _: np.full((2, 2), np.inf)), "impossible-answer"),
+    "points of 1e12": (
+        "initial_centers.seed_candidates",
+        told(points=lambda _: np.full((2, 2), 1e12)),
+        "impossible-answer",
+    ),
+    "too many points": (
+        "initial_centers.seed_candidates",
+        told(points=lambda _: np.zeros((9, 2))),
+        "impossible-answer",
+    ),
+    "points without columns": (
+        "initial_centers.seed_candidates",
+        told(points=lambda _: np.zeros(2)),
+        "impossible-answer",
+    ),
 }
 
 
@@ -91,8 +109,8 @@ LIES = {
 def test_a_false_answer_is_refused_by_name(lie, travels):
     question, false, code = LIES[lie]
     fed = fc.Federation.local(SITES)
-    fed.use(Lying(fed.engine, question, false, travels=travels))
-    scale = "standardise" if question == "standardisation.spread" else "none"
+    fed.use_engine(Lying(fed.engine, question, false, travels=travels))
+    scale = "standardise" if question == "standardisation.column_sums" else "none"
     with pytest.raises(fc.QuorumLost) as lost:
         fc.FuzzyCMeans(2, scale=scale, max_iter=3).fit(fed)
     assert lost.value.missing == {"b": code}
@@ -102,27 +120,27 @@ def test_a_false_answer_is_refused_by_name(lie, travels):
 @pytest.mark.parametrize("lie", [lie for lie, (_, _, code) in LIES.items() if code != "no-answer"])
 def test_a_site_that_answered_falsely_is_asked_anew_once_it_is_mended(lie, written, tmp_path):
     question, false, _ = LIES[lie]
-    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.spread" else "none", max_iter=3)
+    model = fc.FuzzyCMeans(2, scale="standardise" if question == "standardisation.column_sums" else "none", max_iter=3)
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
         liar = Lying(fed.engine, question, false)
-        fed.use(liar)
+        fed.use_engine(liar)
         with pytest.raises(fc.QuorumLost):
             model.fit(fed)
     if written == "as it came":  # as versions did that wrote answers down before they looked at them
         journal = Journal(tmp_path / "run" / "journal")
-        journal.write(ANSWERED, journal.last, _pack(liar.last))
+        journal.write(ANSWER_RECORD, journal.last_step, _encode_replies(liar.last))
         journal.close()
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
         mended = model.fit(fed).cluster_centers_
     with fc.Federation.local(SITES, run=tmp_path / "run") as fed:
-        fed.use(Unreached(fed.parties))  # a finished run asks nobody
+        fed.use_engine(UnreachedSites(fed.parties))  # a finished run asks nobody
         assert np.array_equal(model.fit(fed).cluster_centers_, mended)
     assert np.array_equal(model.fit(fc.Federation.local(SITES)).cluster_centers_, mended)
 
 
 def test_a_run_that_may_do_without_goes_on_without_the_false_answer():
     fed = fc.Federation.local(SITES)
-    fed.use(Lying(fed.engine, "row_split.moments", value("pull", 1e9)))
+    fed.use_engine(Lying(fed.engine, "row_split.moments", value("pull", 1e9)))
     begin = ROWS[:2]
     model = fc.FuzzyCMeans(2, init=begin, quorum=2, bounds=(-9, 9)).fit(fed)
     honest = fc.FuzzyCMeans(2, init=begin, bounds=(-9, 9)).fit(fc.Federation.local({"a": SITES["a"], "c": SITES["c"]}))
@@ -143,7 +161,11 @@ def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeyp
 
     def false(site, ask):
         found = plain(site, ask)
-        return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
+        return (
+            replace(found, mass=Exact.from_floats(np.full(2, -1e6), unit=found.mass.unit))
+            if site.party == "b"
+            else found
+        )
 
     object.__setattr__(row_split.moments, "answer", false)
     try:
@@ -160,7 +182,11 @@ def test_a_site_checks_itself_before_masks_hide_its_answer():
 
     def false(site, ask):
         found = plain(site, ask)
-        return replace(found, mass=Exact.of(np.full(2, -1e6), unit=found.mass.unit)) if site.party == "b" else found
+        return (
+            replace(found, mass=Exact.from_floats(np.full(2, -1e6), unit=found.mass.unit))
+            if site.party == "b"
+            else found
+        )
 
     object.__setattr__(row_split.moments, "answer", false)
     try:
@@ -172,8 +198,12 @@ def test_a_site_checks_itself_before_masks_hide_its_answer():
 
 def test_points_at_the_bound_pass_and_beyond_it_do_not():
     view = View(np.array([1, 1], np.int32))
-    call = Call("r", 1, "initial_centers.seeds", initial_centers.Wish(view, 2, 0), "each", ("a",))
-    edge = Sealed("a", "r", 1, "initial_centers.seeds", initial_centers.Candidates(np.array([[6.0, -6.0]])))
+    call = Call("r", 1, "initial_centers.seed_candidates", initial_centers.StartQuestion(view, 2, 0), "each", ("a",))
+    edge = SealedAnswer(
+        "a", "r", 1, "initial_centers.seed_candidates", initial_centers.Candidates(np.array([[6.0, -6.0]]))
+    )
     beyond = replace(edge, release=initial_centers.Candidates(np.array([[6.01, 0.0]])))
-    assert possible(initial_centers.Candidates, {"a": call}, {"a": edge}) == {"a": edge}
-    assert possible(initial_centers.Candidates, {"a": call}, {"a": beyond}) == {"a": Refusal("a", "impossible-answer")}
+    assert refuse_impossible(initial_centers.Candidates, {"a": call}, {"a": edge}) == {"a": edge}
+    assert refuse_impossible(initial_centers.Candidates, {"a": call}, {"a": beyond}) == {
+        "a": Refusal("a", "impossible-answer")
+    }

@@ -12,47 +12,53 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedclust.algorithms.private_kmeans import private_questions
-from fedclust.app.serve import know_questions
+from fedclust.app.serve import import_questions
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.errors import DataError, OverBudget, StudyError
-from fedclust.core.noise_price import ONE, Noisy, Price
-from fedclust.privacy.accountant import epsilon_of, rho_of
+from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, Price
+from fedclust.privacy.accountant import epsilon_from_rho, rho_from_epsilon
 from fedclust.site import noise_budget
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.privacy_spending import Budget, Purchase
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding, missing_in
-from fedclust.site.site_file import read_site
+from fedclust.site.privacy_spending import PrivacySpending, Purchase
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData, missing_rule_of
+from fedclust.site.site_file import read_site_file
 from fedclust.site.sources import open_source
 
 pytest.importorskip("opendp")
 ROWS = np.random.default_rng(0).normal(size=(40, 2))
 BOX = private_questions.Box(np.full(2, -4.0), np.full(2, 4.0), np.ones(2))
-ALL = rho_of(1.0, 1e-6)
+ALL = rho_from_epsilon(1.0, 1e-6)
 POLICY = Policy("budget", epsilon=1.0)
 
 
 def purchase(rho, step=1, run="a"):
-    return Purchase(run, step, "private_fit.grid", "00", rho)
+    return Purchase(run, step, "private_fit.count_cells", "00", rho)
 
 
 def desk(folder, policy=POLICY, rows=ROWS):
-    return Desk(Holding("here", open_source(rows, site="here")), policy, folder=folder)
+    return SiteServer(SiteData("here", open_source(rows, site="here")), policy, folder=folder)
 
 
 def call(rho, *, run="run-a", step=1, honest=1, masks=None, cohort=("here",)):
     return Call(
-        run, step, "private_fit.lengths", private_questions.Lengths(Price(rho, honest), BOX), "total", cohort, masks
+        run,
+        step,
+        "private_fit.lengths",
+        private_questions.LengthsQuestion(Price(rho, honest), BOX),
+        "total",
+        cohort,
+        masks,
     )
 
 
 def numbers(reply):
-    return reply.release.sums.floats().ravel()
+    return reply.release.sums.to_floats().ravel()
 
 
 def test_what_adds_up_to_the_budget_is_paid_and_no_more(tmp_path):
-    budget = Budget(tmp_path, 1.0, 1e-6)
+    budget = PrivacySpending(tmp_path, 1.0, 1e-6)
     for step in range(4):
         budget.spend(purchase(ALL * 0.2499, step))
     with pytest.raises(OverBudget, match="spent"):
@@ -62,22 +68,22 @@ def test_what_adds_up_to_the_budget_is_paid_and_no_more(tmp_path):
 
 
 def test_a_price_that_was_refused_leaves_room_for_a_smaller_one(tmp_path):
-    budget = Budget(tmp_path, 1.0, 1e-6)
+    budget = PrivacySpending(tmp_path, 1.0, 1e-6)
     with pytest.raises(OverBudget):
         budget.spend(purchase(ALL * 2))
     budget.spend(purchase(ALL * 0.9))
 
 
 def test_after_a_restart_what_was_spent_is_spent(tmp_path):
-    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.7))
-    again = Budget(tmp_path, 1.0, 1e-6)
-    assert again.spent == ALL * 0.7
+    PrivacySpending(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.7))
+    again = PrivacySpending(tmp_path, 1.0, 1e-6)
+    assert again.spent_rho == ALL * 0.7
     with pytest.raises(OverBudget):
         again.spend(purchase(ALL * 0.4))
 
 
 def test_two_desks_of_a_site_share_one_budget(tmp_path):
-    first, second = Budget(tmp_path, 1.0, 1e-6), Budget(tmp_path, 1.0, 1e-6)
+    first, second = PrivacySpending(tmp_path, 1.0, 1e-6), PrivacySpending(tmp_path, 1.0, 1e-6)
     first.spend(purchase(ALL * 0.6))
     with pytest.raises(OverBudget):
         second.spend(purchase(ALL * 0.6, run="b"))
@@ -87,7 +93,7 @@ def test_two_desks_of_a_site_share_one_budget(tmp_path):
 
 
 def spend_often(folder):
-    budget, paid = Budget(folder, 1.0, 1e-6), 0
+    budget, paid = PrivacySpending(folder, 1.0, 1e-6), 0
     for step in range(8):
         try:
             budget.spend(purchase(ALL / 10, step, run=str(os.getpid())))
@@ -101,27 +107,27 @@ def test_processes_that_spend_at_once_never_spend_more_than_there_is(tmp_path):
     with multiprocessing.get_context("fork").Pool(2) as pool:
         paid = pool.map(spend_often, [tmp_path, tmp_path])
     assert sum(paid) in (9, 10)  # the last of ten parts may be lost to rounding
-    assert Budget(tmp_path, 1.0, 1e-6).spent <= ALL
+    assert PrivacySpending(tmp_path, 1.0, 1e-6).spent_rho <= ALL
 
 
 def test_a_line_that_a_crash_cut_short_was_not_paid(tmp_path):
-    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
+    PrivacySpending(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
     path = tmp_path / "budget.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + whole[: len(whole) // 2])
-    again = Budget(tmp_path, 1.0, 1e-6)
-    assert again.spent == ALL * 0.5
+    again = PrivacySpending(tmp_path, 1.0, 1e-6)
+    assert again.spent_rho == ALL * 0.5
     again.spend(purchase(ALL * 0.4, 2))
-    assert len(Budget(tmp_path, 1.0, 1e-6).purchases) == 2
+    assert len(PrivacySpending(tmp_path, 1.0, 1e-6).purchases) == 2
 
 
 def test_a_budget_that_was_altered_is_refused(tmp_path):
-    Budget(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
+    PrivacySpending(tmp_path, 1.0, 1e-6).spend(purchase(ALL * 0.5))
     path = tmp_path / "budget.jsonl"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "rho": record["rho"] / 2}) + "\n")
     with pytest.raises(DataError, match="altered"):
-        Budget(tmp_path, 1.0, 1e-6)
+        PrivacySpending(tmp_path, 1.0, 1e-6)
 
 
 def test_the_price_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
@@ -129,40 +135,40 @@ def test_the_price_is_on_disk_before_noise_is_drawn(tmp_path, monkeypatch):
 
     def watched(count, scale):
         seen.append((tmp_path / "budget.jsonl").read_text().count("\n"))
-        assert scale == ONE * Price(ALL / 2).sigma
+        assert scale == NOISE_UNITS_PER_ONE * Price(ALL / 2).sigma
         return np.zeros(count, np.int64)
 
-    monkeypatch.setattr(noise_budget, "drawn", watched)
-    assert isinstance(desk(tmp_path).answer(call(ALL / 2)), Sealed)
+    monkeypatch.setattr(noise_budget, "draw_gaussian_noise", watched)
+    assert isinstance(desk(tmp_path).answer(call(ALL / 2)), SealedAnswer)
     assert seen == [1]
 
 
 def test_a_question_over_budget_is_refused_and_nothing_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(noise_budget, "drawn", lambda *_: pytest.fail("drawn"))
+    monkeypatch.setattr(noise_budget, "draw_gaussian_noise", lambda *_: pytest.fail("drawn"))
     assert desk(tmp_path).answer(call(ALL * 1.01)) == Refusal("here", "over-budget")
 
 
 def test_two_studies_share_a_sites_budget_also_after_a_restart(tmp_path):
     first, second = desk(tmp_path), desk(tmp_path)
-    assert isinstance(first.answer(call(ALL * 0.6, run="1-heart")), Sealed)
+    assert isinstance(first.answer(call(ALL * 0.6, run="1-heart")), SealedAnswer)
     assert second.answer(call(ALL * 0.6, run="2-lungs")) == Refusal("here", "over-budget")
     assert desk(tmp_path).answer(call(ALL * 0.6, run="3-liver")) == Refusal("here", "over-budget")
-    assert isinstance(desk(tmp_path).answer(call(ALL * 0.3, run="3-liver", step=2)), Sealed)
+    assert isinstance(desk(tmp_path).answer(call(ALL * 0.3, run="3-liver", step=2)), SealedAnswer)
 
 
 def test_the_same_question_gets_the_same_noise_and_costs_once(tmp_path):
     first = desk(tmp_path).answer(call(ALL * 0.6))
     again = desk(tmp_path).answer(call(ALL * 0.6))  # after a restart
     later = desk(tmp_path).answer(call(ALL * 0.6, step=2))  # and as another step
-    assert first.packed == again.packed
+    assert first.wire_bytes == again.wire_bytes
     assert np.array_equal(numbers(first), numbers(later))
-    assert len(Budget(tmp_path, 1.0, 1e-6).purchases) == 1
+    assert len(PrivacySpending(tmp_path, 1.0, 1e-6).purchases) == 1
 
 
 def test_rows_that_changed_meanwhile_do_not_show_behind_the_same_noise(tmp_path):
     first = desk(tmp_path).answer(call(ALL * 0.6))
     other = desk(tmp_path, rows=ROWS[:5]).answer(call(ALL * 0.6))
-    assert first.packed == other.packed
+    assert first.wire_bytes == other.wire_bytes
 
 
 def test_another_run_or_another_question_gets_other_noise(tmp_path):
@@ -170,13 +176,13 @@ def test_another_run_or_another_question_gets_other_noise(tmp_path):
     replies = [ours.answer(call(0.1, run=run, step=step)) for run in ("a-x", "b-x") for step in (1,)]
     replies.append(ours.answer(call(0.2, run="a-x", step=2)))
     assert len({numbers(reply).tobytes() for reply in replies}) == 3
-    assert [p.rho for p in ours.gate.till.budget.purchases] == [0.1, 0.1, 0.2]
+    assert [p.rho for p in ours.gate.noise_budget.spending.purchases] == [0.1, 0.1, 0.2]
 
 
 def test_a_site_with_a_budget_answers_nothing_without_noise(tmp_path):
     from fedclust.questions import bounds
 
-    asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
+    asked = Call("run-a", 1, "bounds.count_rows", bounds.ColumnsQuestion(2), "total", ("here",))
     assert desk(tmp_path).answer(asked) == Refusal("here", "not-private")
 
 
@@ -192,20 +198,20 @@ def test_where_its_sums_are_seen_a_site_relies_on_no_other_for_noise(tmp_path):
 def test_no_row_however_odd_makes_a_site_refuse(tmp_path):
     odd = np.array([[np.nan, 1.0], [1e308, 0.0], [np.inf, -np.inf], [0.5, 0.5]])
     reply = desk(tmp_path, replace(POLICY, min_rows=30), rows=odd).answer(call(ALL * 0.9))
-    assert isinstance(reply, Sealed)
+    assert isinstance(reply, SealedAnswer)
 
 
 def test_a_price_decides_how_gaps_are_met_whatever_a_question_says():
-    asked = private_questions.Lengths(Price(0.1), BOX)
-    assert missing_in(asked) == "finite"
+    asked = private_questions.LengthsQuestion(Price(0.1), BOX)
+    assert missing_rule_of(asked) == "finite"
 
 
 def test_odd_questions_are_refused_alike_with_rows_and_without(tmp_path):
     nowhere = np.full((2, 1), np.nan)
-    asked = private_questions.Places(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
-    huge = private_questions.Grid(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
+    asked = private_questions.OffsetsQuestion(Price(0.01), BOX, nowhere, nowhere[:1], nowhere[:1], 1, 0.0)
+    huge = private_questions.GridQuestion(Price(0.01), BOX, np.ones((2, 1)), np.ones(1), np.array([1 << 40]))
     for number, message in enumerate((asked, huge)):
-        name = "private_fit.moves" if number == 0 else "private_fit.grid"
+        name = "private_fit.cluster_offsets" if number == 0 else "private_fit.count_cells"
         codes = {
             getattr(
                 desk(tmp_path / f"{number}{len(rows)}", rows=rows).answer(
@@ -223,18 +229,18 @@ def test_the_odometer_and_the_ledger_agree(tmp_path):
     ours = desk(tmp_path)
     for step in (1, 2, 3):
         ours.answer(call(ALL * 0.1 * step, step=step))
-    spent = ours.gate.till.budget.spent
+    spent = ours.gate.noise_budget.spending.spent_rho
     assert spent == pytest.approx(ALL * 0.6)
-    assert ours.gate.till.budget.spent_epsilon(1e-6) == epsilon_of(spent, 1e-6) < 1.0
+    assert ours.gate.noise_budget.spending.spent_epsilon(1e-6) == epsilon_from_rho(spent, 1e-6) < 1.0
 
 
 def test_a_site_file_with_a_budget_needs_a_place_to_keep_it(tmp_path):
     text = 'name = "north"\nsource = "rows.csv"\n{}[policy]\nprofile = "nhs"\nepsilon = 2.0\n'
     (tmp_path / "site.toml").write_text(text.format(""))
     with pytest.raises(StudyError, match="no state"):
-        read_site(tmp_path / "site.toml")
+        read_site_file(tmp_path / "site.toml")
     (tmp_path / "site.toml").write_text(text.format('state = "state"\n'))
-    assert read_site(tmp_path / "site.toml").policy.epsilon == 2.0
+    assert read_site_file(tmp_path / "site.toml").policy.epsilon == 2.0
 
 
 def test_a_question_that_does_not_fit_is_refused_alike_whatever_the_rows_and_costs_nothing(tmp_path):
@@ -251,7 +257,7 @@ def test_a_question_that_does_not_fit_is_refused_alike_whatever_the_rows_and_cos
             ours = desk(tmp_path / os.urandom(8).hex(), few, rows=rows)
             reply = ours.answer(Call("run-a", 1, name, message, "total", ("here",)))
             codes.add(getattr(reply, "code", "sealed"))
-            assert bool(ours.gate.till.budget.purchases) == fits
+            assert bool(ours.gate.noise_budget.spending.purchases) == fits
         assert codes == {"sealed"} if fits else len(codes) == 1 and codes != {"sealed"}
 
     alike()
@@ -270,18 +276,18 @@ def questions(draw):
     turn = rng.normal(size=(draw(st.sampled_from([width, width, 1])), axes))
     if draw(st.booleans()):
         bins = np.array([draw(st.sampled_from([2, 3, 0, -1, 1 << 20])) for _ in range(size(3))], np.int64)
-        return "private_fit.grid", private_questions.Grid(
+        return "private_fit.count_cells", private_questions.GridQuestion(
             price, box, turn, np.ones(draw(st.sampled_from([len(bins), 1]))), bins
         )
     centers = rng.normal(size=(size(3), draw(st.sampled_from([axes, axes, 1]))))
     pivots = centers[: draw(st.sampled_from([len(centers), len(centers), 1]))]
-    return "private_fit.moves", private_questions.Places(
+    return "private_fit.cluster_offsets", private_questions.OffsetsQuestion(
         price, box, turn, centers, pivots, draw(st.integers(-1, 3)), 1.0
     )
 
 
 def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp_path):
-    know_questions()
+    import_questions()
     tables = [ROWS, ROWS[:4], ROWS[:-1], np.vstack([ROWS[:3], [[np.nan, 1.0]]]), ROWS * 1e200]
     for name, handler in HANDLERS.items():
         if issubclass(handler.release, Noisy) or not handler.answer.__module__.startswith("fedclust."):
@@ -297,7 +303,7 @@ def test_no_question_without_noise_tells_a_budgets_neighbouring_tables_apart(tmp
 def test_rows_and_gaps_do_not_show_in_how_a_question_without_noise_is_refused(tmp_path):
     from fedclust.questions import bounds
 
-    asked = Call("run-a", 1, "bounds.rows", bounds.Columns(2), "total", ("here",))
+    asked = Call("run-a", 1, "bounds.count_rows", bounds.ColumnsQuestion(2), "total", ("here",))
     gap = np.vstack([ROWS, [[np.nan, 1.0]]])
     codes = {desk(tmp_path / str(len(rows)), rows=rows).answer(asked).code for rows in (ROWS, ROWS[:2], gap)}
     assert codes == {"not-private"}
@@ -307,17 +313,17 @@ def test_rows_and_gaps_do_not_show_in_how_a_question_without_noise_is_refused(tm
 def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_it_paid_for(left, tmp_path):
     ours = desk(tmp_path)
     for step in (1, 2, 3):
-        assert isinstance(ours.answer(call(ALL * 0.1 * step, step=step)), Sealed)
+        assert isinstance(ours.answer(call(ALL * 0.1 * step, step=step)), SealedAnswer)
     lines = (tmp_path / "budget.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "budget.jsonl").write_text("".join(lines[:left]))
     again = desk(tmp_path)
     assert again.answer(call(ALL * 0.15, step=4)).code == "bad-data"
-    assert "paid for" in str(again.trouble)
+    assert "paid for" in str(again.last_error)
 
 
 def answer_and_die(folder, place):
     """A process of the site that the power is cut off, once it has paid or once it has drawn noise."""
-    plain = {"paid": noise_budget.drawn, "drawn": noise_budget.write_file}[place]
+    plain = {"paid": noise_budget.draw_gaussian_noise, "drawn": noise_budget.write_file}[place]
     setattr(noise_budget, plain.__name__, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     desk(folder).answer(call(ALL * 0.7))
 
@@ -329,5 +335,5 @@ def test_a_site_that_was_killed_after_paying_has_paid_and_refuses_what_is_over_i
     child.join()
     assert child.exitcode == -signal.SIGKILL
     assert desk(tmp_path).answer(call(ALL * 0.7)) == Refusal("here", "over-budget")
-    assert isinstance(desk(tmp_path).answer(call(ALL * 0.2, step=2)), Sealed)
+    assert isinstance(desk(tmp_path).answer(call(ALL * 0.2, step=2)), SealedAnswer)
     assert desk(tmp_path).answer(call(ALL * 0.3, step=3, run="another-study")) == Refusal("here", "over-budget")

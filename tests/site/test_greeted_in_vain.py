@@ -8,20 +8,20 @@ import pytest
 
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.greeting import Greeting, Welcome
-from fedclust.site.approval import digest_of
-from fedclust.site.session import Reception
+from fedclust.site.approval import digest_study
+from fedclust.site.session import SiteSession
 
 STUDY = 'name = "heart"\n'
-RUN = f"1f-{digest_of(STUDY)}"
+RUN = f"1f-{digest_study(STUDY)}"
 
 
 def greeted(door, run=RUN, study=STUDY):
-    return Welcome.decode(door.hear(Greeting.to("north", run=run, study=study).encode()))
+    return Welcome.decode(door.answer_message(Greeting.for_party("north", run=run, study=study).encode()))
 
 
 @pytest.fixture
 def door(tmp_path):
-    return Reception("north", tmp_path, lambda _: None)
+    return SiteSession("north", tmp_path, lambda _: None)
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def full():
 def test_a_greeting_that_cannot_be_kept_is_refused_with_a_code_and_noted(door, tmp_path):
     (tmp_path / "runs").write_text("a file where a folder should be")
     assert greeted(door).code == "failed"
-    assert isinstance(door.trouble, FileExistsError)
+    assert isinstance(door.last_error, FileExistsError)
     assert (tmp_path / "trouble.log").read_text().startswith("failed: FileExistsError: ")
     (tmp_path / "runs").unlink()
     assert greeted(door).code == ""
@@ -56,7 +56,7 @@ def test_where_there_is_no_room_for_a_note_either_the_reason_is_said_on_the_term
 @pytest.mark.parametrize("words", [{"study": "\ud800"}, {"run": "\ud800" + RUN}])
 def test_a_greeting_of_no_proper_text_is_refused_and_nothing_is_raised(door, words):
     assert greeted(door, **words).code == "failed"
-    assert isinstance(door.trouble, UnicodeEncodeError)
+    assert isinstance(door.last_error, UnicodeEncodeError)
 
 
 def test_each_refusal_is_told_in_its_own_words(door, tmp_path):

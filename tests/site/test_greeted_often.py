@@ -8,47 +8,49 @@ import pytest
 from fedclust.core import wire
 from fedclust.core.envelope import Answer, Call
 from fedclust.core.greeting import Greeting, Welcome
-from fedclust.questions.bounds import Columns, rows
+from fedclust.questions.bounds import ColumnsQuestion, count_rows
 from fedclust.site import session
-from fedclust.site.approval import digest_of
+from fedclust.site.approval import digest_study
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
 STUDY = 'name = "heart"\n'
 
 
 def named(number):
-    return f"{number:016x}-{digest_of(STUDY)}"
+    return f"{number:016x}-{digest_study(STUDY)}"
 
 
 @pytest.fixture
 def door(tmp_path, monkeypatch):
-    monkeypatch.setattr(session, "UNASKED", 3)
+    monkeypatch.setattr(session, "MAX_UNANSWERED_RUNS", 3)
     return opened(tmp_path)
 
 
 def opened(folder):
     source = open_source(np.ones((5, 2)), columns=None, id=None, site="north", schema=None)
-    return session.Reception(
-        "north", folder, lambda _: Desk(Holding("north", source), PROFILES["none"], folder=folder, durable=False)
+    return session.SiteSession(
+        "north", folder, lambda _: SiteServer(SiteData("north", source), PROFILES["none"], folder=folder, durable=False)
     )
 
 
 def greeted(door, number):
-    return Welcome.decode(door.hear(Greeting.to("north", run=named(number), study=STUDY).encode())).code
+    return Welcome.decode(
+        door.answer_message(Greeting.for_party("north", run=named(number), study=STUDY).encode())
+    ).code
 
 
 def asked(door, number):
-    call = Call(named(number), 1, rows.name, Columns(2), "total", ("north",))
-    return wire.decode(Answer, door.hear(call.packed)).code
+    call = Call(named(number), 1, count_rows.name, ColumnsQuestion(2), "total", ("north",))
+    return wire.decode(Answer, door.answer_message(call.wire_bytes)).code
 
 
 def test_what_a_greeting_says_besides_is_not_kept(door, tmp_path):
-    greeting = Greeting.to("north", run=named(1), study=STUDY)
+    greeting = Greeting.for_party("north", run=named(1), study=STUDY)
     more = {**json.loads(greeting.encode()), "more": "x" * 500_000}
-    assert Welcome.decode(door.hear(json.dumps(more).encode())).code == ""
+    assert Welcome.decode(door.answer_message(json.dumps(more).encode())).code == ""
     (kept,) = (tmp_path / "runs").iterdir()
     assert kept.read_bytes() == greeting.encode()
 

@@ -3,11 +3,11 @@
 import pytest
 
 from fedclust.core.errors import DataError
-from fedclust.site.ledger import Entry, Ledger
+from fedclust.site.ledger import Ledger, LedgerEntry
 
 
 def entry(step):
-    return Entry("run", step, "row_split.moments", "total", 3, "ab" * 32, 100 + step)
+    return LedgerEntry("run", step, "row_split.moments", "total", 3, "ab" * 32, 100 + step)
 
 
 def test_entries_survive_and_go_on(tmp_path):
@@ -15,7 +15,7 @@ def test_entries_survive_and_go_on(tmp_path):
         ledger = Ledger(tmp_path)
         assert [e.step for e in ledger.entries] == list(range(1, step))
         ledger.write(entry(step))
-    assert Ledger(tmp_path).last("run") == entry(3)
+    assert Ledger(tmp_path).last_entry("run") == entry(3)
     assert (tmp_path / "ledger.jsonl").stat().st_mode & 0o777 == 0o600
 
 

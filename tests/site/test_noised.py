@@ -11,14 +11,14 @@ import pytest
 import fedclust as fc
 from fedclust.core.errors import OverBudget
 from fedclust.questions.schema import Column
-from fedclust.site.site_file import read_site
+from fedclust.site.site_file import read_site_file
 from fedclust.site.sources import open_source
 
 ROWS = np.random.default_rng(0).uniform(0, 10, (40, 2))
 
 
 def seen(noise, rows=ROWS, site="north"):
-    return np.concatenate([block.T for block in open_source(noise.over({site: rows})[site], site=site).blocks()])
+    return np.concatenate([block.T for block in open_source(noise.apply_to({site: rows})[site], site=site).blocks()])
 
 
 def test_the_same_rows_have_the_same_outcome():
@@ -26,7 +26,7 @@ def test_the_same_rows_have_the_same_outcome():
     first = seen(noise)
     assert (first != ROWS).all()
     assert (seen(noise) == first).all()
-    assert noise.spent("north") == 2
+    assert noise.max_spent("north") == 2
 
 
 def test_two_sites_with_the_same_rows_have_outcomes_of_their_own():
@@ -38,7 +38,7 @@ def test_outcomes_survive_the_process(tmp_path):
     first = seen(fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path))
     again = fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path)
     assert (seen(again) == first).all()
-    assert again.spent("north") == 2
+    assert again.max_spent("north") == 2
     assert (tmp_path / "north" / "noised").stat().st_mode & 0o077 == 0
 
 
@@ -54,7 +54,7 @@ def test_a_budget_has_room_for_so_many_outcomes_and_no_more():
     noise = fc.LocalNoise(2, bounds=(0, 10), budget=4)
     seen(noise, ROWS[:10])
     seen(noise, ROWS[:11])
-    assert noise.spent("north") == 4
+    assert noise.max_spent("north") == 4
     with pytest.raises(OverBudget):
         seen(noise, ROWS[:12])
 
@@ -86,7 +86,7 @@ def as_source(form, folder):
 
 
 def view(noise, spec, columns, **options):
-    source = open_source(noise.over({"north": spec})["north"], site="north", columns=columns, **options)
+    source = open_source(noise.apply_to({"north": spec})["north"], site="north", columns=columns, **options)
     return dict(zip(source.columns, np.concatenate(list(source.blocks()), axis=1), strict=True))
 
 
@@ -102,7 +102,7 @@ def test_no_choice_or_order_of_columns_gives_a_row_a_second_outcome(form, tmp_pa
     for columns in ([b, c], [a, b, c], [c]):
         with pytest.raises(OverBudget, match="other columns"):
             view(noise, spec, columns)
-    assert noise.spent("north") == 4
+    assert noise.max_spent("north") == 4
 
 
 @pytest.mark.parametrize("form", ["frame", "csv"])
@@ -121,7 +121,7 @@ def test_a_further_view_is_charged_where_the_budget_has_room_for_it():
     noise = fc.LocalNoise(4, bounds=(0, 10), budget=8)
     first, second = (view(noise, WIDE, columns) for columns in (["x0", "x1"], ["x1", "x2"]))
     assert (first["x1"] != second["x1"]).any()
-    assert noise.spent("north") == 8
+    assert noise.max_spent("north") == 8
     assert (view(noise, WIDE, ["x2"])["x2"] == second["x2"]).all()
     with pytest.raises(OverBudget):
         view(noise, WIDE, ["x0", "x2"])
@@ -143,10 +143,10 @@ def outcome(folder):
 
 def test_two_who_keep_outcomes_in_one_folder_agree_on_what_was_spent(tmp_path):
     one, other = (fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path) for _ in range(2))
-    assert one.spent("north") == other.spent("north") == 0  # both have looked
+    assert one.max_spent("north") == other.max_spent("north") == 0  # both have looked
     first = seen(one, ROWS[:20])
     assert (seen(other, ROWS[:20]) == first).all()
-    assert other.spent("north") == 2
+    assert other.max_spent("north") == 2
     with pytest.raises(OverBudget):
         seen(other, ROWS[:21])
     seen(other, ROWS[20:])
@@ -173,7 +173,7 @@ def test_equal_rows_of_one_batch_are_different_rows():
     noise = fc.LocalNoise(2, bounds=(0, 10))
     out = seen(noise, np.tile(ROWS[:1], (30, 1)))
     assert len(np.unique(out, axis=0)) > 1
-    assert noise.spent("north") == 2
+    assert noise.max_spent("north") == 2
 
 
 def test_gaps_are_refused():
@@ -207,18 +207,18 @@ def test_bounds_may_be_given_by_column():
 def test_methods_see_outcomes_only_and_say_so(model):
     rows = np.concatenate([ROWS / 5, ROWS / 5 + 8])
     noise = fc.LocalNoise(8, bounds=(0, 10))
-    fed = fc.Federation.local(noise.over({"north": rows, "south": rows[::-1] + 0.001}))
+    fed = fc.Federation.local(noise.apply_to({"north": rows, "south": rows[::-1] + 0.001}))
     model.fit(fed)
     assert "epsilon 8 for a whole row" in model.notes_[0]
-    held = np.concatenate([b.T for h in fed.holdings.values() for b in h.source.blocks()])
+    held = np.concatenate([b.T for h in fed.site_data.values() for b in h.source.blocks()])
     assert not (held[:, None, :] == rows[None, :, :]).all(axis=2).any()
 
 
 def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
     noise = fc.LocalNoise(8, bounds=(0, 20))
-    model = fc.SummaryClustering().fit(fc.Federation.local(noise.over({"north": ROWS, "south": ROWS + 0.1})))
-    model.partial_fit(fc.Federation.local(noise.over({"north": ROWS + 9})))
-    assert noise.spent("north") == 8
+    model = fc.SummaryClustering().fit(fc.Federation.local(noise.apply_to({"north": ROWS, "south": ROWS + 0.1})))
+    model.partial_fit(fc.Federation.local(noise.apply_to({"north": ROWS + 9})))
+    assert noise.max_spent("north") == 8
     assert model.n_iter_ == 2
 
 
@@ -238,24 +238,24 @@ def site_file(folder, noise):
 
 def test_a_served_site_shows_outcomes_only_and_the_same_ones_after_a_restart(tmp_path):
     path = site_file(tmp_path, "epsilon = 4\nbounds = [0, 10]")
-    first, again = (next(iter(read_site(path).desk().holding.source.blocks())) for _ in range(2))
+    first, again = (next(iter(read_site_file(path).open_server().site_data.source.blocks())) for _ in range(2))
     assert (first != ROWS.T).all()
     assert (first == again).all()
 
 
 def test_studies_of_a_served_site_see_one_outcome_of_each_column(tmp_path):
     path = site_file(tmp_path, "epsilon = 4\nbounds = [0, 10]")
-    first = next(iter(read_site(path).desk(columns=("a", "b")).holding.source.blocks()))
-    turned = next(iter(read_site(path).desk(columns=("b", "a")).holding.source.blocks()))
+    first = next(iter(read_site_file(path).open_server(columns=("a", "b")).site_data.source.blocks()))
+    turned = next(iter(read_site_file(path).open_server(columns=("b", "a")).site_data.source.blocks()))
     assert (turned == first[::-1]).all()
     with pytest.raises(fc.StudyError, match="no noise"):
-        read_site(path).desk(columns=("a",), id="b")
+        read_site_file(path).open_server(columns=("a",), id="b")
 
 
 def test_a_site_file_with_noise_names_epsilon_and_bounds(tmp_path):
     with pytest.raises(fc.StudyError, match="epsilon"):
-        read_site(site_file(tmp_path, "bounds = [0, 10]"))
+        read_site_file(site_file(tmp_path, "bounds = [0, 10]"))
     with pytest.raises(fc.StudyError, match="public bounds"):
-        read_site(site_file(tmp_path, "epsilon = 4"))
+        read_site_file(site_file(tmp_path, "epsilon = 4"))
     with pytest.raises(fc.StudyError, match="mechanism"):
-        read_site(site_file(tmp_path, 'epsilon = 4\nmechanism = "gauss"'))
+        read_site_file(site_file(tmp_path, 'epsilon = 4\nmechanism = "gauss"'))

@@ -14,22 +14,22 @@ from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.summary_clustering import summaries
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import REMEDIES, Call, Refusal, Sealed
+from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
 from fedclust.core.ring import Exact
-from fedclust.core.row_weights import tallied
-from fedclust.core.run_series import later
+from fedclust.core.row_weights import tally_weights
+from fedclust.core.run_series import next_run_name
 from fedclust.core.site_interface import View
 from fedclust.kernels import fuzzy_sweep
-from fedclust.privacy.dropout_recovery import Live
+from fedclust.privacy.dropout_recovery import Respondents
 from fedclust.questions import ranges
-from fedclust.questions.bounds import Columns
-from fedclust.questions.composition import Nearest
+from fedclust.questions.bounds import ColumnsQuestion
+from fedclust.questions.composition import CompositionQuestion
 from fedclust.site import displayed_counts, guards
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
 
 NAMES = ("a", "b", "c", "d", "e", "f")
@@ -37,16 +37,16 @@ LINE = np.r_[np.zeros(8), np.full(8, 10.0)][:, None]  # eight rows at 0, eight a
 
 
 def desk(policy, rows=LINE, **options):
-    return Desk(Holding("a", open_source(np.asarray(rows, float), site="a")), policy, **options)
+    return SiteServer(SiteData("a", open_source(np.asarray(rows, float), site="a")), policy, **options)
 
 
 def rows_asked(step=1, *, run="r", cohort=NAMES[:3], masks=None, columns=1):
-    return Call(run, step, "bounds.rows", Columns(columns), "total", cohort, masks)
+    return Call(run, step, "bounds.count_rows", ColumnsQuestion(columns), "total", cohort, masks)
 
 
 def centres(*points, m=1.0, step=1, cohort=NAMES[:3]):
     view = View(np.array([4], np.int32))
-    ask = row_split.question(view, np.array(points, float)[:, None], m)
+    ask = row_split.make_question(view, np.array(points, float)[:, None], m)
     return Call("r", step, "row_split.moments", ask, "total", cohort)
 
 
@@ -68,7 +68,7 @@ def admitted(policy, call, ledger=None, rows=100):
         (Policy("own", min_parties=3), rows_asked(), None),
         (Policy("own", min_parties=3), rows_asked(cohort=("a", "b", "b")), "too-few-parties"),
         (Policy("own", aggregation="secure"), rows_asked(), "aggregation-too-weak"),
-        (Policy("own", withheld=frozenset({"bounds.rows"})), rows_asked(), "handler-not-allowed"),
+        (Policy("own", withheld=frozenset({"bounds.count_rows"})), rows_asked(), "handler-not-allowed"),
         (Policy("own", min_cell=8), centres(0, 10), None),
         (Policy("own", min_cell=9), centres(0, 10), "abstains"),
         (Policy("own", min_cell=9), centres(0, 99), None),  # one cluster has all sixteen, the other none
@@ -85,9 +85,9 @@ def test_a_rule_lets_pass_and_refuses(policy, call, expected):
 @pytest.mark.parametrize("points", [True, False])
 def test_points_leave_by_consent_only(points):
     view = View(np.array([4], np.int32))
-    wish = initial_centers.Wish(view, 2, 0)
+    wish = initial_centers.StartQuestion(view, 2, 0)
     reply = desk(Policy("own", points=points, min_rows=1)).answer(
-        Call("r", 1, "initial_centers.seeds", wish, "each", NAMES[:3])
+        Call("r", 1, "initial_centers.seed_candidates", wish, "each", NAMES[:3])
     )
     assert code(reply) == (None if points else "points-not-allowed")
 
@@ -110,15 +110,15 @@ def test_a_run_has_so_many_questions_and_no_more():
 
 def test_an_extreme_is_not_found_by_asking_from_ever_nearer():
     gate = Gate("a", Policy("own", min_rows=1), Ledger())
-    handler = HANDLERS["ranges.reaches"]
-    release = handler.release(*(Exact.counts(np.zeros((1, 81), np.int64)) for _ in range(2)))
+    handler = HANDLERS["ranges.mark_ranges"]
+    release = handler.release(*(Exact.from_counts(np.zeros((1, 81), np.int64)) for _ in range(2)))
 
     def ask(step, origin, run="r"):
         view = View(np.array([9], np.int32), np.array([origin]), np.array([1e-9]))
-        call = Call(run, step, handler.name, ranges.Reach(view), "total", NAMES[:3], "lasting-1")
+        call = Call(run, step, handler.name, ranges.RangesQuestion(view), "total", NAMES[:3], "lasting-1")
         code = gate.admit(call, handler, 50)
         if code is None:
-            gate.account(call, release, 0)
+            gate.record_as_sent(call, release, 0)
         return code
 
     assert [ask(step, origin) for step, origin in enumerate([0.0, 8.0, 8.0, 12.0, 14.0, 8.0])] == [
@@ -135,7 +135,9 @@ def test_a_site_clusters_alone_once_in_a_study():
 
     def ask(step, spread, run="r"):
         view = View(np.array([9, 9], np.int32), np.zeros(2), np.array([1.0, spread]))
-        return code(at.answer(Call(run, step, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])))
+        return code(
+            at.answer(Call(run, step, "kfed.device_centers", kfed.DeviceQuestion(view, 2, 5, 0), "each", NAMES[:3]))
+        )
 
     assert [ask(1, 1.0), ask(2, 2.0), ask(3, 1.0)] == [None, "too-many-facts", None]  # the last is the first again
     assert ask(1, 2.0, run="another") is None
@@ -143,7 +145,7 @@ def test_a_site_clusters_alone_once_in_a_study():
 
 def test_points_of_one_method_are_not_asked_for_in_a_study_by_another():
     view = View(np.array([9, 9], np.int32))
-    alone = Call("r", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", NAMES[:3])
+    alone = Call("r", 1, "kfed.device_centers", kfed.DeviceQuestion(view, 2, 5, 0), "each", NAMES[:3])
     summed = Call("r", 2, "summaries.summarise_rows", summaries.Batch(view, 5, True, True), "each", NAMES[:3])
     rows = rows_asked(3, columns=2)
 
@@ -163,7 +165,12 @@ def test_a_row_is_not_found_by_the_sides_of_many_planes():
     def ask(at, step, place):
         centers = np.array([[place], [place + 1.0]])
         call = Call(
-            "r", step, "composition.composition", Nearest(View(np.array([4], np.int32)), centers), "each", NAMES
+            "r",
+            step,
+            "composition.composition",
+            CompositionQuestion(View(np.array([4], np.int32)), centers),
+            "each",
+            NAMES,
         )
         return code(at.answer(call))
 
@@ -172,7 +179,7 @@ def test_a_row_is_not_found_by_the_sides_of_many_planes():
     masked = desk(Policy("own", min_rows=1, aggregation="secure"))
     assert ask(masked, 1, 1.0) == "aggregation-too-weak"
     plain = desk(Policy("own", min_rows=1))
-    plain.gate.account(rows_asked(masks="lasting-1"), Columns(1), 0)
+    plain.gate.record_as_sent(rows_asked(masks="lasting-1"), ColumnsQuestion(1), 0)
     assert ask(plain, 2, 1.0) == "aggregation-too-weak"  # sums of this study are masked
 
 
@@ -185,7 +192,7 @@ def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
         return code(at.answer(Call(run, step, "summaries.summarise_rows", batch, "each", NAMES[:3])))
 
     assert [ask(1, 1.0), ask(2, 2.0)] == [None, None]  # told once, seen through another view
-    assert ask(1, 3.0, later("a1b2c3d4-study"), fresh=False) is None  # a later round: new rows only
+    assert ask(1, 3.0, next_run_name("a1b2c3d4-study"), fresh=False) is None  # a later round: new rows only
     assert ask(1, 1.0, "another-study") is None  # the first question again
     assert ask(2, 4.0, "another-study") == ask(1, 4.0, "third-study") == "too-many-facts"
     assert ask(1, 4.0, "a1b2c3d4-text") is None
@@ -193,7 +200,9 @@ def test_rows_that_were_summed_up_are_not_parted_otherwise_in_another_run():
 
 def test_points_are_asked_for_in_reasonable_numbers():
     view = View(np.array([4], np.int32))
-    call = Call("r", 1, "initial_centers.draw", initial_centers.Wish(view, 10**9, 0), "each", NAMES[:3])
+    call = Call(
+        "r", 1, "initial_centers.draw_candidates", initial_centers.StartQuestion(view, 10**9, 0), "each", NAMES[:3]
+    )
     assert code(desk(Policy("own", min_rows=1)).answer(call)) == "too-many-numbers"
 
 
@@ -206,13 +215,16 @@ def test_honest_runs_need_one_fact_of_a_kind_however_many_they_are():
     fc.select_k(fc.GaussianMixture(2), fed, range(1, 4))
     ledger = fed.local_sites["a"].gate.ledger
     tally = ledger.tally(ledger.entries[0].run)
-    assert (tally.different["ranges.reaches"], tally.different["densities.reach"]) == (1, 1)
-    assert tally.by_handler["densities.reach"] > 4
+    assert (tally.distinct_questions["ranges.mark_ranges"], tally.distinct_questions["densities.mark_deviations"]) == (
+        1,
+        1,
+    )
+    assert tally.by_handler["densities.mark_deviations"] > 4
 
 
 def test_effective_size_of_a_fuzzy_cell_by_hand():
     # Two rows of weight 1 and 1/2: (3/2)^2 / (5/4) = 1.8 rows, of which the larger is two thirds.
-    w = tallied([np.array([[1.0, 0.5]])])
+    w = tally_weights([np.array([[1.0, 0.5]])])
     assert w[0] ** 2 / w[1] == pytest.approx([1.8])
     assert w[2] / w[0] == pytest.approx([2 / 3])
 
@@ -220,20 +232,20 @@ def test_effective_size_of_a_fuzzy_cell_by_hand():
 def test_many_rows_of_little_weight_are_many_and_one_of_much_is_one():
     far = np.tile([-0.1, 0.1], 8)[:, None]
     ask = centres(0, 12, m=2.0)
-    assert row_split.behind(_turn(far), ask.message)[0, 1] < 1  # their weights add up to less than one row
+    assert row_split.membership_weights(_turn(far), ask.message)[0, 1] < 1  # their weights add up to less than one row
     assert code(desk(Policy("own", min_cell=15), far).answer(ask)) is None
     assert code(desk(Policy("own", min_cell=3), np.r_[far, [[12.0]]]).answer(ask)) == "abstains"
 
 
 def _turn(rows):
-    from fedclust.site.site_data import Turn
+    from fedclust.site.site_data import HandlerContext
 
-    return Turn(Holding("a", open_source(rows, site="a")), (0, 1), {})
+    return HandlerContext(SiteData("a", open_source(rows, site="a")), (0, 1), {})
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_the_sum_of_weights_is_at_most_the_effective_size(weights):
-    total, squares, largest = tallied([np.array([weights])])[:, 0]
+    total, squares, largest = tally_weights([np.array([weights])])[:, 0]
     assert total * squares <= total**2 * (1 + 1e-9)
     assert largest <= 1
 
@@ -247,7 +259,11 @@ def test_no_sum_over_fewer_rows_than_the_floor_ever_leaves(floor, counts, m):
     ask = centres(*places, m=m)
     reply = desk(Policy("own", min_cell=floor), rows).answer(ask)
     d2 = (rows - places) ** 2
-    w = fuzzy_sweep.weights(np.ascontiguousarray(d2.T), m) if m > 1 else (d2.min(axis=1) == d2.T).astype(float)
+    w = (
+        fuzzy_sweep.weights_from_distances(np.ascontiguousarray(d2.T), m)
+        if m > 1
+        else (d2.min(axis=1) == d2.T).astype(float)
+    )
     sizes = np.array([own.sum() ** 2 / (own**2).sum() for own in w if own.sum() > 0])
     assert code(reply) == ("abstains" if (sizes < floor * (1 - 1e-9)).any() else None)
 
@@ -259,7 +275,10 @@ def test_a_site_that_abstains_stays_out_of_the_run_after_a_restart_too(tmp_path)
     again = desk(rules, folder=tmp_path)
     assert [code(again.answer(call)) for call in (centres(0, 99, step=3), rows_asked(4))] == ["abstains"] * 2
     assert code(again.answer(rows_asked(1, run="another"))) is None
-    assert [entry.handler for entry in again.gate.ledger.entries] == ["bounds.rows", "bounds.rows"]  # no sum left
+    assert [entry.handler for entry in again.gate.ledger.entries] == [
+        "bounds.count_rows",
+        "bounds.count_rows",
+    ]  # no sum left
 
 
 def test_numbers_are_counted_over_the_rounds_of_a_run_and_a_question_once(tmp_path):
@@ -297,7 +316,7 @@ def test_one_question_one_cohort_in_every_run(tmp_path):
         found = admitted(rules, call, ledger)
         if found is None:
             release = desk(PROFILES["none"]).answer(rows_asked()).release
-            Gate("a", rules, ledger).account(call, release, 0)
+            Gate("a", rules, ledger).record_as_sent(call, release, 0)
         return found
 
     assert ask(rows_asked(1, masks="lasting-1")) is None
@@ -314,8 +333,8 @@ def test_masked_cohorts_of_a_run_are_equal_or_far_apart(cohorts):
     passed = []
     for step, cohort in enumerate(cohorts, 1):
         call = rows_asked(step, masks="lasting-1", cohort=tuple(sorted(cohort)), columns=step)
-        if gate.admit(call, HANDLERS["bounds.rows"], 50) is None:
-            gate.account(call, release, 0)
+        if gate.admit(call, HANDLERS["bounds.count_rows"], 50) is None:
+            gate.record_as_sent(call, release, 0)
             passed.append(cohort)
     assert all(one == other or len(one ^ other) >= 3 for one in passed for other in passed)
     assert passed
@@ -324,10 +343,10 @@ def test_masked_cohorts_of_a_run_are_equal_or_far_apart(cohorts):
 def test_who_answered_counts_as_a_cohort_where_sites_may_leave_on_the_way():
     gate = Gate("a", Policy("own", cohort_gap=3), Ledger())
     consent = HANDLERS["dropout_recovery.consent"]
-    one = Call("r", 1, consent.name, Live("once-1", NAMES), "each", NAMES)
-    gate.account(one, consent.release(b""), 0)
-    assert gate.admit(replace(one, step=2, message=Live("once-2", NAMES[:5])), consent, 50) == "cohort-too-close"
-    assert gate.admit(replace(one, step=2, message=Live("once-2", NAMES[:3])), consent, 50) is None
+    one = Call("r", 1, consent.name, Respondents("once-1", NAMES), "each", NAMES)
+    gate.record_as_sent(one, consent.release(b""), 0)
+    assert gate.admit(replace(one, step=2, message=Respondents("once-2", NAMES[:5])), consent, 50) == "cohort-too-close"
+    assert gate.admit(replace(one, step=2, message=Respondents("once-2", NAMES[:3])), consent, 50) is None
 
 
 def test_in_plain_mode_cohorts_may_differ():
@@ -352,13 +371,13 @@ def test_in_plain_mode_cohorts_may_differ():
     ],
 )
 def test_of_displayed_counts_none_below_the_floor_can_be_told(counts, shown):
-    assert displayed_counts.hide_small(np.array(counts), 5).tolist() == shown
-    assert displayed_counts.hide_small(np.array(counts), 1).tolist() == counts
+    assert displayed_counts.hide_small_counts(np.array(counts), 5).tolist() == shown
+    assert displayed_counts.hide_small_counts(np.array(counts), 1).tolist() == counts
 
 
 @given(st.lists(st.integers(0, 20), min_size=2, max_size=6), st.integers(2, 8))
 def test_what_is_hidden_of_displayed_counts_is_never_a_few_rows(counts, floor):
-    shown = displayed_counts.hide_small(np.array(counts), floor)
+    shown = displayed_counts.hide_small_counts(np.array(counts), floor)
     hidden = [count for count, seen in zip(counts, shown, strict=True) if seen == -1]
     assert all(seen == -1 or seen >= floor for seen in shown)
     assert not hidden or len(hidden) == len(counts) or (len(hidden) > 1 and sum(hidden) >= floor)
@@ -366,7 +385,7 @@ def test_what_is_hidden_of_displayed_counts_is_never_a_few_rows(counts, floor):
 
 def test_displayed_counts_are_hidden_and_rounded():
     rows = np.repeat([0.0, 5.0, 10.0], [4, 13, 22])[:, None]
-    ask = Nearest(View(np.array([4], np.int32)), np.array([[0.0], [5.0], [10.0]]))
+    ask = CompositionQuestion(View(np.array([4], np.int32)), np.array([[0.0], [5.0], [10.0]]))
     call = Call("r", 1, "composition.composition", ask, "each", NAMES[:3])
     assert desk(Policy("own", min_cell=7, rounding=5), rows).answer(call).release.rows.tolist() == [-1, -1, 20]
     assert desk(Policy("own", rounding=5), rows).answer(call).release.rows.tolist() == [5, 15, 20]
@@ -376,8 +395,8 @@ def test_profiles_have_the_floors_they_are_named_for():
     floors = {"none": 0, "datashield": 3, "standard": 5, "tre": 7, "nhs": 10, "cms": 11}
     assert {name: rules.min_cell for name, rules in PROFILES.items()} == floors
     assert {name for name, rules in PROFILES.items() if rules.rounding} == {"tre"}
-    assert PROFILES["none"].lax
-    assert not any(rules.lax for name, rules in PROFILES.items() if name != "none")
+    assert PROFILES["none"].has_no_rules
+    assert not any(rules.has_no_rules for name, rules in PROFILES.items() if name != "none")
 
 
 def test_every_code_has_its_sentence():
@@ -423,4 +442,4 @@ def test_one_letter_changes_the_digest():
 def test_a_sealed_answer_passes_under_every_profile_with_rows_enough():
     rows = np.random.default_rng(0).normal(size=(500, 1))
     for rules in PROFILES.values():
-        assert isinstance(desk(rules, rows).answer(rows_asked()), Sealed)
+        assert isinstance(desk(rules, rows).answer(rows_asked()), SealedAnswer)

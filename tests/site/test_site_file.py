@@ -15,12 +15,19 @@ from fedclust.app import serve
 from fedclust.core.envelope import Call, Refusal
 from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
-from fedclust.engines.coordinator_file import read_own
+from fedclust.engines.coordinator_file import read_coordinator_file
 from fedclust.privacy.keys import Identity
-from fedclust.questions.bounds import Columns
-from fedclust.site.approval import Terms, digest_of, read, roster_digest, signed
+from fedclust.questions.bounds import ColumnsQuestion
+from fedclust.site.approval import ApprovalTerms, digest_study, read_terms, roster_digest, sign_terms
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.site_file import RULES, new_key, policy_from, private_key, public_key, read_site
+from fedclust.site.site_file import (
+    POLICY_KEYS,
+    make_key,
+    policy_from_table,
+    read_private_key,
+    read_public_key,
+    read_site_file,
+)
 
 STUDY = 'name = "heart"\n[cluster]\nmethod = "k-means"\nk = 3\n'
 
@@ -30,17 +37,17 @@ def folder(tmp_path):
     rows = np.random.default_rng(0).normal(size=(30, 2))
     np.savetxt(tmp_path / "rows.csv", rows, delimiter=",", header="age,bp", comments="")
     for name in ("north", "steward"):
-        new_key(tmp_path / f"{name}.key")
+        make_key(tmp_path / f"{name}.key")
     return tmp_path
 
 
 def written(folder, text="", policy='profile = "datashield"'):
-    key = public_key(folder / "north.key.pub").hex()
+    key = read_public_key(folder / "north.key.pub").hex()
     (folder / "site.toml").write_text(
         f'name = "north"\nsource = "rows.csv"\nstate = "state"\nidentity = "north.key"\n{text}\n'
         f'[policy]\n{policy}\n[roster]\nnorth = "{key}"\n'
     )
-    return read_site(folder / "site.toml")
+    return read_site_file(folder / "site.toml")
 
 
 WAITING = 'steward = "steward.key.pub"\napproval = "approval.json"'
@@ -48,24 +55,24 @@ WAITING = 'steward = "steward.key.pub"\napproval = "approval.json"'
 
 def approve(folder, *, study=STUDY, signer="steward", **changed):
     site = written(folder, WAITING)
-    terms = Terms(
+    terms = ApprovalTerms(
         "heart",
         site.name,
-        digest_of(study),
+        digest_study(study),
         site.policy.digest,
         roster_digest(site.roster),
         fc.__version__,
         "2999-12-31",
-        {"bounds.rows": 2},
+        {"bounds.count_rows": 2},
     )
-    text = signed(replace(terms, **changed), private_key(folder / f"{signer}.key"))
+    text = sign_terms(replace(terms, **changed), read_private_key(folder / f"{signer}.key"))
     (folder / "approval.json").write_text(text)
     return site
 
 
-def call(step=1, *, study=STUDY, handler="bounds.rows", run="1f"):
+def call(step=1, *, study=STUDY, handler="bounds.count_rows", run="1f"):
     cohort = ("north", "south", "west")
-    return Call(f"{run}-{digest_of(study)}", step, handler, Columns(2), "total", cohort)
+    return Call(f"{run}-{digest_study(study)}", step, handler, ColumnsQuestion(2), "total", cohort)
 
 
 def code(reply):
@@ -75,31 +82,33 @@ def code(reply):
 def test_a_site_file_becomes_a_desk(folder):
     site = written(folder)
     assert (site.name, site.policy, site.state) == ("north", PROFILES["datashield"], folder / "state")
-    desk = site.desk(columns=("age", "bp"))
-    assert desk.answer(call()).release.rows.integers() == [30]
-    assert desk.gate.vault("run").sign(b"x")
+    desk = site.open_server(columns=("age", "bp"))
+    assert desk.answer(call()).release.rows.to_integers() == [30]
+    assert desk.gate.vault_for("run").sign(b"x")
     assert (folder / "state" / "ledger.jsonl").exists()
 
 
 def test_a_desk_knows_the_method_of_the_study_it_serves(folder):
     sites = "".join(f"[sites.{name}]\n" for name in ("north", "south", "west"))
     study = f'name = "s"\ncolumns = ["age", "bp"]\n[cluster]\nmethod = "k-means"\nk = 2\n{sites}'
-    desk = serve.desk(written(folder), study)
+    desk = serve.open_study_server(written(folder), study)
     view = View(np.array([9, 9], np.int32))
-    ask = Call("1f-s", 1, "kfed.device_centers", kfed.Alone(view, 2, 5, 0), "each", ("north", "south", "west"))
+    ask = Call("1f-s", 1, "kfed.device_centers", kfed.DeviceQuestion(view, 2, 5, 0), "each", ("north", "south", "west"))
     assert (desk.gate.method, code(desk.answer(ask))) == ("k-means", "handler-not-allowed")
 
 
 def test_single_rules_are_put_over_a_profile(folder):
-    policy = written(folder, policy='profile = "nhs"\nmin_cell = 12\nhandlers = ["bounds.rows"]').policy
-    assert policy == replace(PROFILES["nhs"], name="nhs, changed", min_cell=12, handlers=frozenset({"bounds.rows"}))
+    policy = written(folder, policy='profile = "nhs"\nmin_cell = 12\nhandlers = ["bounds.count_rows"]').policy
+    assert policy == replace(
+        PROFILES["nhs"], name="nhs, changed", min_cell=12, handlers=frozenset({"bounds.count_rows"})
+    )
     assert written(folder, policy="min_rows = 4").policy == Policy("own", min_rows=4)
 
 
 def test_every_rule_is_a_key_of_the_file():
     from dataclasses import fields
 
-    assert set(RULES) - {"profile"} == {f.name for f in fields(Policy)} - {"name"}
+    assert set(POLICY_KEYS) - {"profile"} == {f.name for f in fields(Policy)} - {"name"}
 
 
 @pytest.mark.parametrize(
@@ -118,16 +127,16 @@ def test_every_rule_is_a_key_of_the_file():
 )
 def test_a_bad_rule_is_refused_in_one_sentence(table, told):
     with pytest.raises(StudyError, match=told):
-        policy_from(table, "[policy]")
+        policy_from_table(table, "[policy]")
 
 
 def test_a_roster_that_gives_two_sites_one_key_is_refused(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\nwest = "{"AB" * 32}"\n')
     with pytest.raises(StudyError, match="gives 'north' and 'west' one key; each site has its own"):
-        read_own(path)
+        read_coordinator_file(path)
     path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\n')
-    assert read_own(path).roster == {"north": b"\xab" * 32, "south": b"\xcd" * 32}
+    assert read_coordinator_file(path).roster == {"north": b"\xab" * 32, "south": b"\xcd" * 32}
 
 
 @pytest.mark.parametrize(
@@ -146,36 +155,36 @@ def test_a_bad_file_is_refused_in_one_sentence(folder, text, told):
 
 def test_a_file_that_is_not_there_or_lacks_its_rules(tmp_path):
     with pytest.raises(StudyError, match="there is no site file"):
-        read_site(tmp_path / "site.toml")
+        read_site_file(tmp_path / "site.toml")
     (tmp_path / "site.toml").write_text('name = "north"\nsource = "x.csv"\n')
     with pytest.raises(StudyError, match="lacks policy"):
-        read_site(tmp_path / "site.toml")
+        read_site_file(tmp_path / "site.toml")
 
 
 @pytest.mark.parametrize("key", ["source", "policy", "packages"])
 def test_a_study_that_would_rule_a_served_site_is_refused(folder, key):
     site = written(folder)
-    site.accept(STUDY + "[sites.north]\n")
+    site.check_study(STUDY + "[sites.north]\n")
     with pytest.raises(StudyError, match=f"the study gives {key} in \\[sites.north\\]"):
-        site.accept(STUDY + f'[sites.north]\n{key} = "none"\n')
+        site.check_study(STUDY + f'[sites.north]\n{key} = "none"\n')
 
 
 def test_keys_are_for_their_owner_and_never_overwritten(folder):
     assert stat.S_IMODE((folder / "north.key").stat().st_mode) == 0o600
-    assert private_key(folder / "north.key").public == public_key(folder / "north.key.pub")
+    assert read_private_key(folder / "north.key").public == read_public_key(folder / "north.key.pub")
     with pytest.raises(StudyError, match="never overwritten"):
-        new_key(folder / "north.key")
+        make_key(folder / "north.key")
 
 
 def test_an_identity_that_the_roster_does_not_know_is_refused(folder):
     written(folder)
     path, other = folder / "site.toml", folder / "other.key"
-    new_key(other)
+    make_key(other)
     path.write_text(path.read_text().replace('"north.key"', '"other.key"'))
     with pytest.raises(StudyError, match=r"identity is not the key that \[roster\] has for north; .*other\.key\.pub"):
-        read_site(path)
+        read_site_file(path)
     other.unlink()  # whoever looks at a study need not have the key
-    assert read_site(path).identity == other
+    assert read_site_file(path).identity == other
 
 
 def test_a_public_half_is_no_identity(folder):
@@ -183,9 +192,9 @@ def test_a_public_half_is_no_identity(folder):
     path = folder / "site.toml"
     path.write_text(path.read_text().replace('"north.key"', '"north.key.pub"'))
     with pytest.raises(StudyError, match=r"north\.key\.pub is a public half, which signs nothing; name .*north\.key$"):
-        read_site(path)
+        read_site_file(path)
     with pytest.raises(StudyError, match="is a public half"):
-        private_key(folder / "north.key.pub")
+        read_private_key(folder / "north.key.pub")
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o644, 0o660])
@@ -193,9 +202,9 @@ def test_a_private_key_that_others_can_read_is_not_used(folder, mode):
     key = folder / "north.key"
     key.chmod(mode)
     with pytest.raises(StudyError, match=r"others can read the private key at .*north\.key; .* chmod 600 "):
-        private_key(key)
+        read_private_key(key)
     key.chmod(0o400)
-    assert private_key(key).public == public_key(folder / "north.key.pub")
+    assert read_private_key(key).public == read_public_key(folder / "north.key.pub")
 
 
 def test_a_private_key_of_another_owner_may_be_a_groups_and_not_everyones(folder, monkeypatch):
@@ -204,19 +213,21 @@ def test_a_private_key_of_another_owner_may_be_a_groups_and_not_everyones(folder
     for mode in (0o644, 0o604, 0o642, 0o601):
         key.chmod(mode)
         with pytest.raises(StudyError, match=r"others can read .*chmod 600 .*FAT knows no owners"):
-            private_key(key)
+            read_private_key(key)
     key.chmod(0o640)
-    assert private_key(key).public == public_key(folder / "north.key.pub")
+    assert read_private_key(key).public == read_public_key(folder / "north.key.pub")
 
 
 def test_an_approved_study_is_answered_as_often_as_approved(folder):
-    desk = approve(folder).desk()
+    desk = approve(folder).open_server()
     assert [code(desk.answer(call(step))) for step in (1, 2, 3)] == [None, None, "not-approved"]
-    assert code(approve(folder).desk().answer(call(run="2f"))) == "not-approved"  # nor in another run of the study
+    assert (
+        code(approve(folder).open_server().answer(call(run="2f"))) == "not-approved"
+    )  # nor in another run of the study
 
 
 def test_counts_hold_after_a_restart(folder):
-    replies = [code(approve(folder).desk().answer(call(step))) for step in (1, 2, 3)]
+    replies = [code(approve(folder).open_server().answer(call(step))) for step in (1, 2, 3)]
     assert replies == [None, None, "not-approved"]
 
 
@@ -228,30 +239,30 @@ def test_counts_hold_after_a_restart(folder):
         {"fedclust": "0.0.9"},
         {"expires": "2020-01-01"},
         {"most": {"bounds.magnitudes": 9}},
-        {"study": digest_of(STUDY + " ")},
+        {"study": digest_study(STUDY + " ")},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_whatever_else_was_approved_is_not(folder, changed):
-    assert code(approve(folder, **changed).desk().answer(call())) == "not-approved"
+    assert code(approve(folder, **changed).open_server().answer(call())) == "not-approved"
 
 
 @pytest.mark.parametrize("place", range(len(STUDY)))
 def test_one_letter_of_the_study_undoes_the_approval(folder, place):
     other = STUDY[:place] + chr(ord(STUDY[place]) ^ 1) + STUDY[place + 1 :]
-    assert code(approve(folder).desk().answer(call(study=other))) == "not-approved"
+    assert code(approve(folder).open_server().answer(call(study=other))) == "not-approved"
 
 
 def test_one_letter_of_the_policy_undoes_the_approval(folder):
     approve(folder)
-    assert code(written(folder, WAITING, policy='profile = "datashield"\nmin_cell = 4').desk().answer(call())) == (
-        "not-approved"
-    )
+    assert code(
+        written(folder, WAITING, policy='profile = "datashield"\nmin_cell = 4').open_server().answer(call())
+    ) == ("not-approved")
 
 
 def test_the_last_day_counts(folder):
-    found = approve(folder, expires="2030-06-01").approved()
-    desk = approve(folder, expires="2030-06-01").desk()
+    found = approve(folder, expires="2030-06-01").load_approval()
+    desk = approve(folder, expires="2030-06-01").open_server()
     for today, expected in ((date(2030, 6, 1), None), (date(2030, 6, 2), "not-approved")):
         desk.gate.approval = replace(found, today=lambda today=today: today)
         assert code(desk.answer(call(step=today.day))) == expected
@@ -259,20 +270,20 @@ def test_the_last_day_counts(folder):
 
 def test_an_approval_by_someone_else_or_altered_is_refused(folder):
     with pytest.raises(StudyError, match="signed by someone else"):
-        approve(folder, signer="north").desk()
+        approve(folder, signer="north").open_server()
     approve(folder)
     document = json.loads((folder / "approval.json").read_text())
-    for name, value in (("most", {"bounds.rows": 3}), ("expires", "2999-12-30"), ("name", "hearts")):
+    for name, value in (("most", {"bounds.count_rows": 3}), ("expires", "2999-12-30"), ("name", "hearts")):
         (folder / "approval.json").write_text(json.dumps({**document, name: value}))
         with pytest.raises(StudyError, match="was altered"):
-            read(folder / "approval.json", public_key(folder / "steward.key.pub"))
+            read_terms(folder / "approval.json", read_public_key(folder / "steward.key.pub"))
     (folder / "approval.json").write_text("{}")
     with pytest.raises(StudyError, match="is not an approval"):
-        read(folder / "approval.json", Identity.new().public)
+        read_terms(folder / "approval.json", Identity.new().public)
 
 
 def test_a_run_of_a_study_names_it_in_every_call(tmp_path):
     from fedclust.app.run_folder import Run
 
-    run = Run.make(tmp_path / "run", STUDY, origin=tmp_path)
-    assert (run.folder / "run").read_text().strip().partition("-")[2] == digest_of(STUDY)
+    run = Run.create(tmp_path / "run", STUDY, origin=tmp_path)
+    assert (run.folder / "run").read_text().strip().partition("-")[2] == digest_study(STUDY)

@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources import Packed, open_source, sorted_by_id, survey
+from fedclust.site.sources import PackedRows, open_source, sort_by_id, survey
 from fedclust.site.sources.base import regroup, rows_per_block
 
 NAMES = ("age", "dose", "weight")
@@ -322,8 +322,8 @@ def test_a_source_without_an_id_column_has_no_ids():
 
 @pytest.mark.parametrize(("ids", "order"), [([30, 4, 100], [1, 0, 2]), (["b", "a", "C"], [2, 1, 0])])
 def test_rows_are_sorted_by_id(ids, order):
-    source = sorted_by_id(open_source(pl.DataFrame({"p": ids, "a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]}), id="p"))
-    assert isinstance(source, Packed)
+    source = sort_by_id(open_source(pl.DataFrame({"p": ids, "a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]}), id="p"))
+    assert isinstance(source, PackedRows)
     assert source.ids().tolist() == [ids[i] for i in order]
     assert pooled(source).tolist() == [[[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]][i] for i in order]
 
@@ -332,7 +332,7 @@ def test_sites_with_the_same_ids_in_different_files_come_into_the_same_order(tmp
     ids = np.random.default_rng(0).permutation(500)
     (tmp_path / "t.csv").write_text("id,a\n" + "".join(f"{i},{i}\n" for i in ids))
     pa.parquet.write_table(pa.table({"id": [str(i) for i in ids[::-1]], "b": ids[::-1] * 1.0}), tmp_path / "t.parquet")
-    one, other = (sorted_by_id(open_source(tmp_path / f"t.{end}", id="id")) for end in ("csv", "parquet"))
+    one, other = (sort_by_id(open_source(tmp_path / f"t.{end}", id="id")) for end in ("csv", "parquet"))
     assert np.array_equal(pooled(one), pooled(other))
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources import open_source, sorted_by_id, survey
+from fedclust.site.sources import open_source, sort_by_id, survey
 
 NUMBER = 987654321.125
 SECRET = "hidden-diagnosis"
@@ -309,7 +309,7 @@ def test_ids_that_are_neither_integers_nor_text_are_refused():
 
 
 def test_sorting_by_id_needs_an_id():
-    assert "names no id column" in sentence(lambda: sorted_by_id(open_source(np.ones((2, 2)), site="cleveland")))
+    assert "names no id column" in sentence(lambda: sort_by_id(open_source(np.ones((2, 2)), site="cleveland")))
 
 
 def test_a_missing_postgresql_driver_is_named_with_the_extra(monkeypatch):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources import open_source, sorted_by_id, survey
+from fedclust.site.sources import open_source, sort_by_id, survey
 
 adbc = pytest.importorskip("adbc_driver_postgresql.dbapi", reason="the extra `postgres` is not installed")
 
@@ -112,7 +112,7 @@ def test_rows_come_in_the_order_of_the_id(address):
     source = open_source({"sql": "SELECT * FROM t;", "database": address}, columns=["dose"], id="patient")
     assert source.ids().tolist() == [f"p{i:05d}" for i in range(3000)]
     assert np.array_equal(pooled(source)[:, 0], ROWS[:, 0])
-    assert np.array_equal(pooled(sorted_by_id(source))[:, 0], ROWS[:, 0])
+    assert np.array_equal(pooled(sort_by_id(source))[:, 0], ROWS[:, 0])
 
 
 def test_a_real_column_alone_stays_float32(address):

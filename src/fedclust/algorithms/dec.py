@@ -6,7 +6,8 @@
                   fewer than .1% of the rows changed their cluster since the last time
 
 Paper: Xie, Girshick and Farhadi, "Unsupervised deep embedding for clustering analysis" (2016). Numbers of steps are
-parameters, `PUBLISHED` has the paper's. Pretraining begins from Glorot's weights and descends by Adam: the paper's
+parameters, `PUBLISHED_SCHEDULE` has the paper's. Pretraining begins from Glorot's weights and descends by Adam: the
+paper's
 tiny weights and its rates need its very many steps.
 """
 
@@ -21,17 +22,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.algorithms.autoencoders.autoencoder import torch_
+from fedclust.algorithms.autoencoders.autoencoder import import_torch
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
 
-ENCODER = (500, 500, 2000, 10)
+ENCODER_SIZES = (500, 500, 2000, 10)
 MOMENTUM = 0.9
-AT_ONCE = 4096  # rows that are encoded together
+ENCODE_CHUNK_ROWS = 4096  # rows that are encoded together
 
 
 @dataclass(frozen=True)
-class Schedule:
+class DecSchedule:
     """How many steps of which size; a step is one batch."""
 
     layer_steps: int = 500
@@ -46,7 +47,7 @@ class Schedule:
     restarts: int = 20
 
 
-PUBLISHED = Schedule(layer_steps=50_000, fine_steps=100_000)
+PUBLISHED_SCHEDULE = DecSchedule(layer_steps=50_000, fine_steps=100_000)
 
 
 @dataclass(frozen=True)
@@ -71,23 +72,23 @@ class Embedding:
 
     def memberships(self, rows: Array) -> Floats:
         """The degree to which each row belongs to each cluster (rows, clusters)."""
-        return soft(self.encode(rows), self.centers)
+        return soft_memberships(self.encode(rows), self.centers)
 
 
-def soft(codes: Array, centers: Array) -> Floats:
+def soft_memberships(codes: Array, centers: Array) -> Floats:
     """Student's t similarities of codes to centres, each row summing to 1.
 
-    >>> soft(np.array([[0.0]]), np.array([[0.0], [1.0]])).round(4).tolist()
+    >>> soft_memberships(np.array([[0.0]]), np.array([[0.0], [1.0]])).round(4).tolist()
     [[0.6667, 0.3333]]
     """
     near = 1.0 / (1.0 + ((codes[:, None].astype(np.float64) - centers[None]) ** 2).sum(axis=2))
     return np.asarray(near / near.sum(axis=1, keepdims=True), np.float64)
 
 
-def target(q: Floats) -> Floats:
+def target_memberships(q: Floats) -> Floats:
     """The sharpened memberships that refinement aims at.
 
-    >>> target(np.array([[0.8, 0.2], [0.4, 0.6]])).round(4).tolist()
+    >>> target_memberships(np.array([[0.8, 0.2], [0.4, 0.6]])).round(4).tolist()
     [[0.9143, 0.0857], [0.2286, 0.7714]]
     """
     weight = q**2 / q.sum(axis=0)
@@ -99,21 +100,21 @@ def fit(
     clusters: int,
     *,
     seed: int = 0,
-    how: Schedule | None = None,
-    encoder: Sequence[int] = ENCODER,
+    schedule: DecSchedule | None = None,
+    encoder: Sequence[int] = ENCODER_SIZES,
     device: str = "cpu",
 ) -> Embedding:
     """Cluster rows; the encoder's layers are d-500-500-2000-10 unless said otherwise."""
-    return fits(rows, [clusters], seed=seed, how=how, encoder=encoder, device=device)[clusters]
+    return fit_each(rows, [clusters], seed=seed, schedule=schedule, encoder=encoder, device=device)[clusters]
 
 
-def fits(
+def fit_each(
     rows: Array,
     counts: Iterable[int],
     *,
     seed: int = 0,
-    how: Schedule | None = None,
-    encoder: Sequence[int] = ENCODER,
+    schedule: DecSchedule | None = None,
+    encoder: Sequence[int] = ENCODER_SIZES,
     device: str = "cpu",
 ) -> dict[int, Embedding]:
     """For each number of clusters what `fit` gives; pretraining knows nothing of clusters, and is done once."""
@@ -121,19 +122,19 @@ def fits(
     for count in wanted:
         if not 1 <= count <= len(rows):
             raise DataError(f"{len(rows)} rows cannot make {count} clusters; ask for 1 to {len(rows)}")
-    one = _Fit(rows, seed, how or Schedule(), encoder, device)
+    one = _Training(rows, seed, schedule or DecSchedule(), encoder, device)
     one.pretrain()
-    return {count: one.clusters(count) for count in wanted}
+    return {count: one.find_clusters(count) for count in wanted}
 
 
-class _Fit:
+class _Training:
     """One run: the rows on a device, the layers being trained, a stream of batches."""
 
-    def __init__(self, rows: Array, seed: int, how: Schedule, encoder: Sequence[int], device: str) -> None:
-        self.torch = torch_()
+    def __init__(self, rows: Array, seed: int, schedule: DecSchedule, encoder: Sequence[int], device: str) -> None:
+        self.torch = import_torch()
         if device.startswith("cuda") and not self.torch.cuda.is_available():
             raise StudyError("device is 'cuda', and torch finds no such device here; set device to 'cpu'")
-        self.device, self.how, self.seed = device, how, seed
+        self.device, self.schedule, self.seed = device, schedule, seed
         self.rng = np.random.default_rng(seed)
         self.noise = self.torch.Generator(device).manual_seed(int(self.rng.integers(2**62)))
         square = float((np.asarray(rows, np.float64) ** 2).mean()) if len(rows) else 1.0
@@ -143,12 +144,12 @@ class _Fit:
         self.down = [self._layer(a, b) for a, b in pairwise(sizes)]
         self.up = [self._layer(b, a) for a, b in pairwise(sizes)]
 
-    def clusters(self, count: int) -> Embedding:
+    def find_clusters(self, count: int) -> Embedding:
         """Clusters from the encoder as it is now, which is put back afterwards."""
         from sklearn.cluster import KMeans  # noqa: PLC0415 slow to import
 
         kept, stream = [[part.detach().clone() for part in layer] for layer in self.down], copy.deepcopy(self.rng)
-        start = KMeans(count, n_init=self.how.restarts, random_state=self.seed).fit(self._codes())
+        start = KMeans(count, n_init=self.schedule.restarts, random_state=self.seed).fit(self._encode_all())
         centers = self.torch.tensor(start.cluster_centers_, dtype=self.torch.float32, device=self.device)
         labels, steps, settled = self._refine(centers.requires_grad_())
         layers = tuple(part.detach().cpu().numpy() for layer in self.down for part in layer)
@@ -164,7 +165,7 @@ class _Fit:
 
     def _batches(self, count: int) -> Any:
         """Batches of row numbers, all rows in a new order each time around."""
-        size = min(self.how.batch, len(self.X))
+        size = min(self.schedule.batch, len(self.X))
         order, at = self.rng.permutation(len(self.X)), 0
         for _ in range(count):
             if at + size > len(order):
@@ -177,69 +178,73 @@ class _Fit:
         inputs = self.X
         for number, (down, up) in enumerate(zip(self.down, self.up, strict=True)):
             last, first = number == len(self.down) - 1, number == 0
-            adam = self.torch.optim.Adam([*down, *up], lr=self.how.pretrain_rate)
-            for rows in self._batches(self.how.layer_steps):
+            adam = self.torch.optim.Adam([*down, *up], lr=self.schedule.pretrain_rate)
+            for rows in self._batches(self.schedule.layer_steps):
                 x = inputs[rows]
-                code = self._apply(down, self._noisy(x), linear=last)
-                back = self._apply(up, code if last else self._noisy(code), linear=first)
+                code = self._apply_layer(down, self._drop_inputs(x), linear=last)
+                back = self._apply_layer(up, code if last else self._drop_inputs(code), linear=first)
                 self._descend(adam, ((back - x) ** 2).mean())
             with self.torch.no_grad():
-                inputs = self._apply(down, inputs, linear=last)
-        adam = self.torch.optim.Adam([p for pair in (*self.down, *self.up) for p in pair], lr=self.how.pretrain_rate)
-        for rows in self._batches(self.how.fine_steps):
+                inputs = self._apply_layer(down, inputs, linear=last)
+        adam = self.torch.optim.Adam(
+            [p for pair in (*self.down, *self.up) for p in pair], lr=self.schedule.pretrain_rate
+        )
+        for rows in self._batches(self.schedule.fine_steps):
             x = self.X[rows]
-            self._descend(adam, ((self._decoded(self._encoded(x)) - x) ** 2).mean())
+            self._descend(adam, ((self._decode(self._encode(x)) - x) ** 2).mean())
 
     def _refine(self, centers: Any) -> tuple[Ints, int, bool]:
         """Descend KL(P || Q); clusters, steps, and whether they had settled."""
-        torch, how = self.torch, self.how
+        torch, how = self.torch, self.schedule
         parameters = [centers, *(p for layer in self.down for p in layer)]
         descent = torch.optim.SGD(parameters, lr=how.rate, momentum=MOMENTUM)
-        labels = self._labels(centers)
+        labels = self._current_labels(centers)
         for done in range(0, how.steps, how.refresh):
-            q = soft(self._codes(), centers.detach().cpu().numpy())
+            q = soft_memberships(self._encode_all(), centers.detach().cpu().numpy())
             now = np.asarray(q.argmax(axis=1), np.int64)
             # The first look is at k-means' own clusters; only from the second on has anything had time to change.
             if done and (now != labels).mean() < how.tolerance:
                 return now, done, True
             labels = now
-            aim = torch.tensor(target(q), dtype=torch.float32, device=self.device)
+            aim = torch.tensor(target_memberships(q), dtype=torch.float32, device=self.device)
             for rows in self._batches(min(how.refresh, how.steps - done)):
-                z = self._encoded(self.X[rows])
+                z = self._encode(self.X[rows])
                 near = 1.0 / (1.0 + ((z[:, None] - centers[None]) ** 2).sum(dim=2))
                 logs = torch.log(near / near.sum(dim=1, keepdim=True))
                 p = aim[rows]
                 self._descend(descent, (p * (torch.log(p.clamp(min=1e-12)) - logs)).sum(dim=1).mean())
-        return self._labels(centers), how.steps, False
+        return self._current_labels(centers), how.steps, False
 
-    def _labels(self, centers: Any) -> Ints:
-        return np.asarray(soft(self._codes(), centers.detach().cpu().numpy()).argmax(axis=1), np.int64)
+    def _current_labels(self, centers: Any) -> Ints:
+        return np.asarray(soft_memberships(self._encode_all(), centers.detach().cpu().numpy()).argmax(axis=1), np.int64)
 
     def _descend(self, optimiser: Any, loss: Any) -> None:
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
 
-    def _noisy(self, x: Any) -> Any:
+    def _drop_inputs(self, x: Any) -> Any:
         """Dropout, by a stream of its own on the device: most of what is drawn is this."""
         drawn = self.torch.rand(x.shape, generator=self.noise, device=self.device)
-        return x * (drawn >= self.how.dropped) / (1.0 - self.how.dropped)
+        return x * (drawn >= self.schedule.dropped) / (1.0 - self.schedule.dropped)
 
-    def _apply(self, layer: list[Any], x: Any, *, linear: bool) -> Any:
+    def _apply_layer(self, layer: list[Any], x: Any, *, linear: bool) -> Any:
         z = self.torch.addmm(layer[1], x, layer[0])
         return z if linear else self.torch.relu(z)
 
-    def _encoded(self, x: Any) -> Any:
+    def _encode(self, x: Any) -> Any:
         for number, layer in enumerate(self.down, start=1):
-            x = self._apply(layer, x, linear=number == len(self.down))
+            x = self._apply_layer(layer, x, linear=number == len(self.down))
         return x
 
-    def _decoded(self, z: Any) -> Any:
+    def _decode(self, z: Any) -> Any:
         for number in range(len(self.up) - 1, -1, -1):
-            z = self._apply(self.up[number], z, linear=number == 0)
+            z = self._apply_layer(self.up[number], z, linear=number == 0)
         return z
 
-    def _codes(self) -> Array:
+    def _encode_all(self) -> Array:
         with self.torch.no_grad():
-            parts = [self._encoded(self.X[at : at + AT_ONCE]) for at in range(0, len(self.X), AT_ONCE)]
+            parts = [
+                self._encode(self.X[at : at + ENCODE_CHUNK_ROWS]) for at in range(0, len(self.X), ENCODE_CHUNK_ROWS)
+            ]
             return np.asarray(self.torch.cat(parts).cpu().numpy())

@@ -19,27 +19,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.fit_result import Fitted, Round, frobenius
-from fedclust.algorithms.cmeans.row_split import one_round, question
+from fedclust.algorithms.cmeans.fit_result import FitResult, Round, frobenius
+from fedclust.algorithms.cmeans.row_split import make_question, one_round
 from fedclust.algorithms.fuzzy_baselines import averaged_fcm, local_fcm
 from fedclust.algorithms.shared import initial_centers
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core.effects import Protocol, each, handler, report
 from fedclust.core.errors import DataError
 from fedclust.core.question_types import FlooredQuestion, PointsQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, Release, points
+from fedclust.core.release import FLOOR_FROM_QUESTION, Release, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
 
-NEARER = 3.0  # the 1:3 rule
-TRIES = 3  # k-means++ starts at a device
-LOSSY = "Not lossless: each site clustered alone and once; the result is not that of the pooled rows."
-SHOWN = "Every site's own centres left it, once."
+NEARER_FACTOR = 3.0  # the 1:3 rule
+DEVICE_RESTARTS = 3  # k-means++ starts at a device
+KFED_LOSSY_NOTE = "Not lossless: each site clustered alone and once; the result is not that of the pooled rows."
+KFED_CENTERS_NOTE = "Every site's own centres left it, once."
 
 
 @dataclass(frozen=True)
-class Alone(ViewedQuestion, PointsQuestion, FlooredQuestion):
+class DeviceQuestion(ViewedQuestion, PointsQuestion, FlooredQuestion):
     """Cluster alone into so many, each of at least so many rows."""
 
     view: View
@@ -57,38 +57,38 @@ class Alone(ViewedQuestion, PointsQuestion, FlooredQuestion):
 @dataclass(frozen=True)
 class DeviceCenters(Release):
     centers: Floats = points(
-        "this site's own centres: means of several rows each, none of them equal to a row", floor=ASKED
+        "this site's own centres: means of several rows each, none of them equal to a row", floor=FLOOR_FROM_QUESTION
     )
 
 
 # A site clusters alone once in a study: of two ways to split its rows that differ by one, the means show that row.
 @handler(releases=DeviceCenters, methods=("k-fed",), max_distinct=1)
-def device_centers(site: Site, ask: Alone) -> DeviceCenters:
+def device_centers(site: Site, ask: DeviceQuestion) -> DeviceCenters:
     """Where this site alone puts its centres; none if it has too few rows."""
     nothing = np.empty((0, len(site.columns)))
     if site.rows <= ask.count:
         return DeviceCenters(nothing)
-    rng = site.stream(ask.seed)
-    rows = initial_centers.rows_of(site, ask.view, sample=rng)
-    centers = lloyd(rows, trusted(rows, ask.count, rng))
-    labels = merged(rows, centers, ask.least)
+    rng = site.rng_from_seed(ask.seed)
+    rows = initial_centers.read_rows(site, ask.view, sample=rng)
+    centers = lloyd(rows, trusted_means(rows, ask.count, rng))
+    labels = merge_small_clusters(rows, centers, ask.least)
     if labels is None:
         return DeviceCenters(nothing)
     means = np.stack([rows[labels == c].mean(axis=0) for c in np.unique(labels)])
     return DeviceCenters(means[~near_rows(means, rows)])
 
 
-def trusted(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
+def trusted_means(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
     """Means of the rows that the 1:3 rule trusts, around centres found in the first `count` singular directions."""
-    seen = projected(rows, count)
-    starts = (seen[_different(seen, initial_centers.plus_plus(seen, count, rng))] for _ in range(TRIES))
+    seen = singular_projection(rows, count)
+    starts = (seen[_distinct_picks(seen, initial_centers.plus_plus(seen, count, rng))] for _ in range(DEVICE_RESTARTS))
     nu = min((averaged_fcm.kmeans(seen, begin) for begin in starts), key=lambda found: found[0])[1]
-    d2 = distances.squared(np.ascontiguousarray(seen.T), nu)
+    d2 = distances.squared_distances(np.ascontiguousarray(seen.T), nu)
     nearest = d2.argmin(axis=0)
     if len(nu) == 1:
         return np.asarray(rows.mean(axis=0, keepdims=True), np.float64)
     first, second = np.partition(d2, 1, axis=0)[:2]
-    sure = first * NEARER**2 <= second
+    sure = first * NEARER_FACTOR**2 <= second
     means = []
     for c in range(len(nu)):
         own = nearest == c
@@ -97,10 +97,10 @@ def trusted(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
     return np.stack(means)
 
 
-def projected(rows: Floats, count: int) -> Floats:
+def singular_projection(rows: Floats, count: int) -> Floats:
     """The rows in coordinates of their first `count` singular vectors; all of them where there are no more columns.
 
-    >>> projected(np.array([[3.0, 4.0], [6.0, 8.0]]), 1).round(9).tolist()
+    >>> singular_projection(np.array([[3.0, 4.0], [6.0, 8.0]]), 1).round(9).tolist()
     [[5.0], [10.0]]
     """
     if rows.shape[1] <= count:
@@ -117,20 +117,20 @@ def lloyd(rows: Floats, centers: Floats) -> Floats:
     """Lloyd's rounds until nothing moves; a centre without rows goes."""
     while True:
         found = averaged_fcm.kmeans(rows, centers)[1]
-        held = np.unique(distances.labels(np.ascontiguousarray(rows.T), found)[0])
+        held = np.unique(distances.nearest_centers(np.ascontiguousarray(rows.T), found)[0])
         if len(held) == len(found):
             return found
         centers = found[held]
 
 
-def merged(rows: Floats, centers: Floats, least: int) -> Ints | None:
+def merge_small_clusters(rows: Floats, centers: Floats, least: int) -> Ints | None:
     """The cluster of each row, none with fewer than `least`: the smallest gives its rows to the nearest that is left.
 
     None where all rows together are too few.
     """
     columns = np.ascontiguousarray(rows.T)
     while True:
-        labels = distances.labels(columns, centers)[0].astype(np.int64)
+        labels = distances.nearest_centers(columns, centers)[0].astype(np.int64)
         sizes = np.bincount(labels, minlength=len(centers))
         small = np.flatnonzero(sizes < least)
         if not len(small):
@@ -159,18 +159,23 @@ def farthest_first(points: Floats, count: int) -> Floats:
     return points[picked]
 
 
-def fit(view: View, *, count: int, local: int, least: int, seed: int) -> Protocol[Fitted]:
+def fit(view: View, *, count: int, local: int, least: int, seed: int) -> Protocol[FitResult]:
     """One message from each device, then farthest-first and k-means on what came."""
-    answers = yield from each(device_centers, Alone(view, local, least, seed))
+    answers = yield from each(device_centers, DeviceQuestion(view, local, least, seed))
     own = [answers[party].centers for party in sorted(answers)]
     points = np.unique(np.concatenate(own), axis=0)
-    begin, drawn = yield from filled(view, points, count, seed)
+    begin, drawn = yield from fill_centers(view, points, count, seed)
     centers = begin if drawn else averaged_fcm.kmeans(np.concatenate(own), begin)[1]
-    notes = [LOSSY, SHOWN, *_told([len(some) for some in own], local, least), *told_drawn(count, drawn)]
-    return (yield from closed(view, begin, centers, notes))
+    notes = [
+        KFED_LOSSY_NOTE,
+        KFED_CENTERS_NOTE,
+        *_sent_centers_notes([len(some) for some in own], local, least),
+        *drawn_centers_notes(count, drawn),
+    ]
+    return (yield from one_round_result(view, begin, centers, notes))
 
 
-def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[Floats, int]]:
+def fill_centers(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[Floats, int]]:
     """Farthest-first centres among different points; where there are too few, the rest are drawn in the box."""
     if not len(points):
         raise DataError(
@@ -179,26 +184,26 @@ def filled(view: View, points: Floats, count: int, seed: int) -> Protocol[tuple[
         )
     if len(points) >= count:
         return farthest_first(points, count), 0
-    drawn = yield from initial_centers.box(view, count - len(points), seed, None)
+    drawn = yield from initial_centers.box_centers(view, count - len(points), seed, None)
     return np.concatenate([points, drawn]), len(drawn)
 
 
-def closed(view: View, begin: Floats, centers: Floats, notes: list[str]) -> Protocol[Fitted]:
+def one_round_result(view: View, begin: Floats, centers: Floats, notes: list[str]) -> Protocol[FitResult]:
     """The result of a method of one round: objectives before and after are those of all rows."""
-    before = (yield from one_round(question(view, begin, 1.0), None)).objective
+    before = (yield from one_round(make_question(view, begin, 1.0), None)).objective
     shift = frobenius(centers - begin)
     yield from report(round=1, shift=shift, objective=before)
     return (
-        yield from local_fcm.finished(view, centers, 1.0, start=begin, history=[Round(1, shift, before)], notes=notes)
+        yield from local_fcm.finish_fit(view, centers, 1.0, start=begin, history=[Round(1, shift, before)], notes=notes)
     )
 
 
-def told_drawn(count: int, drawn: int) -> list[str]:
+def drawn_centers_notes(count: int, drawn: int) -> list[str]:
     """What to say of centres that nothing was found for."""
     return [f"Only {count - drawn} different centres were found; {drawn} were drawn at random."] if drawn else []
 
 
-def _told(sent: list[int], local: int, least: int) -> list[str]:
+def _sent_centers_notes(sent: list[int], local: int, least: int) -> list[str]:
     none, fewer = sum(not one for one in sent), sum(0 < one < local for one in sent)
     notes = [f"{none} of {len(sent)} sites sent no centre: too few rows, or rows all alike."] if none else []
     if fewer:
@@ -209,7 +214,7 @@ def _told(sent: list[int], local: int, least: int) -> list[str]:
     return notes
 
 
-def _different(points: Floats, picked: list[int]) -> Ints:
+def _distinct_picks(points: Floats, picked: list[int]) -> Ints:
     """Picks of different points, in the order they were made."""
     _, first = np.unique(points[picked], axis=0, return_index=True)
     return np.array(picked, np.int64)[np.sort(first)]

@@ -27,24 +27,24 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.algorithms import kfed
-from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.shared import initial_centers, weighted_kmeans
 from fedclust.algorithms.shared.row_likeness import near_rows
 from fedclust.core import wire
 from fedclust.core.effects import Keep, Protocol, handler, total
 from fedclust.core.errors import RunFailed
 from fedclust.core.question_types import FlooredQuestion, PointsQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, Release, additive, additive_points
-from fedclust.core.ring import ONES, Exact, limbs_of
+from fedclust.core.release import FLOOR_FROM_QUESTION, Release, additive, additive_points
+from fedclust.core.ring import UNIT_ONE, Exact, limbs_from_integers
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
 from fedclust.privacy import sparse_sums
-from fedclust.privacy.sparse_sums import PRIME
+from fedclust.privacy.sparse_sums import FIELD_PRIME
 
-RESTARTS = 10
-LOSSY = "Not lossless: sites sent counts around a few points; the result is not that of the pooled rows."
-ROUNDED = "Each cell that left is a mean of at least {least} rows of some site, rounded to the grid."
+MUFC_RESTARTS = 10
+MUFC_LOSSY_NOTE = "Not lossless: sites sent counts around a few points; the result is not that of the pooled rows."
+ROUNDED_CELLS_NOTE = "Each cell that left is a mean of at least {least} rows of some site, rounded to the grid."
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Grid:
     mix: Ints
 
     @cached_property
-    def per(self) -> int:
+    def columns_per_number(self) -> int:
         """How many columns one number below the prime holds."""
-        return per_number(self.levels)
+        return digits_per_number(self.levels)
 
     def cells(self, points: Floats) -> Ints:
         """The cell of each point, by column; points beyond the box count at its edge."""
@@ -67,26 +67,26 @@ class Grid:
         at = np.floor((points - self.low) / width * self.levels)
         return np.clip(at, 0, self.levels - 1).astype(np.int64)
 
-    def middles(self, cells: Ints) -> Floats:
+    def cell_centers(self, cells: Ints) -> Floats:
         """The points in the middle of cells."""
         return np.asarray(self.low + (cells + 0.5) / self.levels * (self.high - self.low), np.float64)
 
-    def numbers(self, cell: Ints) -> list[int]:
+    def numbers_from_cell(self, cell: Ints) -> list[int]:
         """A cell as numbers below the prime, its first column the leading digit."""
         out = []
-        for at in range(0, len(cell), self.per):
+        for at in range(0, len(cell), self.columns_per_number):
             number = 0
-            for digit in cell[at : at + self.per].tolist():
+            for digit in cell[at : at + self.columns_per_number].tolist():
                 number = number * self.levels + digit
             out.append(number)
         return out
 
-    def cell(self, numbers: list[int]) -> list[int]:
+    def cell_from_numbers(self, numbers: list[int]) -> list[int]:
         """The cell of such numbers, one after the other."""
         digits: list[int] = []
         for at, number in enumerate(numbers):
             own, left = [], number
-            for _ in range(min(self.per, len(self.low) - at * self.per)):
+            for _ in range(min(self.columns_per_number, len(self.low) - at * self.columns_per_number)):
                 left, digit = divmod(left, self.levels)
                 own.append(digit)
             if left:
@@ -98,13 +98,13 @@ class Grid:
         if len(numbers) == 1:
             return numbers[0]
         mix: list[int] = self.mix.tolist()
-        return sum(a * c for a, c in zip(mix, numbers, strict=True)) % PRIME
+        return sum(a * c for a, c in zip(mix, numbers, strict=True)) % FIELD_PRIME
 
 
-def per_number(levels: int) -> int:
+def digits_per_number(levels: int) -> int:
     """How many digits of so many levels stay below the prime.
 
-    >>> per_number(75), per_number(2)
+    >>> digits_per_number(75), digits_per_number(2)
     (9, 60)
     """
     return max(1, int(60 / math.log2(max(levels, 2))))
@@ -130,23 +130,25 @@ class Count(ViewedQuestion, PointsQuestion, FlooredQuestion):
 
 
 @dataclass(frozen=True)
-class Powers(Release):
-    counts: Exact = additive_points("power sums of the row counts in the cells of a grid of rounded means", floor=ASKED)
+class CellPowerSums(Release):
+    counts: Exact = additive_points(
+        "power sums of the row counts in the cells of a grid of rounded means", floor=FLOOR_FROM_QUESTION
+    )
     places: Exact = additive_points(
-        "power sums of the cells' numbers, where one number cannot hold a cell", floor=ASKED
+        "power sums of the cells' numbers, where one number cannot hold a cell", floor=FLOOR_FROM_QUESTION
     )
     anew: Exact = additive("how many sites picked new rows, and how many had too few rows or only equal rows")
 
 
-@handler(releases=Powers, methods=("mufc",))
-def powers(site: Site, ask: Count) -> Keep[Powers]:
+@handler(releases=CellPowerSums, methods=("mufc",))
+def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
     """This site's histogram as power sums; zeros if its rows are too few, or all alike."""
-    seeds, anew = _seeds(site, ask)
-    means, sizes = _around(site, ask, seeds)
+    seeds, anew = _pick_seeds(site, ask)
+    means, sizes = _means_around_seeds(site, ask, seeds)
     held: Counter[tuple[int, ...]] = Counter()
     for cell, size in zip(ask.grid.cells(means).tolist(), sizes.tolist(), strict=True):
         held[tuple(cell)] += size
-    numbers = [ask.grid.numbers(np.array(cell, np.int64)) for cell in held]
+    numbers = [ask.grid.numbers_from_cell(np.array(cell, np.int64)) for cell in held]
     labels, weights = [ask.grid.label(own) for own in numbers], list(held.values())
     counts = sparse_sums.power_sums(labels, weights, 2 * ask.most)
     parts = len(ask.grid.mix) if len(ask.grid.mix) > 1 else 0
@@ -155,16 +157,16 @@ def powers(site: Site, ask: Count) -> Keep[Powers]:
         for r in range(parts)
         for s in sparse_sums.power_sums(labels, [w * own[r] for w, own in zip(weights, numbers, strict=True)], ask.most)
     ]
-    veiled = sparse_sums.veiled(counts + places, _secret(site, ask, len(counts) + len(places)))
-    release = Powers(
-        _exact(veiled[: len(counts)], (len(counts),)),
-        _exact(veiled[len(counts) :], (parts, ask.most)),
-        Exact.counts((int(anew), int(not len(means)))),
+    veiled = sparse_sums.add_veil(counts + places, _veil_stream(site, ask, len(counts) + len(places)))
+    release = CellPowerSums(
+        _exact_from_integers(veiled[: len(counts)], (len(counts),)),
+        _exact_from_integers(veiled[len(counts) :], (parts, ask.most)),
+        Exact.from_counts((int(anew), int(not len(means)))),
     )
-    return Keep(release, _remembered(ask.view, seeds))
+    return Keep(release, _seed_memory(ask.view, seeds))
 
 
-def _seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
+def _pick_seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
     """The picked rows in the view, and whether they were picked anew."""
     if site.rows <= ask.count:
         return np.empty((0, len(site.columns))), False
@@ -174,22 +176,22 @@ def _seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
         and kept is not None
         and len(kept)
         and _same_view(site, ask.view)
-        and _still_rows(site, ask.view, kept)
+        and _are_still_rows(site, ask.view, kept)
     ):
         return np.asarray(kept, np.float64), False
-    rng = site.stream(ask.seed)
-    rows = initial_centers.rows_of(site, ask.view, sample=rng)
+    rng = site.rng_from_seed(ask.seed)
+    rows = initial_centers.read_rows(site, ask.view, sample=rng)
     picked = rows[initial_centers.plus_plus(rows, ask.count, rng, tries=1)]
     _, first = np.unique(picked, axis=0, return_index=True)
     return picked[np.sort(first)], True
 
 
-def _around(site: Site, ask: Count, seeds: Floats) -> tuple[Floats, Ints]:
+def _means_around_seeds(site: Site, ask: Count, seeds: Floats) -> tuple[Floats, Ints]:
     """Means and numbers of the rows nearest to each seed; one with too few, or with a row for a mean, leaves them."""
     while len(seeds):
         sums, sizes = np.zeros((seeds.shape[1], len(seeds))), np.zeros(len(seeds), np.int64)
         for block in site.blocks(ask.view):
-            labels = distances.labels(block, seeds)[0]
+            labels = distances.nearest_centers(block, seeds)[0]
             sizes += np.bincount(labels, minlength=len(seeds))
             sums += np.stack([np.bincount(labels, values, minlength=len(seeds)) for values in block])
         means = (sums / np.maximum(sizes, 1)).T
@@ -206,52 +208,52 @@ def _around(site: Site, ask: Count, seeds: Floats) -> tuple[Floats, Ints]:
 
 def _same_view(site: Site, view: View) -> bool:
     before = site.memory["view"]
-    now = _remembered(view, np.empty((0, len(site.columns))))["view"]
+    now = _seed_memory(view, np.empty((0, len(site.columns))))["view"]
     return before.shape == now.shape and bool((before == now).all())
 
 
-def _remembered(view: View, seeds: Floats) -> dict[str, Floats]:
+def _seed_memory(view: View, seeds: Floats) -> dict[str, Floats]:
     nothing = np.empty((0, seeds.shape[1]))
     seen = nothing if view.origin is None or view.spread is None else np.stack([view.origin, view.spread])
     return {"seeds": seeds, "view": seen}
 
 
-def _still_rows(site: Site, view: View, seeds: Floats) -> bool:
+def _are_still_rows(site: Site, view: View, seeds: Floats) -> bool:
     found = np.zeros(len(seeds), bool)
     for block in site.blocks(view):
         found |= kfed.is_row(seeds, np.asarray(block.T, np.float64))
     return bool(found.all())
 
 
-def _secret(site: Site, ask: Count, numbers: int) -> bytes:
+def _veil_stream(site: Site, ask: Count, numbers: int) -> bytes:
     """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
     digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # no other question has the same veil
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
-    return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL // 8)
+    return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL_BITS // 8)
 
 
-def _exact(numbers: list[int], shape: tuple[int, ...]) -> Exact:
-    return Exact(limbs_of(numbers, shape), ONES)
+def _exact_from_integers(numbers: list[int], shape: tuple[int, ...]) -> Exact:
+    return Exact(limbs_from_integers(numbers, shape), UNIT_ONE)
 
 
 def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
     """The cells of all sites together, in order, their counts; how many sites picked anew, how many abstained."""
-    sums = yield from total(powers, ask)
-    counts = [s % PRIME for s in sums.counts.integers()]
-    labels, weights = sparse_sums.recovered(counts)
+    sums = yield from total(cell_power_sums, ask)
+    counts = [s % FIELD_PRIME for s in sums.counts.to_integers()]
+    labels, weights = sparse_sums.recover_labels(counts)
     if sum(weights) != counts[0]:
         raise RunFailed("the sums of the sites do not fit together; one answered another question, or was altered")
     numbers = [[label] for label in labels]
     if sums.places.shape[0]:
-        flat = [s % PRIME for s in sums.places.integers()]
+        flat = [s % FIELD_PRIME for s in sums.places.to_integers()]
         rows = [flat[at : at + ask.most] for at in range(0, len(flat), ask.most)]
         found = sparse_sums.vandermonde(labels, rows)
-        inverses = [pow(w, -1, PRIME) for w in weights]
-        numbers = [[own[j] * inverses[j] % PRIME for own in found] for j in range(len(labels))]
-    cells = [ask.grid.cell(own) for own in numbers]
+        inverses = [pow(w, -1, FIELD_PRIME) for w in weights]
+        numbers = [[own[j] * inverses[j] % FIELD_PRIME for own in found] for j in range(len(labels))]
+    cells = [ask.grid.cell_from_numbers(own) for own in numbers]
     order = sorted(range(len(cells)), key=cells.__getitem__)
-    anew, silent = sums.anew.integers()
+    anew, silent = sums.anew.to_integers()
     shape = (len(cells), len(ask.grid.low))
     return (
         np.array([cells[j] for j in order], np.int64).reshape(shape),
@@ -271,24 +273,24 @@ def fit(
     parties: int,
     seed: int,
     again: bool = False,
-) -> Protocol[tuple[Fitted, int]]:
+) -> Protocol[tuple[FitResult, int]]:
     """One message from each site, then weighted k-means; also how many sites picked anew."""
-    parts = -(-len(box[0]) // per_number(levels))
-    mix = np.random.default_rng((seed, 3)).integers(1, PRIME, parts)
+    parts = -(-len(box[0]) // digits_per_number(levels))
+    mix = np.random.default_rng((seed, 3)).integers(1, FIELD_PRIME, parts)
     ask = Count(view, Grid(*box, levels, mix), local, least, local * parties, seed, again)
     cells, weights, (anew, silent) = yield from histogram(ask)
-    points = ask.grid.middles(cells)
+    points = ask.grid.cell_centers(cells)
     if len(points) < count:
-        begin, drawn = yield from kfed.filled(view, points, count, seed)
+        begin, drawn = yield from kfed.fill_centers(view, points, count, seed)
         centers = begin
     else:
         drawn, rng = 0, np.random.default_rng((seed, 2))
-        starts = weighted_kmeans.starts(points, weights, count, rng, RESTARTS)
+        starts = weighted_kmeans.plus_plus_starts(points, weights, count, rng, MUFC_RESTARTS)
         tries = [(begin, *weighted_kmeans.kmeans(points, weights, begin)) for begin in starts]
         begin, _, centers = min(tries, key=lambda found: found[1])
-    notes = [LOSSY, ROUNDED.format(least=least), *kfed.told_drawn(count, drawn)]
+    notes = [MUFC_LOSSY_NOTE, ROUNDED_CELLS_NOTE.format(least=least), *kfed.drawn_centers_notes(count, drawn)]
     if silent:
         notes.append(
             f"{silent} of {parties} sites had rows too few for {local} picks, or all alike, and did not take part."
         )
-    return (yield from kfed.closed(view, begin, centers, notes)), anew
+    return (yield from kfed.one_round_result(view, begin, centers, notes)), anew

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from fedclust.app.indices import view_of
+from fedclust.app.indices import model_view
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array, Floats, Ints
@@ -45,8 +45,8 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
     check_is_fitted(model)
     model = model_with_centers(model, "a table of clusters and classes")
     if fed.split == "columns":
-        classes = _by_id(truth, fed) if isinstance(truth, Mapping) else truth
-        return table_of(model.predict(fed), classes, clusters=model.n_clusters)
+        classes = _classes_in_id_order(truth, fed) if isinstance(truth, Mapping) else truth
+        return contingency_table(model.predict(fed), classes, clusters=model.n_clusters)
     if not isinstance(truth, Mapping) or set(truth) != set(fed.parties):
         raise DataError(f"the truth must name each site once: {', '.join(fed.parties)}")
     own = {party: np.asarray(truth[party]).ravel() for party in fed.parties}
@@ -55,7 +55,7 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
     coded = dict(zip(own, np.split(codes.astype(np.int64), ends), strict=True))
 
     def script() -> Protocol[Ints]:
-        view, centers = yield from view_of(model, fed)
+        view, centers = yield from model_view(model, fed)
         return (yield from label_agreement.contingency(view, centers, coded, int(codes.max(initial=0)) + 1))
 
     return fed.run(script(), missing=model.missing)[0]
@@ -63,22 +63,22 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
 
 def ari(first: Any, second: Any = None) -> float:
     """Adjusted Rand index of a table, or of two arrays of labels: 1 for the same clusters, about 0 by chance."""
-    return _from_table(label_agreement.ari, first, second)
+    return _apply_index(label_agreement.ari, first, second)
 
 
 def ami(first: Any, second: Any = None) -> float:
     """Adjusted mutual information of a table, or of two arrays of labels: 1 for the same, about 0 by chance."""
-    return _from_table(label_agreement.ami, first, second)
+    return _apply_index(label_agreement.ami, first, second)
 
 
 def nmi(first: Any, second: Any = None) -> float:
     """Normalised mutual information of a table, or of two arrays of labels: 1 for the same clusters."""
-    return _from_table(label_agreement.nmi, first, second)
+    return _apply_index(label_agreement.nmi, first, second)
 
 
 def accuracy(first: Any, second: Any = None) -> float:
     """The share of rows in the right cluster of a table, or of two arrays of labels, clusters named for the best."""
-    return _from_table(label_agreement.accuracy, first, second)
+    return _apply_index(label_agreement.accuracy, first, second)
 
 
 def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
@@ -90,12 +90,14 @@ def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
     >>> knowledge_gap([[0.0, 0.0], [8.0, 2.0]], [[8.0, 0.0], [0.0, 3.0]], variances=[4.0, 1.0])
     5.0
     """
-    A, B = _same_shape(centers, truth)
-    spread = np.sqrt(_variances(variances) if isinstance(variances, Federation) else np.asarray(variances, np.float64))
+    A, B = _check_same_shape(centers, truth)
+    spread = np.sqrt(
+        _pooled_variances(variances) if isinstance(variances, Federation) else np.asarray(variances, np.float64)
+    )
     if not (spread > 0).all():
         raise StudyError("a column without variance has no gap; leave constant columns out")
     apart = np.sqrt((((A[:, None] - B) / spread) ** 2).sum(axis=2))
-    return math.fsum(apart[label_agreement.matched(apart)].tolist())
+    return math.fsum(apart[label_agreement.least_cost_matching(apart)].tolist())
 
 
 def displacement(first: Any, second: Any) -> float:
@@ -104,12 +106,12 @@ def displacement(first: Any, second: Any) -> float:
     >>> displacement([[0.0], [5.0]], [[9.0], [3.0]])
     5.0
     """
-    A, B = _same_shape(first, second)
+    A, B = _check_same_shape(first, second)
     squared = ((A[:, None] - B) ** 2).sum(axis=2)
-    return math.sqrt(math.fsum(squared[label_agreement.matched(squared)].tolist()))
+    return math.sqrt(math.fsum(squared[label_agreement.least_cost_matching(squared)].tolist()))
 
 
-def table_of(labels: Any, truth: Any, *, clusters: int | None = None) -> Ints:
+def contingency_table(labels: Any, truth: Any, *, clusters: int | None = None) -> Ints:
     """How many rows of each label belong to each class; with `clusters`, labels count from 0 and may be unused."""
     rows, columns = np.asarray(labels).ravel(), np.asarray(truth).ravel()
     if len(rows) != len(columns):
@@ -123,14 +125,14 @@ def table_of(labels: Any, truth: Any, *, clusters: int | None = None) -> Ints:
     return table
 
 
-def _from_table(index: Callable[[Ints], float], first: Any, second: Any) -> float:
-    table = np.asarray(first) if second is None else table_of(first, second)
+def _apply_index(index: Callable[[Ints], float], first: Any, second: Any) -> float:
+    table = np.asarray(first) if second is None else contingency_table(first, second)
     if table.ndim != 2 or table.dtype.kind not in "iu" or not table.sum():
         raise DataError("give a table of counts, or two arrays of labels with at least one row")
     return index(table.astype(np.int64))
 
 
-def _by_id(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
+def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
     """The class of each row in the order of labels."""
     if (ids := fed.ids) is None:
         raise DataError(
@@ -142,7 +144,7 @@ def _by_id(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
     return [known[str(name)] for name in ids]
 
 
-def _same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:
+def _check_same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:
     A, B = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if A.shape != B.shape or A.ndim != 2:
         raise StudyError(
@@ -151,11 +153,11 @@ def _same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:
     return A, B
 
 
-def _variances(fed: Federation) -> Array:
+def _pooled_variances(fed: Federation) -> Array:
     """Exact variances of the pooled columns."""
 
     def script() -> Protocol[Floats]:
-        view = yield from bounds.agree(len(fed.columns))
-        return (yield from standardisation.columns(view)).sd ** 2
+        view = yield from bounds.agree_on_bounds(len(fed.columns))
+        return (yield from standardisation.column_statistics(view)).sd ** 2
 
     return fed.run(script())[0]

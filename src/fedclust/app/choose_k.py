@@ -23,24 +23,27 @@ from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.engines.local_engine import LocalEngine
-from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation, parse_bounds
 from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import CentersModel
-from fedclust.models.base import FederatedEstimator, Model, room_for
-from fedclust.models.input_checks import quorum_of, reachable
-from fedclust.privacy.padding import Room
+from fedclust.models.base import FederatedEstimator, Model, padding_for
+from fedclust.models.input_checks import check_quorum_reachable, limit_quorum
+from fedclust.privacy.padding import Padding
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k import choice_notes, k_range, two_step
-from fedclust.questions.choice_of_k.prediction_strength import Partition, compare, over_all
-from fedclust.questions.cluster_indices import NO_ROWS
+from fedclust.questions.choice_of_k.prediction_strength import Partition, contingency_tables, pair_over_all_rows
+from fedclust.questions.cluster_indices import NO_ROWS_MESSAGE
 
 T = TypeVar("T")
-CRITERIA = ("two-step", "index")
-RULES = ("min", "elbow")
-INDEX = "fuzzy-davies-bouldin"
-DEFAULT = range(2, 9)  # where no site can look for clusters on its own
-AT_LEAST = 8  # the two-step looks at least this far
-ASKS, BESIDES = 64, 160  # questions of the two-step for each K up to the largest, and in all; most need far fewer
+K_CRITERIA = ("two-step", "index")
+INDEX_RULES = ("min", "elbow")
+DEFAULT_INDEX = "fuzzy-davies-bouldin"
+DEFAULT_KS = range(2, 9)  # where no site can look for clusters on its own
+MIN_UPPER_K = 8  # the two-step looks at least this far
+ASKS_PER_K, BASE_ASKS = (
+    64,
+    160,
+)  # questions of the two-step for each K up to the largest, and in all; most need far fewer
 
 
 @dataclass(frozen=True)
@@ -95,39 +98,44 @@ def select_k(
         fed = Federation.local({"here": fed})
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as KMeans()")
-    candidates = _candidates(ks)
+    candidates = _parse_candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
-    index, rule = index or INDEX, rule or "min"
-    _check(estimator, fed, candidates, index, rule, restarts, criterion, stability)
+    index, rule = index or DEFAULT_INDEX, rule or "min"
+    _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
         raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
-    hidden, notes = fed.aggregation.fixed_rounds, list[str]()
+    hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
-        candidates = list(DEFAULT if criterion == "index" else range(1, AT_LEAST + 1))
+        candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
         notes.append(
-            f"The coordinator must not see where the sites looked: at most {AT_LEAST} clusters were looked for."
+            f"The coordinator must not see where the sites looked: at most {MIN_UPPER_K} clusters were looked for."
         )
     if hidden:
-        fed.make_room(_room(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance))
+        fed.widen_padding(
+            _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
+        )
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
     fits = _Fits(estimator, fed, seed, restarts)
     if criterion == "two-step":
-        found, models = _two_step(fits, candidates)
+        found, models = _choose_two_step(fits, candidates)
     else:
-        found, models = _by_index(fits, candidates, index, rule)
+        found, models = _choose_by_index(fits, candidates, index, rule)
     found = replace(found, notes=[*notes, *found.notes])
     if stability is None:
         return found
-    return replace(found, stability=(_between if stability == "restarts" else _without_each)(fits, models))
+    return replace(
+        found,
+        stability=(_agreement_of_restarts if stability == "restarts" else _agreement_without_each_site)(fits, models),
+    )
 
 
-def asks_for(most: int) -> int:
+def max_two_step_asks(max_clusters: int) -> int:
     """Questions of a two-step up to so many clusters; seldom more."""
-    return BESIDES + ASKS * most
+    return BASE_ASKS + ASKS_PER_K * max_clusters
 
 
-def _candidates(ks: Any) -> list[int] | None:
+def _parse_candidates(ks: Any) -> list[int] | None:
     """The candidates in order, each once."""
     if ks is None:
         return None
@@ -146,16 +154,16 @@ class _Fits:
     seed: int
     restarts: int
 
-    def run(self, protocol: Protocol[T], asks: int = FEW) -> T:
+    def run_protocol(self, protocol: Protocol[T], asks_multiple: int = SHORT_PROTOCOL_ASKS) -> T:
         """A protocol under the estimator's terms."""
         return self.fed.run(
             protocol,
             quorum=self.estimator.quorum,
             missing=self.estimator.missing,
-            asks=asks,
+            asks_multiple=asks_multiple,
         )[0]
 
-    def at(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
+    def fit_with_k(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
         """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
 
         A later start must be better by more than rounding to come before an earlier one.
@@ -167,22 +175,22 @@ class _Fits:
             if given and number == 0:
                 model.set_params(init=start)
             if fed is not None and "quorum" in model.get_params():
-                model.set_params(quorum=quorum_of(model.quorum, len(fed.parties)))
+                model.set_params(quorum=limit_quorum(model.quorum, len(fed.parties)))
             models.append(model.fit(self.fed if fed is None else fed))
-        objectives = [_objective(model) for model in models]
+        objectives = [_require_objective(model) for model in models]
         least = min(objectives)
         best = next(m for m, found in zip(models, objectives, strict=True) if found <= least + 1e-7 * abs(least))
         return [best, *(m for m in models if m is not best)]
 
 
-def _room(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Room:
+def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Padding:
     """Room for all that is asked and told in the choice, whatever it falls on."""
     columns = len(fed.columns)
     pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
-    asked, answered = two_step.most_numbers(columns, ks)
+    asked, answered = two_step.max_message_numbers(columns, ks)
     asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if full_covariance else 0)))
-    room = Room(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).wider(room_for(columns, max(ks)))
-    if not room.sound:
+    room = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
+    if not room.is_within_limit:
         raise StudyError(
             f"so that their lengths tell nothing, messages about {columns} columns and up to {max(ks)} clusters would "
             "be too long; ask for fewer clusters, or set early_stopping to true"
@@ -190,83 +198,87 @@ def _room(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance:
     return room
 
 
-def _two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
-    frame, (low, high), notes = fits.run(_look(fits.estimator, fits.fed, ks))
-    frame, asks = replace(frame, seed=fits.seed), asks_for(high)
+def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
+    frame, (low, high), notes = fits.run_protocol(_look_at_rows(fits.estimator, fits.fed, ks))
+    frame, asks = replace(frame, seed=fits.seed), max_two_step_asks(high)
     if ks is not None and high > frame.rows:
-        ks, told = choice_notes.no_more_than(ks, frame.rows)
+        ks, told = choice_notes.drop_large_candidates(ks, frame.rows)
         (low, high), notes = (ks[0], ks[-1]), [*notes, *told]
 
-    def wider(most: int) -> int:
-        return k_range.wider(most, frame.rows) if ks is None else most
+    def widen(most: int) -> int:
+        return k_range.widen_range(most, frame.rows) if ks is None else most
 
-    choice = fits.run(two_step.choose(frame, high, ks=ks, wider=wider), asks=asks)
+    choice = fits.run_protocol(two_step.choose_k(frame, high, ks=ks, wider=widen), asks_multiple=asks)
     if len(choice.centers) > high:
         notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
         high = len(choice.centers)
-    k, told = choice_notes.within(choice, ks)
-    notes += [*told, *choice_notes.of_mixtures(choice, k, high, given=ks is not None and high < frame.rows)]
-    models = fits.at(k, start=frame.view.back(choice.centers[k - 1].centers))
-    best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.dropped, s.icl))
-    rows = [choice_notes.row(s, chosen=s is best) for s in choice.scores]
+    k, told = choice_notes.choose_among(choice, ks)
+    notes += [*told, *choice_notes.mixture_notes(choice, k, high, given=ks is not None and high < frame.rows)]
+    models = fits.fit_with_k(k, start=frame.view.to_original_units(choice.centers[k - 1].centers))
+    best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.is_dropped, s.icl))
+    rows = [choice_notes.score_row(s, chosen=s is best) for s in choice.scores]
     return Selection(k, models[0], rows, (low, high), "two-step", None, notes), models
 
 
-def _look(
+def _look_at_rows(
     estimator: CentersModel, fed: Federation, ks: Sequence[int] | None
 ) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
     """The columns as the estimator sees them, centred, and the range of K."""
     width = len(fed.columns)
-    rows = yield from _counted(estimator, fed)
-    view = yield from _view(estimator, fed)
-    hidden = fed.aggregation.fixed_rounds  # then whether there are enough rows must not show
-    frame = yield from mixture.frame(view, full=two_step.full(width, None if hidden else rows))
-    few = not two_step.full(width, rows)
+    rows = yield from _count_rows(estimator, fed)
+    view = yield from _estimator_view(estimator, fed)
+    hidden = fed.aggregation.has_fixed_rounds  # then whether there are enough rows must not show
+    frame = yield from mixture.make_frame(view, full=two_step.allows_full_covariance(width, None if hidden else rows))
+    few = not two_step.allows_full_covariance(width, rows)
     notes = ["Full covariances have more numbers than there are rows, or very many: EEE left out."] if few else []
     if ks is not None:
         return frame, (ks[0], ks[-1]), notes
     counts = yield from k_range.local_counts(view)
-    high = k_range.thumb(counts, rows)[1]
-    return frame, (1, max(high, min(AT_LEAST, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
+    high = k_range.range_of_k(counts, rows)[1]
+    return frame, (1, max(high, min(MIN_UPPER_K, rows // k_range.MIN_CLUSTER_ROWS), 1)), notes
 
 
-def _counted(estimator: CentersModel, fed: Federation) -> Protocol[int]:
+def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:
     """How many rows take part, if any do."""
-    rows = yield from bounds.count(len(fed.columns), estimator.missing)
+    rows = yield from bounds.total_rows(len(fed.columns), estimator.missing)
     if rows < 1:
-        raise DataError(NO_ROWS)
+        raise DataError(NO_ROWS_MESSAGE)
     return rows
 
 
-def _view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
+def _estimator_view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
     """The columns as the estimator would see them."""
-    missing, box = estimator.missing, box_of(estimator.bounds, len(fed.columns))
-    return k_range.seen(len(fed.columns), fed.declared, missing=missing, scale=estimator.scale or "none", box=box)
+    missing, box = estimator.missing, parse_bounds(estimator.bounds, len(fed.columns))
+    return k_range.study_view(
+        len(fed.columns), fed.declared_schemas, missing=missing, scale=estimator.scale or "none", box=box
+    )
 
 
-def _by_index(fits: _Fits, ks: Sequence[int] | None, index: str, rule: str) -> tuple[Selection, list[CentersModel]]:
+def _choose_by_index(
+    fits: _Fits, ks: Sequence[int] | None, index: str, rule: str
+) -> tuple[Selection, list[CentersModel]]:
     """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
     (low, high), rows, notes = _index_range(fits, ks)
-    sign = 1.0 if indices.BEST[index] == "min" else -1.0
+    sign = 1.0 if indices.BEST_DIRECTION[index] == "min" else -1.0
     models: dict[int, list[CentersModel]] = {}
     values: dict[int, float] = {}
     asked = list(range(low, high + 1)) if ks is None else [k for k in ks if k > 1]
     while True:
         for k in (k for k in asked if k not in models):
-            models[k] = fits.at(k)
+            models[k] = fits.fit_with_k(k)
             if fits.fed.split == "columns":  # every message is about all rows
                 labels = models[k][0].labels_
-                many = min((0 if labels is None else len(labels)) * high, column_split.CHUNK)
-                fits.fed.make_room(Room(8 * many + 4096, many))
+                many = min((0 if labels is None else len(labels)) * high, column_split.MATRIX_CHUNK_VALUES)
+                fits.fed.widen_padding(Padding(8 * many + 4096, many))
             values[k] = sign * indices.scores(models[k][0], fits.fed, (index,))[index]
         k = min(asked, key=lambda n: values[n]) if rule == "min" else k_range.elbow(asked, [values[n] for n in asked])
-        further = k_range.wider(high, rows)
+        further = k_range.widen_range(high, rows)
         if ks is not None or k < high or further == high:
             break
         notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
         high = further
         asked = list(range(low, high + 1))
-    notes += choice_notes.of_index(values, k, given=ks is not None, elbow=rule == "elbow")
+    notes += choice_notes.index_notes(values, k, given=ks is not None, elbow=rule == "elbow")
     table = [
         {"k": n, "index": index, "value": sign * values[n], "objective": models[n][0].final_objective, "chosen": n == k}
         for n in asked
@@ -280,31 +292,31 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
         return (max(ks[0], 2), ks[-1]), 0, ["An index needs two clusters: K = 1 left out."] if ks[0] < 2 else []
     if fits.fed.split == "columns" or fits.estimator.missing == "partial":
         why = "columns are split" if fits.fed.split == "columns" else "rows have gaps"
-        notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT[-1]}."]
-        return (DEFAULT[0], DEFAULT[-1]), 0, notes
+        notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT_KS[-1]}."]
+        return (DEFAULT_KS[0], DEFAULT_KS[-1]), 0, notes
 
     def script() -> Protocol[tuple[list[int], int]]:
-        rows = yield from _counted(fits.estimator, fits.fed)
-        view = yield from _view(fits.estimator, fits.fed)
+        rows = yield from _count_rows(fits.estimator, fits.fed)
+        view = yield from _estimator_view(fits.estimator, fits.fed)
         return (yield from k_range.local_counts(view)), rows
 
-    counts, rows = fits.run(script())
-    low, high = k_range.thumb(counts, rows)
+    counts, rows = fits.run_protocol(script())
+    low, high = k_range.range_of_k(counts, rows)
     return (max(low, 2), max(high, 2)), rows, []
 
 
-def _between(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
+def _agreement_of_restarts(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
     """The mean agreement of the restarts' partitions, two by two."""
     if len(models) < 2:
         return None
     if fits.fed.split == "columns":
         return float(np.mean([agreement.ari(a.labels_, b.labels_) for a, b in combinations(models, 2)]))
-    return _agreement(fits, list(combinations(models, 2)))
+    return _mean_agreement(fits, list(combinations(models, 2)))
 
 
-def _without_each(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
+def _agreement_without_each_site(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
     """The mean agreement of the partition with those found when one site is left out."""
-    if not fits.fed.holdings or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
+    if not fits.fed.site_data or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
         raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
     rest = []
     for party in fits.fed.parties:
@@ -317,34 +329,36 @@ def _without_each(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
             schema=fits.fed.schema,
             local_sites=LocalSites(sites),
         )
-        rest.append(fits.at(models[0].n_clusters, fed=some)[0])
-    return _agreement(fits, [(models[0], other) for other in rest])
+        rest.append(fits.fit_with_k(models[0].n_clusters, fed=some)[0])
+    return _mean_agreement(fits, [(models[0], other) for other in rest])
 
 
-def _agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersModel]]) -> float:
+def _mean_agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersModel]]) -> float:
     """The mean ARI of pairs of models over all rows, from counts."""
 
     def script() -> Protocol[float]:
-        view, _ = yield from indices.view_of(pairs[0][0], fits.fed)
-        tables = yield from compare(view, [over_all(_partition(a, view), _partition(b, view)) for a, b in pairs])
+        view, _ = yield from indices.model_view(pairs[0][0], fits.fed)
+        tables = yield from contingency_tables(
+            view, [pair_over_all_rows(_partition_in_view(a, view), _partition_in_view(b, view)) for a, b in pairs]
+        )
         return float(np.mean([agreement.ari(table) for table in tables]))
 
-    return fits.run(script())
+    return fits.run_protocol(script())
 
 
-def _objective(model: Model) -> float:
+def _require_objective(model: Model) -> float:
     """By which the restarts of a method are compared."""
     if model.final_objective is None:
         raise StudyError(f"choosing K compares objectives, and {type(model).__name__} has none; give one K")
     return model.final_objective
 
 
-def _partition(model: CentersModel, view: View) -> Partition:
+def _partition_in_view(model: CentersModel, view: View) -> Partition:
     """How a model labels rows, in a view that need not be its own."""
     return Partition(*model.evaluator(view))
 
 
-def _check(  # noqa: PLR0917
+def _check_choice(  # noqa: PLR0917
     estimator: CentersModel,
     fed: Federation,
     ks: Sequence[int] | None,
@@ -358,9 +372,9 @@ def _check(  # noqa: PLR0917
     masked = fed.aggregation.mode != "plain"
     gapped = estimator.missing == "partial"
     for broken, sentence in (
-        (criterion not in CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(CRITERIA)}"),
-        (rule not in RULES, f"rule is {rule!r}; choose one of {', '.join(RULES)}"),
-        (index not in indices.BEST, f"index is {index!r}; choose one of {', '.join(indices.BEST)}"),
+        (criterion not in K_CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(K_CRITERIA)}"),
+        (rule not in INDEX_RULES, f"rule is {rule!r}; choose one of {', '.join(INDEX_RULES)}"),
+        (index not in indices.BEST_DIRECTION, f"index is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}"),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
         (stability == "sites" and masked, "leaving sites out shows each site's part; set aggregation to 'plain'"),
@@ -370,4 +384,4 @@ def _check(  # noqa: PLR0917
     ):
         if broken:
             raise StudyError(sentence)
-    reachable(estimator.quorum, len(fed.parties))
+    check_quorum_reachable(estimator.quorum, len(fed.parties))

@@ -8,21 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedclust.app.run_folder import Run, Served
-from fedclust.app.serve import schema_at
+from fedclust.app.run_folder import EngineChoice, Run
+from fedclust.app.serve import site_schema
 from fedclust.app.study import OpenStudy, Study
-from fedclust.app.study.toml_text import tables
+from fedclust.app.study.toml_text import parse_toml
 from fedclust.core.drive import Engine
 from fedclust.core.errors import QuorumLost, StudyError
-from fedclust.engines.attendance import Tell, nobody
-from fedclust.engines.metrics_endpoint import Exposed
-from fedclust.engines.networked_engine import Networked
-from fedclust.engines.registry import RunSpec, check, connect, kept_settings, known
-from fedclust.engines.run_status import Log, together
-from fedclust.federation.aggregation import Aggregation, Enrolled
+from fedclust.engines.attendance import EventListener, ignore_event
+from fedclust.engines.metrics_endpoint import MetricsEndpoint
+from fedclust.engines.networked_engine import NetworkedEngine
+from fedclust.engines.registry import RunSpec, check, connect, find_engine, resolve_settings
+from fedclust.engines.run_status import EventLog, combine_listeners
+from fedclust.federation.aggregation import Aggregation, EnrolledSites
 from fedclust.federation.federation import Federation, RunRecord
 from fedclust.questions.schema import Column, encoded_names
-from fedclust.site.site_file import SITES_OWN
+from fedclust.site.site_file import SITE_ONLY_KEYS
 
 
 @dataclass(frozen=True)
@@ -35,38 +35,41 @@ class RunOptions:
     log: Path | None = None
     metrics: int | None = None  # a port of the loopback address
     patience: float | None = None  # seconds, instead of what the run was begun with
-    own: Path | None = None  # the coordinator's file, where it lies elsewhere than when the run was begun
+    coordinator_file: Path | None = None  # the coordinator's file, where it lies elsewhere than when the run was begun
 
     def refuse_for_local_sites(self) -> None:
         """Refuse what only sites that are elsewhere can be told, where all are in this process."""
         said = {"--wait": self.wait, "--timeout": self.timeout is not None, "--without": self.without}
         said |= {"--log-json": self.log is not None, "--metrics": self.metrics is not None}
-        said |= {"--own": self.own is not None}
+        said |= {"--own": self.coordinator_file is not None}
         for option in filter(said.get, said):
             raise StudyError(f"{option} is for sites that are elsewhere; those of this run are in this process")
 
 
-def check_served_study(study: Study, folder: Path, served: Served) -> Served:
+def check_served_study(study: Study, folder: Path, engine_choice: EngineChoice) -> EngineChoice:
     """Refuse a study that sites elsewhere could not carry out; returns how they are reached as a run keeps it."""
-    settings = kept_settings(served.engine, served.settings)
-    for name, site in tables(study.text, Path("the study"))["sites"].items():
-        for key in SITES_OWN:
+    settings = resolve_settings(engine_choice.engine, engine_choice.settings)
+    for name, site in parse_toml(study.text, Path("the study"))["sites"].items():
+        for key in SITE_ONLY_KEYS:
             if key in site:
                 raise StudyError(f"[sites.{name}] gives {key}; a site that serves takes that from its own file only")
     names = tuple(site.name for site in study.sites)
     study.aggregation.check(names)
-    if study.aggregation.blind and not known(served.engine).leads:
+    if study.aggregation.is_blind and not find_engine(engine_choice.engine).can_lead:
         raise StudyError(
-            f"engine '{served.engine}' cannot carry a blind run; use 'files', or set aggregation to 'secure'"
+            f"engine '{engine_choice.engine}' cannot carry a blind run; use 'files', or set aggregation to 'secure'"
         )
-    open_served_study(replace(study, aggregation=Aggregation()), Unreached(names))
-    check(served.engine, RunSpec("", study.text, names, folder, own=served.own, settings=settings))
-    return replace(served, settings=settings)
+    open_served_study(replace(study, aggregation=Aggregation()), UnreachedSites(names))
+    check(
+        engine_choice.engine,
+        RunSpec("", study.text, names, folder, coordinator_file=engine_choice.coordinator_file, settings=settings),
+    )
+    return replace(engine_choice, settings=settings)
 
 
 def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
     """A sum that sites may leave is opened in one go: its keys are written down nowhere."""
-    if options.wait or run.served is None or not known(run.served.engine).days:
+    if options.wait or run.engine_choice is None or not find_engine(run.engine_choice.engine).may_take_days:
         return
     if study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all":
         raise StudyError(
@@ -76,10 +79,13 @@ def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
         raise StudyError("sites align their rows in one go, of which little is written down; stay for it with --wait")
 
 
-def tell_sites_again_that_run_is_over(run: Run, own: Path | None = None) -> None:
+def notify_sites_of_end(run: Run, coordinator_file: Path | None = None) -> None:
     """Who died last may not have come to tell the sites of a finished run that it is over."""
-    if run.served is not None and known(run.served.engine).days:
-        with run.held(), connected_engine(run, run.study(), RunOptions(own=own), nobody):
+    if run.engine_choice is not None and find_engine(run.engine_choice.engine).may_take_days:
+        with (
+            run.lock(),
+            connected_engine(run, run.study(), RunOptions(coordinator_file=coordinator_file), ignore_event),
+        ):
             pass
 
 
@@ -88,7 +94,7 @@ def open_served_study(
     engine: Engine,
     record: RunRecord | None = None,
     *,
-    enrolled: Enrolled | None = None,
+    enrolled: EnrolledSites | None = None,
 ) -> OpenStudy:
     """A study whose sites are reached by an engine; what it says of columns must be enough.
 
@@ -96,35 +102,35 @@ def open_served_study(
     """
     fed = Federation(
         engine,
-        {site.name: encoded_names(schema_at(study, site.name)) for site in study.sites},
-        columns=columns_of(study),
+        {site.name: encoded_names(site_schema(study, site.name)) for site in study.sites},
+        columns=study_column_names(study),
         split=study.split,
         run=record,
         seed=study.seed,
-        schema=schema_of(study),
+        schema=study_schema(study),
         aggregation=study.aggregation,
         enrolled=enrolled,
         align=study.align,
         coordinator_adds=enrolled is not None,
     )
-    estimator = study.estimator(fed.columns)
+    estimator = study.make_estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
     return OpenStudy(study, fed, estimator)
 
 
-def schema_of(study: Study) -> dict[str, Column]:
+def study_schema(study: Study) -> dict[str, Column]:
     """All columns of a served study, and what they are."""
     if study.split == "rows":
-        return dict(schema_at(study, study.sites[0].name))
-    everywhere = {name: column for site in study.sites for name, column in schema_at(study, site.name).items()}
+        return dict(site_schema(study, study.sites[0].name))
+    everywhere = {name: column for site in study.sites for name, column in site_schema(study, site.name).items()}
     return dict(study.schema) if set(study.schema) == set(everywhere) else everywhere
 
 
-def columns_of(study: Study) -> tuple[str, ...]:
-    return encoded_names(schema_of(study))
+def study_column_names(study: Study) -> tuple[str, ...]:
+    return encoded_names(study_schema(study))
 
 
-class Unreached:
+class UnreachedSites:
     """Sites that nobody has called yet: enough to see whether a study can be carried out at all."""
 
     def __init__(self, parties: tuple[str, ...]) -> None:
@@ -135,24 +141,24 @@ class Unreached:
 
 
 @contextmanager
-def event_listeners(run: Run, options: RunOptions) -> Iterator[Tell]:
+def event_listeners(run: Run, options: RunOptions) -> Iterator[EventListener]:
     """Whoever watches, for as long as the process works at the run."""
     with ExitStack() as stack:
-        status = run.watched()
-        tells: list[Tell] = [status]
+        status = run.open_status()
+        listeners: list[EventListener] = [status]
         if options.log is not None:
-            log = Log(options.log, run.name)
+            log = EventLog(options.log, run.name)
             stack.callback(log.close)
-            tells.append(log)
+            listeners.append(log)
         if options.metrics is not None:
-            stack.enter_context(Exposed(status, options.metrics))
-        yield together(*tells)
+            stack.enter_context(MetricsEndpoint(status, options.metrics))
+        yield combine_listeners(*listeners)
 
 
 @contextmanager
-def connected_engine(run: Run, study: Study, options: RunOptions, tell: Tell) -> Iterator[Networked]:
+def connected_engine(run: Run, study: Study, options: RunOptions, notify: EventListener) -> Iterator[NetworkedEngine]:
     """The engine of a run, let go at the end; only a run that is done tells its sites so."""
-    served, names = run.served, tuple(site.name for site in study.sites)
+    served, names = run.engine_choice, tuple(site.name for site in study.sites)
     if served is None:
         raise StudyError(f"the sites of {run.folder} are in one process; no engine reaches them")
     for name in options.without:
@@ -164,12 +170,12 @@ def connected_engine(run: Run, study: Study, options: RunOptions, tell: Tell) ->
         study=study.text,
         parties=names,
         folder=run.folder,
-        own=options.own or served.own,
+        coordinator_file=options.coordinator_file or served.coordinator_file,
         settings={**served.settings, **patience},
         wait=options.wait,
         timeout=options.timeout,
         without=options.without,
-        tell=tell,
+        notify=notify,
     )
     engine = connect(served.engine, spec)
     done = False
@@ -177,7 +183,7 @@ def connected_engine(run: Run, study: Study, options: RunOptions, tell: Tell) ->
         yield engine
         done = True
     except QuorumLost as lost:
-        engine.forget(lost.missing)  # once that is fixed, they are to be asked again
+        engine.forget_replies(lost.missing)  # once that is fixed, they are to be asked again
         raise
     finally:
         engine.close(done=done)

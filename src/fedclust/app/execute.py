@@ -25,19 +25,26 @@ from fedclust.app.coordinate import (
     event_listeners,
     open_served_study,
 )
-from fedclust.app.run_folder import Run, Served, new_run_name, now, refuse_to_overwrite, state_after
+from fedclust.app.run_folder import (
+    EngineChoice,
+    Run,
+    new_run_name,
+    refuse_to_overwrite,
+    status_after_error,
+    utc_timestamp,
+)
 from fedclust.app.study import OpenStudy, Study, open_study
 from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError, OutOfBounds, StudyError, Waiting
-from fedclust.core.run_series import later, series
+from fedclust.core.run_series import next_run_name, parse_series
 from fedclust.engines import run_status
-from fedclust.engines.attendance import Tell
-from fedclust.engines.run_status import Observed
+from fedclust.engines.attendance import EventListener
+from fedclust.engines.run_status import ObservedEngine
 from fedclust.federation.federation import RunRecord
 from fedclust.kernels import backend
 from fedclust.models import FederatedEstimator, Model
 
-NEXT_ROUND = "next"  # in a run folder: the folder of the round after
+NEXT_ROUND_FILE = "next"  # in a run folder: the folder of the round after
 Watch = Callable[[Mapping[str, Any]], None]
 
 
@@ -46,21 +53,22 @@ def begin_run(
     folder: Path,
     *,
     origin: Path | None = None,
-    served: Served | None = None,
+    engine_choice: EngineChoice | None = None,
 ) -> Run:
     """A new run folder, once nothing speaks against the study.
 
-    `origin` is where the study's relative paths start. `served` says by which engine sites elsewhere are reached;
+    `origin` is where the study's relative paths start. `engine_choice` says by which engine sites elsewhere are
+    reached;
     without it all sites are in this process, and their rows are looked at once.
     """
     refuse_to_overwrite(folder)
-    if served is not None:
-        served = check_served_study(study, folder, served)
-        return Run.make(folder, study.text, origin=Path(), served=served)
+    if engine_choice is not None:
+        engine_choice = check_served_study(study, folder, engine_choice)
+        return Run.create(folder, study.text, origin=Path(), engine_choice=engine_choice)
     name = new_run_name(study.text)
     ready = open_study(study, record=RunRecord(folder, name))
     paths = (Path() if origin is None else origin).resolve()
-    run = Run.make(folder, study.text, origin=paths, digests=ready.digests(), name=name)
+    run = Run.create(folder, study.text, origin=paths, digests=ready.row_digests(), name=name)
     return replace(run, open_study=ready, is_new=True)
 
 
@@ -72,70 +80,70 @@ def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
     folder = folder or next_round_folder(previous)
     model = _model_to_update(previous)
     refuse_to_overwrite(folder)
-    study, name = previous.study(), later(previous.name)
+    study, name = previous.study(), next_run_name(previous.name)
     ready, digests, origin = None, dict[str, str](), Path()
-    if previous.served is None:
+    if previous.engine_choice is None:
         origin = (previous.folder / previous.origin["folder"]).resolve()
         ready = open_study(study, record=RunRecord(folder, name), fresh=False)
-        digests = ready.digests()
+        digests = ready.row_digests()
         if digests == previous.origin["rows"]:
             raise DataError(f"the sites hold the very rows of {previous.folder}; put new rows there first")
-    write_file(previous.folder / NEXT_ROUND, f"{folder.resolve()}\n")
+    write_file(previous.folder / NEXT_ROUND_FILE, f"{folder.resolve()}\n")
     try:
-        run = Run.make(
+        run = Run.create(
             folder,
             study.text,
             origin=origin,
             digests=digests,
             files={"before.json": model},
             name=name,
-            served=previous.served,
-            after=previous.folder,
+            engine_choice=previous.engine_choice,
+            previous_folder=previous.folder,
         )
     except BaseException:
-        (previous.folder / NEXT_ROUND).unlink(missing_ok=True)
+        (previous.folder / NEXT_ROUND_FILE).unlink(missing_ok=True)
         raise
     return replace(run, open_study=ready, is_new=ready is not None)
 
 
 def next_round_folder(previous: Run) -> Path:
     """Where the next round goes unless a folder is named: next to the first one, under its number."""
-    first, place = previous.folder.resolve(), series(previous.name)[1]
+    first, place = previous.folder.resolve(), parse_series(previous.name)[1]
     stem = first.name.removesuffix(f"-{place}") if place > 1 else first.name
     return previous.folder.parent / f"{stem}-{place + 1}"
 
 
 def _model_to_update(run: Run) -> str:
     """The text of a finished run's model, if the run can be continued."""
-    if not run.finished:
+    if not run.is_finished:
         raise StudyError(f"{run.folder} is not finished; go on with: fedclust resume {run.folder}")
     study = run.study()
-    if study.aggregation.blind:
+    if study.aggregation.is_blind:
         raise StudyError("a blind run has its model at the site that led it; begin the study anew with all rows")
-    if not fedclust.load(run.model).takes_batches:
+    if not fedclust.load(run.model_path).takes_batches:
         raise StudyError(f"method '{study.cluster.method}' takes no further rows; begin the study anew with all rows")
-    link = run.folder / NEXT_ROUND
+    link = run.folder / NEXT_ROUND_FILE
     there = Path(link.read_text().strip()) if link.is_file() else None
     if there is not None and there.exists():
         raise StudyError(f"{run.folder} was gone on from already; go on from {there}")
-    if there is not None and run.served is not None:  # in one process the sites' memory went with the folder
+    if there is not None and run.engine_choice is not None:  # in one process the sites' memory went with the folder
         raise StudyError(
             f"{run.folder} was gone on from in {there}, which is not there, and sites that took part in that round "
             "take no letters of another in its place; put the folder back and go on from it, or begin the study anew"
         )
-    return run.model.read_text(encoding="utf-8")
+    return run.model_path.read_text(encoding="utf-8")
 
 
-def open_again(run: Run) -> Run:
+def open_local_sites(run: Run) -> Run:
     """A run with its sites of this process open."""
     return replace(run, open_study=open_recorded_study(run, run.folder))
 
 
 def open_recorded_study(run: Run, folder: Path) -> OpenStudy:
     """A run's study on the very rows it began with; `folder` is the run's, or a copy of it to work in."""
-    ready = open_study(run.study(), record=RunRecord(folder, run.name), fresh=run.after is None)
+    ready = open_study(run.study(), record=RunRecord(folder, run.name), fresh=run.previous_folder is None)
     before = run.origin["rows"]
-    for party, digest in ready.digests().items():
+    for party, digest in ready.row_digests().items():
         if before.get(party, digest) != digest:
             raise DataError(
                 f"the rows of site '{party}' have changed since {run.folder} began; "
@@ -158,63 +166,63 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
         if watch is not None:
             watch(facts)
 
-    if run.open_study is None and run.served is not None and run.study().aggregation.blind:
+    if run.open_study is None and run.engine_choice is not None and run.study().aggregation.is_blind:
         relay_for_lead(run, options)
         return None
-    with _open_run(run, options) as (ready, tell):
+    with _open_run(run, options) as (ready, notify):
         began, fed = time.monotonic(), ready.fed
         fed.watch = count_rounds
-        fed.use(Observed(fed.engine, tell))
+        fed.use_engine(ObservedEngine(fed.engine, notify))
         try:
             choice, selection = ready.study.cluster.choice, None
-            if run.after is not None:
+            if run.previous_folder is not None:
                 model = fedclust.load(run.folder / "before.json")
                 # Sites of this process keep their memory in the run's folder; others have one of their own.
-                model.update(fed, after=run.after if run.served is None else None)
+                model.update(fed, after=run.previous_folder if run.engine_choice is None else None)
             elif choice is None:
                 model = ready.estimator.fit(fed)
             else:
-                selection = select_k(ready.estimator, fed, choice.ks, **choice.how)
+                selection = select_k(ready.estimator, fed, choice.ks, **choice.options)
                 model = selection.model
-            model.save(run.model)
-            described = _describe(run, model, ready, selection)
+            model.save(run.model_path)
+            described = _describe_model(run, model, ready, selection)
         except BaseException as error:
-            tell("state", state=state_after(error))
+            notify("state", state=status_after_error(error))
             if isinstance(error, (StudyError, DataError, OutOfBounds)) and run.is_new and not rounds:
                 run.discard()
             raise
         finally:
             fed.close()
         seconds = time.monotonic() - began
-        tell("state", state="finished")
-        sites = fed.traffic() or _received(run_status.read(run.status))
-        run.write("metrics.json", _metrics(run, ready.study, model, seconds, sites=sites, described=described))
+        notify("state", state="finished")
+        sites = fed.traffic() or _received_traffic(run_status.read_status(run.status_path))
+        run.write_json("metrics.json", _run_metrics(run, ready.study, model, seconds, sites=sites, described=described))
         return model
 
 
 @contextmanager
-def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, Tell]]:
+def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventListener]]:
     """Have a run to oneself, its sites within reach and whoever watches it listening."""
-    if run.open_study is None and run.served is not None:
+    if run.open_study is None and run.engine_choice is not None:
         study = run.study()
         check_waiting(run, study, options)
         # First of all the run is taken: whoever comes second must not touch what the first one works with.
         with (
-            run.taken(),
+            run.lock_same_version(),
             event_listeners(run, options) as tell,
             connected_engine(run, study, options, tell) as engine,
         ):
             yield open_served_study(study, engine, RunRecord(run.folder, run.name)), tell
         return
-    with run.taken(), event_listeners(run, options) as tell:
+    with run.lock_same_version(), event_listeners(run, options) as tell:
         yield run.open_study or open_recorded_study(run, run.folder), tell
 
 
-def _describe(run: Run, model: Model, ready: OpenStudy, selection: Selection | None) -> dict[str, Any]:
+def _describe_model(run: Run, model: Model, ready: OpenStudy, selection: Selection | None) -> dict[str, Any]:
     """The description of a model that is saved already; one that fails leaves a note and ends no run."""
     try:
         described = describe(model, ready.fed, selection)
-        run.write("analysis.json", described)
+        run.write_json("analysis.json", described)
     except Waiting:
         raise  # nothing is wrong: the run goes on when the sites' answers are there
     except Exception as error:  # noqa: BLE001 the model is there, whatever cannot be said of it
@@ -223,7 +231,7 @@ def _describe(run: Run, model: Model, ready: OpenStudy, selection: Selection | N
     return described
 
 
-def _metrics(
+def _run_metrics(
     run: Run,
     study: Study,
     model: Model,
@@ -249,14 +257,14 @@ def _metrics(
         "shifts": model.shifts,
         "objectives": model.objectives,
         "started": origin["started"],
-        "finished": now(),
+        "finished": utc_timestamp(),
         "seconds": round(seconds, 3),
         "sites": sites,
         "notes": described["notes"],
     }
 
 
-def _received(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
+def _received_traffic(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
     """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
     sites = status["sites"] if status else {}
     return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in sites.items()}

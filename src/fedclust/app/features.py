@@ -15,9 +15,9 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Floats
-from fedclust.federation.federation import Federation, box_of
+from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.questions import feature_selection
-from fedclust.questions.missing_values import MISSING
+from fedclust.questions.missing_values import MISSING_RULES
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ def select_features(
         raise StudyError(
             "columns are compared row by row, which needs whole rows; select them before splitting columns"
         )
-    if missing not in MISSING:
-        raise StudyError(f"missing is {missing!r}; choose one of {', '.join(MISSING)}")
+    if missing not in MISSING_RULES:
+        raise StudyError(f"missing is {missing!r}; choose one of {', '.join(MISSING_RULES)}")
     for name, value in (("variance", variance), ("correlation", correlation)):
         if value is not None and not 0 <= value < 1:
             raise StudyError(f"{name} is {value}; it must be at least 0 and below 1, or None")
     found, _ = fed.run(
-        feature_selection.measure(fed.columns, box_of(bounds, len(fed.columns)), missing), missing=missing
+        feature_selection.measure_columns(fed.columns, parse_bounds(bounds, len(fed.columns)), missing), missing=missing
     )
-    out = feature_selection.dropped(fed.schema, found, variance, correlation)
+    out = feature_selection.columns_to_drop(fed.schema, found, variance, correlation)
     kept = tuple(name for name in fed.schema if name not in out)
     return Features(kept, out, fed.columns, found.variance, found.correlation, found.notes)

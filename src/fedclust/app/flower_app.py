@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedclust.app.run_folder import Run
     from fedclust.app.study import Study
 
-TEMPLATE = {
+APP_TEMPLATE = {
     "pyproject.toml": """\
 [build-system]
 requires = ["hatchling"]
@@ -51,7 +51,7 @@ patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedcl
 
 def write_template(folder: Path) -> None:
     """A Flower app folder, ready for `flwr run`."""
-    for name, text in TEMPLATE.items():
+    for name, text in APP_TEMPLATE.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -61,37 +61,40 @@ def server_app() -> Any:
     """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be the other keys."""
     from fedclust.engines.flower_link import server_app as make  # noqa: PLC0415 an extra
 
-    return make(drive)
+    return make(coordinate_study)
 
 
 def client_app() -> Any:
     """A Flower ClientApp; its node configuration names the site's own file as `site`."""
-    from fedclust.app.serve import reception  # noqa: PLC0415
+    from fedclust.app.serve import open_session  # noqa: PLC0415
     from fedclust.core.atomic_files import log_error  # noqa: PLC0415
     from fedclust.core.greeting import Greeting, Welcome  # noqa: PLC0415
     from fedclust.engines.flower_link import client_app as make  # noqa: PLC0415 an extra
-    from fedclust.site.site_file import private_key, read_site  # noqa: PLC0415
+    from fedclust.site.site_file import read_private_key, read_site_file  # noqa: PLC0415
 
-    def identity(path: str) -> Any:
-        site = read_site(path)
+    def read_identity(path: str) -> Any:
+        site = read_site_file(path)
         if site.identity is None:
             raise StudyError("the site file names no identity; make a key with fedclust site key")
-        return site.name, private_key(site.identity)
+        return site.name, read_private_key(site.identity)
 
-    def hear(path: str, data: bytes) -> bytes:
-        site, study = read_site(path), Path(path).parent / "study.toml"  # a kit has both; no other study is served then
+    def answer_message(path: str, data: bytes) -> bytes:
+        site, study = (
+            read_site_file(path),
+            Path(path).parent / "study.toml",
+        )  # a kit has both; no other study is served then
         try:
-            door = reception(site, study=study if study.is_file() else None)
+            door = open_session(site, study=study if study.is_file() else None)
         except StudyError as error:
-            note(path, error)
-            return Welcome.of(Greeting.decode(data), site.name, "failed").encode()
+            log_failure(path, error)
+            return Welcome.reply_to(Greeting.decode(data), site.name, "failed").encode()
         with door:
-            return door.hear(data)
+            return door.answer_message(data)
 
-    def note(path: str, error: Exception) -> None:
+    def log_failure(path: str, error: Exception) -> None:
         """Where the site's people look; a site file that cannot be read names no such place."""
         try:
-            state = read_site(path).state
+            state = read_site_file(path).state
         except StudyError as unread:
             sys.stderr.write(f"fedclust: {unread}\n")
             return
@@ -99,43 +102,43 @@ def client_app() -> Any:
             state.mkdir(mode=0o700, parents=True, exist_ok=True)
             log_error(state, "failed", error)
 
-    return make(identity, hear, note)
+    return make(read_identity, answer_message, log_failure)
 
 
-def drive(config: Mapping[str, Any]) -> None:
+def coordinate_study(config: Mapping[str, Any]) -> None:
     """Coordinate a study over the grid at hand, or one more round of it; a run folder that is there is gone on with."""
     from fedclust.app.coordinate import RunOptions  # noqa: PLC0415
     from fedclust.app.execute import begin_next_round, begin_run, resume_run  # noqa: PLC0415
-    from fedclust.app.run_folder import Run, Served  # noqa: PLC0415
+    from fedclust.app.run_folder import EngineChoice, Run  # noqa: PLC0415
     from fedclust.app.study import read_study  # noqa: PLC0415
 
     for name in ("study", "own", "out", *(("after",) if config.get("after") else ())):
         if not Path(str(config.get(name, ""))).is_absolute():
             raise StudyError(f"the run configuration must name '{name}' by an absolute path")
-    timeout, patience = (_seconds(config, name) for name in ("timeout", "patience"))
+    timeout, patience = (_read_seconds(config, name) for name in ("timeout", "patience"))
     folder, own = Path(str(config["out"])), Path(str(config["own"]))
     study = read_study(Path(str(config["study"])), served=True)
     if (folder / "origin.json").is_file():
         run = Run.find(folder)
-        _check_same(run, study)
-        if config.get("after") and run.after != Path(str(config["after"])).resolve():
+        _check_same_study(run, study)
+        if config.get("after") and run.previous_folder != Path(str(config["after"])).resolve():
             raise StudyError(f"{folder} holds a run that does not go on from {config['after']}; name another as 'out'")
-        if run.finished:
+        if run.is_finished:
             sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
             return
     elif config.get("after"):
         before = Run.find(Path(str(config["after"])))
-        _check_same(before, study)
+        _check_same_study(before, study)
         run = begin_next_round(before, folder)
     else:
         settings = {} if patience is None else {"patience": str(patience)}
-        run = begin_run(study, folder, served=Served("flower", own, settings))
-    resume_run(run, RunOptions(wait=True, timeout=timeout, patience=patience, own=own))
+        run = begin_run(study, folder, engine_choice=EngineChoice("flower", own, settings))
+    resume_run(run, RunOptions(wait=True, timeout=timeout, patience=patience, coordinator_file=own))
 
 
-def _check_same(run: Run, study: Study) -> None:
+def _check_same_study(run: Run, study: Study) -> None:
     """Refuse to go on with a run that is not of this study over Flower."""
-    engine = None if run.served is None else run.served.engine
+    engine = None if run.engine_choice is None else run.engine_choice.engine
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
         raise StudyError(f"{run.folder} holds a run of {whose}; name another folder")
@@ -146,7 +149,7 @@ def _check_same(run: Run, study: Study) -> None:
         )
 
 
-def _seconds(config: Mapping[str, Any], name: str) -> float | None:
+def _read_seconds(config: Mapping[str, Any], name: str) -> float | None:
     """A time of the run configuration; None where it says none."""
     said = config.get(name, 0)
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said < math.inf:

@@ -23,15 +23,15 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
-from fedclust.federation.federation import FEW, Federation, box_of
+from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation, parse_bounds
 from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import Model
 from fedclust.questions import bounds, cluster_indices, cluster_indices_columns, column_matching, standardisation
-from fedclust.questions.cluster_indices import BEST
+from fedclust.questions.cluster_indices import BEST_DIRECTION
 from fedclust.site.sources.frames import is_frame
 
 __all__ = [
-    "BEST",
+    "BEST_DIRECTION",
     "calinski_harabasz",
     "davies_bouldin",
     "fuzzy_davies_bouldin",
@@ -49,41 +49,41 @@ def fuzzy_davies_bouldin(model: Model, fed: Any, *, p: float = 2.0, q: float = 1
     S_i = mean_j(u_ij) * mean_j(|x_j - c_i|^q)^(1/q) over all rows, M_ij the Minkowski distance of order p between
     centres; the index is the mean over i of max_{j != i} (S_i + S_j) / M_ij.
     """
-    return _one("fuzzy-davies-bouldin", model, fed, p=p, q=q)
+    return _single_index("fuzzy-davies-bouldin", model, fed, p=p, q=q)
 
 
 def davies_bouldin(model: Model, fed: Any) -> float:
     """Davies and Bouldin's index of the labels, around their means, as scikit-learn's; smaller is better."""
-    return _one("davies-bouldin", model, fed)
+    return _single_index("davies-bouldin", model, fed)
 
 
 def xie_beni(model: Model, fed: Any) -> float:
     """Xie and Beni's sum u^m d^2 / (N min |v_i - v_j|^2); smaller is better, infinite where two centres coincide."""
-    return _one("xie-beni", model, fed)
+    return _single_index("xie-beni", model, fed)
 
 
 def calinski_harabasz(model: Model, fed: Any) -> float:
     """Variance between labels over variance within, as scikit-learn's; larger is better, infinite if none is within."""
-    return _one("calinski-harabasz", model, fed)
+    return _single_index("calinski-harabasz", model, fed)
 
 
 def simplified_silhouette(model: Model, fed: Any) -> float:
     """The mean of (b - a) / max(a, b), a to the nearest centre, b to the next; larger is better."""
-    return _one("simplified-silhouette", model, fed)
+    return _single_index("simplified-silhouette", model, fed)
 
 
 def partition_coefficient(model: Model, fed: Any) -> float:
     """Bezdek's mean of squared memberships, from 1 / C (no structure) to 1 (hard)."""
-    return _one("partition-coefficient", model, fed)
+    return _single_index("partition-coefficient", model, fed)
 
 
 def partition_entropy(model: Model, fed: Any) -> float:
     """Bezdek's mean of -u log u, from 0 (hard) to log C (no structure)."""
-    return _one("partition-entropy", model, fed)
+    return _single_index("partition-entropy", model, fed)
 
 
 def scores(
-    model: Model, fed: Any, names: Iterable[str] = tuple(BEST), *, p: float = 2.0, q: float = 1.0
+    model: Model, fed: Any, names: Iterable[str] = tuple(BEST_DIRECTION), *, p: float = 2.0, q: float = 1.0
 ) -> dict[str, float]:
     """Several indices at the price of one or two: those around the centres share a sweep, those of labels another."""
     check_is_fitted(model)
@@ -93,56 +93,60 @@ def scores(
         fed = Federation.local({"here": rows}, columns=list(model.columns_))
     if fed.split == "columns" and model.opens_labels:
         raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
-    script = _over_columns if fed.split == "columns" else _over_rows
-    found: dict[str, float] = fed.run(script(model, fed, tuple(names), p, q), missing=model.missing, asks=FEW)[0]
+    script = _indices_over_columns if fed.split == "columns" else _indices_over_rows
+    found: dict[str, float] = fed.run(
+        script(model, fed, tuple(names), p, q), missing=model.missing, asks_multiple=SHORT_PROTOCOL_ASKS
+    )[0]
     return found
 
 
-def _one(name: str, model: Model, fed: Any, **powers: float) -> float:
+def _single_index(name: str, model: Model, fed: Any, **powers: float) -> float:
     return scores(model, fed, (name,), **powers)[name]
 
 
-def _over_rows(
+def _indices_over_rows(
     model: CentersModel, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:
-    view, centers = yield from view_of(model, fed)
-    return (yield from cluster_indices.scores(view, centers, model.fuzziness, names, p=p, q=q))
+    view, centers = yield from model_view(model, fed)
+    return (yield from cluster_indices.compute_indices(view, centers, model.fuzziness, names, p=p, q=q))
 
 
-def view_of(model: CentersModel, fed: Federation) -> Protocol[tuple[View, Floats]]:
+def model_view(model: CentersModel, fed: Federation) -> Protocol[tuple[View, Floats]]:
     """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
-    order = _order(model, fed)
-    box, missing = box_of(model.bounds, len(order)), model.missing
+    order = _column_order(model, fed)
+    box, missing = parse_bounds(model.bounds, len(order)), model.missing
     if box is None:
-        view = yield from bounds.agree(len(order), missing)
+        view = yield from bounds.agree_on_bounds(len(order), missing)
     else:
-        view = bounds.declared(box[0][order], box[1][order], missing)
+        view = bounds.view_from_bounds(box[0][order], box[1][order], missing)
     if model.origin_ is not None and model.spread_ is not None:
-        view = standardisation.scaled(view, model.origin_[order], model.spread_[order])
+        view = standardisation.scale_view(view, model.origin_[order], model.spread_[order])
     return view, np.ascontiguousarray(model.scaled_centers_[:, order])
 
 
-def _over_columns(
+def _indices_over_columns(
     model: CentersModel, fed: Federation, names: tuple[str, ...], p: float, q: float
 ) -> Protocol[dict[str, float]]:
-    order = _order(model, fed)
+    order = _column_order(model, fed)
 
     def slices(points: Floats | None) -> dict[str, Floats]:
-        return {} if points is None else column_split.slices(fed.places, np.atleast_2d(points)[:, order])
+        return {} if points is None else column_split.slices(fed.column_places, np.atleast_2d(points)[:, order])
 
     centers, origin, spread = map(slices, (model.cluster_centers_, model.origin_, model.spread_))
     how = {
-        party: column_split.Prepare(
+        party: column_split.Preparation(
             origin=origin[party][0] if origin else None,
             spread=spread[party][0] if spread else None,
             centers=centers[party],
         )
         for party in fed.parties
     }
-    table = yield from column_split.agree(fed.places, how)
-    return (yield from cluster_indices_columns.scores(table, model.n_clusters, model.fuzziness, names, p=p, q=q))
+    table = yield from column_split.agree_on_table(fed.column_places, how)
+    return (
+        yield from cluster_indices_columns.compute_indices(table, model.n_clusters, model.fuzziness, names, p=p, q=q)
+    )
 
 
-def _order(model: Model, fed: Federation) -> list[int]:
+def _column_order(model: Model, fed: Federation) -> list[int]:
     """Where the model has each of the federation's columns: by name where there are names."""
-    return column_matching.places(fed.columns, model.columns_, fed.schema, model.schema)
+    return column_matching.match_columns(fed.columns, model.columns_, fed.schema, model.schema)

@@ -11,18 +11,18 @@ from fedclust.core.atomic_files import open_replacement
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array
 
-SUFFIXES = (".csv", ".parquet")
+TABLE_SUFFIXES = (".csv", ".parquet")
 
 
-class Table:
+class TableFile:
     """A file of named columns; it appears when the `with` block ends well, and not at all otherwise.
 
     The ending says the format. Numbers keep every bit in both. Only the owner may read it: rows may be people.
     """
 
     def __init__(self, path: Path) -> None:
-        if path.suffix.lower() not in SUFFIXES:
-            raise StudyError(f"'{path.name}' says no format; end the name in {' or '.join(SUFFIXES)}")
+        if path.suffix.lower() not in TABLE_SUFFIXES:
+            raise StudyError(f"'{path.name}' says no format; end the name in {' or '.join(TABLE_SUFFIXES)}")
         self.path = path
         self._replacement = open_replacement(path, one_writer=False)
         self._file: Any = None

@@ -19,27 +19,27 @@ from fedclust.app.study import OpenStudy, Study, read_study
 from fedclust.core.atomic_files import new_folder, write_file
 from fedclust.core.errors import RunFailed, StudyError, Waiting
 from fedclust.core.file_locks import try_lock
-from fedclust.engines.run_status import Status
+from fedclust.engines.run_status import RunStatus
 from fedclust.kernels import backend
-from fedclust.site.approval import digest_of
+from fedclust.site.approval import digest_study
 
-FORMAT, VERSION = "fedclust-run", 1
+RUN_FORMAT, RUN_VERSION = "fedclust-run", 1
 
 
 @dataclass(frozen=True)
-class Served:
+class EngineChoice:
     """How the sites of a run are reached: by which engine, the coordinator's own file, and the engine's settings."""
 
     engine: str
-    own: Path | None = None
+    coordinator_file: Path | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 
-    def document(self) -> dict[str, Any]:
-        own = str(self.own.resolve()) if self.own else None
+    def to_dict(self) -> dict[str, Any]:
+        own = str(self.coordinator_file.resolve()) if self.coordinator_file else None
         return {"engine": self.engine, "own": own, "settings": dict(self.settings)}
 
     @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Served:
+    def from_dict(cls, document: Mapping[str, Any]) -> EngineChoice:
         own = document.get("own")
         return cls(str(document["engine"]), Path(own) if own else None, document.get("settings", {}))
 
@@ -53,7 +53,7 @@ class Run:
     is_new: bool = field(default=False, compare=False)  # this process began it
 
     @classmethod
-    def make(
+    def create(
         cls,
         folder: Path,
         text: str,
@@ -62,27 +62,29 @@ class Run:
         digests: Mapping[str, str] | None = None,
         files: Mapping[str, str] | None = None,
         name: str | None = None,
-        served: Served | None = None,
-        after: Path | None = None,
+        engine_choice: EngineChoice | None = None,
+        previous_folder: Path | None = None,
     ) -> Run:
         """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
 
         `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
-        `files` are texts to put next to the study; `name` is the run's where it has one already; `served` says by which
-        engine its sites are reached; `after` is the run folder of the round before, whose model is in before.json.
+        `files` are texts to put next to the study; `name` is the run's where it has one already; `engine_choice` says
+        by which
+        engine its sites are reached; `previous_folder` is the run folder of the round before, whose model is in
+        before.json.
         """
         files = {"study.toml": text, **(files or {})}
         about = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": RUN_FORMAT,
+            "version": RUN_VERSION,
             "fedclust": fedclust.__version__,
             "kernels": backend(),
-            "started": now(),
+            "started": utc_timestamp(),
             "folder": str(origin),
             "rows": dict(digests or {}),
-            "files": {path: _digest(content) for path, content in files.items()},
-            **({"served": served.document()} if served else {}),
-            **({"after": str(after.resolve())} if after else {}),
+            "files": {path: _digest_text(content) for path, content in files.items()},
+            **({"served": engine_choice.to_dict()} if engine_choice else {}),
+            **({"after": str(previous_folder.resolve())} if previous_folder else {}),
         }
         refuse_to_overwrite(folder)
         with new_folder(folder) as draft:
@@ -100,12 +102,12 @@ class Run:
             why = "is not a run folder" if folder.exists() else "does not exist"
             raise StudyError(f"{folder} {why}; name a folder that 'fedclust run' made, such as runs/NAME")
         run = cls(folder)
-        if (run.origin.get("format"), run.origin.get("version")) != (FORMAT, VERSION):
+        if (run.origin.get("format"), run.origin.get("version")) != (RUN_FORMAT, RUN_VERSION):
             raise StudyError(f"{folder} was made by another version of fedclust; resume it with that one")
         return run
 
     @classmethod
-    def clear(cls, folder: Path) -> None:
+    def remove_unedited(cls, folder: Path) -> None:
         """Remove a self-contained run, unless someone edited what was put into it."""
         if not (folder / "origin.json").is_file():
             return
@@ -114,42 +116,42 @@ class Run:
             raise StudyError(f"{folder} holds another run; choose another folder with --out")
         for name, digest in run.origin["files"].items():
             path = folder / name
-            if path.is_file() and _digest(path.read_bytes().decode(errors="replace")) != digest:
+            if path.is_file() and _digest_text(path.read_bytes().decode(errors="replace")) != digest:
                 raise StudyError(
                     f"{path} was edited; to keep it, choose another folder with --out, else remove {folder}"
                 )
-        with run.held():
+        with run.lock():
             shutil.rmtree(folder)
 
     @property
     def origin(self) -> dict[str, Any]:
         """Where and how the run began."""
-        return _document(self.folder / "origin.json")
+        return _read_json(self.folder / "origin.json")
 
     @property
     def metrics(self) -> dict[str, Any]:
         """How the run went; only a finished one has them."""
-        if not self.finished:
+        if not self.is_finished:
             raise StudyError(f"{self.folder} is not finished; go on with: fedclust resume {self.folder}")
-        return _document(self.folder / "metrics.json")
+        return _read_json(self.folder / "metrics.json")
 
     @property
     def analysis(self) -> dict[str, Any] | None:
         """The finished run described; None where an older version wrote none."""
         path = self.folder / "analysis.json"
-        return _document(path) if path.is_file() else None
+        return _read_json(path) if path.is_file() else None
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """The metrics are the last thing a run writes."""
         return (self.folder / "metrics.json").is_file()
 
     @property
-    def model(self) -> Path:
+    def model_path(self) -> Path:
         return self.folder / "model.json"
 
     @property
-    def status(self) -> Path:
+    def status_path(self) -> Path:
         return self.folder / "status.json"
 
     @property
@@ -158,29 +160,29 @@ class Run:
         return (self.folder / "run").read_text().strip()
 
     @property
-    def served(self) -> Served | None:
+    def engine_choice(self) -> EngineChoice | None:
         """By which engine the sites are reached, and with what settings; None where they are in one process."""
         found = self.origin.get("served")
-        return None if found is None else Served.read(found)
+        return None if found is None else EngineChoice.from_dict(found)
 
     @property
-    def after(self) -> Path | None:
+    def previous_folder(self) -> Path | None:
         """The folder of the round before; None for a first round."""
         found = self.origin.get("after")
         return None if found is None else Path(found)
 
     def study(self) -> Study:
         """The study as it was when the run began."""
-        served = self.served is not None
+        served = self.engine_choice is not None
         return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"], served=served)
 
-    def watched(self) -> Status:
+    def open_status(self) -> RunStatus:
         """The run's status, gone on with."""
         study = self.study()
         names = [site.name for site in study.sites]
-        return Status(self.status, names, run=self.name, aggregation=study.aggregation.mode)
+        return RunStatus(self.status_path, names, run=self.name, aggregation=study.aggregation.mode)
 
-    def write(self, name: str, document: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, document: Mapping[str, Any]) -> None:
         write_file(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     def discard(self) -> None:
@@ -190,21 +192,21 @@ class Run:
             self.folder.parent.rmdir()  # only where nothing else is in it
 
     @property
-    def at_work(self) -> bool:
+    def is_at_work(self) -> bool:
         """Whether some process is at work in the folder; asking keeps none from beginning."""
         with (self.folder / "run").open() as file:
             return not try_lock(file, exclusive=False, patience=0.0)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Keep other processes away: two that write one journal would spoil it."""
-        with _to_lock(self.folder / "run") as file:
+        with _open_lock_file(self.folder / "run") as file:
             if not try_lock(file):
                 raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
             yield
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def lock_same_version(self) -> Iterator[None]:
         """Have a run to oneself, with the version of fedclust that began it."""
         begun = self.origin.get("fedclust")
         if begun != fedclust.__version__:
@@ -212,11 +214,11 @@ class Run:
                 f"{self.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may "
                 "differ; go on with that version, or run the study anew"
             )
-        with self.held():
+        with self.lock():
             yield
 
 
-def _to_lock(path: Path) -> TextIO:
+def _open_lock_file(path: Path) -> TextIO:
     """A file to be had to oneself: over NFS it must be open for writing, on a disk that is only read it cannot be."""
     return path.open("r+" if os.access(path, os.W_OK) else "r")
 
@@ -235,7 +237,7 @@ def refuse_to_overwrite(folder: Path) -> None:
         raise StudyError(f"{folder} already exists and is not a run; choose another folder with --out")
 
 
-def origin_of(study: Path) -> Path | None:
+def study_origin(study: Path) -> Path | None:
     """Where the paths of a study start that is a run's copy; None for any other."""
     if not (study.parent / "origin.json").is_file():
         return None
@@ -243,25 +245,25 @@ def origin_of(study: Path) -> Path | None:
     return run.folder / str(run.origin["folder"])
 
 
-def state_after(error: BaseException) -> str:
+def status_after_error(error: BaseException) -> str:
     """What a status says of a run that did not finish."""
     return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 
 
 def new_run_name(study: str) -> str:
     """A name that no other run has; every call names the study by it."""
-    return f"{secrets.token_hex(8)}-{digest_of(study)}"
+    return f"{secrets.token_hex(8)}-{digest_study(study)}"
 
 
-def _digest(text: str) -> str:
+def _digest_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def now() -> str:
+def utc_timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _document(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:

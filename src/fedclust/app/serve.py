@@ -10,22 +10,22 @@ from pathlib import Path
 
 from fedclust.app.study import Study, parse_study
 from fedclust.core.errors import StudyError
-from fedclust.models.methods import registry
+from fedclust.models.methods import method_registry
 from fedclust.questions.schema import Column, Schema
-from fedclust.site.server import Desk
-from fedclust.site.session import Reception
+from fedclust.site.server import SiteServer
+from fedclust.site.session import SiteSession
 from fedclust.site.site_file import SiteFile
 
-ASKING = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
+QUESTION_PACKAGES = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
 
 
-def know_questions() -> None:
+def import_questions() -> None:
     """Import whatever asks: a site must understand all that a coordinator of its version may want to know.
 
     The methods that other packages register bring their questions with them.
     """
-    registry()
-    for package in map(importlib.import_module, ASKING):
+    method_registry()
+    for package in map(importlib.import_module, QUESTION_PACKAGES):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             try:
                 importlib.import_module(module.name)
@@ -34,33 +34,33 @@ def know_questions() -> None:
                     raise  # an extra may be absent, and its questions with it; a part of fedclust may not
 
 
-def reception(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> Reception:
+def open_session(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> SiteSession:
     """The site's door, for one process. `data` stands in for the file's source; `study` allows no other."""
     if site.state is None:
         raise StudyError("the site file names no state; name a folder in which ledger, memory and keys are kept")
-    if study is None and site.approval is None and not site.policy.lax:
+    if study is None and site.approval is None and not site.policy.has_no_rules:
         raise StudyError(
             "name the study that this site serves, or an approval in the site file: rules count what leaves in each "
             "study, so whoever may change a letter of the study could begin to count anew"
         )
-    know_questions()
+    import_questions()
     own = site if data is None else replace(site, source=data)
     try:
         only = None if study is None else study.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, UnicodeDecodeError):
         raise StudyError(f"there is no study at {study}; check the path") from None
-    return Reception(own.name, site.state, lambda text: desk(own, text), only=only)
+    return SiteSession(own.name, site.state, lambda text: open_study_server(own, text), only_study=only)
 
 
-def desk(site: SiteFile, text: str) -> Desk:
+def open_study_server(site: SiteFile, text: str) -> SiteServer:
     """The desk at which a site serves a study; refuses a study that is not for it, or that says too much of it."""
     try:
-        site.accept(text)
+        site.check_study(text)
     except tomllib.TOMLDecodeError:
         raise StudyError("the study is not TOML; ask for it again") from None
     study = parse_study(text, folder=Path(), served=True)
-    schema = schema_at(study, site.name)
-    return site.desk(
+    schema = site_schema(study, site.name)
+    return site.open_server(
         columns=tuple(schema),
         schema=schema,
         seed=study.seed,
@@ -69,11 +69,11 @@ def desk(site: SiteFile, text: str) -> Desk:
         repeats=study.align is not None,
         split="labels" if study.cluster.options.get("opens") == "labels" else study.split,
         method=study.cluster.method,
-        aligned=study.align is not None,
+        needs_alignment=study.align is not None,
     )
 
 
-def schema_at(study: Study, party: str) -> Schema:
+def site_schema(study: Study, party: str) -> Schema:
     """The columns that a site of a served study is to hold, and what they are."""
     own = next((site for site in study.sites if site.name == party), None)
     if own is None:

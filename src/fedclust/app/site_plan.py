@@ -17,12 +17,12 @@ from typing import Any
 from fedclust.algorithms.cmeans import column_labels, column_split
 from fedclust.algorithms.gaussian_mixture import densities
 from fedclust.app.analysis import describe
-from fedclust.app.choose_k import asks_for, select_k
-from fedclust.app.study.study_parts import Site, Study
+from fedclust.app.choose_k import max_two_step_asks, select_k
+from fedclust.app.study.study_parts import Study, StudySite
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import FedclustError, StudyError
 from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
@@ -33,40 +33,43 @@ from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
 from fedclust.questions.choice_of_k import centers_for_each_k, prediction_strength
 from fedclust.questions.composition import composition
-from fedclust.site.approval import digest_of
+from fedclust.site.approval import digest_study
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
-from fedclust.site.noise_budget import Till
+from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import PROFILES, Policy
-from fedclust.site.privacy_spending import Budget
-from fedclust.site.site_data import Holding, Turn, missing_in
-from fedclust.site.sources import Derived
+from fedclust.site.privacy_spending import PrivacySpending
+from fedclust.site.site_data import HandlerContext, SiteData, missing_rule_of
+from fedclust.site.sources import DerivedSource
 from fedclust.site.vault import Vaults
 
-SLACK = 2, 10  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
-KEYS = {
+APPROVAL_SLACK = (
+    2,
+    10,
+)  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
+KEY_QUESTIONS = {
     "secure": ("roster.offer", "roster.accept"),
     "blind": ("roster.offer", "roster.accept", "blind_aggregation.group"),
 }
-ALIGNING = {  # questions by which rows are aligned; None: one for each other site
-    alignment.set_out.name: 1,
-    alignment.pass_on.name: None,
-    alignment.come_back.name: 1,
-    alignment.enough.name: 1,
-    alignment.settle.name: 1,
+ALIGNMENT_QUESTIONS = {  # questions by which rows are aligned; None: one for each other site
+    alignment.send_own_list.name: 1,
+    alignment.pass_list.name: None,
+    alignment.return_tags.name: 1,
+    alignment.accept_count.name: 1,
+    alignment.keep_common_rows.name: 1,
 }
-SEARCHING = (
-    centers_for_each_k.move.name,
+K_SEARCH_QUESTIONS = (
+    centers_for_each_k.cluster_moments.name,
     centers_for_each_k.widths.name,
     centers_for_each_k.gains.name,
     densities.moments.name,
-    densities.scatter.name,
+    densities.scatter_matrix.name,
     prediction_strength.tables.name,
-    cluster_indices.around.name,
-    cluster_indices.gather.name,
-    cluster_indices.scatter.name,
+    cluster_indices.index_sums.name,
+    cluster_indices.label_sums.name,
+    cluster_indices.label_scatter.name,
 )
-LEAVING_ON_THE_WAY = (
+DROPOUT_QUESTIONS = (
     "roster.offer",
     "dropout_recovery.share",
     "dropout_recovery.consent",
@@ -75,34 +78,36 @@ LEAVING_ON_THE_WAY = (
 
 
 @dataclass(frozen=True)
-class Question:
+class PlannedQuestion:
     """One kind of question: how often the rehearsal had it, its largest answer, and what the gate said.
 
-    `known` says that what is asked does not depend on any answer; `passed` is how many answers the gate let out before
-    it refused with `code`, the `place`th message of the run; `out` says that the site was out of the run by then.
-    `masked` says that masks hide the answer in a sum.
+    `is_known` says that what is asked does not depend on any answer; `passed` is how many answers the gate let out
+    before
+    it refused with `code`, the `message_number`th message of the run; `site_is_out` says that the site was out of the
+    run by then.
+    `is_masked` says that masks hide the answer in a sum.
     """
 
     name: str
     times: int
     size: int = 0
-    known: bool = False
+    is_known: bool = False
     release: Release | None = None
     passed: int = 0
     code: str | None = None
-    place: int = 0
-    out: bool = False
-    masked: bool = False
-    allowed: int = 0  # at least, whatever the rehearsal took
+    message_number: int = 0
+    site_is_out: bool = False
+    is_masked: bool = False
+    min_allowed: int = 0  # at least, whatever the rehearsal took
 
     @property
-    def most(self) -> int:
+    def max_answers(self) -> int:
         """How often an approval lets it be answered in one run."""
-        return max(SLACK[0] * self.times + SLACK[1], self.allowed)
+        return max(APPROVAL_SLACK[0] * self.times + APPROVAL_SLACK[1], self.min_allowed)
 
 
 @dataclass(frozen=True)
-class Plan:
+class SitePlan:
     """What would leave a site, question by question, in the order of asking."""
 
     study: Study
@@ -110,72 +115,72 @@ class Plan:
     policy: Policy
     rows: int
     columns: tuple[str, ...]
-    questions: tuple[Question, ...]
-    price: float = 0.0  # of all answers under differential privacy, in rho
-    budget: Budget | None = None  # what the site may spend on all studies, and has spent
+    questions: tuple[PlannedQuestion, ...]
+    price_rho: float = 0.0  # of all answers under differential privacy, in rho
+    budget: PrivacySpending | None = None  # what the site may spend on all studies, and has spent
 
     @property
-    def affordable(self) -> bool:
+    def is_affordable(self) -> bool:
         """Whether the site's budget has room for the study."""
-        most = None if self.budget is None else self.budget.rho
-        return most is None or self.budget is None or self.budget.spent + self.price <= most * (1 + 2.0**-20)
+        most = None if self.budget is None else self.budget.rho_limit
+        return most is None or self.budget is None or self.budget.spent_rho + self.price_rho <= most * (1 + 2.0**-20)
 
     @cached_property
-    def refused(self) -> tuple[Question, ...]:
+    def refused_questions(self) -> tuple[PlannedQuestion, ...]:
         """What the site's rules stop, the first first."""
-        return tuple(sorted((q for q in self.questions if q.code is not None), key=lambda q: q.place))
+        return tuple(sorted((q for q in self.questions if q.code is not None), key=lambda q: q.message_number))
 
     @property
     def digest(self) -> str:
-        return digest_of(self.study.text)
+        return digest_study(self.study.text)
 
     @property
-    def most(self) -> dict[str, int]:
+    def max_answers(self) -> dict[str, int]:
         """The counts that an approval of this plan binds."""
-        return {question.name: question.most for question in self.questions}
+        return {question.name: question.max_answers for question in self.questions}
 
 
-def plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path | None = None) -> Plan:
+def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path | None = None) -> SitePlan:
     """Rehearse a study at one site and hold every answer against the site's policy and what `state` says it spent."""
     opens = study.cluster.options.get("opens", "distances")
-    how = Aggregation(steady=study.aggregation.fixed_rounds)
-    alone = replace(study, sites=(_site(study, party, source),), aggregation=how)
+    how = Aggregation(rehearses_blind=study.aggregation.has_fixed_rounds)
+    alone = replace(study, sites=(_site_alone(study, party, source),), aggregation=how)
     if opens == "labels":  # one site cannot compute on shares: it rehearses the rest, and counts the letters
         shown = {**study.cluster.options, "opens": "distances"}
         alone = replace(alone, cluster=replace(study.cluster, options=shown))
-    fed = alone.federation()
-    holding = fed.holdings[party]
+    fed = alone.open_federation()
+    holding = fed.site_data[party]
     own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
-    own |= {column_split.measure.name, column_split.weigh.name} if opens == "labels" else set()
-    rehearsal = _rehearsed(alone, fed)
+    own |= {column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set()
+    rehearsal = _rehearse(alone, fed)
     noted = [(call, release) for call, release in rehearsal if call.handler not in own]
-    known = {call.question for call, _ in _rehearsed(alone, _shaken(fed, party), strict=False)}
-    return Plan(
+    known = {call.question_digest for call, _ in _rehearse(alone, _federation_of_other_rows(fed, party), strict=False)}
+    return SitePlan(
         study,
         party,
         policy,
-        holding.under(study.missing).rows,
+        holding.survey_for(study.missing).rows,
         fed.columns,
         (
-            *_keys(study, noted),
-            *_possible(study, list(_questions(noted, known, _Rules(study, holding, policy)))),
+            *_key_questions(study, noted),
+            *_add_search_questions(study, list(_plan_questions(noted, known, _RehearsalGate(study, holding, policy)))),
         ),
-        price := _price(noted),
-        Till(policy, state if state and state.exists() else None).budget if price else None,
+        price := _sum_prices(noted),
+        NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
     )
 
 
-def _price(noted: list[tuple[Call, Release]]) -> float:
+def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
     """What the questions of a rehearsal cost each row, in rho."""
     return math.fsum(call.message.price.rho for call, _ in noted if isinstance(call.message, PricedQuestion))
 
 
-class _Noting:
+class _RecordingEngine:
     """An engine that remembers what was asked and what was answered."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.noted: list[tuple[Call, Release]] = []
+        self.exchanges: list[tuple[Call, Release]] = []
 
     @property
     def parties(self) -> tuple[PartyId, ...]:
@@ -183,11 +188,11 @@ class _Noting:
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        self.noted += [(calls[p], reply.release) for p, reply in replies.items() if isinstance(reply, Sealed)]
+        self.exchanges += [(calls[p], reply.release) for p, reply in replies.items() if isinstance(reply, SealedAnswer)]
         return replies
 
 
-class _Shaken(Derived):
+class _OtherRows(DerivedSource):
     """Other rows of the same kind: every second one, an eighth as large, so that bounds still hold."""
 
     def blocks(self) -> Iterator[Array]:
@@ -198,38 +203,38 @@ class _Shaken(Derived):
         return None if ids is None else ids[::2]
 
 
-class _Rules:
+class _RehearsalGate:
     """The site's gate, asked as if the study ran: the same cohort and masks, nothing sent."""
 
-    def __init__(self, study: Study, holding: Holding, policy: Policy) -> None:
+    def __init__(self, study: Study, site_data: SiteData, policy: Policy) -> None:
         self.mode = study.aggregation.mode
         self.cohort = tuple(site.name for site in study.sites)
-        self.run = f"plan-{digest_of(study.text)}"
-        self.holding = holding
+        self.run = f"plan-{digest_study(study.text)}"
+        self.site_data = site_data
         everyone = Vaults(Identity.new(), dict.fromkeys(self.cohort, b""))
-        self.gate = Gate(holding.party, policy, Ledger(), lambda: everyone)
+        self.gate = Gate(site_data.party, policy, Ledger(), lambda: everyone)
 
     @property
-    def out(self) -> bool:
+    def has_abstained(self) -> bool:
         """Whether the site has abstained."""
         return self.gate.ledger.tally(self.run).abstained is not None
 
-    def masked(self, call: Call) -> bool:
+    def is_masked(self, call: Call) -> bool:
         return self.mode != "plain" and call.want == "total"
 
-    def verdict(self, call: Call, release: Release) -> str | None:
+    def judge_answer(self, call: Call, release: Release) -> str | None:
         """The code to refuse with, or None."""
         handler = HANDLERS[call.handler]
-        masks = "lasting-1" if self.masked(call) else None
+        masks = "lasting-1" if self.is_masked(call) else None
         real = replace(call, run=self.run, cohort=self.cohort, masks=masks, veiled=self.mode == "blind")
-        turn = Turn(self.holding, (0, call.step), {}, missing_in(call.message))
+        turn = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
         code = self.gate.admit(real, handler, turn.rows) or self.gate.judge(real, handler, release, turn)
         if code is None:
-            self.gate.account(real, release, wire.size(release))
+            self.gate.record_as_sent(real, release, wire.encoded_size(release))
         return code
 
 
-def _site(study: Study, party: PartyId, source: Any) -> Site:
+def _site_alone(study: Study, party: PartyId, source: Any) -> StudySite:
     own = next((site for site in study.sites if site.name == party), None)
     if own is None:
         names = ", ".join(site.name for site in study.sites)
@@ -237,23 +242,23 @@ def _site(study: Study, party: PartyId, source: Any) -> Site:
     return replace(own, source=source, policy="none")
 
 
-def _rehearsed(study: Study, fed: Federation, *, strict: bool = True) -> list[tuple[Call, Release]]:
+def _rehearse(study: Study, fed: Federation, *, strict: bool = True) -> list[tuple[Call, Release]]:
     """Every question of a run on one site's rows, with its answer."""
-    engine = _Noting(fed.engine)
+    engine = _RecordingEngine(fed.engine)
     fed.engine = engine
-    fed.use(engine)
+    fed.use_engine(engine)
     try:
-        _run(study, fed)
+        _run_study(study, fed)
     except FedclustError:
         if strict:
             raise
-    return engine.noted
+    return engine.exchanges
 
 
-def _run(study: Study, fed: Federation) -> None:
-    estimator, choice = study.estimator(fed.columns), study.cluster.choice
+def _run_study(study: Study, fed: Federation) -> None:
+    estimator, choice = study.make_estimator(fed.columns), study.cluster.choice
     if choice is not None:
-        found = select_k(estimator, fed, choice.ks, **choice.how)
+        found = select_k(estimator, fed, choice.ks, **choice.options)
         describe(found.model, fed, found)
         return
     if "tol" in estimator.get_params():
@@ -261,10 +266,10 @@ def _run(study: Study, fed: Federation) -> None:
     describe(estimator.fit(fed), fed)
 
 
-def _shaken(fed: Federation, party: PartyId) -> Federation:
-    holding = fed.holdings[party]
-    return Federation.over(
-        {party: (Holding(party, _Shaken(holding.source), holding.schema), PROFILES["none"])},
+def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
+    holding = fed.site_data[party]
+    return Federation.from_site_data(
+        {party: (SiteData(party, _OtherRows(holding.source), holding.schema), PROFILES["none"])},
         columns=fed.columns,
         split=fed.split,
         schema=fed.schema,
@@ -275,23 +280,27 @@ def _shaken(fed: Federation, party: PartyId) -> Federation:
     )
 
 
-def _questions(noted: list[tuple[Call, Release]], known: set[str], rules: _Rules) -> Iterator[Question]:
+def _plan_questions(
+    noted: list[tuple[Call, Release]], known: set[str], rules: _RehearsalGate
+) -> Iterator[PlannedQuestion]:
     """One line for each question, for what is known beforehand apart from what is not."""
-    found: dict[tuple[str, bool], Question] = {}
+    found: dict[tuple[str, bool], PlannedQuestion] = {}
     for number, (call, release) in enumerate(noted, 1):
-        out = rules.out
-        sure, code, size = call.question in known, rules.verdict(call, release), wire.size(release)
+        out = rules.has_abstained
+        sure, code, size = call.question_digest in known, rules.judge_answer(call, release), wire.encoded_size(release)
         place = (call.handler, sure)
-        before = found.get(place) or Question(call.handler, 0, known=sure, masked=rules.masked(call))
+        before = found.get(place) or PlannedQuestion(call.handler, 0, is_known=sure, is_masked=rules.is_masked(call))
         found[place] = replace(
             before,
             times=before.times + 1,
             size=max(before.size, size),
-            release=rules.gate.covered(release) if before.release is None or size > before.size else before.release,
+            release=rules.gate.hide_and_round_counts(release)
+            if before.release is None or size > before.size
+            else before.release,
             passed=before.passed + (code is None),
             code=before.code or code,
-            place=number if code and not before.code else before.place,
-            out=out if code and not before.code else before.out,
+            message_number=number if code and not before.code else before.message_number,
+            site_is_out=out if code and not before.code else before.site_is_out,
         )
     for (name, sure), question in found.items():
         other = found.get((name, not sure))
@@ -299,34 +308,36 @@ def _questions(noted: list[tuple[Call, Release]], known: set[str], rules: _Rules
         yield question if other is None else replace(question, times=question.times + other.times)
 
 
-def _possible(study: Study, found: list[Question]) -> Iterator[Question]:
+def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:
     """With those of a search for K, which goes other ways on all sites' rows: each may be asked, and often."""
     choice = study.cluster.choice
     if choice is None or study.split == "columns":
         yield from found
         return
-    most = asks_for(study.cluster.most)
+    most = max_two_step_asks(study.cluster.max_clusters)
     for question in found:
-        yield replace(question, allowed=most) if question.name in SEARCHING else question
-    for name in SEARCHING:
+        yield replace(question, min_allowed=most) if question.name in K_SEARCH_QUESTIONS else question
+    for name in K_SEARCH_QUESTIONS:
         if all(question.name != name for question in found):
-            yield Question(name, 0, masked=study.aggregation.mode != "plain", allowed=most)
+            yield PlannedQuestion(name, 0, is_masked=study.aggregation.mode != "plain", min_allowed=most)
 
 
-def _keys(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[Question]:
+def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[PlannedQuestion]:
     """The questions by which keys are agreed on; they are about no row."""
     sums = sum(call.want == "total" for call, _ in noted)
     often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
     labels = study.cluster.options.get("opens") == "labels"
     sealed = (study.align is not None and len(study.sites) > 1) or labels
     mode = "secure" if sealed and study.aggregation.mode == "plain" else study.aggregation.mode
-    for name in LEAVING_ON_THE_WAY if often else KEYS.get(mode, ()):
-        yield Question(name, sums if often else 1)
-    for name, times in ALIGNING.items() if study.align is not None and len(study.sites) > 1 else ():
-        yield Question(name, times or len(study.sites) - 1)
-    for name, times in column_labels.questions(_most_rounds(study), study.cluster.most).items() if labels else ():
-        yield Question(name, times)
+    for name in DROPOUT_QUESTIONS if often else KEY_QUESTIONS.get(mode, ()):
+        yield PlannedQuestion(name, sums if often else 1)
+    for name, times in ALIGNMENT_QUESTIONS.items() if study.align is not None and len(study.sites) > 1 else ():
+        yield PlannedQuestion(name, times or len(study.sites) - 1)
+    for name, times in (
+        column_labels.count_questions(_max_rounds(study), study.cluster.max_clusters).items() if labels else ()
+    ):
+        yield PlannedQuestion(name, times)
 
 
-def _most_rounds(study: Study) -> int:
-    return int(study.estimator(tuple(study.schema)).get_params()["max_iter"])
+def _max_rounds(study: Study) -> int:
+    return int(study.make_estimator(tuple(study.schema)).get_params()["max_iter"])

@@ -22,23 +22,23 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from fedclust.app.agreement import displacement
-from fedclust.app.indices import view_of
+from fedclust.app.indices import model_view
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import FederatedEstimator, Model
-from fedclust.models.input_checks import quorum_of
+from fedclust.models.input_checks import limit_quorum
 from fedclust.questions import partition_changes
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
-from fedclust.site.sources.base import Block, Derived, Ids, Packed, Source
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
+from fedclust.site.sources.base import Block, DerivedSource, Ids, PackedRows, Source
 
 __all__ = ["Certificate", "unlearn"]
 
-HOWS = ("replay", "anew", "quick")
-FEWEST = 3  # sites by which cohorts must differ where sums are masked
+UNLEARNING_WAYS = ("replay", "anew", "quick")
+MIN_REMOVED_SITES = 3  # sites by which cohorts must differ where sums are masked
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Certificate:
 
     def fits(self, before: FederatedEstimator, after: FederatedEstimator) -> bool:
         """Whether these are the very models the certificate is about."""
-        return (fingerprint(before), fingerprint(after)) == (self.before, self.after)
+        return (model_fingerprint(before), model_fingerprint(after)) == (self.before, self.after)
 
     def save(self, path: str | Path) -> Path:
         """Write the certificate as JSON."""
@@ -69,9 +69,9 @@ class Certificate:
         return path
 
 
-def fingerprint(model: FederatedEstimator) -> str:
+def model_fingerprint(model: FederatedEstimator) -> str:
     """The SHA-256 of a model's saved document."""
-    return hashlib.sha256(json.dumps(model.document(), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(model.to_document(), sort_keys=True).encode()).hexdigest()
 
 
 def unlearn(
@@ -93,43 +93,43 @@ def unlearn(
     present centres (lossless models) or keeps the sites' picks that are still rows (MUFC). `check` compares a quick
     result with a replay.
     """
-    _check(model, fed, site, rows, how)
+    _check_request(model, fed, site, rows, how)
     model = model_with_centers(model, "unlearning")
     gone = () if site is None else (site,) if isinstance(site, str) else tuple(dict.fromkeys(site))
-    places = None if rows is None else _places(_desks(fed, gone)[gone[0]].holding, rows)
-    left = fed if site is None else without(fed, gone, places)
-    made = _made(model, left, how)
-    replayed = _made(model, left, "replay") if check and how == "quick" else None
+    places = None if rows is None else _row_places(_local_servers(fed, gone)[gone[0]].site_data, rows)
+    left = fed if site is None else federation_without(fed, gone, places)
+    made = _fit_without(model, left, how)
+    replayed = _fit_without(model, left, "replay") if check and how == "quick" else None
     return made, Certificate(
         method=type(model).__name__,
-        removed=_removed(gone, places),
+        removed=_describe_removed(gone, places),
         how=how,
         sites=len(left.parties),
-        before=fingerprint(model),
-        after=fingerprint(made),
-        recomputed=_recomputed(made, left, how),
+        before=model_fingerprint(model),
+        after=model_fingerprint(made),
+        recomputed=_describe_recomputed(made, left, how),
         exact=how != "quick",
-        start=_start(model, how),
-        same_partition=_alike(model, made, left),
-        matches_replay=None if replayed is None else _alike(made, replayed, left),
+        start=_describe_start(model, how),
+        same_partition=_is_same_partition(model, made, left),
+        matches_replay=None if replayed is None else _is_same_partition(made, replayed, left),
         apart=None if replayed is None else displacement(made.cluster_centers_, replayed.cluster_centers_),
     )
 
 
-def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Federation:
+def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Federation:
     """A federation of this process without some rows of a site, or without some sites."""
-    desks = _desks(fed, gone)
-    holdings = {}
-    for party, desk in desks.items():
+    site_servers = _local_servers(fed, gone)
+    site_data = {}
+    for party, desk in site_servers.items():
         if party not in gone:
-            holdings[party] = desk.holding, desk.gate.policy
+            site_data[party] = desk.site_data, desk.gate.policy
         elif places is not None:
-            source = _less(desk.holding.source, places)
-            holdings[party] = Holding(party, source, desk.holding.schema), desk.gate.policy
-    if not holdings:
+            source = _source_without(desk.site_data.source, places)
+            site_data[party] = SiteData(party, source, desk.site_data.schema), desk.gate.policy
+    if not site_data:
         raise StudyError("nothing would be left; a model of no rows is none")
-    left = Federation.over(
-        holdings,
+    left = Federation.from_site_data(
+        site_data,
         columns=fed.columns,
         split=fed.split,
         schema=fed.schema,
@@ -139,23 +139,25 @@ def without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Fe
         align=fed.align,
     )
     for party, desk in left.local_sites.items():
-        desk.memory[left.run_id] = dict(desks[party].memory.get(fed.run_id, {}))  # what the site itself remembers
-        desk.gate.ledger = desks[party].gate.ledger  # and what it told of which sites
+        desk.memory[left.run_id] = dict(
+            site_servers[party].memory.get(fed.run_id, {})
+        )  # what the site itself remembers
+        desk.gate.ledger = site_servers[party].gate.ledger  # and what it told of which sites
     return left
 
 
-def _desks(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, Desk]:
+def _local_servers(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, SiteServer]:
     """The sites of this process, those to be forgotten among them."""
-    desks = fed.local_sites
-    if not desks:
+    site_servers = fed.local_sites
+    if not site_servers:
         raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
-    if unknown := [name for name in gone if name not in desks]:
-        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(desks)}")
-    return desks
+    if unknown := [name for name in gone if name not in site_servers]:
+        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(site_servers)}")
+    return site_servers
 
 
 @dataclass(frozen=True, eq=False)
-class Lessened(Derived):
+class SourceWithoutRows(DerivedSource):
     """A source without some of its rows."""
 
     gone: Ints
@@ -174,31 +176,33 @@ class Lessened(Derived):
         return None if names is None else np.delete(names, self.gone)
 
 
-def _less(source: Source, gone: Ints) -> Source:
-    lessened = Lessened(source, gone)
+def _source_without(source: Source, gone: Ints) -> Source:
+    lessened = SourceWithoutRows(source, gone)
     if not source.resident:
         return lessened
     held = tuple(lessened.blocks()) or (np.empty((len(source.columns), 0)),)
-    return Packed(source.site, source.columns, held, lessened.ids())
+    return PackedRows(source.site, source.columns, held, lessened.ids())
 
 
-def _places(holding: Holding, rows: Any) -> Ints:
+def _row_places(site_data: SiteData, rows: Any) -> Ints:
     """Which rows are meant, each once: those named by their places, or those where a mask is True."""
-    there = sum(block.shape[1] for block in holding.source.blocks())
-    asked = _asked(rows)
+    there = sum(block.shape[1] for block in site_data.source.blocks())
+    asked = _parse_rows(rows)
     if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
         if asked.shape != (there,):
-            raise StudyError(f"rows is a mask of {asked.size}, and {holding.party} has {there} rows; give one for each")
+            raise StudyError(
+                f"rows is a mask of {asked.size}, and {site_data.party} has {there} rows; give one for each"
+            )
         asked = np.flatnonzero(asked)
     places = np.unique(asked.astype(np.int64))
     if not len(places) or places[0] < 0 or places[-1] >= there:
-        raise DataError(f"{holding.party} has rows 0 to {there - 1}; name at least one of them")
+        raise DataError(f"{site_data.party} has rows 0 to {there - 1}; name at least one of them")
     if len(places) == there:
-        raise StudyError(f"these are all rows of {holding.party}; leave rows out to remove the site")
+        raise StudyError(f"these are all rows of {site_data.party}; leave rows out to remove the site")
     return places
 
 
-def _asked(rows: Any) -> Array:
+def _parse_rows(rows: Any) -> Array:
     """Whole numbers, or a mask; a single number is a list of one."""
     try:
         asked = np.atleast_1d(np.asarray(rows))
@@ -210,14 +214,14 @@ def _asked(rows: Any) -> Array:
     return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
-def _made(model: CentersModel, left: Federation, how: str) -> CentersModel:
+def _fit_without(model: CentersModel, left: Federation, how: str) -> CentersModel:
     """The model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
     if model.takes_initial_centers and how != "anew":
         made.set_params(init=model.initial_centers_ if how == "replay" else model.cluster_centers_)
     if "quorum" in given:
-        made.set_params(quorum=quorum_of(given["quorum"], len(left.parties)))
+        made.set_params(quorum=limit_quorum(given["quorum"], len(left.parties)))
     made.keep_picks = model.keeps_site_picks and how == "quick"
     made.fit(left)
     if "quorum" in given:
@@ -228,14 +232,16 @@ def _made(model: CentersModel, left: Federation, how: str) -> CentersModel:
     return made
 
 
-def _alike(one: CentersModel, other: CentersModel, fed: Federation) -> bool | None:
+def _is_same_partition(one: CentersModel, other: CentersModel, fed: Federation) -> bool | None:
     """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
 
     def script() -> Protocol[bool]:
-        first, centers = yield from view_of(one, fed)
-        second, others = yield from view_of(other, fed)
+        first, centers = yield from model_view(one, fed)
+        second, others = yield from model_view(other, fed)
         return (
-            yield from partition_changes.alike(partition_changes.Models(first, second, centers, others, one.missing))
+            yield from partition_changes.is_same_partition(
+                partition_changes.ModelPair(first, second, centers, others, one.missing)
+            )
         )
 
     try:
@@ -244,10 +250,10 @@ def _alike(one: CentersModel, other: CentersModel, fed: Federation) -> bool | No
         return None
 
 
-def _check(model: FederatedEstimator, fed: Federation, site: Any, rows: Any, how: str) -> None:
+def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: Any, how: str) -> None:
     check_is_fitted(model)
-    if how not in HOWS:
-        raise StudyError(f"how is '{how}'; choose one of {', '.join(HOWS)}")
+    if how not in UNLEARNING_WAYS:
+        raise StudyError(f"how is '{how}'; choose one of {', '.join(UNLEARNING_WAYS)}")
     if fed.split != "rows":
         raise StudyError("over a column split every site knows every row's weight; fit anew without the rows")
     if rows is not None and not isinstance(site, str):
@@ -259,14 +265,14 @@ def _check(model: FederatedEstimator, fed: Federation, site: Any, rows: Any, how
     if how == "quick" and not (model.takes_initial_centers or model.keeps_site_picks):
         raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
-    if fed.aggregation.mode != "plain" and whole < FEWEST:
+    if fed.aggregation.mode != "plain" and whole < MIN_REMOVED_SITES:
         raise StudyError(
             "sums with and without what is removed differ by just that, which masks are there to hide; "
             "remove three sites or more at once, or fit a plain federation"
         )
 
 
-def _removed(gone: Sequence[PartyId], places: Ints | None) -> str:
+def _describe_removed(gone: Sequence[PartyId], places: Ints | None) -> str:
     if not gone:
         return "what the sites deleted"
     if places is not None:
@@ -274,7 +280,7 @@ def _removed(gone: Sequence[PartyId], places: Ints | None) -> str:
     return f"site{'s' if len(gone) > 1 else ''} {', '.join(gone)}"
 
 
-def _recomputed(made: Model, left: Federation, how: str) -> str:
+def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
     sites = f"{len(left.parties)} site{'s' if len(left.parties) > 1 else ''}"
     if made.keeps_site_picks:
         picks = (
@@ -293,7 +299,7 @@ def _recomputed(made: Model, left: Federation, how: str) -> str:
     return f"{made.n_iter_} round{'s' if made.n_iter_ > 1 else ''} over {sites} {begun[how]}"
 
 
-def _start(model: FederatedEstimator, how: str) -> str:
+def _describe_start(model: FederatedEstimator, how: str) -> str:
     """Whether a trace of what was removed may be left in where the run began."""
     given = model.get_params(deep=False)
     public = model.takes_initial_centers and (

@@ -18,18 +18,18 @@ def add(verbs: Any) -> None:
 
 def act_audit(chosen: argparse.Namespace) -> int:
     """Count the rows that could be recovered from what the coordinator and each site saw. The run stays as it is."""
-    from fedclust.app.audit.replay import replayed
-    from fedclust.app.audit.verdicts import document, judged
+    from fedclust.app.audit.replay import replay_run
+    from fedclust.app.audit.verdicts import audit_document, judge_run
     from fedclust.app.run_folder import Run
 
-    past = replayed(Run.find(chosen.run))
-    verdicts = judged(past)
-    found = document(verdicts, past)
-    print(json.dumps(found, allow_nan=False) if chosen.json else _told(chosen.run, found))
+    past = replay_run(Run.find(chosen.run))
+    verdicts = judge_run(past)
+    found = audit_document(verdicts, past)
+    print(json.dumps(found, allow_nan=False) if chosen.json else _format_audit(chosen.run, found))
     return 0
 
 
-def _told(run: Path, found: dict[str, Any]) -> str:
+def _format_audit(run: Path, found: dict[str, Any]) -> str:
     lines = [f"{run}: {found['sites']} sites, aggregation {found['aggregation']}"]
     for observer, attacks in groupby(found["attacks"], key=lambda one: one["observer"]):
         lines += ["", f"What the {observer} saw"]

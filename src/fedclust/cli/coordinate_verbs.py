@@ -1,4 +1,6 @@
-"""`fedclust coordinate`, `resume` and `status`: sites that are elsewhere, and a run gone on with where it stopped."""
+"""`fedclust coordinate`, `resume_words` and `status`: sites that are elsewhere, and a run gone on with where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from fedclust.app.coordinate import RunOptions
     from fedclust.app.run_folder import Run
 
-WAITS = 4  # the exit code of a run that is in order and waits for sites
+EXIT_WAITING = 4  # the exit code of a run that is in order and waits for sites
 
 
 def add(verbs: Any) -> None:
@@ -31,12 +33,12 @@ def add(verbs: Any) -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the engine; may be repeated"
     )
     add_run_options(verb)
-    run_verb.common(verb)
+    run_verb.add_output_options(verb)
     verb.set_defaults(act=act_coordinate)
     resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
     resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     add_run_options(resume)
-    run_verb.common(resume)
+    run_verb.add_output_options(resume)
     resume.set_defaults(act=act_resume)
     status = verbs.add_parser("status", help="how a run goes, site by site", description=act_status.__doc__)
     status.add_argument("run", type=Path, metavar="RUN", help="the run folder")
@@ -56,14 +58,16 @@ def add_run_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--metrics", type=int, metavar="PORT", help="tell Prometheus how it goes, on 127.0.0.1 only")
 
 
-def run_options(chosen: argparse.Namespace) -> RunOptions:
+def parse_run_options(chosen: argparse.Namespace) -> RunOptions:
     """What was said of this process's work at a run."""
     from fedclust.app.coordinate import RunOptions
 
     if chosen.timeout is not None and not chosen.timeout > 0:
         raise StudyError("--timeout must be a number of seconds above 0")
     without = frozenset(chosen.without)
-    return RunOptions(chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, own=chosen.own)
+    return RunOptions(
+        chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, coordinator_file=chosen.own
+    )
 
 
 def act_coordinate(chosen: argparse.Namespace) -> int:
@@ -72,60 +76,60 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
     Exit code 4 if the run waits for sites: 'fedclust resume' goes on when their answers are there.
     """
     from fedclust.app.execute import begin_run
-    from fedclust.app.run_folder import Served
+    from fedclust.app.run_folder import EngineChoice
     from fedclust.app.study import read_study
 
-    settings = dict(_setting(text) for text in chosen.set)
-    options = run_options(chosen)
+    settings = dict(_parse_setting(text) for text in chosen.set)
+    options = parse_run_options(chosen)
     study = read_study(chosen.study, served=True)
     folder = chosen.out or Path("runs") / study.name
-    run = begin_run(study, folder, served=Served(chosen.engine, chosen.own, settings))
-    return finish(run, options, chosen)
+    run = begin_run(study, folder, engine_choice=EngineChoice(chosen.engine, chosen.own, settings))
+    return finish_run(run, options, chosen)
 
 
 def act_resume(chosen: argparse.Namespace) -> int:
     """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
     from fedclust import load
-    from fedclust.app.coordinate import tell_sites_again_that_run_is_over
+    from fedclust.app.coordinate import notify_sites_of_end
     from fedclust.app.run_folder import Run
 
     run = Run.find(chosen.run)
-    if run.finished:
-        tell_sites_again_that_run_is_over(run, chosen.own)
-        run_verb.tell(run, load(run.model), chosen)
+    if run.is_finished:
+        notify_sites_of_end(run, chosen.own)
+        run_verb.print_result(run, load(run.model_path), chosen)
         return 0
-    options = run_options(chosen)
-    if run.served is None:
+    options = parse_run_options(chosen)
+    if run.engine_choice is None:
         options.refuse_for_local_sites()
-    return finish(run, options, chosen)
+    return finish_run(run, options, chosen)
 
 
-def finish(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int:
+def finish_run(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int:
     """Take a run to its end, or as far as it goes for now, and tell what came of it."""
     from fedclust.app import execute
-    from fedclust.app.blind_relay import lead_of
+    from fedclust.app.blind_relay import lead_site
 
     study = run.study()
-    progress = run_verb.watching(study, chosen)
-    if run.served is None and run.open_study is None:
-        with run_verb.opening(progress):
-            run = execute.open_again(run)
-    explaining = run_verb.explaining if run.served is None else _explaining_served
+    progress = run_verb.make_progress(study, chosen)
+    if run.engine_choice is None and run.open_study is None:
+        with run_verb.show_opening(progress):
+            run = execute.open_local_sites(run)
+    explaining = run_verb.explain_failures if run.engine_choice is None else _explain_served_failures
     try:
         with explaining(run, progress):
             model = execute.resume_run(run, options, progress)
     except Waiting as waiting:
-        _tell_waiting(run, waiting, chosen)
-        return WAITS
+        _print_waiting(run, waiting, chosen)
+        return EXIT_WAITING
     if model is not None:
-        run_verb.tell(run, model, chosen)
+        run_verb.print_result(run, model, chosen)
     elif not chosen.quiet:
-        print(f"the run is over; its result is at the site that led it, {lead_of(study)}")
+        print(f"the run is over; its result is at the site that led it, {lead_site(study)}")
     return 0
 
 
 @contextmanager
-def _explaining_served(run: Run, progress: Progress) -> Iterator[None]:
+def _explain_served_failures(run: Run, progress: Progress) -> Iterator[None]:
     """Where a run with sites elsewhere stops, say what to call then."""
     try:
         yield
@@ -134,21 +138,21 @@ def _explaining_served(run: Run, progress: Progress) -> Iterator[None]:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"stopped; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
-        restart = f"coordinate STUDY --engine {run.served.engine if run.served else None}"
-        error.args = (f"{error} ({run_verb.next_step(error, run, restart)})", *error.args[1:])
+        restart = f"coordinate STUDY --engine {run.engine_choice.engine if run.engine_choice else None}"
+        error.args = (f"{error} ({run_verb.advise_next_step(error, run, restart)})", *error.args[1:])
         raise
     finally:
         progress.end()
 
 
-def _tell_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> None:
+def _print_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> None:
     if chosen.json:
         print(json.dumps({"state": "waiting", "run": str(run.folder), "sites": list(waiting.parties)}))
     elif not chosen.quiet:
         print(f"{waiting}\nWhen that is done: fedclust resume {run.folder}")
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise StudyError(f"--set is '{text}'; write KEY=VALUE")
@@ -161,16 +165,16 @@ def act_status(chosen: argparse.Namespace) -> int:
     from fedclust.engines import run_status
 
     run = Run.find(chosen.run)
-    found = run_status.read(run.status)
+    found = run_status.read_status(run.status_path)
     if found is None:
         raise StudyError(f"{run.folder} has no status yet; its first step has not been asked")
-    if found["state"] == "running" and not run.at_work:
+    if found["state"] == "running" and not run.is_at_work:
         found["state"] = "interrupted"
-    print(json.dumps(found) if chosen.json else told(run, found))
+    print(json.dumps(found) if chosen.json else format_status(run, found))
     return 0
 
 
-def told(run: Run, found: dict[str, Any]) -> str:
+def format_status(run: Run, found: dict[str, Any]) -> str:
     """A status for a reader at a terminal."""
     asked = f", step {found['step']} ({found['question']})" if found["question"] else ""
     waiting = f"; waits for {', '.join(found['waiting'])}" if found["waiting"] and found["state"] != "finished" else ""
@@ -185,9 +189,9 @@ def told(run: Run, found: dict[str, Any]) -> str:
                 str(own["step"]),
                 f"{own['answers']:,}",
                 f"{own['bytes']:,}",
-                _counts(own["refusals"]),
+                _format_counts(own["refusals"]),
                 str(own["silences"]),
-                _counts(own["dropped"]),
+                _format_counts(own["dropped"]),
                 "suspended" if own["suspended"] else "",
             ]
         )
@@ -199,5 +203,5 @@ def told(run: Run, found: dict[str, Any]) -> str:
     return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *roads, *refused])
 
 
-def _counts(counts: dict[str, int]) -> str:
+def _format_counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items()) or "-"

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fedclust import FuzzyCMeans
 
 COMPANIES = ("north", "central", "south")
-COLUMNS = ("spend", "visits")
-DRAW = 4  # of draws 0 to 5, every one ends in five
-NEAR = 0.15  # the large groups' standard deviation is 0.2
-STUDY = """\
+DEMO_COLUMNS = ("spend", "visits")
+DEMO_DRAW = 4  # of draws 0 to 5, every one ends in five
+CENTER_TOLERANCE = 0.15  # the large groups' standard deviation is 0.2
+DEMO_STUDY = """\
 # Paper 2's motivational example. Change what you like and run it again:
 #   fedclust run {folder}/study.toml --out runs/mine
 name = "demo"
@@ -53,68 +53,69 @@ def act_demo(chosen: argparse.Namespace) -> int:
     from fedclust.app.coordinate import RunOptions
     from fedclust.cli import coordinate_verbs, report_verb
 
-    drawn, truth = datasets.motivational(DRAW)
+    drawn, truth = datasets.motivational(DEMO_DRAW)
     rows = dict(zip(COMPANIES, drawn.values(), strict=True))
     small = dict(zip(COMPANIES, (own == len(truth.centers) - 1 for own in truth.labels.values()), strict=True))
-    run = _folder(chosen.out, rows)
-    coordinate_verbs.finish(run, RunOptions(), chosen)
-    model = load(run.model)
+    run = _make_run_folder(chosen.out, rows)
+    coordinate_verbs.finish_run(run, RunOptions(), chosen)
+    model = load(run.model_path)
     print()
-    print(_found(model, rows, small, truth.centers))
-    print(_alone(rows, truth.centers))
-    print(_pooled(model, rows))
-    print(f"\nThe report: {report_verb.written(run.folder)}")
+    print(_describe_together(model, rows, small, truth.centers))
+    print(_describe_alone(rows, truth.centers))
+    print(_compare_with_pooled(model, rows))
+    print(f"\nThe report: {report_verb.write_report(run.folder)}")
     print(f"The study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
     return 0
 
 
-def _folder(folder: Path, rows: Mapping[str, Any]) -> Any:
+def _make_run_folder(folder: Path, rows: Mapping[str, Any]) -> Any:
     """A run folder with the study and the companies' rows in it; an earlier demo that nobody edited makes way."""
     from fedclust.app.run_folder import Run
 
-    files = {f"data/{company}.csv": _csv(own) for company, own in rows.items()}
-    Run.clear(folder)
-    return Run.make(folder, STUDY.format(folder=folder), origin=Path(), files=files)
+    files = {f"data/{company}.csv": _csv_text(own) for company, own in rows.items()}
+    Run.remove_unedited(folder)
+    return Run.create(folder, DEMO_STUDY.format(folder=folder), origin=Path(), files=files)
 
 
-def _csv(rows: Any) -> str:
+def _csv_text(rows: Any) -> str:
     """Shortest digits that keep every bit."""
-    return "\n".join([",".join(COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
+    return "\n".join([",".join(DEMO_COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
 
 
-def _found(model: FuzzyCMeans, rows: Mapping[str, Any], small: Mapping[str, Any], centers: Any) -> str:
+def _describe_together(model: FuzzyCMeans, rows: Mapping[str, Any], small: Mapping[str, Any], centers: Any) -> str:
     import numpy as np
 
     labels = np.concatenate([model.predict(own)[small[company]] for company, own in rows.items()])
     together = int(np.bincount(labels).max())
     return (
-        f"Together: {_seen(model, centers)} of the {len(centers)} groups have a centre within {NEAR} of where they "
+        f"Together: {_count_found_groups(model, centers)} of the {len(centers)} groups have a centre "
+        f"within {CENTER_TOLERANCE} of where they "
         f"were drawn; {together} of the {len(labels)} customers in the small group share a cluster."
     )
 
 
-def _alone(rows: Mapping[str, Any], centers: Any) -> str:
+def _describe_alone(rows: Mapping[str, Any], centers: Any) -> str:
     """What each company finds with two clusters, as many as its own rows suggest (paper 2, Table 1)."""
     from fedclust import FuzzyCMeans
 
     models = {company: FuzzyCMeans(2, random_state=0).fit(own) for company, own in rows.items()}
-    lines = ", ".join(f"{company} {_seen(model, centers)}" for company, model in models.items())
-    small = sum(_seen(model, centers[-1:]) for model in models.values())
+    lines = ", ".join(f"{company} {_count_found_groups(model, centers)}" for company, model in models.items())
+    small = sum(_count_found_groups(model, centers[-1:]) for model in models.values())
     return (
         f"Alone, each with the two clusters its own rows suggest (paper 2, Table 1): {lines} of {len(centers)}; "
         f"the small group is seen by {small} of {len(models)}."
     )
 
 
-def _seen(model: FuzzyCMeans, centers: Any) -> int:
+def _count_found_groups(model: FuzzyCMeans, centers: Any) -> int:
     """How many groups have one of the model's centres near where they were drawn."""
     import numpy as np
 
     apart = np.linalg.norm(model.cluster_centers_[:, None] - centers[None], axis=2)
-    return int((apart.min(axis=0) <= NEAR).sum())
+    return int((apart.min(axis=0) <= CENTER_TOLERANCE).sum())
 
 
-def _pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
+def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
     """The same run on the pooled rows, from the same start, compared byte by byte."""
     import numpy as np
     from sklearn.base import clone

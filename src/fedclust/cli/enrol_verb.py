@@ -8,11 +8,11 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 
-SERVING = {  # what a site does with its kit, by engine
+SITE_COMMANDS = {  # what a site does with its kit, by engine
     "nvflare": "serve KIT",
     "files": "answer INBOX OUTBOX --site KIT/site.toml --study KIT/study.toml",
 }
-ENGINES = tuple(SERVING)
+KIT_ENGINES = tuple(SITE_COMMANDS)
 
 
 def add(verbs: Any) -> None:
@@ -23,7 +23,7 @@ def add(verbs: Any) -> None:
         "--address", default="localhost:8002", metavar="HOST:PORT", help="where sites reach the coordinator"
     )
     enrol.add_argument(
-        "--engine", default=ENGINES[0], metavar="NAME", help="nvflare (default), or files: no certificates"
+        "--engine", default=KIT_ENGINES[0], metavar="NAME", help="nvflare (default), or files: no certificates"
     )
     enrol.add_argument("--policy", default="standard", metavar="NAME", help="the rules that site files begin with")
     enrol.add_argument("--keys", type=Path, metavar="DIR", help="NAME.pub of sites that made their own key")
@@ -36,24 +36,27 @@ def act_enrol(chosen: argparse.Namespace) -> int:
 
     A kit holds private keys: hand it over as you would a password, to its owner only.
     """
-    from fedclust.app.enrol import COORDINATOR, Enrolment, enrol
+    from fedclust.app.enrol import COORDINATOR_KIT, Enrolment, enrol
     from fedclust.app.study import read_study
-    from fedclust.app.study.study_keys import meant
+    from fedclust.app.study.study_keys import suggest_key
     from fedclust.site.policy import PROFILES
 
     host, colon, port = chosen.address.rpartition(":")
     if not colon or not port.isdecimal():
         raise StudyError(f"--address is '{chosen.address}'; give HOST:PORT, as in coordinator.example.org:8002")
-    for name, value, known in (("--engine", chosen.engine, ENGINES), ("--policy", chosen.policy, tuple(PROFILES))):
+    for name, value, known in (("--engine", chosen.engine, KIT_ENGINES), ("--policy", chosen.policy, tuple(PROFILES))):
         if value not in known:
             choices = "choose from " + ", ".join(known)
-            raise StudyError(f"{name} is '{value}'; {meant(value, known) or choices}")
+            raise StudyError(f"{name} is '{value}'; {suggest_key(value, known) or choices}")
     study = read_study(chosen.study, served=True)
     what = Enrolment(study, chosen.engine, host, int(port), chosen.days, chosen.policy, chosen.keys)
     made = enrol(what, chosen.out)
-    print(f"{chosen.out / COORDINATOR}  for the coordinator:  fedclust coordinate {chosen.study} {_how(chosen)}")
-    for site in what.sites:
-        print(f"{chosen.out / site}  for site '{site}':  fedclust site {SERVING[chosen.engine]} --data FILE")
+    print(
+        f"{chosen.out / COORDINATOR_KIT}  for the coordinator:  fedclust coordinate {chosen.study} "
+        f"{_coordinate_options(chosen)}"
+    )
+    for site in what.site_names:
+        print(f"{chosen.out / site}  for site '{site}':  fedclust site {SITE_COMMANDS[chosen.engine]} --data FILE")
     if made:
         print(
             f"The private keys of {', '.join(made)} were made here: whoever keeps a copy can speak for them. "
@@ -62,5 +65,5 @@ def act_enrol(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _how(chosen: argparse.Namespace) -> str:
+def _coordinate_options(chosen: argparse.Namespace) -> str:
     return f"--engine {chosen.engine} --own {chosen.out / 'coordinator' / 'coordinator.toml'}"

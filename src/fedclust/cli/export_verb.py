@@ -30,33 +30,33 @@ def act_export(chosen: argparse.Namespace) -> int:
 
     run = Run.find(chosen.run)
     metrics = run.metrics
-    model = load(run.model)
+    model = load(run.model_path)
     folder = chosen.out or run.folder / "export"
     folder.mkdir(parents=True, exist_ok=True)
     if chosen.to == "json":
         from fedclust.core.atomic_files import write_file
 
         path = folder / "result.json"
-        text = json.dumps(result_summary.document(run, model, metrics), indent=1, allow_nan=False)
+        text = json.dumps(result_summary.result_document(run, model, metrics), indent=1, allow_nan=False)
         write_file(path, f"{text}\n", one_writer=False)
         print(path)
         return 0
-    for name, columns in _tables(model, metrics).items():
-        _write(folder / name, columns)
+    for name, columns in _export_tables(model, metrics).items():
+        _write_table(folder / name, columns)
         print(folder / name)
     return 0
 
 
-def _tables(model: Model, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _export_tables(model: Model, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     columns = metrics["columns"]
     centers = {
-        apart("cluster", columns): np.arange(metrics["k"]),
+        unused_name("cluster", columns): np.arange(metrics["k"]),
     }
     if model.cluster_sizes_ is not None:
         called = "weight" if model.fuzziness > 1 else "size"
-        centers[apart(called, columns)] = np.asarray(model.cluster_sizes_, np.float64)
+        centers[unused_name(called, columns)] = np.asarray(model.cluster_sizes_, np.float64)
     if model.cluster_centers_ is not None:
         centers |= dict(zip(columns, np.ascontiguousarray(model.cluster_centers_.T), strict=True))
     rounds = {
@@ -67,13 +67,13 @@ def _tables(model: Model, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {"centers.csv": centers, "rounds.csv": rounds}
 
 
-def apart(name: str, taken: Sequence[str]) -> str:
+def unused_name(name: str, taken: Sequence[str]) -> str:
     """A column name that the data's own columns do not use."""
-    return apart(f"{name}_", taken) if name in taken else name
+    return unused_name(f"{name}_", taken) if name in taken else name
 
 
-def _write(path: Path, columns: dict[str, Any]) -> None:
-    from fedclust.app.output_files import Table
+def _write_table(path: Path, columns: dict[str, Any]) -> None:
+    from fedclust.app.output_files import TableFile
 
-    with Table(path) as table:
+    with TableFile(path) as table:
         table.write(columns)

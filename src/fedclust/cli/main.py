@@ -28,12 +28,12 @@ from fedclust.cli import (
 )
 from fedclust.core.errors import DataError, FedclustError, OutOfBounds, StudyError
 
-FAILED, REFUSED, STOPPED, UNHEARD = 1, 2, 130, 141
-DEBUG = "FEDCLUST_DEBUG"
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+EXIT_FAILED, EXIT_REFUSED, EXIT_STOPPED, EXIT_BROKEN_PIPE = 1, 2, 130, 141
+DEBUG_VARIABLE = "FEDCLUST_DEBUG"
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-class Parser(argparse.ArgumentParser):
+class OneLineParser(argparse.ArgumentParser):
     """Arguments, complained about in one line."""
 
     def error(self, message: str) -> NoReturn:
@@ -41,9 +41,9 @@ class Parser(argparse.ArgumentParser):
         raise StudyError(f"{message}; see {self.prog} --help")
 
 
-def parser() -> Parser:
+def make_parser() -> OneLineParser:
     """Every verb with its arguments."""
-    top = Parser(
+    top = OneLineParser(
         prog="fedclust",
         description="Cluster data that lie at several sites without pooling them, exact to the last bit.",
         epilog="Try 'fedclust demo' first; 'fedclust VERB --help' tells more about each.",
@@ -67,7 +67,7 @@ def parser() -> Parser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    warnings.showwarning = _one_line
+    warnings.showwarning = _print_warning
     try:
         chosen = read_arguments(arguments)
         code = 0 if chosen is None else int(chosen.act(chosen))
@@ -75,25 +75,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # Whoever read our output is gone; Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return UNHEARD
+        return EXIT_BROKEN_PIPE
     except KeyboardInterrupt as stop:
-        return _say(str(stop) or "stopped; nothing was written", STOPPED)
+        return _print_error(str(stop) or "stopped; nothing was written", EXIT_STOPPED)
     except FedclustError as error:
-        if os.environ.get(DEBUG):
+        if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        return _say(str(error), REFUSED if isinstance(error, (StudyError, DataError, OutOfBounds)) else FAILED)
+        return _print_error(
+            str(error), EXIT_REFUSED if isinstance(error, (StudyError, DataError, OutOfBounds)) else EXIT_FAILED
+        )
     except OSError as error:
-        return _say(_from_system(error), FAILED)
+        return _print_error(_explain_os_error(error), EXIT_FAILED)
     except MemoryError:
-        return _say("the machine has not enough memory for this; give it more, or fewer rows at once", FAILED)
+        return _print_error(
+            "the machine has not enough memory for this; give it more, or fewer rows at once", EXIT_FAILED
+        )
     except Exception as error:  # noqa: BLE001 a traceback is no answer to a user
-        return _say(_bug(error), FAILED)
+        return _print_error(_explain_bug(error), EXIT_FAILED)
     return code
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace | None:
     """What was asked for; None where it was help, which is printed then."""
-    top = parser()
+    top = make_parser()
     try:
         chosen = top.parse_args(arguments)
     except SystemExit:  # after --help and --version
@@ -104,32 +108,34 @@ def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace | None
     return chosen
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     print(f"fedclust: {' '.join(sentence.split())}", file=sys.stderr)
     return code
 
 
-def _from_system(error: OSError) -> str:
+def _explain_os_error(error: OSError) -> str:
     """The system's reason; a path is safe to show."""
-    if os.environ.get(DEBUG):
+    if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     where = f" ({error.filename})" if error.filename else ""
-    if error.errno in FULL:
+    if error.errno in DISK_FULL_ERRORS:
         return f"no room is left for a file on this disk{where}; make room, then go on with fedclust resume"
     return f"{(error.strerror or type(error).__name__).lower()}{where}; mend that and try again"
 
 
-def _bug(error: Exception) -> str:
+def _explain_bug(error: Exception) -> str:
     """Where it happened. Not its text, which may quote a row."""
-    if os.environ.get(DEBUG):
+    if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     ours = [f for f in traceback.extract_tb(error.__traceback__) if "fedclust" in f.filename]
     place = f"{ours[-1].filename.rpartition('fedclust/')[2]}:{ours[-1].lineno}" if ours else "an unknown place"
-    return f"this is a bug in fedclust: {type(error).__name__} at {place}; please report it ({DEBUG}=1 shows all)"
+    return (
+        f"this is a bug in fedclust: {type(error).__name__} at {place}; please report it ({DEBUG_VARIABLE}=1 shows all)"
+    )
 
 
-def _one_line(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, RuntimeWarning) or os.environ.get(DEBUG):
+def _print_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, RuntimeWarning) or os.environ.get(DEBUG_VARIABLE):
         print(f"fedclust: note: {message}", file=sys.stderr)
 
 

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-EVERY = 2.0  # seconds between lines where there is no terminal
-BETWEEN = 0.1  # seconds between two drawings of the bar
-LOOK_BACK = 12  # rounds that an estimate rests on
+LINE_INTERVAL_SECONDS = 2.0  # seconds between lines where there is no terminal
+BAR_INTERVAL_SECONDS = 0.1  # seconds between two drawings of the bar
+ESTIMATE_ROUNDS = 12  # rounds that an estimate rests on
 
 
 class Progress:
@@ -25,20 +25,22 @@ class Progress:
         tol: float | None,
         max_iter: int,
         choosing: bool = False,
-        to: TextIO | None = None,
-        silent: bool = False,
+        stream: TextIO | None = None,
+        is_silent: bool = False,
     ) -> None:
         self.round = 0
         self.fit = 1
         self.choosing = choosing
         self._tol, self._max = tol, max_iter
-        self._to = sys.stderr if to is None else to
-        self.bar = self._to.isatty() and os.environ.get("TERM") != "dumb"
-        self.silent = silent
-        self._began = self._last = time.monotonic()
-        self._told = -math.inf
-        self._seen: deque[tuple[float, float]] = deque(maxlen=LOOK_BACK)  # (seconds, shift) of each round
-        self._words = ""
+        self._stream = sys.stderr if stream is None else stream
+        self.has_bar = self._stream.isatty() and os.environ.get("TERM") != "dumb"
+        self.is_silent = is_silent
+        self._began = self._last_round_time = time.monotonic()
+        self._last_shown = -math.inf
+        self._recent_rounds: deque[tuple[float, float]] = deque(
+            maxlen=ESTIMATE_ROUNDS
+        )  # (seconds, shift) of each round
+        self._shift_text = ""
 
     def __call__(self, facts: Mapping[str, Any]) -> None:
         """Take in a round; a method may report neither its number nor how far it moved."""
@@ -46,91 +48,94 @@ class Progress:
         number, shift = int(facts.get("round", self.round + 1)), float(facts.get("shift", math.nan))
         if number <= self.round:
             self.fit += 1
-            self._seen.clear()
+            self._recent_rounds.clear()
         self.round = number
         # What comes before the first round, opening and start, says nothing about the next ones.
-        self._seen.append((now - self._last if self.round > 1 else math.nan, shift))
-        self._last = now
-        self._words = "" if math.isnan(shift) else f", shift {shift:.2e}"
-        if now - self._told >= (BETWEEN if self.bar else EVERY):
-            self._tell(now)
+        self._recent_rounds.append((now - self._last_round_time if self.round > 1 else math.nan, shift))
+        self._last_round_time = now
+        self._shift_text = "" if math.isnan(shift) else f", shift {shift:.2e}"
+        if now - self._last_shown >= (BAR_INTERVAL_SECONDS if self.has_bar else LINE_INTERVAL_SECONDS):
+            self._show_progress(now)
 
     @property
-    def place(self) -> str:
+    def progress_text(self) -> str:
         """How far it has come, in words."""
         return f"round {self.round} of fit {self.fit}" if self.choosing else f"round {self.round}"
 
-    def opening(self) -> None:
+    def show_opening(self) -> None:
         """Say that the sites' rows are being looked at."""
-        if self.bar and not self.silent:
-            self._draw("opening the sites")
+        if self.has_bar and not self.is_silent:
+            self._draw_line("opening the sites")
 
     def end(self) -> None:
         """The last line; a bar is wiped, since a summary follows."""
-        if self.silent:
+        if self.is_silent:
             return
-        if self.bar:
-            self._draw("")
-        elif self.round and self._told < self._last:
-            self._tell(self._last)
+        if self.has_bar:
+            self._draw_line("")
+        elif self.round and self._last_shown < self._last_round_time:
+            self._show_progress(self._last_round_time)
 
     def rounds_left(self) -> int | None:
         """Rounds until the shift, which shrinks by a near constant factor, falls below tol; None: no telling."""
         most = self._max - self.round
         if self._tol is None:
             return most
-        shifts = [shift for _, shift in self._seen]
+        shifts = [shift for _, shift in self._recent_rounds]
         if len(shifts) < 4 or not min(shifts) > 0 or self._tol <= 0:
             return None
-        slope = _slope([math.log(shift) for shift in shifts])
+        slope = _fit_slope([math.log(shift) for shift in shifts])
         if slope >= -1e-3:
             return None
         return min(most, max(1, math.ceil((math.log(self._tol) - math.log(shifts[-1])) / slope)))
 
-    def _tell(self, now: float) -> None:
-        if self.silent:
+    def _show_progress(self, now: float) -> None:
+        if self.is_silent:
             return
-        self._told = now
+        self._last_shown = now
         if self.choosing:
             # How many fits there will be, nobody knows: no bar, no estimate.
-            head = f"choosing k: fit {self.fit}, round {self.round}{self._words}, {_clock(now - self._began)}"
+            head = (
+                f"choosing k: fit {self.fit}, round {self.round}{self._shift_text}, "
+                f"{_format_duration(now - self._began)}"
+            )
         else:
-            head = f"round {self.round} of at most {self._max}{self._words}, {_clock(now - self._began)}"
-        if not self.bar:
-            print(head, file=self._to)
-            self._to.flush()
+            head = f"round {self.round} of at most {self._max}{self._shift_text}, {_format_duration(now - self._began)}"
+        if not self.has_bar:
+            print(head, file=self._stream)
+            self._stream.flush()
             return
         if self.choosing:
-            self._draw(head)
+            self._draw_line(head)
             return
-        left, paces = self.rounds_left(), [seconds for seconds, _ in self._seen if seconds >= 0]
+        left, paces = self.rounds_left(), [seconds for seconds, _ in self._recent_rounds if seconds >= 0]
         pace = sum(paces) / len(paces) if paces else math.nan
         if not paces:
             until = ""
         elif left is None:
-            until = f", at most {_clock(pace * (self._max - self.round))} left"
+            until = f", at most {_format_duration(pace * (self._max - self.round))} left"
         else:
-            until = f", about {_clock(pace * left)} left"
+            until = f", about {_format_duration(pace * left)} left"
         share = self.round / (self.round + (self._max - self.round if left is None else left))
         head, tail = (
             f"round {self.round}/{self._max} ",
-            f" {self._words.removeprefix(', ')}  {_clock(now - self._began)}{until}",
+            f" {self._shift_text.removeprefix(', ')}  {_format_duration(now - self._began)}{until}",
         )
         room = shutil.get_terminal_size().columns - len(head) - len(tail) - 1
-        self._draw(head + self._drawn(share, min(room, 30)) + tail)
+        self._draw_line(head + self._bar_text(share, min(room, 30)) + tail)
 
-    def _drawn(self, share: float, width: int) -> str:
+    def _bar_text(self, share: float, width: int) -> str:
         if width < 5:
             return ""
-        full, empty = ("█", "░") if "utf" in (self._to.encoding or "").lower() else ("#", "-")
+        full, empty = ("█", "░") if "utf" in (self._stream.encoding or "").lower() else ("#", "-")
         done = round(share * width)
         return full * done + empty * (width - done)
 
-    def _draw(self, text: str) -> None:
-        print(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K", end="", file=self._to, flush=True)
+    def _draw_line(self, text: str) -> None:
+        print(f"\r{text[: shutil.get_terminal_size().columns - 1]}\x1b[K", end="", file=self._stream, flush=True)
 
 
-def _slope(values: list[float]) -> float:
+def _fit_slope(values: list[float]) -> float:
     """Least squares over equally spaced points."""
     middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
     return sum((i - middle) * (v - mean) for i, v in enumerate(values)) / sum(
@@ -138,7 +143,7 @@ def _slope(values: list[float]) -> float:
     )
 
 
-def _clock(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

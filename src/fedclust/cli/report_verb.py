@@ -16,11 +16,11 @@ def add(verbs: Any) -> None:
 
 def act_report(chosen: argparse.Namespace) -> int:
     """Write a page with figures that needs no network; the same run gives the same page, byte for byte."""
-    print(written(chosen.run, chosen.out))
+    print(write_report(chosen.run, chosen.out))
     return 0
 
 
-def written(run: Path, out: Path | None = None) -> Path:
+def write_report(run: Path, out: Path | None = None) -> Path:
     """The page of a run, written whole."""
     from fedclust.core.atomic_files import write_file
     from fedclust.core.errors import StudyError

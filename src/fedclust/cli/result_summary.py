@@ -13,7 +13,7 @@ from fedclust.core.types import Floats
 from fedclust.models import Model
 
 
-def summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
+def format_summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
     """What a finished run found, for a reader at a terminal."""
     rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
     head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
@@ -21,28 +21,29 @@ def summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
     following = f"""Written to {run.folder}. Next:
   fedclust report {run.folder}
   fedclust export {run.folder} --to csv
-  fedclust site assign {run.model} --data FILE --out labels.csv"""
+  fedclust site assign {run.model_path} --data FILE --out labels.csv"""
     parts = [
         head if metrics["objective"] is None else f"{head}, objective {metrics['objective']:.6g}",
-        *([choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
-        centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
-        notes(metrics["notes"], model, metrics["split"]),
-        traffic(metrics["sites"], arrived=run.served is not None),
+        *([format_choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
+        format_centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
+        format_notes(metrics["notes"], model, metrics["split"]),
+        format_traffic(metrics["sites"], arrived=run.engine_choice is not None),
         following,
     ]
     return "\n\n".join(parts)
 
 
-def choice(found: Mapping[str, Any], width: int = 24) -> str:
+def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
     """The curve of K as bars, the chosen one marked, and the sentence why."""
     utf = "utf" in (sys.stdout.encoding or "").lower()
     points = [(point["k"], float(point["value"])) for point in found["curve"]]
     finite = [value for _, value in points if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    shown = [_digits(value) for _, value in points]
+    shown = [_format_number(value) for _, value in points]
     room = max(map(len, shown))
     lines = [
-        f"  K = {k:<3} {text.rjust(room)}  {_bar(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
+        f"  K = {k:<3} {text.rjust(room)}  "
+        f"{_bar_text(value, low, high, width, utf=utf)}{' <- chosen' * (k == found['k'])}"
         for (k, value), text in zip(points, shown, strict=True)
     ]
     better = "lower" if found["best"] == "min" else "higher"
@@ -51,7 +52,7 @@ def choice(found: Mapping[str, Any], width: int = 24) -> str:
     return "\n".join([f"How many clusters, by {found['name']} ({better} is better):", *lines, found["why"], *told])
 
 
-def _digits(value: float) -> str:
+def _format_number(value: float) -> str:
     """Four digits, or all before the point: values of one curve may lie far apart.
 
     >>> [_digits(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
@@ -60,7 +61,7 @@ def _digits(value: float) -> str:
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
+def _bar_text(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
     """From nothing at the least value to the whole width at the largest."""
     if not math.isfinite(value):
         return ""
@@ -70,7 +71,7 @@ def _bar(value: float, low: float, high: float, width: int, *, utf: bool) -> str
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+def format_centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
     """Centres in original units, one line each; columns beyond the terminal's width are only counted.
 
     `rows` are the numbers of rows nearest to each; without them a fuzzy cluster has a weight, the sum of u^m.
@@ -78,7 +79,7 @@ def centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = N
     if model.cluster_centers_ is None:
         return "The model has no centres to show."
     head = ["cluster", "rows" if rows else "weight" if model.fuzziness > 1 else "size", *columns]
-    sizes = _sizes(model, rows)
+    sizes = _format_sizes(model, rows)
     lines = [
         [str(i), sizes[i], *(f"{value:.5g}" for value in center)] for i, center in enumerate(model.cluster_centers_)
     ]
@@ -92,7 +93,7 @@ def centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = N
     return text if not hidden else f"{text}\n({hidden} more columns: fedclust export shows all)"
 
 
-def _sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
+def _format_sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
     """How large each cluster is, as far as is known."""
     if rows:
         return [f"{size:,}" for size in rows]
@@ -101,7 +102,7 @@ def _sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
     return [f"{size:.6g}" for size in model.cluster_sizes_]
 
 
-def notes(sentences: Sequence[str], model: Model, split: str) -> str:
+def format_notes(sentences: Sequence[str], model: Model, split: str) -> str:
     """What must be admitted; where nothing has to be, that."""
     lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
     same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
@@ -109,14 +110,14 @@ def notes(sentences: Sequence[str], model: Model, split: str) -> str:
     return "\n".join([*praise, *sentences])
 
 
-def traffic(sites: dict[str, dict[str, int]], most: int = 12, *, arrived: bool = False) -> str:
+def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arrived: bool = False) -> str:
     """What left each site, from the sites' own ledgers, or as it `arrived` where those are elsewhere."""
     width = max(map(len, sites))
     lines = [
         f"  {name.ljust(width)}  {own['messages']:>6,} messages  {own['bytes']:>12,} bytes"
-        for name, own in list(sites.items())[:most]
+        for name, own in list(sites.items())[:max_sites]
     ]
-    rest = list(sites.values())[most:]
+    rest = list(sites.values())[max_sites:]
     if rest:
         messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
         lines.append(f"  and {len(rest)} more sites: {messages:,} messages, {size:,} bytes")
@@ -126,11 +127,11 @@ def traffic(sites: dict[str, dict[str, int]], most: int = 12, *, arrived: bool =
     return "\n".join([head, *lines])
 
 
-def _listed(values: Floats | None) -> list[Any] | None:
+def _to_list(values: Floats | None) -> list[Any] | None:
     return None if values is None else values.tolist()
 
 
-def document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
+def result_document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
     """The same for programs."""
     found = run.analysis or {}
     return {
@@ -139,8 +140,8 @@ def document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
         "indices": found.get("indices"),
         "selection": found.get("selection"),
         "run": str(run.folder),
-        "model": str(run.model),
-        "centers": _listed(model.cluster_centers_),
-        "sizes": _listed(model.cluster_sizes_),
-        "start_centers": _listed(model.initial_centers_),
+        "model": str(run.model_path),
+        "centers": _to_list(model.cluster_centers_),
+        "sizes": _to_list(model.cluster_sizes_),
+        "start_centers": _to_list(model.initial_centers_),
     }

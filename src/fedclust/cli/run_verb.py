@@ -23,11 +23,11 @@ def add(verbs: Any) -> None:
     run.add_argument(
         "--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME, the study's name)"
     )
-    common(run)
+    add_output_options(run)
     run.set_defaults(act=act_run)
 
 
-def common(verb: argparse.ArgumentParser) -> None:
+def add_output_options(verb: argparse.ArgumentParser) -> None:
     """How much is told."""
     verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
@@ -36,34 +36,34 @@ def common(verb: argparse.ArgumentParser) -> None:
 def act_run(chosen: argparse.Namespace) -> int:
     """Cluster the sites of a study, in this process. Ctrl-C is safe: 'fedclust resume' goes on to the same bits."""
     from fedclust.app import execute
-    from fedclust.app.run_folder import origin_of
+    from fedclust.app.run_folder import study_origin
     from fedclust.app.study import read_study
 
-    origin = origin_of(chosen.study) or chosen.study.parent
+    origin = study_origin(chosen.study) or chosen.study.parent
     study = read_study(chosen.study, folder=origin)
-    progress = watching(study, chosen)
-    with opening(progress):
+    progress = make_progress(study, chosen)
+    with show_opening(progress):
         run = execute.begin_run(study, chosen.out or Path("runs") / study.name, origin=origin)
-    with explaining(run, progress):
+    with explain_failures(run, progress):
         model = execute.resume_run(run, watch=progress)
     if model is not None:
-        tell(run, model, chosen)
+        print_result(run, model, chosen)
     return 0
 
 
-def watching(study: Any, chosen: argparse.Namespace) -> Progress:
+def make_progress(study: Any, chosen: argparse.Namespace) -> Progress:
     """A progress display that knows when the study's method stops."""
-    settings = study.estimator().get_params()
+    settings = study.make_estimator().get_params()
     choosing = study.cluster.choice is not None
     progress = Progress(tol=settings.get("tol"), max_iter=settings.get("max_iter", 1), choosing=choosing)
-    progress.silent = chosen.quiet or (chosen.json and not progress.bar)
+    progress.is_silent = chosen.quiet or (chosen.json and not progress.has_bar)
     return progress
 
 
 @contextmanager
-def opening(progress: Progress) -> Iterator[None]:
+def show_opening(progress: Progress) -> Iterator[None]:
     """Show that the sites' rows are being looked at."""
-    progress.opening()
+    progress.show_opening()
     try:
         yield
     except BaseException:
@@ -72,36 +72,36 @@ def opening(progress: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def explaining(run: Run, progress: Progress) -> Iterator[None]:
+def explain_failures(run: Run, progress: Progress) -> Iterator[None]:
     """Show how a run in this process goes on; where it stops, say how far it came and what to call then."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{_stopped(progress)}; go on with: fedclust resume {run.folder}") from None
+        raise KeyboardInterrupt(f"{_describe_stop(progress)}; go on with: fedclust resume {run.folder}") from None
     except FedclustError as error:
         if run.folder.exists():
-            error.args = (f"{error} ({_stopped(progress)}; {next_step(error, run, 'run STUDY')})",)
+            error.args = (f"{error} ({_describe_stop(progress)}; {advise_next_step(error, run, 'run STUDY')})",)
         raise
     finally:
         progress.end()
 
 
-def next_step(error: FedclustError, run: Run, restart: str) -> str:
+def advise_next_step(error: FedclustError, run: Run, restart: str) -> str:
     """What to call once a failure is fixed; `restart` begins another run, where this one would end the same way."""
-    if isinstance(error, RunFailed) and error.anew:
+    if isinstance(error, RunFailed) and error.must_restart:
         return f"then: fedclust {restart} --out DIR"
     return f"once mended: fedclust resume {run.folder}"
 
 
-def _stopped(progress: Progress) -> str:
-    return f"stopped after {progress.place}" if progress.round else "stopped before the first round"
+def _describe_stop(progress: Progress) -> str:
+    return f"stopped after {progress.progress_text}" if progress.round else "stopped before the first round"
 
 
-def tell(run: Run, model: Model, chosen: argparse.Namespace) -> None:
+def print_result(run: Run, model: Model, chosen: argparse.Namespace) -> None:
     """The result, on stdout."""
     from fedclust.cli import result_summary
 
     if chosen.json:
-        print(json.dumps(result_summary.document(run, model, run.metrics), allow_nan=False))
+        print(json.dumps(result_summary.result_document(run, model, run.metrics), allow_nan=False))
     elif not chosen.quiet:
-        print(result_summary.summary(run, model, run.metrics))
+        print(result_summary.format_summary(run, model, run.metrics))

@@ -13,7 +13,7 @@ from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
     from fedclust.app.run_folder import Run
-    from fedclust.engines.files.files_site import Turn
+    from fedclust.engines.files.files_site import InboxReport
 
 
 def add(acts: Any) -> None:
@@ -37,69 +37,73 @@ def act_answer(chosen: argparse.Namespace) -> int:
 
     Files that are not in order are named with the reason and left alone; good ones are answered all the same.
     """
-    from fedclust.app.blind_lead import Lead
-    from fedclust.app.serve import reception
-    from fedclust.engines.files.files_site import Mailroom
-    from fedclust.site.site_file import read_site
+    from fedclust.app.blind_lead import BlindLead
+    from fedclust.app.serve import open_session
+    from fedclust.engines.files.files_site import FileTransport
+    from fedclust.site.site_file import read_site_file
 
     if not chosen.poll > 0:
         raise StudyError("--poll must be a number of seconds above 0")
-    site = read_site(chosen.site)
-    with reception(site, data=chosen.data, study=chosen.study) as door:
-        room = Mailroom.of(door, site, chosen.inbox, chosen.outbox)
-        lead = Lead(door, site, chosen.inbox, chosen.outbox, chosen.out)
+    site = read_site_file(chosen.site)
+    with open_session(site, data=chosen.data, study=chosen.study) as door:
+        room = FileTransport.for_site(door, site, chosen.inbox, chosen.outbox)
+        lead = BlindLead(door, site, chosen.inbox, chosen.outbox, chosen.out)
         told: set[tuple[str, str]] = set()
         ended = False
         while True:
-            turn = room.turn()
-            ended |= turn.ended
+            turn = room.answer_inbox()
+            ended |= turn.has_run_ended
             if chosen.wait and not ended:
-                turn.over = False  # letters of a run that was over before may lie there; the next round's will come
+                turn.all_ended = (
+                    False  # letters of a run that was over before may lie there; the next round's will come
+                )
             refusals = [door.refusals.popleft() for _ in range(len(door.refusals))]  # said once
-            _tell(turn, refusals, chosen, told)
-            for done in filter(None, map(lead.go_on, room.runs)):
-                _tell_done(done, chosen, told)
-            if not chosen.wait or turn.over:
+            _print_report(turn, refusals, chosen, told)
+            for done in filter(None, map(lead.resume_script, room.runs)):
+                _print_led_run(done, chosen, told)
+            if not chosen.wait or turn.all_ended:
                 return 0
             time.sleep(chosen.poll)
 
 
-def _tell_done(run: Run, chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
-    if not chosen.json and ("led", run.name) not in told:
-        told.add(("led", run.name))
+def _print_led_run(run: Run, chosen: argparse.Namespace, printed: set[tuple[str, str]]) -> None:
+    if not chosen.json and ("led", run.name) not in printed:
+        printed.add(("led", run.name))
         print(f"this site led the run; its result is in {run.folder}")
 
 
-def _document(turn: Turn) -> dict[str, Any]:
+def _inbox_document(report: InboxReport) -> dict[str, Any]:
     return {
-        "answered": turn.answered,
-        "written": turn.written,
-        "known": turn.known,
-        "refused": turn.refused,
-        "unfinished": turn.unfinished,
-        "over": turn.over,
+        "answered": report.answered,
+        "written": report.written,
+        "known": report.answered_before,
+        "refused": report.refused,
+        "unfinished": report.incomplete,
+        "over": report.all_ended,
     }
 
 
-def _tell(turn: Turn, refusals: list[str], chosen: argparse.Namespace, told: set[tuple[str, str]]) -> None:
-    from fedclust.engines.files.message_file import seen
+def _print_report(
+    report: InboxReport, refusals: list[str], chosen: argparse.Namespace, printed: set[tuple[str, str]]
+) -> None:
+    from fedclust.engines.files.message_file import escape_unprintable
 
     if chosen.json:
-        if turn.answered or not chosen.wait:
-            print(json.dumps(_document(turn)))
+        if report.answered or not chosen.wait:
+            print(json.dumps(_inbox_document(report)))
         return
-    for name, why in {**turn.refused, **turn.unfinished}.items():
-        if (name, why) not in told:
-            told.add((name, why))
-            print(f"{seen(name)}: {why}", file=sys.stderr)
-    if turn.known and not chosen.wait:
-        print(f"answered before: {', '.join(map(seen, turn.known))}", file=sys.stderr)
+    for name, why in {**report.refused, **report.incomplete}.items():
+        if (name, why) not in printed:
+            printed.add((name, why))
+            print(f"{escape_unprintable(name)}: {why}", file=sys.stderr)
+    if report.answered_before and not chosen.wait:
+        print(f"answered before: {', '.join(map(escape_unprintable, report.answered_before))}", file=sys.stderr)
     for why in refusals:
         print(f"This site refused: {why}", file=sys.stderr)  # for the site's own eyes
-    if turn.answered or not chosen.wait:
-        count = len(turn.answered)
+    if report.answered or not chosen.wait:
+        count = len(report.answered)
         what = "nothing new to answer" if not count else f"{count} letter{'s' * (count > 1)} answered"
-        where = f"; carry what is in {chosen.outbox} to the coordinator" if turn.written else ""
+        where = f"; carry what is in {chosen.outbox} to the coordinator" if report.written else ""
         print(f"{what}{where}")
-    if turn.over:
+    if report.all_ended:
         print("the run is over")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
-    from fedclust.app.site_plan import Plan, Question
+    from fedclust.app.site_plan import PlannedQuestion, SitePlan
     from fedclust.site.site_file import SiteFile
 
-SHOWN = 6  # numbers of an answer that are printed
-DELTA = 1e-6  # where a study names none
-DAYS = 90  # an approval lasts, unless another day is given
+MAX_SHOWN_NUMBERS = 6  # numbers of an answer that are printed
+DEFAULT_DELTA = 1e-6  # where a study names none
+APPROVAL_DAYS = 90  # an approval lasts, unless another day is given
 
 
 def add(acts: Any) -> None:
@@ -31,7 +31,9 @@ def add(acts: Any) -> None:
     plan.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     plan.add_argument("--approve", type=Path, metavar="FILE", help="write a signed approval of this plan; needs --site")
     plan.add_argument("--key", type=Path, metavar="FILE", help="the steward's private key, to sign with")
-    plan.add_argument("--expires", metavar="DATE", help=f"the approval's last day (default: {DAYS} days from today)")
+    plan.add_argument(
+        "--expires", metavar="DATE", help=f"the approval's last day (default: {APPROVAL_DAYS} days from today)"
+    )
     plan.set_defaults(act=act_plan)
     key = acts.add_parser("key", help="make a signing key", description=act_key.__doc__)
     key.add_argument("out", type=Path, metavar="FILE", help="where to write the private key; FILE.pub gets the public")
@@ -40,9 +42,9 @@ def add(acts: Any) -> None:
 
 def act_key(chosen: argparse.Namespace) -> int:
     """Make a signing key, for a steward or as a site's identity: the private half stays, the public half is told."""
-    from fedclust.site.site_file import new_key
+    from fedclust.site.site_file import make_key
 
-    print(f"private: {chosen.out} (keep it)\npublic:  {new_key(chosen.out)} (tell it)")
+    print(f"private: {chosen.out} (keep it)\npublic:  {make_key(chosen.out)} (tell it)")
     return 0
 
 
@@ -51,45 +53,49 @@ def act_plan(chosen: argparse.Namespace) -> int:
 
     Exit code 0 if the site would answer everything, 3 if not.
     """
-    from fedclust.app.run_folder import origin_of
-    from fedclust.app.site_plan import plan
+    from fedclust.app.run_folder import study_origin
+    from fedclust.app.site_plan import make_plan
     from fedclust.app.study import read_study
-    from fedclust.site.policy import profile
-    from fedclust.site.site_file import read_site
+    from fedclust.site.policy import find_policy
+    from fedclust.site.site_file import read_site_file
 
     if chosen.site and chosen.policy:
         raise StudyError("--site and --policy both give rules; the site's own file decides, leave --policy out")
     if chosen.approve and not (chosen.site and chosen.key):
         raise StudyError("an approval binds this site's file and is signed; give --site and --key with --approve")
-    site = read_site(chosen.site) if chosen.site else None
-    study = read_study(chosen.study, folder=origin_of(chosen.study), served=True)
-    policy = site.policy if site else profile(chosen.policy or "standard")
-    source = chosen.data or (site.rehearsed if site else None)
+    site = read_site_file(chosen.site) if chosen.site else None
+    study = read_study(chosen.study, folder=study_origin(chosen.study), served=True)
+    policy = site.policy if site else find_policy(chosen.policy or "standard")
+    source = chosen.data or (site.rehearsal_source if site else None)
     if source is None:
         raise StudyError("name this site's rows with --data, or its site.toml with --site")
     name = chosen.name or (site.name if site else study.sites[0].name)
-    found = plan(study, name, source, policy, site.state if site else None)
-    print(json.dumps(document(found)) if chosen.json else told(found))
+    found = make_plan(study, name, source, policy, site.state if site else None)
+    print(json.dumps(plan_document(found)) if chosen.json else format_plan(found))
     if chosen.approve and site:
-        _approve(found, site, chosen)
-    return 3 if found.refused or not found.affordable else 0
+        _write_approval(found, site, chosen)
+    return 3 if found.refused_questions or not found.is_affordable else 0
 
 
-def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
+def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace) -> None:
     from fedclust import __version__
     from fedclust.core.atomic_files import write_file
-    from fedclust.site.approval import Terms, roster_digest, signed
-    from fedclust.site.site_file import private_key
+    from fedclust.site.approval import ApprovalTerms, roster_digest, sign_terms
+    from fedclust.site.site_file import read_private_key
 
-    if found.refused:
+    if found.refused_questions:
         raise StudyError("this site's own rules refuse part of the study, so there is nothing to approve")
-    if not found.affordable:
+    if not found.is_affordable:
         raise StudyError("this site's privacy budget has no room for the study, so there is nothing to approve")
     try:
-        last = date.fromisoformat(chosen.expires) if chosen.expires else datetime.now(UTC).date() + timedelta(DAYS)
+        last = (
+            date.fromisoformat(chosen.expires)
+            if chosen.expires
+            else datetime.now(UTC).date() + timedelta(APPROVAL_DAYS)
+        )
     except ValueError:
         raise StudyError(f"--expires is '{chosen.expires}'; give a day such as 2030-12-31") from None
-    terms = Terms(
+    terms = ApprovalTerms(
         found.study.name,
         site.name,
         found.digest,
@@ -97,30 +103,30 @@ def _approve(found: Plan, site: SiteFile, chosen: argparse.Namespace) -> None:
         roster_digest(site.roster),
         __version__,
         last.isoformat(),
-        found.most,
+        found.max_answers,
         found.study.aggregation.mode,
         site.noise.digest if site.noise else "",
     )
-    write_file(chosen.approve, signed(terms, private_key(chosen.key)), one_writer=False)
+    write_file(chosen.approve, sign_terms(terms, read_private_key(chosen.key)), one_writer=False)
     if not chosen.json:
         print(f"\nApproved until {last}: {chosen.approve}. Any change to study, policy, roster or version undoes it.")
 
 
-def told(found: Plan) -> str:
+def format_plan(found: SitePlan) -> str:
     """The plan for a data steward: the gist, then every question and field, the numbers, the rules."""
     parts = [
-        _summary(found),
-        _table(found),
-        _numbers(found, known=True),
-        _numbers(found, known=False),
-        _rules(found),
+        _format_summary(found),
+        _format_questions(found),
+        _format_numbers(found, known=True),
+        _format_numbers(found, known=False),
+        _format_rules(found),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def _summary(found: Plan) -> str:
+def _format_summary(found: SitePlan) -> str:
     mode = found.study.aggregation.mode
-    messages, size = sum(found.most.values()), _bytes(found)
+    messages, size = sum(found.max_answers.values()), _max_bytes(found)
     who = {
         "plain": "The coordinator sees each answer of this site by itself.",
         "secure": "The coordinator sees sums over all sites only; what is marked 'own answer' it sees by itself.",
@@ -130,42 +136,46 @@ def _summary(found: Plan) -> str:
         f'Study "{found.study.name}" at site "{found.party}": {found.rows:,} rows, {len(found.columns)} columns, '
         f'{len(found.study.sites)} sites, policy "{found.policy.name}", aggregation {mode}.'
     )
-    if not found.affordable:
+    if not found.is_affordable:
         verdict = "REFUSED by this site's privacy budget, which has no room for the study."
-    elif not found.refused:
+    elif not found.refused_questions:
         kinds = len({question.name for question in found.questions})
         verdict = (
             f"ALLOWED by this site's rules: {kinds} kinds of question; at most {messages:,} messages and {size:,} "
             "bytes of answers in a run, keys not counted."
         )
     else:
-        first = found.refused[0]
-        verdict = f"REFUSED by this site's rules at message {first.place:,} of the run, {_why(first)}."
-    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending(found)))
+        first = found.refused_questions[0]
+        verdict = (
+            f"REFUSED by this site's rules at message {first.message_number:,} of the run, {_refusal_reason(first)}."
+        )
+    return "\n".join(textwrap.fill(text, 110) for text in (head, verdict, who, *_spending_sentences(found)))
 
 
-def _spending(found: Plan) -> Iterator[str]:
+def _spending_sentences(found: SitePlan) -> Iterator[str]:
     """What the study tells of each row under differential privacy, and what the site has left for it."""
-    from fedclust.privacy.accountant import epsilon_of, meaning
+    from fedclust.privacy.accountant import epsilon_from_rho, meaning
 
-    if not found.price:
+    if not found.price_rho:
         return
-    delta = float(found.study.noise.get("delta", DELTA))
-    epsilon = epsilon_of(found.price, delta)
+    delta = float(found.study.noise.get("delta", DEFAULT_DELTA))
+    epsilon = epsilon_from_rho(found.price_rho, delta)
     yield f"Differential privacy: epsilon {epsilon:.3g} at delta {delta:g} for each row. {meaning(epsilon, delta)}"
     budget = found.budget
-    if budget is not None and budget.rho is not None:
-        spent, after = (epsilon_of(rho, budget.delta) for rho in (budget.spent, budget.spent + found.price))
+    if budget is not None and budget.rho_limit is not None:
+        spent, after = (
+            epsilon_from_rho(rho, budget.delta) for rho in (budget.spent_rho, budget.spent_rho + found.price_rho)
+        )
         yield (
             f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}: {spent:.3g} "
             f"are spent, {after:.3g} would be after this study"
-            + ("." if found.affordable else "; ask for a smaller epsilon.")
+            + ("." if found.is_affordable else "; ask for a smaller epsilon.")
         )
 
 
-def _table(found: Plan) -> str:
+def _format_questions(found: SitePlan) -> str:
     head = ["question", "times", "at most", "field", "leaves as", "shape", "bytes", "known", "rule"]
-    lines = [head, *(line for question in found.questions for line in _lines(question))]
+    lines = [head, *(line for question in found.questions for line in _question_lines(question))]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     rows = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
     foot = (
@@ -175,21 +185,25 @@ def _table(found: Plan) -> str:
     return "\n".join(["What would leave:", *(row.rstrip() for row in rows), textwrap.fill(foot, 110)])
 
 
-def _lines(question: Question) -> list[list[str]]:
+def _question_lines(question: PlannedQuestion) -> list[list[str]]:
     from fedclust.core.effects import HANDLERS
 
     schema = HANDLERS[question.name].release.schema()
     rule = "passes" if question.code is None else f"REFUSED after {question.passed}: {question.code}"
-    if question.out:
+    if question.site_is_out:
         rule = (
             "not reached: the site is out of the run"
             if not question.passed
             else f"out of the run after {question.passed}"
         )
-    first = [question.name, f"{question.times:,}", f"{question.most:,}"]
-    last = [f"{question.size:,}" if question.size else "", "yes" if question.known else "no", rule]
+    first = [question.name, f"{question.times:,}", f"{question.max_answers:,}"]
+    last = [f"{question.size:,}" if question.size else "", "yes" if question.is_known else "no", rule]
     fields = [
-        [name, _way(d.combine, masked=question.masked), _shape(question.release and question.release.field_value(name))]
+        [
+            name,
+            _how_it_leaves(d.combine, masked=question.is_masked),
+            _format_shape(question.release and question.release.field_value(name)),
+        ]
         for name, d in schema.items()
     ] or [["(nothing)", "", ""]]
     return [
@@ -198,13 +212,13 @@ def _lines(question: Question) -> list[list[str]]:
     ]
 
 
-def _way(combine: str, *, masked: bool) -> str:
+def _how_it_leaves(combine: str, *, masked: bool) -> str:
     if combine == "letters":
         return "sealed letter"
     return "own answer" if combine == "each" else "masked sum" if masked else "sum, seen by itself"
 
 
-def _shape(value: Any) -> str:
+def _format_shape(value: Any) -> str:
     import numpy as np
 
     from fedclust.core.ring import Exact
@@ -216,13 +230,13 @@ def _shape(value: Any) -> str:
     return "1" if isinstance(value, (int, float)) else f"{len(value)}"
 
 
-def _numbers(found: Plan, *, known: bool) -> str:
+def _format_numbers(found: SitePlan, *, known: bool) -> str:
     """The numbers themselves: those that will leave, or those that stand in for them."""
     lines = []
     for question in found.questions:
-        if question.release is not None and question.known == known:
+        if question.release is not None and question.is_known == known:
             lines += [
-                (f"  {question.name}.{name}", f"{_value(question.release.field_value(name))}  [{d.why}]")
+                (f"  {question.name}.{name}", f"{_format_value(question.release.field_value(name))}  [{d.why}]")
                 for name, d in question.release.schema().items()
             ]
     if not lines:
@@ -237,7 +251,7 @@ def _numbers(found: Plan, *, known: bool) -> str:
     return "\n".join([head, *(f"{name.ljust(width)}  {text}" for name, text in lines)])
 
 
-def _value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     import numpy as np
 
     from fedclust.core.ring import Exact
@@ -246,26 +260,28 @@ def _value(value: Any) -> str:
         return f"{len(value)} bytes"
     if isinstance(value, (tuple, dict)):
         return f"{len(value)} entries"
-    flat = np.ravel(value.floats() if isinstance(value, Exact) else np.asarray(value))
+    flat = np.ravel(value.to_floats() if isinstance(value, Exact) else np.asarray(value))
     if flat.dtype == object:
         return "nothing"
     there = np.flatnonzero(flat)
-    if flat.size > 4 * SHOWN and there.size <= SHOWN:
+    if flat.size > 4 * MAX_SHOWN_NUMBERS and there.size <= MAX_SHOWN_NUMBERS:
         return f"{flat.size} numbers, 0 but " + ", ".join(f"{flat[i]:.6g} at {i}" for i in there)
-    shown = ", ".join(f"{number:.6g}" for number in flat[:SHOWN])
-    return f"{shown}, ... ({flat.size} numbers)" if flat.size > SHOWN else shown
+    shown = ", ".join(f"{number:.6g}" for number in flat[:MAX_SHOWN_NUMBERS])
+    return f"{shown}, ... ({flat.size} numbers)" if flat.size > MAX_SHOWN_NUMBERS else shown
 
 
-def _rules(found: Plan) -> str:
-    policy = found.policy.document()
+def _format_rules(found: SitePlan) -> str:
+    policy = found.policy.to_dict()
     named = {
         name: value
         for name, value in policy.items()
         if name != "name" and (value is False or value not in (0, None, []))
     }
-    listed = ", ".join(f"{name} = {_worded(value)}" for name, value in named.items())
+    listed = ", ".join(f"{name} = {_format_rule(value)}" for name, value in named.items())
     text = [f"Rules in force: {listed or 'none'}."]
-    text += [f"Refused: {_why(question)}." for question in found.refused if not question.out]
+    text += [
+        f"Refused: {_refusal_reason(question)}." for question in found.refused_questions if not question.site_is_out
+    ]
     bound = (
         "An approval binds this study text, these rules, noise on rows, the sites' keys, the version, a last day, and "
         "the counts."
@@ -273,24 +289,24 @@ def _rules(found: Plan) -> str:
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 
 
-def _worded(value: Any) -> str:
+def _format_rule(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else " ".join(value) if isinstance(value, list) else str(value)
 
 
-def _why(question: Question) -> str:
+def _refusal_reason(question: PlannedQuestion) -> str:
     from fedclust.core.envelope import REMEDIES
 
     return f"{question.name} ({question.code}): {REMEDIES[str(question.code)]}"
 
 
-def _bytes(found: Plan) -> int:
+def _max_bytes(found: SitePlan) -> int:
     sizes: dict[str, int] = {}
     for question in found.questions:
         sizes[question.name] = max(sizes.get(question.name, 0), question.size)
-    return sum(found.most[name] * size for name, size in sizes.items())
+    return sum(found.max_answers[name] * size for name, size in sizes.items())
 
 
-def document(found: Plan) -> dict[str, Any]:
+def plan_document(found: SitePlan) -> dict[str, Any]:
     """The same for programs."""
     from fedclust.core.effects import HANDLERS
 
@@ -302,18 +318,20 @@ def document(found: Plan) -> dict[str, Any]:
         "rows": found.rows,
         "columns": list(found.columns),
         "aggregation": found.study.aggregation.mode,
-        "policy": {**found.policy.document(), "digest": found.policy.digest},
-        "allowed": not found.refused and found.affordable,
-        "privacy": None if not found.price else {"rho": found.price, "spent": found.budget and found.budget.spent},
-        "most_bytes": _bytes(found),
+        "policy": {**found.policy.to_dict(), "digest": found.policy.digest},
+        "allowed": not found.refused_questions and found.is_affordable,
+        "privacy": None
+        if not found.price_rho
+        else {"rho": found.price_rho, "spent": found.budget and found.budget.spent_rho},
+        "most_bytes": _max_bytes(found),
         "questions": [
             {
                 "name": q.name,
                 "times": q.times,
-                "most": q.most,
+                "most": q.max_answers,
                 "bytes": q.size,
-                "known": q.known,
-                "masked": q.masked,
+                "known": q.is_known,
+                "masked": q.is_masked,
                 "passed": q.passed,
                 "code": q.code,
                 "fields": [
@@ -322,7 +340,7 @@ def document(found: Plan) -> dict[str, Any]:
                         "leaves": d.combine,
                         "kind": d.kind,
                         "why": d.why,
-                        "shape": _shape(q.release and q.release.field_value(name)),
+                        "shape": _format_shape(q.release and q.release.field_value(name)),
                     }
                     for name, d in HANDLERS[q.name].release.schema().items()
                 ],

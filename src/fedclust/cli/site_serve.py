@@ -31,31 +31,31 @@ def act_serve(chosen: argparse.Namespace) -> int:
     It connects outwards, to the coordinator only, and waits there; nothing listens for the network at this site.
     """
     try:
-        from fedclust.engines.nvflare.nvflare_serve import Served
+        from fedclust.engines.nvflare.nvflare_serve import SiteClient
         from fedclust.engines.nvflare.startup_kit import Kit
     except ModuleNotFoundError:
         raise StudyError("serving needs NVIDIA FLARE; install it with: pip install 'fedclust[nvflare]'") from None
-    from fedclust.app.enrol import check_key
-    from fedclust.app.serve import reception
+    from fedclust.app.enrol import check_site_key
+    from fedclust.app.serve import open_session
     from fedclust.app.study import read_study
-    from fedclust.site.site_file import read_site
+    from fedclust.site.site_file import read_site_file
 
-    site = read_site(chosen.kit / "site.toml")
-    check_key(site)
+    site = read_site_file(chosen.kit / "site.toml")
+    check_site_key(site)
     Kit.read(chosen.kit, "site").check_study(read_study(chosen.kit / "study.toml", served=True).text)
     if chosen.data is not None:
         site = replace(site, source=chosen.data)
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
-    with reception(site, study=chosen.kit / "study.toml") as door:
-        rows = _looked_at(site, chosen.kit / "study.toml")
-        served = Served(chosen.kit, door.hear)
+    with open_session(site, study=chosen.kit / "study.toml") as door:
+        rows = _count_rows(site, chosen.kit / "study.toml")
+        served = SiteClient(chosen.kit, door.answer_message)
         if not chosen.quiet:
             kit = served.kit
             print(f"site '{site.name}', {rows:,} rows, waits for the coordinator at {kit.host}:{kit.port}", flush=True)
         try:
-            served.run(done)
+            served.run_until(done)
         finally:
             served.close()
     if not chosen.quiet:
@@ -63,10 +63,10 @@ def act_serve(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _looked_at(site: SiteFile, study: Path) -> int:
+def _count_rows(site: SiteFile, study: Path) -> int:
     """The rows that would take part; bad data shows here, in words, at the site."""
-    from fedclust.app.serve import desk
+    from fedclust.app.serve import open_study_server
     from fedclust.app.study import read_study
 
     found = read_study(study, served=True)
-    return desk(site, found.text).holding.under(found.missing).rows
+    return open_study_server(site, found.text).site_data.survey_for(found.missing).rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 
-BAR = 30
+BAR_WIDTH = 30
 
 
 def add(acts: Any) -> None:
@@ -33,7 +33,7 @@ def act_utility(chosen: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from fedclust.app.analysis.epsilon_curve import EPSILONS, curve
+    from fedclust.app.analysis.epsilon_curve import EPSILONS, measure_curve
     from fedclust.app.study import read_study
     from fedclust.privacy import accountant
     from fedclust.site.sources import open_source
@@ -48,9 +48,9 @@ def act_utility(chosen: argparse.Namespace) -> int:
     source = open_source(chosen.data, columns=study.columns, site=chosen.name or names[0], schema=study.schema or None)
     X = np.concatenate(list(source.blocks()), axis=1).T.astype(np.float64)
     X = np.ascontiguousarray(X[np.isfinite(X).all(axis=1)])
-    estimator = private.estimator(source.columns)
+    estimator = private.make_estimator(source.columns)
     own = float(estimator.get_params()["epsilon"])
-    points = curve(estimator, X, epsilons=sorted({*EPSILONS, own}), tries=chosen.tries)
+    points = measure_curve(estimator, X, epsilons=sorted({*EPSILONS, own}), tries=chosen.tries)
     delta = float(estimator.get_params()["delta"])
     if chosen.json:
         told = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
@@ -58,7 +58,7 @@ def act_utility(chosen: argparse.Namespace) -> int:
         return 0
     print(f"Agreement (adjusted Rand index) with clusters found without noise, on {len(X):,} rows of this site:\n")
     for point in points:
-        bar = "#" * round(max(0.0, point.mean) * BAR)
+        bar = "#" * round(max(0.0, point.mean) * BAR_WIDTH)
         mark = "  <- the study's" if study.noise and point.epsilon == own else ""
         print(f"  epsilon {point.epsilon:<5g} {point.mean:6.3f}  (least {point.least:.3f})  {bar}{mark}")
     sentences = [f"At epsilon = {own:g}: {accountant.meaning(own, delta)}", accountant.warning(own) or ""]

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedclust.cli import site_answer, site_plan_verb, site_serve, site_utility
-from fedclust.cli.export_verb import apart
+from fedclust.cli.export_verb import unused_name
 from fedclust.core.errors import DataError, StudyError
 
 if TYPE_CHECKING:
     from fedclust.models.assignment import CentersModel
 
-HERE = "here"  # the name of a site that is told of by its file
+OWN_SITE_NAME = "here"  # the name of a site that is told of by its file
 
 
 def add(verbs: Any) -> None:
@@ -35,34 +35,40 @@ def add(verbs: Any) -> None:
 def act_assign(chosen: argparse.Namespace) -> int:
     """Write the cluster of each row, and its memberships where the model is fuzzy. Nothing leaves this machine."""
     from fedclust import load
-    from fedclust.app.output_files import Table
-    from fedclust.federation.federation import LARGEST
+    from fedclust.app.output_files import TableFile
+    from fedclust.federation.federation import MAX_MAGNITUDE
     from fedclust.models.assignment import model_with_centers
-    from fedclust.models.input_checks import within_reach
+    from fedclust.models.input_checks import check_magnitudes
     from fedclust.site.sources import open_source, survey
 
     if chosen.out.exists() and chosen.data.exists() and chosen.out.samefile(chosen.data):
         raise StudyError("--out is the data file itself; write the labels to another")
-    table = Table(chosen.out)
+    table = TableFile(chosen.out)
     model = model_with_centers(load(chosen.model), "'fedclust site assign'")
     try:
-        source = open_source(chosen.data, columns=tuple(model.schema), id=chosen.id, site=HERE, schema=model.schema)
+        source = open_source(
+            chosen.data, columns=tuple(model.schema), id=chosen.id, site=OWN_SITE_NAME, schema=model.schema
+        )
         found = survey(source, model.missing)  # bad rows show before anything is written
-        if (found.largest > LARGEST).any():
-            within_reach(source.columns, source.blocks())
+        if (found.largest > MAX_MAGNITUDE).any():
+            check_magnitudes(source.columns, source.blocks())
         with table:
-            for part in _labelled(model, source, chosen.id):
+            for part in _label_blocks(model, source, chosen.id):
                 table.write(part)
     except DataError as error:
-        raise DataError(_advised(str(error), chosen.data.name)) from None
+        raise DataError(_adapt_advice(str(error), chosen.data.name)) from None
     out = f", {found.left_out:,} of them -1: too many values are missing" if found.left_out else ""
     print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
     return 0
 
 
-def _advised(text: str, file: str) -> str:
+def _adapt_advice(text: str, file: str) -> str:
     """What is wrong with rows, told of the file, with advice that holds where a model is given and no study."""
-    what, _, advice = text.replace(f" of site '{HERE}'", f" of {file}").replace(f"site '{HERE}'", file).rpartition("; ")
+    what, _, advice = (
+        text.replace(f" of site '{OWN_SITE_NAME}'", f" of {file}")
+        .replace(f"site '{OWN_SITE_NAME}'", file)
+        .rpartition("; ")
+    )
     if "leave the column out" in advice:
         advice = "fill them, or take those rows out"
     elif "leave it out of `columns`" in advice:
@@ -72,7 +78,7 @@ def _advised(text: str, file: str) -> str:
     return f"{what}; {advice}" if what else advice
 
 
-def _labelled(model: CentersModel, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
+def _label_blocks(model: CentersModel, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
     """Block by block: which row, its cluster, and how much it belongs to each."""
     import numpy as np
 
@@ -80,8 +86,8 @@ def _labelled(model: CentersModel, source: Any, id: str | None) -> Iterator[dict
     for block in source.blocks():
         end = at + block.shape[1]
         which = {"row": np.arange(at, end)} if names is None else {str(id): names[at:end]}
-        labels = {apart("cluster", [str(id)]): model.labels_of(block)}
-        degrees = model.memberships_of(block)
+        labels = {unused_name("cluster", [str(id)]): model.labels_of_block(block)}
+        degrees = model.memberships_of_block(block)
         yield (
             which
             | labels

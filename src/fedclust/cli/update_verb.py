@@ -16,7 +16,7 @@ def add(verbs: Any) -> None:
         "--out", type=Path, metavar="DIR", help="the run folder to make (default: beside RUN, with the round's number)"
     )
     coordinate_verbs.add_run_options(verb)
-    run_verb.common(verb)
+    run_verb.add_output_options(verb)
     verb.set_defaults(act=act_update)
 
 
@@ -30,7 +30,7 @@ def act_update(chosen: argparse.Namespace) -> int:
     from fedclust.app.run_folder import Run
 
     before = Run.find(chosen.run)
-    options = coordinate_verbs.run_options(chosen)
-    if before.served is None:
+    options = coordinate_verbs.parse_run_options(chosen)
+    if before.engine_choice is None:
         options.refuse_for_local_sites()
-    return coordinate_verbs.finish(begin_next_round(before, chosen.out), options, chosen)
+    return coordinate_verbs.finish_run(begin_next_round(before, chosen.out), options, chosen)

@@ -12,17 +12,36 @@ from typing import Any, TypeVar
 from typing import Protocol as Structural
 
 from fedclust.core import wire
-from fedclust.core.effects import ALL, Ask, AtStep, Counted, Opening, Protocol, Quorum, Report, needed
-from fedclust.core.envelope import OF_EITHER, OF_STUDY, REMEDIES, Answer, Call, Envelope, Refusal, Sealed
+from fedclust.core.effects import (
+    ALL_PARTIES,
+    Ask,
+    AtStep,
+    HidesRounds,
+    Opening,
+    Protocol,
+    Quorum,
+    Report,
+    needed_answers,
+)
+from fedclust.core.envelope import (
+    REMEDIES,
+    STUDY_OR_SITE_REFUSALS,
+    STUDY_REFUSALS,
+    Answer,
+    Call,
+    Envelope,
+    Refusal,
+    SealedAnswer,
+)
 from fedclust.core.errors import JournalError, QuorumLost, RunFailed, WireError
-from fedclust.core.journal import ANSWERED, ASKED, OPENED, Journal
+from fedclust.core.journal import ANSWER_RECORD, OPENING_RECORD, QUESTION_RECORD, Journal
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
-Reply = Sealed | Refusal
-AT_ONCE = 512  # answers that are looked at side by side
+Reply = SealedAnswer | Refusal
+PLAUSIBILITY_CHUNK_ANSWERS = 512  # answers that are looked at side by side
 Watch = Callable[[Mapping[str, Any]], None]
 
 
@@ -54,11 +73,11 @@ class Coordinator:
     run: str = "run"
     journal: Journal | None = None
     timeout: float | None = None
-    quorum: Quorum = ALL
+    quorum: Quorum = ALL_PARTIES
     step: int = 0
     absences: list[Absence] = field(default_factory=list)
-    received: dict[PartyId, int] = field(default_factory=dict)
-    _unwritten: bool = False
+    received_bytes: dict[PartyId, int] = field(default_factory=dict)
+    _skip_journal: bool = False
 
     def drive(self, protocol: Protocol[T], watch: Watch | None = None) -> T:
         """Run a protocol to its result."""
@@ -70,57 +89,59 @@ class Coordinator:
             except StopIteration as stop:
                 return stop.value  # type: ignore[no-any-return]
             answer, failure = None, None
-            if isinstance(effect, (Report, Counted)):
+            if isinstance(effect, (Report, HidesRounds)):
                 if watch and isinstance(effect, Report):
                     watch(effect.facts)
                 continue
             try:
-                answer = self.open(effect) if isinstance(effect, Opening) else self.settle(effect)
+                answer = self.settle_opening(effect) if isinstance(effect, Opening) else self.settle(effect)
             except QuorumLost as missed:
                 failure = missed
 
-    def open(self, opening: Opening) -> tuple[Any, tuple[PartyId, ...]]:
+    def settle_opening(self, opening: Opening) -> tuple[Any, tuple[PartyId, ...]]:
         """Steps whose answers are not written down, but for what they open; begun again where they were cut short."""
         place = self.step + 1
-        known = self.journal.recall(OPENED, place) if self.journal else None
+        known = self.journal.recall(OPENING_RECORD, place) if self.journal else None
         if known is not None:
-            found = wire.decode(_Opened, known)
-            self.step = found.last
+            found = wire.decode(_OpeningRecord, known)
+            self.step = found.last_step
             return wire.decode(opening.release, found.release), found.parties
-        self.step = max(self.step, self.journal.last if self.journal else 0)
-        unwritten, self._unwritten = self._unwritten, True
+        self.step = max(self.step, self.journal.last_step if self.journal else 0)
+        unwritten, self._skip_journal = self._skip_journal, True
         try:
             total, parties = self.drive(opening.steps(self.step + 1))
         finally:
-            self._unwritten = unwritten
+            self._skip_journal = unwritten
         if self.journal:
-            self.journal.write(OPENED, place, wire.encode(_Opened(wire.encode(total), parties, self.step)))
+            self.journal.write(
+                OPENING_RECORD, place, wire.encode(_OpeningRecord(wire.encode(total), parties, self.step))
+            )
         return total, parties
 
     def settle(self, ask: Ask) -> Any:
         """One step: ask, check the quorum, combine."""
         self.step += 1
-        calls = self._calls(ask)
-        need = needed(self.quorum if ask.quorum is None else ask.quorum, len(calls))
-        replies = self._exchange(ask, calls, need)
-        sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
+        calls = self._make_calls(ask)
+        need = needed_answers(self.quorum if ask.quorum is None else ask.quorum, len(calls))
+        replies = self._exchange_step(ask, calls, need)
+        sealed = {party: r.release for party, r in replies.items() if isinstance(r, SealedAnswer)}
         missing = {
             party: r.code if isinstance(r := replies.get(party), Refusal) else "no-answer"
             for party in calls
             if party not in sealed
         }
         if len(sealed) < need:
-            raise lost(ask.who.name, len(sealed), len(calls), need, missing)
-        self.absences += [Absence(self.step, ask.who.name, party, code) for party, code in missing.items()]
+            raise quorum_lost_error(ask.handler.name, len(sealed), len(calls), need, missing)
+        self.absences += [Absence(self.step, ask.handler.name, party, code) for party, code in missing.items()]
         if ask.want == "total":
-            return ask.who.release.total(list(sealed.values())), tuple(sealed)
+            return ask.handler.release.total(list(sealed.values())), tuple(sealed)
         return sealed
 
-    def _calls(self, ask: Ask) -> dict[PartyId, Call]:
+    def _make_calls(self, ask: Ask) -> dict[PartyId, Call]:
         def call(message: Any, cohort: tuple[PartyId, ...]) -> Call:
             if isinstance(message, AtStep):
-                message = message.made(self.step)
-            return Call(self.run, self.step, ask.who.name, message, ask.want, cohort, ask.masks)
+                message = message.make_message(self.step)
+            return Call(self.run, self.step, ask.handler.name, message, ask.want, cohort, ask.masks)
 
         if ask.messages is not None:
             cohort = tuple(ask.messages)
@@ -128,43 +149,51 @@ class Coordinator:
         cohort = self.engine.parties if ask.among is None else ask.among
         return dict.fromkeys(cohort, call(ask.message, cohort))
 
-    def _exchange(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
+    def _exchange_step(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
         """The replies of this step that can be used, from the journal if they are there, else from the parties."""
         known = self._recall_or_note(ask, calls, need)
         if known is not None:
             return known
         replies = self.engine.exchange(calls, timeout=self.timeout, quorum=need)
-        usable = sound(ask, calls, self._valid(calls, replies))
-        if self.journal is not None and not self._unwritten:
+        usable = refuse_unusable(ask, calls, self._drop_foreign_replies(calls, replies))
+        if self.journal is not None and not self._skip_journal:
             # What cannot be used is written down as a refusal: a resumed run asks that party again.
-            self.journal.write(ANSWERED, self.step, _pack(usable))
+            self.journal.write(ANSWER_RECORD, self.step, _encode_replies(usable))
         return usable
 
     def _recall_or_note(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply] | None:
         """The replies of this step as they were recorded; None where it must be asked, which is recorded now."""
         if self.journal is None:
             return None
-        if self._unwritten:
-            self.journal.write(ASKED, self.step, b"")
+        if self._skip_journal:
+            self.journal.write(QUESTION_RECORD, self.step, b"")
             return None
-        known = recorded(self.journal, self.step, calls)
+        known = recall_replies(self.journal, self.step, calls)
         if known is not None:
-            known = sound(ask, calls, known)  # an earlier version wrote answers down before it looked at them
-            answered = sum(isinstance(reply, Sealed) for reply in known.values())
-            if answered >= need or self.journal.last != self.step:
+            known = refuse_unusable(ask, calls, known)  # an earlier version wrote answers down before it looked at them
+            answered = sum(isinstance(reply, SealedAnswer) for reply in known.values())
+            if answered >= need or self.journal.last_step != self.step:
                 return known  # else the run ended here for want of answers, and a resumed run asks again
-        if self.journal.recall(ASKED, self.step) is None:
-            self.journal.write(ASKED, self.step, _digest(calls))
+        if self.journal.recall(QUESTION_RECORD, self.step) is None:
+            self.journal.write(QUESTION_RECORD, self.step, _digest_calls(calls))
         return None
 
-    def _valid(self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    def _drop_foreign_replies(
+        self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
+    ) -> Mapping[PartyId, Reply]:
         """Replies to this very step from parties that were asked; late and foreign ones are dropped."""
         kept: dict[PartyId, Reply] = {}
         for party in calls:
             reply = replies.get(party)
             if isinstance(reply, Refusal):
                 kept[party] = reply
-            elif isinstance(reply, Sealed) and (reply.party, reply.run, reply.step, reply.handler, reply.masks) == (
+            elif isinstance(reply, SealedAnswer) and (
+                reply.party,
+                reply.run,
+                reply.step,
+                reply.handler,
+                reply.masks,
+            ) == (
                 party,
                 self.run,
                 self.step,
@@ -172,132 +201,134 @@ class Coordinator:
                 calls[party].masks,
             ):
                 kept[party] = reply
-                self.received[party] = self.received.get(party, 0) + reply.size
+                self.received_bytes[party] = self.received_bytes.get(party, 0) + reply.size
         return kept
 
 
-def recorded(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapping[PartyId, Reply] | None:
+def recall_replies(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapping[PartyId, Reply] | None:
     """What a journal holds of a step, which must be the step it was; None if it was not answered."""
-    asked, answered = journal.recall(ASKED, step), journal.recall(ANSWERED, step)
-    if asked is not None and asked != _digest(calls):
+    asked, answered = journal.recall(QUESTION_RECORD, step), journal.recall(ANSWER_RECORD, step)
+    if asked is not None and asked != _digest_calls(calls):
         raise JournalError(f"step {step} differs from the one recorded; resume with the same study, data and version")
-    return None if answered is None else _unpack(answered)
+    return None if answered is None else _decode_replies(answered)
 
 
-def sound(ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+def refuse_unusable(
+    ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
+) -> Mapping[PartyId, Reply]:
     """Replies that can be used; another becomes a refusal under its party's name. Masks hide what cannot be true."""
-    replies = of_kind(ask.who.release, replies)
+    replies = refuse_other_types(ask.handler.release, replies)
     if ask.want == "total":
-        replies = alike(replies)
-    return possible(ask.who.release, calls, replies) if ask.masks is None else replies
+        replies = refuse_other_forms(replies)
+    return refuse_impossible(ask.handler.release, calls, replies) if ask.masks is None else replies
 
 
-def alike(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+def refuse_other_forms(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
     """Replies that can be added: one in other shapes or units than most becomes a refusal under its party's name."""
-    forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, Sealed)}
+    forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, SealedAnswer)}
     if len(set(forms.values())) <= 1:
         return replies
     usual, _ = Counter(forms.values()).most_common(1)[0]
-    return _but({party for party, form in forms.items() if form != usual}, "odd-answer", replies)
+    return _refuse_parties({party for party, form in forms.items() if form != usual}, "odd-answer", replies)
 
 
-def of_kind(kind: type[Release], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+def refuse_other_types(kind: type[Release], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
     """Replies to the question that was asked; an answer to another becomes a refusal under its party's name."""
-    odd = {party for party, r in replies.items() if isinstance(r, Sealed) and type(r.release) is not kind}
-    return _but(odd, "odd-answer", replies)
+    odd = {party for party, r in replies.items() if isinstance(r, SealedAnswer) and type(r.release) is not kind}
+    return _refuse_parties(odd, "odd-answer", replies)
 
 
-def _but(bad: set[PartyId], code: str, replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
-    if not bad:
+def _refuse_parties(parties: set[PartyId], code: str, replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    if not parties:
         return replies
-    return {party: Refusal(party, code) if party in bad else reply for party, reply in replies.items()}
+    return {party: Refusal(party, code) if party in parties else reply for party, reply in replies.items()}
 
 
-def possible(
+def refuse_impossible(
     kind: type[Release], calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
 ) -> Mapping[PartyId, Reply]:
     """Replies that can be true; another becomes a refusal under its party's name."""
-    sealed = {party: r.release for party, r in replies.items() if isinstance(r, Sealed)}
+    sealed = {party: r.release for party, r in replies.items() if isinstance(r, SealedAnswer)}
     if not sealed:
         return replies
     first = calls[next(iter(sealed))]
     if first.want == "total":
         parts = list(sealed.values())
-        some = (parts[at : at + AT_ONCE] for at in range(0, len(parts), AT_ONCE))
+        some = (parts[at : at + PLAUSIBILITY_CHUNK_ANSWERS] for at in range(0, len(parts), PLAUSIBILITY_CHUNK_ANSWERS))
         sound = [good for lot in some for good in kind.plausible(lot, first.message)]
     else:
         sound = [kind.plausible([own], calls[party].message)[0] for party, own in sealed.items()]
     false = {party for party, good in zip(sealed, sound, strict=True) if not good}
-    return _but(false, "impossible-answer", replies)
+    return _refuse_parties(false, "impossible-answer", replies)
 
 
-def checked(release: R, ask: Any) -> R:
+def check_opened_sum(release: R, ask: Any) -> R:
     """A sum that was opened, if it can be true: of which party a masked one is false nobody can say."""
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
             f"a sum of {type(release).__qualname__} is impossible: a site sent what cannot be, and masks hide which. "
             "Look at each site's trouble.log; run the study in plain mode on data that may be shared to find it",
-            anew=True,
+            must_restart=True,
         )
     return release
 
 
-def _digest(calls: Mapping[PartyId, Call]) -> bytes:
+def _digest_calls(calls: Mapping[PartyId, Call]) -> bytes:
     first = next(iter(calls.values()), None)
     if first is not None and all(call is first for call in calls.values()):
         return first.digest
     return b"".join(call.digest for call in calls.values())
 
 
-def lost(name: str, answered: int, asked: int, need: int, missing: dict[PartyId, str]) -> QuorumLost:
+def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: dict[PartyId, str]) -> QuorumLost:
     """What to say of a question that too few answered, and what to do."""
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
-    advice, anew = _advice(set(missing.values()))
+    advice, anew = _advise_on_refusals(set(missing.values()))
     text = f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). {advice}"
-    return QuorumLost(text, missing, anew=anew)
+    return QuorumLost(text, missing, must_restart=anew)
 
 
-def _advice(codes: set[str]) -> tuple[str, bool]:
+def _advise_on_refusals(codes: set[str]) -> tuple[str, bool]:
     """What to do about refusals, and whether only a new run can do it: a run's own study cannot be changed."""
     change = "change the study, or set quorum in it, and run it anew in another folder"
-    if codes <= OF_STUDY:
+    if codes <= STUDY_REFUSALS:
         return change.capitalize(), True
-    if codes & (OF_STUDY | OF_EITHER):
+    if codes & (STUDY_REFUSALS | STUDY_OR_SITE_REFUSALS):
         return f"Mend what is a site's own and resume; for the rest {change}", False
     return "Mend that and resume, or set quorum", False
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _OpeningRecord:
     release: bytes
     parties: tuple[str, ...]
-    last: int
+    last_step: int
 
 
 @dataclass(frozen=True)
-class _Answers:
+class _RecordedReplies:
     sealed: tuple[bytes, ...]
     refused: dict[str, str]
 
 
-def _pack(replies: Mapping[PartyId, Reply]) -> bytes:
-    sealed = tuple(r.packed for r in replies.values() if isinstance(r, Sealed))
-    return wire.encode(_Answers(sealed, {p: r.code for p, r in replies.items() if isinstance(r, Refusal)}))
+def _encode_replies(replies: Mapping[PartyId, Reply]) -> bytes:
+    sealed = tuple(r.wire_bytes for r in replies.values() if isinstance(r, SealedAnswer))
+    return wire.encode(_RecordedReplies(sealed, {p: r.code for p, r in replies.items() if isinstance(r, Refusal)}))
 
 
-def _unpack(data: bytes) -> dict[PartyId, Reply]:
-    answers = wire.decode(_Answers, data)
+def _decode_replies(data: bytes) -> dict[PartyId, Reply]:
+    answers = wire.decode(_RecordedReplies, data)
     replies: dict[PartyId, Reply] = {party: Refusal(party, code) for party, code in answers.refused.items()}
     for packed in answers.sealed:
-        reply = _read(packed)
+        reply = _decode_sealed(packed)
         replies[reply.party] = reply
     return replies
 
 
-def _read(packed: bytes) -> Reply:
+def _decode_sealed(packed: bytes) -> Reply:
     """An answer as it was written down, or a refusal of one that cannot be read."""
     try:
-        return Sealed.decode(packed)
+        return SealedAnswer.decode(packed)
     except WireError:
-        return Answer(wire.decode(Envelope, packed).cohort, b"", packed, "").reply()
+        return Answer(wire.decode(Envelope, packed).cohort, b"", packed, "").to_reply()

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from fedclust.core.errors import DataError, QuorumLost, StudyError
-from fedclust.core.handler_checks import check_handler, name_of, package_of
+from fedclust.core.handler_checks import check_handler, handler_name, handler_package
 from fedclust.core.release import FieldClass, Release
-from fedclust.core.site_interface import Order, Site
+from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Floats, PartyId
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ R = TypeVar("R", bound=Release)
 
 Want = Literal["total", "each", "relay"]
 Quorum = Literal["all"] | int | float
-ALL: Literal["all"] = "all"
+ALL_PARTIES: Literal["all"] = "all"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Keep(Generic[R]):
 
     release: R
     memory: Mapping[str, Array]
-    order: Order | None = None
+    order: RowOrder | None = None
 
 
 RowWeights = Callable[[Site, M], Floats]
@@ -130,11 +130,11 @@ def handler(
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
         hints = [hint for key, hint in typing.get_type_hints(answer).items() if key != "return"]
         made = Handler(
-            name_of(answer),
+            handler_name(answer),
             answer,
             hints[1],
             releases,
-            package_of(answer),
+            handler_package(answer),
             row_weights,
             members,
             methods,
@@ -160,21 +160,21 @@ def handler(
 class Ask:
     """A question to parties: one `message` for all of `among` (None: everyone), or one each in `messages`."""
 
-    who: Handler[Any, Any]
+    handler: Handler[Any, Any]
     want: Want
     message: Any = None
     messages: Mapping[PartyId, Any] | None = None
     among: tuple[PartyId, ...] | None = None
     quorum: Quorum | None = None  # None: as many as the run asks for
     masks: str | None = None  # the name of the keys that hide the answers; None: nothing does
-    once: bool = False  # sites go on from their answers, so that it is not asked again with fresh keys
+    asked_once: bool = False  # sites go on from their answers, so that it is not asked again with fresh keys
 
 
 @dataclass(frozen=True)
 class AtStep:
     """A message that is made when the number of its step is known."""
 
-    made: Callable[[int], Any]
+    make_message: Callable[[int], Any]
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ class Opening:
 
 
 @dataclass(frozen=True)
-class Mail:
+class SealedMessages:
     """Letters from other parties to one, as a reading handler finds them, and a note that goes with them."""
 
     letters: dict[str, bytes]
@@ -204,46 +204,46 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Counted:
+class HidesRounds:
     """Does somebody count the questions who must not see how many were needed? Answered by true, or nothing."""
 
 
-Protocol = Generator[Ask | Opening | Report | Counted, Any, T]
+Protocol = Generator[Ask | Opening | Report | HidesRounds, Any, T]
 
 
-def heard(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+def total_with_parties(
+    handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[tuple[R, tuple[PartyId, ...]]]:
     """The sum of the parties' answers, and who is in it: a question that builds on it must go to the same ones."""
-    answer = yield Ask(who, "total", message, among=among, quorum=quorum)
+    answer = yield Ask(handler, "total", message, among=among, quorum=quorum)
     return typing.cast("tuple[R, tuple[PartyId, ...]]", answer)
 
 
 def total(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+    handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[R]:
     """The sum of the parties' answers; no single answer is needed."""
-    return (yield from heard(who, message, among=among, quorum=quorum))[0]
+    return (yield from total_with_parties(handler, message, among=among, quorum=quorum))[0]
 
 
 def each(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
+    handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[dict[PartyId, R]]:
     """Every party's own answer."""
-    return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", message, among=among, quorum=quorum)))
+    return typing.cast("dict[PartyId, R]", (yield Ask(handler, "each", message, among=among, quorum=quorum)))
 
 
 def each_to(
-    who: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum | None = None
+    handler: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum | None = None
 ) -> Protocol[dict[PartyId, R]]:
     """Every party's answer to a message of its own."""
-    return typing.cast("dict[PartyId, R]", (yield Ask(who, "each", messages=messages, quorum=quorum)))
+    return typing.cast("dict[PartyId, R]", (yield Ask(handler, "each", messages=messages, quorum=quorum)))
 
 
 def relay(
     write: Handler[M, R],
     message: M,
-    read: Handler[Mail, Any],
+    read: Handler[SealedMessages, Any],
     note: bytes,
     routes: Mapping[PartyId, Sequence[PartyId]],
     *,
@@ -260,25 +260,29 @@ def relay(
         for recipient in routes[sender]:
             if recipient in answer.letters:
                 mail.setdefault(recipient, {})[sender] = answer.letters[recipient]
-    return (yield from each_to(read, {party: Mail(letters, note) for party, letters in mail.items()}, quorum=quorum))
+    return (
+        yield from each_to(
+            read, {party: SealedMessages(letters, note) for party, letters in mail.items()}, quorum=quorum
+        )
+    )
 
 
-def passed(
-    who: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
+def forward_messages(
+    handler: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
 ) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
     """Hand letters, by recipient and sender, to parties that answer with letters; returns those in the same way."""
-    mail = {party: who.message(dict(own), note) for party, own in letters.items()}
-    return by_recipient((yield Ask(who, "relay", messages=mail, once=True)))
+    mail = {party: handler.message(dict(own), note) for party, own in letters.items()}
+    return group_by_recipient((yield Ask(handler, "relay", messages=mail, asked_once=True)))
 
 
-def written(
-    who: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None
+def collect_messages(
+    handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None
 ) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
     """The first letters of an exchange, by recipient and sender."""
-    return by_recipient((yield Ask(who, "relay", message, among=among, once=True)))
+    return group_by_recipient((yield Ask(handler, "relay", message, among=among, asked_once=True)))
 
 
-def by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
+def group_by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
     """Letters as they were written, by sender, put into the hands of those they are for."""
     mail: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, answer in answers.items():
@@ -290,16 +294,18 @@ def by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, 
 def rewrite(
     protocol: Protocol[T],
     lower: Callable[[Ask], Protocol[Any]],
-    opened: Callable[[Opening], Protocol[Any]] | None = None,
+    settle_opening: Callable[[Opening], Protocol[Any]] | None = None,
     *,
-    counted: bool = False,
+    hides_rounds: bool = False,
 ) -> Protocol[T]:
-    """The same protocol with each question asked as `lower` asks it; `opened` settles openings (None: likewise)."""
+    """The same protocol with each question asked as `lower` asks it; `settle_opening` settles openings (None:
+    likewise).
+    """
 
-    def inside(opening: Opening) -> Protocol[Any]:
+    def rewrite_inside(opening: Opening) -> Protocol[Any]:
         return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
 
-    opens = opened or inside
+    opens = settle_opening or rewrite_inside
     answer: Any = None
     failure: QuorumLost | None = None
     while True:
@@ -311,7 +317,7 @@ def rewrite(
         try:
             if isinstance(effect, Ask):
                 answer = yield from lower(effect)
-            elif isinstance(effect, Counted) and counted:
+            elif isinstance(effect, HidesRounds) and hides_rounds:
                 answer = True
             else:
                 answer = (yield from opens(effect)) if isinstance(effect, Opening) else (yield effect)
@@ -319,44 +325,44 @@ def rewrite(
             failure = lost
 
 
-def even(protocol: Protocol[T], asks: int) -> Protocol[T]:
-    """The same protocol, its last sum asked for again until the questions are a multiple of `asks`.
+def pad_to_multiple(protocol: Protocol[T], multiple: int) -> Protocol[T]:
+    """The same protocol, its last sum asked for again until the questions are a multiple of `multiple`.
 
     Whoever counts them does not see when the protocol had what it needed.
 
     >>> from fedclust.core.release import Done
     >>> who = Handler("h", lambda site, ask: Done(), str, Done)
-    >>> [effect.message for effect in even((Ask(who, "total", text) for text in "ab"), 5)]
+    >>> [effect.message for effect in pad_to_multiple((Ask(who, "total", text) for text in "ab"), 5)]
     ['a', 'b', 'b', 'b', 'b']
     """
     count, last = 0, None
 
-    def noted(ask: Ask) -> Protocol[Any]:
+    def count_ask(ask: Ask) -> Protocol[Any]:
         nonlocal count, last
         count += 1
-        if ask.want == "total" and not ask.once:
+        if ask.want == "total" and not ask.asked_once:
             last = ask
         return (yield ask)
 
-    def filled() -> Protocol[None]:
-        for _ in range(-count % asks if last else 0):
+    def ask_padding() -> Protocol[None]:
+        for _ in range(-count % multiple if last else 0):
             yield typing.cast("Ask", last)
 
     try:
-        result = yield from rewrite(protocol, noted, counted=True)
+        result = yield from rewrite(protocol, count_ask, hides_rounds=True)
     except (DataError, StudyError):  # said in the end, not when it was found
-        yield from filled()
+        yield from ask_padding()
         raise
-    yield from filled()
+    yield from ask_padding()
     return result
 
 
-def level(protocol: Protocol[T], asks: int) -> Protocol[T]:
+def pad_rounds(protocol: Protocol[T], multiple: int) -> Protocol[T]:
     """The same, at this place of a longer protocol, where somebody counts the questions; else as it is."""
-    return (yield from even(protocol, asks) if (yield Counted()) else protocol)
+    return (yield from pad_to_multiple(protocol, multiple) if (yield HidesRounds()) else protocol)
 
 
-def needed(quorum: Quorum, asked: int) -> int:
+def needed_answers(quorum: Quorum, asked: int) -> int:
     """How many of so many parties must answer."""
     if quorum == "all":
         return asked
@@ -369,7 +375,7 @@ def report(**facts: Any) -> Protocol[None]:
     yield Report(facts)
 
 
-def alone(protocol: Protocol[T], site: Site) -> T:
+def run_on_own_rows(protocol: Protocol[T], site: Site) -> T:
     """Run a protocol of totals on one site's own rows; nothing leaves."""
     answer: Any = None
     while True:
@@ -381,4 +387,4 @@ def alone(protocol: Protocol[T], site: Site) -> T:
         if isinstance(effect, Ask):
             if effect.want != "total":
                 raise TypeError("only totals can be asked of oneself")
-            answer = effect.who.release.total([effect.who.answer(site, effect.message)]), (site.party,)
+            answer = effect.handler.release.total([effect.handler.answer(site, effect.message)]), (site.party,)

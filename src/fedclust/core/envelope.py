@@ -41,17 +41,17 @@ class Call:
     veiled: bool = False  # it came under a veil that the coordinator cannot lift
 
     @cached_property
-    def packed(self) -> bytes:
+    def wire_bytes(self) -> bytes:
         body = wire.encode(self.message)
         cohort = "\n".join(self.cohort)
         return wire.encode(Envelope(self.run, self.step, self.handler, self.want, cohort, self.masks, body))
 
     @cached_property
     def digest(self) -> bytes:
-        return hashlib.sha256(self.packed).digest()
+        return hashlib.sha256(self.wire_bytes).digest()
 
     @cached_property
-    def question(self) -> str:
+    def question_digest(self) -> str:
         """A digest of what is asked, whenever and of whomever."""
         return hashlib.sha256(self.handler.encode() + b"\0" + wire.encode(self.message)).hexdigest()[:32]
 
@@ -68,7 +68,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Sealed:
+class SealedAnswer:
     """An answer that passed the gate; built nowhere else."""
 
     party: PartyId
@@ -79,12 +79,12 @@ class Sealed:
     masks: str | None = None
 
     @cached_property
-    def packed(self) -> bytes:
+    def wire_bytes(self) -> bytes:
         body = wire.encode(self.release)
         return wire.encode(Envelope(self.run, self.step, self.handler, "sealed", self.party, self.masks, body))
 
     @classmethod
-    def decode(cls, data: bytes) -> Sealed:
+    def decode(cls, data: bytes) -> SealedAnswer:
         e = wire.decode(Envelope, data)
         if e.want != "sealed" or e.handler not in HANDLERS:
             raise WireError("an answer to something this version does not know")
@@ -93,7 +93,7 @@ class Sealed:
     @cached_property
     def size(self) -> int:
         """The bytes of the answer itself, as the ledger counts them."""
-        return wire.size(self.release)
+        return wire.encoded_size(self.release)
 
 
 @dataclass(frozen=True)
@@ -114,33 +114,33 @@ class Answer:
     code: str
 
     @classmethod
-    def to(cls, call: bytes, reply: Sealed | Refusal) -> Answer:
+    def from_reply(cls, call_digest: bytes, reply: SealedAnswer | Refusal) -> Answer:
         """The reply to a call of this digest."""
-        if isinstance(reply, Sealed):
-            return cls(reply.party, call, reply.packed, "")
-        return cls(reply.party, call, None, reply.code)
+        if isinstance(reply, SealedAnswer):
+            return cls(reply.party, call_digest, reply.wire_bytes, "")
+        return cls(reply.party, call_digest, None, reply.code)
 
-    def reply(self) -> Sealed | Refusal:
+    def to_reply(self) -> SealedAnswer | Refusal:
         """What was replied; an answer that cannot be read is a refusal under its party's name."""
         if self.sealed is None:
-            return Refusal(self.party, known(self.code))
+            return Refusal(self.party, known_code(self.code))
         try:
-            return Sealed.decode(self.sealed)
+            return SealedAnswer.decode(self.sealed)
         except NotFinite:
             return Refusal(self.party, "impossible-answer")
         except WireError:
             return Refusal(self.party, "odd-answer")
 
 
-def known(code: str) -> str:
+def known_code(code: str) -> str:
     """A code as another machine gave it: one that we have words for, or one under a veil; else that it was odd.
 
     A site chooses these letters, and they are shown on the coordinator's screen and kept in its status.
     """
-    return code if code in REMEDIES or VEILED.fullmatch(code) else "odd-answer"
+    return code if code in REMEDIES or VEILED_CODE_PATTERN.fullmatch(code) else "odd-answer"
 
 
-VEILED = re.compile("[0-9a-f]{1,160}")
+VEILED_CODE_PATTERN = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
     "round-passed": "it has taken part in a later round already; go on from the run of that round",
     "too-few-rows": "it holds fewer rows than its policy lets take part",
@@ -197,7 +197,7 @@ REMEDIES = {
     "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
     "busy": "another process serves this site; stop one of them",
 }
-OF_STUDY = frozenset(  # what another study can mend, and no site that keeps to its rules
+STUDY_REFUSALS = frozenset(  # what another study can mend, and no site that keeps to its rules
     {
         "too-few-parties",
         "aggregation-too-weak",
@@ -221,4 +221,4 @@ OF_STUDY = frozenset(  # what another study can mend, and no site that keeps to 
         "not-private",
     }
 )
-OF_EITHER = frozenset({"handler-not-allowed"})  # the site may allow it, or the study do without
+STUDY_OR_SITE_REFUSALS = frozenset({"handler-not-allowed"})  # the site may allow it, or the study do without

@@ -42,18 +42,18 @@ class JournalError(FedclustError):
 
 
 class RunFailed(FedclustError):
-    """The run ended without a result. Where it must be run `anew`, to resume it leads to the same end."""
+    """The run ended without a result. Where it must be run `must_restart`, to resume it leads to the same end."""
 
-    def __init__(self, text: str, *, anew: bool = False) -> None:
+    def __init__(self, text: str, *, must_restart: bool = False) -> None:
         super().__init__(text)
-        self.anew = anew
+        self.must_restart = must_restart
 
 
 class QuorumLost(RunFailed):
     """Too few parties answered a step. `missing` maps each silent or refusing party to its reason."""
 
-    def __init__(self, text: str, missing: dict[str, str], *, anew: bool = False) -> None:
-        super().__init__(text, anew=anew)
+    def __init__(self, text: str, missing: dict[str, str], *, must_restart: bool = False) -> None:
+        super().__init__(text, must_restart=must_restart)
         self.missing = missing
 
 

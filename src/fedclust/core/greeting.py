@@ -14,12 +14,12 @@ from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.types import PartyId
 
-MOST = 1 << 20  # bytes of a greeting; a study is a page of text
-FORMAT = wire.MAGIC[2]
+MAX_GREETING_BYTES = 1 << 20  # bytes of a greeting; a study is a page of text
+WIRE_FORMAT = wire.MAGIC[2]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _JsonMessage:
     """A few texts and numbers as JSON, and back only if they are just those."""
 
     def encode(self) -> bytes:
@@ -28,7 +28,7 @@ class _Told:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         try:
-            found: Any = json.loads(bytes(data)) if len(data) <= MOST else None
+            found: Any = json.loads(bytes(data)) if len(data) <= MAX_GREETING_BYTES else None
         except (ValueError, RecursionError):
             found = None
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
@@ -41,32 +41,32 @@ class _Told:
 
 
 @dataclass(frozen=True)
-class Greeting(_Told):
+class Greeting(_JsonMessage):
     """A coordinator's first words to a site. The name of a run ends in the digest of its study."""
 
     run: str
     party: str
     study: str  # its text
     fedclust: str
-    wire: int = FORMAT
+    wire: int = WIRE_FORMAT
 
     @classmethod
-    def to(cls, party: PartyId, *, run: str, study: str) -> Greeting:
+    def for_party(cls, party: PartyId, *, run: str, study: str) -> Greeting:
         return cls(run, party, study, version("fedclust"))
 
 
 @dataclass(frozen=True)
-class Welcome(_Told):
+class Welcome(_JsonMessage):
     """A site's answer: it is ready, or a code says why not. Versions are told either way."""
 
     run: str
     party: str
     fedclust: str
     code: str = ""
-    wire: int = FORMAT
+    wire: int = WIRE_FORMAT
 
     @classmethod
-    def of(cls, greeting: Greeting, party: PartyId, code: str = "") -> Welcome:
+    def reply_to(cls, greeting: Greeting, party: PartyId, code: str = "") -> Welcome:
         return cls(greeting.run, party, version("fedclust"), code)
 
 

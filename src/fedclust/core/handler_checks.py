@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion
 from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, UNCHECKABLE, check_declarations
+from fedclust.core.release import FLOOR_FROM_QUESTION, UNCHECKABLE_CLASSES, check_declarations
 from fedclust.core.site_interface import View
 
 if TYPE_CHECKING:
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 OWN_PACKAGE = __name__.partition(".")[0]
 
 
-def package_of(answer: Callable[..., Any]) -> str:
+def handler_package(answer: Callable[..., Any]) -> str:
     """The package that a handler's code is from."""
     return answer.__module__.partition(".")[0]
 
 
-def name_of(answer: Callable[..., Any]) -> str:
+def handler_name(answer: Callable[..., Any]) -> str:
     """The module's and the function's own name; outside fedclust the whole path, so that no name is taken for ours."""
     module = answer.__module__
-    ours = package_of(answer) == OWN_PACKAGE
+    ours = handler_package(answer) == OWN_PACKAGE
     return f"{module.rpartition('.')[2] if ours else module}.{answer.__name__}"
 
 
@@ -36,7 +36,7 @@ def check_handler(made: Handler[Any, Any]) -> None:
     if made.package == OWN_PACKAGE:
         return
     schema = made.release.schema()
-    if unseen := sorted(made.classes & UNCHECKABLE):
+    if unseen := sorted(made.classes & UNCHECKABLE_CLASSES):
         raise TypeError(f"{made.name} releases {unseen[0]}, which a site cannot look into; only fedclust's own may")
     if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
@@ -63,5 +63,5 @@ def _check_message(made: Handler[Any, Any]) -> None:
     if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
         raise TypeError(f"{made.name}: answers under noise, and no others, are asked for by a PricedQuestion")
     floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
-    if ASKED in floors and not issubclass(made.message, FlooredQuestion):
+    if FLOOR_FROM_QUESTION in floors and not issubclass(made.message, FlooredQuestion):
         raise TypeError(f"{made.name}: the floor of its points is the question's, so the message is a FlooredQuestion")

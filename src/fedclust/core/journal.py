@@ -18,8 +18,8 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import JournalError
 from fedclust.core.file_locks import try_lock
 
-HEAD = b"fedclust journal 1\n"
-ASKED, ANSWERED, OPENED, ROWS = b"?", b"!", b"+", b"="
+JOURNAL_HEADER = b"fedclust journal 1\n"
+QUESTION_RECORD, ANSWER_RECORD, OPENING_RECORD, ROWS_RECORD = b"?", b"!", b"+", b"="
 _FRAME = struct.Struct("<cQII")  # kind, step, length of the payload, checksum of these three
 
 
@@ -28,47 +28,47 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._places: dict[tuple[bytes, int], tuple[int, int]] = {}
-        self._chain = hashlib.sha256(HEAD).digest()
+        self._payload_places: dict[tuple[bytes, int], tuple[int, int]] = {}
+        self._chain = hashlib.sha256(JOURNAL_HEADER).digest()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b")
         try:
             self._lock()
-            self._sound = self._load()
+            self._sound_length = self._load()
         except (JournalError, OSError):
             self._file.close()
             raise
 
     @property
-    def steps(self) -> int:
+    def last_answered_step(self) -> int:
         """The last step whose answers are recorded."""
-        return max((step for kind, step in self._places if kind == ANSWERED), default=0)
+        return max((step for kind, step in self._payload_places if kind == ANSWER_RECORD), default=0)
 
     @property
-    def last(self) -> int:
+    def last_step(self) -> int:
         """The last step that was asked."""
-        return max((step for _, step in self._places), default=0)
+        return max((step for _, step in self._payload_places), default=0)
 
     def recall(self, kind: bytes, step: int) -> bytes | None:
         """The payload recorded for a step, or None."""
-        if (kind, step) not in self._places:
+        if (kind, step) not in self._payload_places:
             return None
-        start, length = self._places[kind, step]
+        start, length = self._payload_places[kind, step]
         return os.pread(self._file.fileno(), length, start)
 
     def write(self, kind: bytes, step: int, payload: bytes) -> None:
         """Append a record and wait until the disk has it."""
-        start = self._sound or len(HEAD)
-        frame = _FRAME.pack(kind, step, len(payload), _check(kind, step, len(payload)))
+        start = self._sound_length or len(JOURNAL_HEADER)
+        frame = _FRAME.pack(kind, step, len(payload), _frame_checksum(kind, step, len(payload)))
         chain = hashlib.sha256(self._chain + frame + payload).digest()
         # What a crash left half-written goes only now that something sound takes its place.
-        self._file.seek(self._sound)
+        self._file.seek(self._sound_length)
         self._file.truncate()
-        self._file.write((b"" if self._sound else HEAD) + frame + payload + chain)
+        self._file.write((b"" if self._sound_length else JOURNAL_HEADER) + frame + payload + chain)
         self._flush()
         self._chain = chain
-        self._places[kind, step] = (start + len(frame), len(payload))
-        self._sound = start + len(frame) + len(payload) + len(chain)
+        self._payload_places[kind, step] = (start + len(frame), len(payload))
+        self._sound_length = start + len(frame) + len(payload) + len(chain)
 
     def close(self) -> None:
         self._file.close()
@@ -83,15 +83,15 @@ class Journal:
 
     def _load(self) -> int:
         """Index what is there and return the length of its sound part."""
-        head = self._file.read(len(HEAD))
-        if head != HEAD:
-            if HEAD.startswith(head):
+        head = self._file.read(len(JOURNAL_HEADER))
+        if head != JOURNAL_HEADER:
+            if JOURNAL_HEADER.startswith(head):
                 return 0
             raise JournalError(f"{self.path} is not a journal of this version; start a new run in another folder")
-        sound = len(HEAD)
+        sound = len(JOURNAL_HEADER)
         while len(frame := self._file.read(_FRAME.size)) == _FRAME.size:
             kind, step, length, check = _FRAME.unpack(frame)
-            if check != _check(kind, step, length):
+            if check != _frame_checksum(kind, step, length):
                 raise JournalError(
                     f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
                 )
@@ -102,13 +102,13 @@ class Journal:
                 raise JournalError(
                     f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
                 )
-            self._places[kind, step] = (sound + _FRAME.size, length)
+            self._payload_places[kind, step] = (sound + _FRAME.size, length)
             self._chain = chain
             sound = self._file.tell()
         return sound
 
 
-def _check(kind: bytes, step: int, length: int) -> int:
+def _frame_checksum(kind: bytes, step: int, length: int) -> int:
     """A damaged length must not look like a record cut short."""
     return zlib.crc32(struct.pack("<cQI", kind, step, length))
 

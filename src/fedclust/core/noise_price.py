@@ -19,11 +19,13 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.core.types import Ints
 
-UNIT = -36  # a noisy sum counts in 2^-36 of the most that a row can move it
-ONE = 1 << -UNIT
-FINITE = "finite"  # a way with gaps: rows with a value that is no finite number are left out, and nothing is refused
-REACH = 1000  # no such row has a value beyond 2^1000
-COLLUDING = 3  # one in so many sites may tell the coordinator what it knows, its own noise among it
+NOISE_UNIT_EXPONENT = -36  # a noisy sum counts in 2^-36 of the most that a row can move it
+NOISE_UNITS_PER_ONE = 1 << -NOISE_UNIT_EXPONENT
+FINITE_ROWS_ONLY = (
+    "finite"  # a way with gaps: rows with a value that is no finite number are left out, and nothing is refused
+)
+MAX_VALUE_EXPONENT = 1000  # no such row has a value beyond 2^1000
+SITES_PER_COLLUDER = 3  # one in so many sites may tell the coordinator what it knows, its own noise among it
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Price:
         return 1 / math.sqrt(2 * self.rho * self.honest)
 
     @property
-    def sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether it is a price at all, and one whose noise can be drawn."""
         return math.isfinite(self.rho) and 2.0**-44 <= self.rho <= 2.0**10 and 1 <= self.honest <= 1 << 10
 
@@ -54,13 +56,13 @@ class PricedQuestion:
     price: Price
 
 
-def honest(sites: int, fewest: int) -> int:
+def count_honest_sites(sites: int, min_answers: int) -> int:
     """How many of the fewest sites that may answer add noise that the coordinator does not know.
 
-    >>> honest(3, 3), honest(10, 10), honest(2, 2)
+    >>> count_honest_sites(3, 3), count_honest_sites(10, 10), count_honest_sites(2, 2)
     (2, 7, 2)
     """
-    return max(1, fewest - sites // COLLUDING)
+    return max(1, min_answers - sites // SITES_PER_COLLUDER)
 
 
 @dataclass(frozen=True)
@@ -78,11 +80,11 @@ def noisy_own(why: str) -> Any:
     return dataclasses.field(metadata={"disclosure": Disclosure("each", "noisy", why)})
 
 
-def counted(numbers: Ints) -> Exact:
+def exact_from_noise_units(numbers: Ints) -> Exact:
     """Whole numbers of 2^-36 as a sum."""
-    return Exact(Exact.counts(numbers).limbs, np.asarray(UNIT, np.int32))
+    return Exact(Exact.from_counts(numbers).limbs, np.asarray(NOISE_UNIT_EXPONENT, np.int32))
 
 
-def everything(columns: int) -> View:
+def unbounded_view(columns: int) -> View:
     """The columns as they are, under a bound that no row exceeds: nothing about the rows can make a site refuse."""
-    return View(np.full(columns, REACH, np.int32), missing=FINITE)
+    return View(np.full(columns, MAX_VALUE_EXPONENT, np.int32), missing=FINITE_ROWS_ONLY)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 from fedclust.core.site_interface import View
 
-STRICT = "refuse"  # how rows with gaps are read for a question that does not say
+REFUSE_GAPS = "refuse"  # how rows with gaps are read for a question that does not say
 
 
 class ViewedQuestion:

@@ -32,15 +32,15 @@ from fedclust.core.types import Array, Bools, Floats, Ints, Limbs
 
 FieldClass = Literal["facts", "marks", "counts", "sums", "points", "weights", "noisy", "keys", "shares"]
 FIELD_CLASSES: tuple[FieldClass, ...] = typing.get_args(FieldClass)
-Unit = Literal["rows"]  # what a floor counts
+FloorUnit = Literal["rows"]  # what a floor counts
 ROW_BITS = 36
-ROWS = 2.0**ROW_BITS  # more than any site holds
-FAR = 3.0  # times the bound of a column, where points may lie: at a mean and twice a standard deviation
-ASKED: Literal["asked"] = "asked"  # a floor that the question names, which then is a `FlooredQuestion`
+MAX_ROWS = 2.0**ROW_BITS  # more than any site holds
+MAX_POINT_REACH = 3.0  # times the bound of a column, where points may lie: at a mean and twice a standard deviation
+FLOOR_FROM_QUESTION: Literal["asked"] = "asked"  # a floor that the question names, which then is a `FlooredQuestion`
 MAX_PLACES = 2**12  # of marks, for each column
 
 # The types that a field of each class may have. No float is a fact, and no text or bytes are: they could hold rows.
-SHOWN_AS: dict[str, tuple[Any, ...]] = {
+ALLOWED_TYPES: dict[str, tuple[Any, ...]] = {
     "facts": (bool, int, tuple[str, ...]),
     "counts": (int, Ints),
     "points": (Floats, Floats | None),
@@ -51,7 +51,7 @@ SHOWN_AS: dict[str, tuple[Any, ...]] = {
 }
 # What the gate cannot look into, or, of noise, whether a row can move a sum no further than its price says. Only
 # questions of fedclust itself release these.
-UNCHECKABLE: frozenset[FieldClass] = frozenset({"keys", "shares", "noisy"})
+UNCHECKABLE_CLASSES: frozenset[FieldClass] = frozenset({"keys", "shares", "noisy"})
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Disclosure:
     least: float = -math.inf
     most: float = math.inf
     floor: int | Literal["asked"] = 0  # of points: how many stand behind each at least
-    unit: Unit = "rows"  # what that floor counts
+    unit: FloorUnit = "rows"  # what that floor counts
 
 
-def _declared(disclosure: Disclosure) -> Any:
+def _declare_field(disclosure: Disclosure) -> Any:
     if not disclosure.why:
         raise TypeError("a field that leaves a site says what it tells; give the reason")
     return dataclasses.field(metadata={"disclosure": disclosure})
@@ -80,74 +80,74 @@ def additive(why: str, *, cells: bool = False, least: float = -math.inf, most: f
     With `cells` the numbers are the weights of the rows behind the other sums.
     """
     if cells:
-        least, most = 0.0, ROWS
-    return _declared(Disclosure("sum", "sums", why, cells, least, most))
+        least, most = 0.0, MAX_ROWS
+    return _declare_field(Disclosure("sum", "sums", why, cells, least, most))
 
 
 def additive_counts(why: str, *, cells: bool = False) -> Any:
     """Counts of rows or of sites of which the coordinator needs the total."""
-    return _declared(Disclosure("sum", "counts", why, cells, 0.0, ROWS))
+    return _declare_field(Disclosure("sum", "counts", why, cells, 0.0, MAX_ROWS))
 
 
 def additive_weights(why: str) -> Any:
     """Parameters of a model, times rows, of which the coordinator needs the total; a site consents to it."""
-    return _declared(Disclosure("sum", "weights", why))
+    return _declare_field(Disclosure("sum", "weights", why))
 
 
-def additive_points(why: str, *, floor: int | Literal["asked"], unit: Unit = "rows") -> Any:
+def additive_points(why: str, *, floor: int | Literal["asked"], unit: FloorUnit = "rows") -> Any:
     """Points encoded in sums, of which the coordinator needs the total; each stands for at least `floor` rows."""
-    return _declared(Disclosure("sum", "points", why, floor=floor, unit=unit))
+    return _declare_field(Disclosure("sum", "points", why, floor=floor, unit=unit))
 
 
 def marks(why: str) -> Any:
     """For each column of a site one mark at a place; the coordinator needs to know how many sites marked each."""
-    return _declared(Disclosure("sum", "marks", why, least=0.0, most=ROWS))
+    return _declare_field(Disclosure("sum", "marks", why, least=0.0, most=MAX_ROWS))
 
 
 def facts(why: str, *, most: float = 1) -> Any:
     """A yes, a whole number up to `most`, or names of parties, which the coordinator sees site by site."""
-    return _declared(Disclosure("each", "facts", why, least=-1.0, most=most))
+    return _declare_field(Disclosure("each", "facts", why, least=-1.0, most=most))
 
 
 def counts(why: str, *, hide_small: bool = True) -> Any:
     """Counts of rows that the coordinator sees site by site; the gate puts `HIDDEN` where a count is too small."""
-    return _declared(Disclosure("each", "counts", why, cells=hide_small))
+    return _declare_field(Disclosure("each", "counts", why, cells=hide_small))
 
 
-def points(why: str, *, floor: int | Literal["asked"], unit: Unit = "rows") -> Any:
+def points(why: str, *, floor: int | Literal["asked"], unit: FloorUnit = "rows") -> Any:
     """Places that the coordinator sees site by site, each of which stands for at least `floor` rows.
 
     The gate holds them against the site's rows: none is a row but for rounding.
     """
-    return _declared(Disclosure("each", "points", why, floor=floor, unit=unit))
+    return _declare_field(Disclosure("each", "points", why, floor=floor, unit=unit))
 
 
 def weights(why: str) -> Any:
     """Parameters or scores of a site's model that the coordinator sees; a site consents to it."""
-    return _declared(Disclosure("each", "weights", why))
+    return _declare_field(Disclosure("each", "weights", why))
 
 
 def public_keys(why: str) -> Any:
     """Public keys, signatures and digests, of no row at all; in questions of fedclust itself only."""
-    return _declared(Disclosure("each", "keys", why))
+    return _declare_field(Disclosure("each", "keys", why))
 
 
 def shares(why: str) -> Any:
     """What is random to whoever lacks a key; in questions of fedclust itself only."""
-    return _declared(Disclosure("each", "shares", why))
+    return _declare_field(Disclosure("each", "shares", why))
 
 
 def sealed_weights(why: str) -> Any:
     """Parameters of a site's model by recipient, which the gate seals; a site consents to it."""
-    return _declared(Disclosure("letters", "weights", why))
+    return _declare_field(Disclosure("letters", "weights", why))
 
 
 def sealed_shares(why: str) -> Any:
     """Shares by recipient, which the gate seals; in questions of fedclust itself only."""
-    return _declared(Disclosure("letters", "shares", why))
+    return _declare_field(Disclosure("letters", "shares", why))
 
 
-HIDDEN = -1
+HIDDEN_COUNT = -1
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Release:
                 sound &= [_is_finite(part.field_value(name)) for part in parts]
                 sound &= [_fits_question(part.field_value(name), d.kind, ask) for part in parts]
             elif d.combine == "sum" and (d.least, d.most) != (-math.inf, math.inf):
-                sound &= _within(together(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
+                sound &= _are_within(stack_field(parts, name), d.least, d.most).reshape(len(parts), -1).all(axis=1)
         own = {name: d.kind for name, d in cls.schema().items() if d.combine == "each"}
         places, sizes = ([name for name, kind in own.items() if kind == wanted] for wanted in ("points", "counts"))
         if places and sizes:
@@ -217,7 +217,7 @@ def check_declarations(release: type[Release]) -> None:
             raise TypeError(f"{release.__module__}.{release.__qualname__}.{field.name} does not declare its class")
         declared: Disclosure = field.metadata["disclosure"]
         allowed = {"sum": (ring.Exact,), "letters": (dict[str, bytes],)}.get(
-            declared.combine, SHOWN_AS.get(declared.kind, ())
+            declared.combine, ALLOWED_TYPES.get(declared.kind, ())
         )
         if hints[field.name] not in allowed:
             raise TypeError(
@@ -226,12 +226,12 @@ def check_declarations(release: type[Release]) -> None:
             )
 
 
-def together(parts: Sequence[Any], name: str) -> ring.Exact:
+def stack_field(parts: Sequence[Any], name: str) -> ring.Exact:
     """One field of several answers of one form, side by side."""
     return ring.Exact(np.stack([part.field_value(name).limbs for part in parts]), parts[0].field_value(name).unit)
 
 
-def numbers_in(release: Release) -> int:
+def count_numbers(release: Release) -> int:
     """How many numbers that sum or describe rows an answer holds; facts are none, nor are counts over all sites."""
     return sum(
         release.field_value(name).limbs.size // 2 if d.combine == "sum" else np.size(release.field_value(name))
@@ -240,10 +240,10 @@ def numbers_in(release: Release) -> int:
     )
 
 
-def _within(numbers: ring.Exact, least: float, most: float) -> Bools:
+def _are_within(numbers: ring.Exact, least: float, most: float) -> Bools:
     if least == 0 and not numbers.unit.any():  # counts, of which there may be thousands
         return np.asarray((numbers.limbs[..., 1] == 0) & (numbers.limbs[..., 0] <= most))
-    values = numbers.floats()
+    values = numbers.to_floats()
     return np.asarray((values >= least) & (values <= most))
 
 
@@ -256,10 +256,10 @@ def _is_finite(value: object) -> bool:
 def _fits_question(value: Any, kind: FieldClass, ask: Any) -> bool:
     """Whether points are no more than asked for and lie where the rows of a view might, and counts could be of rows."""
     if kind == "points" and isinstance(ask, ViewedQuestion):
-        most = ask.max_points() if isinstance(ask, PointsQuestion) else ROWS
+        most = ask.max_points() if isinstance(ask, PointsQuestion) else MAX_ROWS
         wide = value.ndim == 2 and value.shape[1] == len(ask.view.exponents) and len(value) <= most
-        return wide and bool((np.abs(value) <= FAR * np.ldexp(1.0, ask.view.exponents)).all())
-    return kind != "counts" or bool((np.asarray(value) >= HIDDEN).all() and (np.asarray(value) <= ROWS).all())
+        return wide and bool((np.abs(value) <= MAX_POINT_REACH * np.ldexp(1.0, ask.view.exponents)).all())
+    return kind != "counts" or bool((np.asarray(value) >= HIDDEN_COUNT).all() and (np.asarray(value) <= MAX_ROWS).all())
 
 
 def _has_count_for_each(places: Any, sizes: Any) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fedclust.core.effects import Handler, Protocol, heard
+from fedclust.core.effects import Handler, Protocol, total_with_parties
 from fedclust.core.release import Release
 from fedclust.core.types import PartyId
 
@@ -39,14 +39,14 @@ def total_at_finest_unit(
     `read` decodes an answer; `finer` makes the next question from it, `max_repeats` times at most. Without `read_last`
     the answer to the last possible repeat is not used, and the one before stands.
     """
-    first, parties = yield from heard(who, ask, among=among)
+    first, parties = yield from total_with_parties(who, ask, among=among)
     found = read(first)
     for repeats_left in reversed(range(max_repeats)):
         again = finer(ask, found)
         if again is None:
             break
         ask = again
-        answer, parties = yield from heard(who, ask, among=parties)
+        answer, parties = yield from total_with_parties(who, ask, among=parties)
         if repeats_left or read_last:
             found = read(answer)
     return RepeatedTotal(found, first, parties)

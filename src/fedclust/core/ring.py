@@ -2,8 +2,8 @@
 
 Example
 -------
->>> a, b = Exact.of(0.1, unit=-60), Exact.of(0.2, unit=-60)
->>> (a + b) == (b + a), float((a + b).floats())
+>>> a, b = Exact.from_floats(0.1, unit=-60), Exact.from_floats(0.2, unit=-60)
+>>> (a + b) == (b + a), float((a + b).to_floats())
 (True, 0.30000000000000004)
 """
 
@@ -18,10 +18,10 @@ import numpy as np
 from fedclust.core.errors import OutOfBounds, WireError
 from fedclust.core.types import Floats, Limbs, Units
 
-LOW = np.uint64(0xFFFFFFFF)
-HALF = np.uint64(32)
+LOW_HALF_MASK = np.uint64(0xFFFFFFFF)
+HALF_LIMB_BITS = np.uint64(32)
 MODULUS = 1 << 128
-ONES = np.zeros((), np.int32)  # the unit 2^0
+UNIT_ONE = np.zeros((), np.int32)  # the unit 2^0
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,21 +44,22 @@ class Exact:
         return self.limbs.shape, self.unit.tobytes()
 
     @classmethod
-    def of(cls, values: object, *, unit: int | Units) -> Exact:
+    def from_floats(cls, values: object, *, unit: int | Units) -> Exact:
         """Numbers rounded once, half to even, to multiples of 2**unit."""
         floats = np.asarray(values, np.float64)
         units = np.asarray(unit, np.int32)
         numbers = [
-            _integer(v, int(u)) for v, u in zip(floats.flat, np.broadcast_to(units, floats.shape).flat, strict=True)
+            _round_to_unit(v, int(u))
+            for v, u in zip(floats.flat, np.broadcast_to(units, floats.shape).flat, strict=True)
         ]
-        return cls(limbs_of(numbers, floats.shape), units)
+        return cls(limbs_from_integers(numbers, floats.shape), units)
 
     @classmethod
-    def counts(cls, values: object) -> Exact:
+    def from_counts(cls, values: object) -> Exact:
         """Whole numbers below 2^63, exactly."""
         low = np.asarray(values, np.int64)
         limbs = np.stack([low.view(np.uint64), (low >> 63).view(np.uint64)], axis=-1)
-        return cls(limbs, ONES)
+        return cls(limbs, UNIT_ONE)
 
     def __add__(self, other: Exact) -> Exact:
         return total([self, other])
@@ -73,16 +74,16 @@ class Exact:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def integers(self) -> list[int]:
+    def to_integers(self) -> list[int]:
         """The ring's integers as Python's, signed, in C order."""
         flat = self.limbs.reshape(-1, 2)
         unsigned = [int(low) | (int(high) << 64) for low, high in flat]
         return [n - MODULUS if n >> 127 else n for n in unsigned]
 
-    def first_least(self) -> Units:
+    def argmin_first_axis(self) -> Units:
         """Along the first axis, where the least of numbers of one unit is, none of them negative; the first of equals.
 
-        >>> Exact.counts([[3, 1], [2, 1]]).first_least().tolist()
+        >>> Exact.from_counts([[3, 1], [2, 1]]).argmin_first_axis().tolist()
         [1, 0]
         """
         low, high = self.limbs[..., 0], self.limbs[..., 1]
@@ -90,7 +91,7 @@ class Exact:
         least = np.where(top, low, np.iinfo(np.uint64).max).min(axis=0)
         return np.asarray(np.argmax(top & (low == least), axis=0), np.int32)
 
-    def floats(self) -> Floats:
+    def to_floats(self) -> Floats:
         """The numbers as float64, rounded once, half to even."""
         low, high = self.limbs[..., 0], self.limbs[..., 1]
         short = low.view(np.int64)
@@ -122,16 +123,16 @@ def total(terms: Sequence[Exact]) -> Exact:
             raise WireError("parties answered in different shapes or units; all must run the same version of fedclust")
     limbs = np.stack([term.limbs for term in terms])
     low, high = limbs[..., 0], limbs[..., 1]
-    bottom = (low & LOW).sum(axis=0)
-    middle = (low >> HALF).sum(axis=0) + (bottom >> HALF)
+    bottom = (low & LOW_HALF_MASK).sum(axis=0)
+    middle = (low >> HALF_LIMB_BITS).sum(axis=0) + (bottom >> HALF_LIMB_BITS)
     out = np.empty_like(first.limbs)
-    out[..., 0] = (bottom & LOW) | (middle << HALF)
+    out[..., 0] = (bottom & LOW_HALF_MASK) | (middle << HALF_LIMB_BITS)
     with np.errstate(over="ignore"):  # modulo 2^128, of single numbers too
-        out[..., 1] = high.sum(axis=0) + (middle >> HALF)
+        out[..., 1] = high.sum(axis=0) + (middle >> HALF_LIMB_BITS)
     return Exact(out, first.unit)
 
 
-def limbs_of(numbers: Sequence[int], shape: tuple[int, ...]) -> Limbs:
+def limbs_from_integers(numbers: Sequence[int], shape: tuple[int, ...]) -> Limbs:
     """Signed Python integers below 2^127 in magnitude as limbs."""
     if any(not -(1 << 127) <= n < 1 << 127 for n in numbers):
         raise OutOfBounds("a sum exceeds 127 bits; scale the columns or declare smaller bounds")
@@ -145,11 +146,11 @@ def power_above(bound: float) -> int:
     return int(exponent) - (1 if mantissa == 0.5 else 0)
 
 
-def _integer(value: float, unit: int) -> int:
+def _round_to_unit(value: float, unit: int) -> int:
     return round(Fraction(float(value)) * Fraction(2) ** -unit)
 
 
 def _bit_length(high: Limbs) -> Limbs:
-    upper = high >> HALF
+    upper = high >> HALF_LIMB_BITS
     half = np.where(upper != 0, upper, high)
     return (np.frexp(half.astype(np.float64))[1] + np.where(upper != 0, 32, 0)).astype(np.uint64)

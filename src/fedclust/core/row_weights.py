@@ -9,10 +9,10 @@ import numpy as np
 from fedclust.core.types import Array, Floats
 
 
-def tallied(blocks: Iterable[Floats]) -> Floats:
+def tally_weights(blocks: Iterable[Floats]) -> Floats:
     """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
 
-    >>> tallied([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
+    >>> tally_weights([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
     [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
     """
     sums = [np.stack([w.sum(axis=1), (w * w).sum(axis=1), w.max(axis=1, initial=0.0)]) for w in blocks]
@@ -23,10 +23,10 @@ def tallied(blocks: Iterable[Floats]) -> Floats:
     return np.asarray(total, np.float64)
 
 
-def each_one(rows: Array) -> Floats:
+def tally_unit_weights(rows: Array) -> Floats:
     """The same of cells whose rows weigh one each, by how many there are.
 
-    >>> each_one(np.array([3, 0])).tolist()
+    >>> tally_unit_weights(np.array([3, 0])).tolist()
     [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]
     """
     size = np.asarray(rows, np.float64).ravel()

@@ -8,29 +8,31 @@ from __future__ import annotations
 
 import hashlib
 
-MARK = 8  # digits in front of a later run's name
+SERIES_MARK_DIGITS = 8  # digits in front of a later run's name
 
 
-def series(run: str) -> tuple[str, int]:
+def parse_series(run: str) -> tuple[str, int]:
     """The first run of a series, and the place of this one.
 
-    >>> series("c3d4-study"), series("0001a1b2c3d4.3-study")
+    >>> parse_series("c3d4-study"), parse_series("0001a1b2c3d4.3-study")
     (('c3d4-study', 1), ('c3d4-study', 3))
     """
     token, dash, study = run.partition("-")
     own, _, place = token.rpartition(".")
-    if len(own) <= MARK or not (place.isascii() and place.isdigit() and len(place) < 10 and int(place) > 1):
+    if len(own) <= SERIES_MARK_DIGITS or not (
+        place.isascii() and place.isdigit() and len(place) < 10 and int(place) > 1
+    ):
         return run, 1
-    return own[MARK:] + dash + study, int(place)
+    return own[SERIES_MARK_DIGITS:] + dash + study, int(place)
 
 
-def later(run: str) -> str:
+def next_run_name(run: str) -> str:
     """The name of the run after this one.
 
-    >>> series(later("a1b2-study")), series(later(later("a1b2-study")))
+    >>> parse_series(next_run_name("a1b2-study")), parse_series(next_run_name(next_run_name("a1b2-study")))
     (('a1b2-study', 2), ('a1b2-study', 3))
     """
-    first, place = series(run)
+    first, place = parse_series(run)
     token, dash, study = first.partition("-")
-    mark = hashlib.sha256(f"{token}.{place + 1}".encode()).hexdigest()[:MARK]
+    mark = hashlib.sha256(f"{token}.{place + 1}".encode()).hexdigest()[:SERIES_MARK_DIGITS]
     return f"{mark}{token}.{place + 1}{dash}{study}"

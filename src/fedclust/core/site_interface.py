@@ -25,25 +25,25 @@ class View:
     spread: Floats | None = None
     missing: str = "refuse"
 
-    def of(self, block: Array) -> Array:
+    def transform(self, block: Array) -> Array:
         """A block of columns, seen through the view."""
         if self.origin is None or self.spread is None:
             return block
         return np.asarray((block - self.origin[:, None]) / self.spread[:, None], np.float64)
 
-    def points(self, points: Array) -> Floats:
+    def transform_points(self, points: Array) -> Floats:
         """Points (rows by columns) in original units, seen through the view."""
         if self.origin is None or self.spread is None:
             return np.asarray(points, np.float64)
         return np.asarray((points - self.origin) / self.spread, np.float64)
 
-    def back(self, points: Array) -> Floats:
+    def to_original_units(self, points: Array) -> Floats:
         """Points of the view in original units."""
         if self.origin is None or self.spread is None:
             return np.asarray(points, np.float64)
         return np.asarray(points * self.spread + self.origin, np.float64)
 
-    def largest(self, largest: Floats) -> Floats:
+    def transform_bound(self, largest: Floats) -> Floats:
         """A bound on |x'| from one on |x|."""
         if self.origin is None or self.spread is None:
             return largest
@@ -51,9 +51,9 @@ class View:
 
     def admits(self, largest: Floats) -> bool:
         """Whether columns with these largest magnitudes keep within the exponents."""
-        return bool((self.largest(largest) <= np.ldexp(1.0, self.exponents)).all())
+        return bool((self.transform_bound(largest) <= np.ldexp(1.0, self.exponents)).all())
 
-    def same(self, other: View | None) -> bool:
+    def shows_same(self, other: View | None) -> bool:
         """Whether both show the same numbers."""
         if other is None or self.missing != other.missing:
             return False
@@ -63,7 +63,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Order:
+class RowOrder:
     """Which of a site's rows a run reads, in what order, and a key that sites have in common when they agree on it."""
 
     rows: Ints
@@ -87,7 +87,7 @@ class Vault(Protocol):
 
     def drop(self, which: Callable[[str], bool]) -> None: ...
     def sign(self, message: bytes) -> bytes: ...
-    def signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
+    def has_signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
         """Whether the identity enrolled under a party's name signed a message."""
 
 
@@ -99,7 +99,7 @@ class Site(Protocol):
     @property
     def columns(self) -> tuple[str, ...]: ...
     @property
-    def declared(self) -> Mapping[str, bytes]:
+    def column_fingerprints(self) -> Mapping[str, bytes]:
         """A fingerprint of what the party says each of its columns is."""
 
     @property
@@ -120,7 +120,7 @@ class Site(Protocol):
     def memory(self) -> Mapping[str, Array]: ...
     @property
     def vault(self) -> Vault: ...
-    def stream(self, seed: int) -> np.random.Generator:
+    def rng_from_seed(self, seed: int) -> np.random.Generator:
         """The stream that a seed of the study and the party determine, in whatever step."""
 
     def blocks(self, view: View) -> Iterable[Array]:

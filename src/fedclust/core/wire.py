@@ -20,11 +20,11 @@ from fedclust.core.ring import Exact
 
 T = TypeVar("T")
 MAGIC = b"FC\x01"
-MAX_BYTES = 1 << 30
+MAX_MESSAGE_BYTES = 1 << 30
 MAX_ITEMS = 1 << 24
 MAX_DIMS = 4
 DTYPES = tuple(np.dtype(name) for name in ("<f8", "<f4", "<i8", "<i4", "<i2", "<u8", "u1", "?"))
-CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+DTYPE_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _F64 = struct.Struct("<d")
@@ -41,80 +41,80 @@ class Reader:
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.view = memoryview(data)
-        self.at = 0
+        self.position = 0
 
-    def bytes(self, count: int) -> memoryview:
-        if count > len(self.view) - self.at:
+    def read_bytes(self, count: int) -> memoryview:
+        if count > len(self.view) - self.position:
             raise WireError("a message is shorter than it says")
-        self.at += count
-        return self.view[self.at - count : self.at]
+        self.position += count
+        return self.view[self.position - count : self.position]
 
-    def u32(self) -> int:
-        return int(_U32.unpack(self.bytes(4))[0])
+    def read_u32(self) -> int:
+        return int(_U32.unpack(self.read_bytes(4))[0])
 
 
 def encode(message: Any) -> bytes:
     """The bytes of a message whose fields match its annotations."""
-    out = [MAGIC, name_of(type(message)).encode() + b"\0"]
-    _codec(type(message)).put(message, out)
+    out = [MAGIC, wire_name(type(message)).encode() + b"\0"]
+    _codec_for(type(message)).put(message, out)
     return b"".join(out)
 
 
 def decode(kind: type[T], data: bytes | memoryview) -> T:
     """The message in `data`, which must be one of `kind` to the last byte."""
-    if len(data) > MAX_BYTES:
-        raise WireError(f"a message of {len(data)} bytes is larger than {MAX_BYTES}")
-    head = MAGIC + name_of(kind).encode() + b"\0"
+    if len(data) > MAX_MESSAGE_BYTES:
+        raise WireError(f"a message of {len(data)} bytes is larger than {MAX_MESSAGE_BYTES}")
+    head = MAGIC + wire_name(kind).encode() + b"\0"
     reader = Reader(data)
     if bytes(reader.view[: len(head)]) != head:
         raise WireError(
-            f"expected a {name_of(kind)} of format {MAGIC[2]}; both sides must run the same version of fedclust"
+            f"expected a {wire_name(kind)} of format {MAGIC[2]}; both sides must run the same version of fedclust"
         )
-    reader.at = len(head)
-    message = _codec(kind).take(reader)
-    if reader.at != len(reader.view):
+    reader.position = len(head)
+    message = _codec_for(kind).take(reader)
+    if reader.position != len(reader.view):
         raise WireError("a message is longer than it says")
     return typing.cast("T", message)
 
 
-def size(message: Any) -> int:
+def encoded_size(message: Any) -> int:
     """The length of `encode(message)`, without building it."""
-    return len(MAGIC) + len(name_of(type(message))) + 1 + _codec(type(message)).size(message)
+    return len(MAGIC) + len(wire_name(type(message))) + 1 + _codec_for(type(message)).size(message)
 
 
-def name_of(kind: type) -> str:
+def wire_name(kind: type) -> str:
     """What the wire calls a kind of message."""
     return f"{kind.__module__.removeprefix('fedclust.')}.{kind.__qualname__}"
 
 
-def _codec(hint: Any) -> Codec:
+def _codec_for(hint: Any) -> Codec:
     """The codec of an annotation, built once."""
     if (known := _CODECS.get(hint)) is None:
-        known = _CODECS[hint] = _build(hint)
+        known = _CODECS[hint] = _build_codec(hint)
     return known
 
 
-def _build(hint: Any) -> Codec:
+def _build_codec(hint: Any) -> Codec:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if alias := getattr(origin, "__value__", None):  # NDArray is such a name from NumPy 2.5 on
-        return _codec(alias[args])
+        return _codec_for(alias[args])
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and types.NoneType in args:
-        return _optional(_codec(next(a for a in args if a is not types.NoneType)))
+        return _optional_codec(_codec_for(next(a for a in args if a is not types.NoneType)))
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
-        return _sequence(_codec(args[0]))
+        return _sequence_codec(_codec_for(args[0]))
     if origin is dict and args[0] is str:
-        return _mapping(_codec(args[1]))
+        return _mapping_codec(_codec_for(args[1]))
     if origin is np.ndarray:
-        return _array(args[1])
+        return _array_codec(args[1])
     if dataclasses.is_dataclass(hint):
-        return _record(typing.cast("type", hint))
+        return _record_codec(typing.cast("type", hint))
     raise TypeError(f"{hint} cannot travel")
 
 
-def _record(kind: type) -> Codec:
+def _record_codec(kind: type) -> Codec:
     hints = typing.get_type_hints(kind)
     names = tuple(field.name for field in dataclasses.fields(kind))
-    codecs = tuple((name, _codec(hints[name])) for name in names)
+    codecs = tuple((name, _codec_for(hints[name])) for name in names)
 
     def put(value: Any, out: list[bytes]) -> None:
         for name, codec in codecs:
@@ -129,31 +129,31 @@ def _record(kind: type) -> Codec:
     return Codec(put, take, measure)
 
 
-def _optional(inner: Codec) -> Codec:
+def _optional_codec(inner: Codec) -> Codec:
     def put(value: Any, out: list[bytes]) -> None:
         out.append(b"\0" if value is None else b"\1")
         if value is not None:
             inner.put(value, out)
 
     def take(reader: Reader) -> Any:
-        return inner.take(reader) if _flag(reader) else None
+        return inner.take(reader) if _take_flag(reader) else None
 
     return Codec(put, take, lambda value: 1 + (0 if value is None else inner.size(value)))
 
 
-def _sequence(inner: Codec) -> Codec:
+def _sequence_codec(inner: Codec) -> Codec:
     def put(value: Any, out: list[bytes]) -> None:
         out.append(_U32.pack(len(value)))
         for item in value:
             inner.put(item, out)
 
     def take(reader: Reader) -> Any:
-        return tuple(inner.take(reader) for _ in range(_count(reader)))
+        return tuple(inner.take(reader) for _ in range(_take_count(reader)))
 
     return Codec(put, take, lambda value: 4 + sum(map(inner.size, value)))
 
 
-def _mapping(inner: Codec) -> Codec:
+def _mapping_codec(inner: Codec) -> Codec:
     def put(value: Any, out: list[bytes]) -> None:
         out.append(_U32.pack(len(value)))
         for key, item in value.items():
@@ -162,7 +162,7 @@ def _mapping(inner: Codec) -> Codec:
 
     def take(reader: Reader) -> Any:
         found: dict[str, Any] = {}
-        for _ in range(_count(reader)):
+        for _ in range(_take_count(reader)):
             key = _take_text(reader)
             if key in found:
                 raise WireError("a message names a key twice")
@@ -172,15 +172,15 @@ def _mapping(inner: Codec) -> Codec:
     return Codec(put, take, lambda value: 4 + sum(4 + len(k.encode()) + inner.size(v) for k, v in value.items()))
 
 
-def _count(reader: Reader) -> int:
+def _take_count(reader: Reader) -> int:
     """How many items follow; each takes at least a byte, so a lie shows before anything is built."""
-    count = reader.u32()
-    if count > min(MAX_ITEMS, len(reader.view) - reader.at):
+    count = reader.read_u32()
+    if count > min(MAX_ITEMS, len(reader.view) - reader.position):
         raise WireError("a message counts more items than it holds")
     return count
 
 
-def _array(hint: Any) -> Codec:
+def _array_codec(hint: Any) -> Codec:
     """Arrays of one dtype, or of any that may travel where the annotation leaves it open."""
     args = typing.get_args(hint)
     only = np.dtype(args[0]) if args and isinstance(args[0], type) and issubclass(args[0], np.generic) else None
@@ -189,7 +189,7 @@ def _array(hint: Any) -> Codec:
         array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
         if only is not None and array.dtype != only:
             raise TypeError(f"an array of {array.dtype} where {only} was declared")
-        out.append(struct.pack(f"<BB{array.ndim}I", CODES[array.dtype], array.ndim, *array.shape))
+        out.append(struct.pack(f"<BB{array.ndim}I", DTYPE_CODES[array.dtype], array.ndim, *array.shape))
         out.append(array.tobytes())
 
     def take(reader: Reader) -> Any:
@@ -199,14 +199,14 @@ def _array(hint: Any) -> Codec:
 
 
 def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
-    code, ndim = reader.bytes(2)
+    code, ndim = reader.read_bytes(2)
     if code >= len(DTYPES) or ndim > MAX_DIMS:
         raise WireError("an array of a kind that may not travel")
     dtype = DTYPES[code]
     if only is not None and dtype != only:
         raise WireError(f"an array of {dtype} where {only} was expected")
-    shape = struct.unpack(f"<{ndim}I", reader.bytes(4 * ndim))
-    data = reader.bytes(math.prod(shape) * dtype.itemsize)
+    shape = struct.unpack(f"<{ndim}I", reader.read_bytes(4 * ndim))
+    data = reader.read_bytes(math.prod(shape) * dtype.itemsize)
     if dtype.kind == "b" and data.nbytes and max(data) > 1:
         raise WireError("a truth value that is neither true nor false")
     try:
@@ -226,7 +226,7 @@ def _put_text(value: str, out: list[bytes]) -> None:
 
 def _take_text(reader: Reader) -> str:
     try:
-        return bytes(reader.bytes(reader.u32())).decode()
+        return bytes(reader.read_bytes(reader.read_u32())).decode()
     except UnicodeDecodeError:
         raise WireError("a text that is not UTF-8") from None
 
@@ -236,15 +236,15 @@ def _put_bytes(value: bytes, out: list[bytes]) -> None:
     out.append(value)
 
 
-def _flag(reader: Reader) -> bool:
-    value = reader.bytes(1)[0]
+def _take_flag(reader: Reader) -> bool:
+    value = reader.read_bytes(1)[0]
     if value > 1:
         raise WireError("a truth value that is neither true nor false")
     return bool(value)
 
 
 def _take_float(reader: Reader) -> float:
-    value = float(_F64.unpack(reader.bytes(8))[0])
+    value = float(_F64.unpack(reader.read_bytes(8))[0])
     if not math.isfinite(value):
         raise NotFinite("a number that is not finite")
     return value
@@ -264,13 +264,13 @@ def _take_exact(reader: Reader) -> Exact:
     return Exact(limbs, unit)
 
 
-_LIMBS = _array(np.dtype[np.uint64])
-_UNITS = _array(np.dtype[np.int32])
+_LIMBS = _array_codec(np.dtype[np.uint64])
+_UNITS = _array_codec(np.dtype[np.int32])
 _CODECS: dict[Any, Codec] = {
-    bool: Codec(lambda v, out: out.append(b"\1" if v else b"\0"), _flag, lambda _: 1),
-    int: Codec(lambda v, out: out.append(_I64.pack(v)), lambda r: int(_I64.unpack(r.bytes(8))[0]), lambda _: 8),
+    bool: Codec(lambda v, out: out.append(b"\1" if v else b"\0"), _take_flag, lambda _: 1),
+    int: Codec(lambda v, out: out.append(_I64.pack(v)), lambda r: int(_I64.unpack(r.read_bytes(8))[0]), lambda _: 8),
     float: Codec(lambda v, out: out.append(_F64.pack(v)), _take_float, lambda _: 8),
     str: Codec(_put_text, _take_text, lambda v: 4 + len(v.encode())),
-    bytes: Codec(_put_bytes, lambda r: bytes(r.bytes(r.u32())), lambda v: 4 + len(v)),
+    bytes: Codec(_put_bytes, lambda r: bytes(r.read_bytes(r.read_u32())), lambda v: 4 + len(v)),
     Exact: Codec(_put_exact, _take_exact, lambda v: _LIMBS.size(v.limbs) + _UNITS.size(v.unit)),
 }

@@ -1,12 +1,12 @@
 """Rows to try fedclust on: the papers' data sets, sets drawn on the spot, and ways to spread rows over parties."""
 
-from fedclust.datasets.drawn import Drawn, Truth, g2, mixture, motivational
+from fedclust.datasets.drawn import SyntheticData, Truth, g2, mixture, motivational
 from fedclust.datasets.loading import Dataset, load
 from fedclust.datasets.splitting import split, split_columns, split_indices
 
 __all__ = [
     "Dataset",
-    "Drawn",
+    "SyntheticData",
     "Truth",
     "g2",
     "load",

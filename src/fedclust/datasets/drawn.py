@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int64]
 
 
-class Drawn(NamedTuple):
+class SyntheticData(NamedTuple):
     """Rows, the cluster each was drawn from, and the clusters' true centres."""
 
     X: Floats
@@ -34,9 +34,9 @@ class Truth(NamedTuple):
 
 # Paper 2, section 3.2.1. Its text swaps the last two of the big clusters: only with the two clusters of 1,000 points
 # next to each other do the figures of its Table 1 come out.
-CENTERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.5, 0.5))
-SPREAD = (0.2, 0.2, 0.2, 0.2, 0.01)
-CLIENTS = {  # rows of each cluster
+MOTIVATIONAL_CENTERS = ((0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0), (0.5, 0.5))
+MOTIVATIONAL_SPREADS = (0.2, 0.2, 0.2, 0.2, 0.01)
+MOTIVATIONAL_CLIENTS = {  # rows of each cluster
     "client-1": (500, 500, 0, 0, 40),
     "client-2": (0, 500, 0, 500, 40),
     "client-3": (0, 0, 500, 500, 40),
@@ -51,19 +51,19 @@ def motivational(seed: int = 0) -> tuple[dict[str, Floats], Truth]:
     {'client-1': (1040, 2), 'client-2': (1040, 2), 'client-3': (1040, 2)}
     """
     rng = np.random.default_rng(seed)
-    centers = np.array(CENTERS)
-    labels = {party: np.repeat(np.arange(5), counts) for party, counts in CLIENTS.items()}
-    spread = np.array(SPREAD)
+    centers = np.array(MOTIVATIONAL_CENTERS)
+    labels = {party: np.repeat(np.arange(5), counts) for party, counts in MOTIVATIONAL_CLIENTS.items()}
+    spread = np.array(MOTIVATIONAL_SPREADS)
     parties = {party: rng.normal(centers[y], spread[y, None]) for party, y in labels.items()}
     return parties, Truth(centers, labels)
 
 
-def g2(sd: float, dim: int, seed: int = 0) -> Drawn:
+def g2(sd: float, dim: int, seed: int = 0) -> SyntheticData:
     """Draw one of paper 2's G2 sets: 1,024 points around 500 and as many around 600, in every dimension."""
-    return _around(np.array([[500.0], [600.0]]).repeat(dim, axis=1), (1024, 1024), sd, np.random.default_rng(seed))
+    return _draw_around(np.array([[500.0], [600.0]]).repeat(dim, axis=1), (1024, 1024), sd, np.random.default_rng(seed))
 
 
-def mixture(k: int, dim: int, rows: int, seed: int = 0, *, separation: float = 6.0) -> Drawn:
+def mixture(k: int, dim: int, rows: int, seed: int = 0, *, separation: float = 6.0) -> SyntheticData:
     """Draw `rows` points from k unit Gaussians of equal size whose two nearest centres lie `separation` apart."""
     if k < 1 or rows < k:
         raise StudyError(f"a mixture of {k} clusters cannot have {rows} rows; ask for 1 <= k <= rows")
@@ -71,11 +71,11 @@ def mixture(k: int, dim: int, rows: int, seed: int = 0, *, separation: float = 6
     centers = rng.normal(size=(k, dim))
     if k > 1:
         centers *= separation / pdist(centers).min()
-    drawn = _around(centers, [len(part) for part in np.array_split(np.arange(rows), k)], 1.0, rng)
+    drawn = _draw_around(centers, [len(part) for part in np.array_split(np.arange(rows), k)], 1.0, rng)
     order = rng.permutation(rows)
-    return Drawn(drawn.X[order], drawn.y[order], centers)
+    return SyntheticData(drawn.X[order], drawn.y[order], centers)
 
 
-def _around(centers: Floats, counts: Iterable[int], sd: float, rng: np.random.Generator) -> Drawn:
+def _draw_around(centers: Floats, counts: Iterable[int], sd: float, rng: np.random.Generator) -> SyntheticData:
     y = np.repeat(np.arange(len(centers)), list(counts))
-    return Drawn(rng.normal(centers[y], sd), y, centers)
+    return SyntheticData(rng.normal(centers[y], sd), y, centers)

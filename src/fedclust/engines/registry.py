@@ -11,15 +11,16 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Tell, nobody
-from fedclust.engines.networked_engine import Networked
+from fedclust.engines.attendance import EventListener, ignore_event
+from fedclust.engines.networked_engine import NetworkedEngine
 
 
 @dataclass(frozen=True)
 class RunSpec:
     """A run as an engine must know it to reach its sites.
 
-    `own` is the coordinator's own file, where it has one, and `settings` what the run was begun with besides. With
+    `coordinator_file` is the coordinator's own file, where it has one, and `settings` what the run was begun with
+    besides. With
     `wait` the process stays until answers come; without it, an engine whose answers take days may raise `Waiting`.
     `without` names sites that are not asked. `timeout` None leaves it to the engine.
     """
@@ -28,55 +29,55 @@ class RunSpec:
     study: str
     parties: tuple[PartyId, ...]
     folder: Path
-    own: Path | None = None
+    coordinator_file: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     wait: bool = True
     timeout: float | None = None
     without: frozenset[PartyId] = frozenset()
-    tell: Tell = nobody
+    notify: EventListener = ignore_event
 
 
 @dataclass(frozen=True)
-class Entry:
+class EngineEntry:
     """Where an engine is: `module.connect(spec)` makes it. `extra` is what must be installed for it.
 
     `module.check(spec)` refuses, before a run is made, what `connect` would refuse later.
     """
 
     module: str
-    what: str
+    description: str
     extra: str | None = None
-    leads: bool = False  # a site can lead a blind run by it
-    days: bool = False  # an answer may take days, and the coordinator need not stay for it
+    can_lead: bool = False  # a site can lead a blind run by it
+    may_take_days: bool = False  # an answer may take days, and the coordinator need not stay for it
     settings: tuple[str, ...] = ()  # what --set and [engine] of the coordinator's file may say
-    paths: tuple[str, ...] = ()  # those that --set gives as paths from where one stands
+    path_settings: tuple[str, ...] = ()  # those that --set gives as paths from where one stands
 
 
 ENGINES = {
-    "nvflare": Entry(
+    "nvflare": EngineEntry(
         "fedclust.engines.nvflare.nvflare_link",
         "NVIDIA FLARE over mutual TLS, across organisations",
         "nvflare",
         settings=("bind", "kit", "patience"),
-        paths=("kit",),
+        path_settings=("kit",),
     ),
-    "flower": Entry(
+    "flower": EngineEntry(
         "fedclust.engines.flower_link",
         "Flower, from inside a ServerApp that flwr run starts",
         "flower",
         settings=("patience",),
     ),
-    "files": Entry(
+    "files": EngineEntry(
         "fedclust.engines.files.files_link",
         "signed messages in folders; no network at all",
-        days=True,
-        leads=True,
+        may_take_days=True,
+        can_lead=True,
         settings=("folder", "poll"),
     ),
 }
 
 
-def known(name: str) -> Entry:
+def find_engine(name: str) -> EngineEntry:
     """An engine by its name."""
     if name not in ENGINES:
         close = difflib.get_close_matches(name, ENGINES, n=1)
@@ -85,28 +86,28 @@ def known(name: str) -> Entry:
     return ENGINES[name]
 
 
-def kept_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
+def resolve_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     """Settings as a run keeps them, to be resumed from anywhere; one that the engine does not have is refused."""
-    entry = known(name)
+    entry = find_engine(name)
     for key in settings:
         if key not in entry.settings:
             raise StudyError(f"engine '{name}' has no setting '{key}'; it has {', '.join(entry.settings)}")
-    return {key: str(Path(said).resolve()) if key in entry.paths else said for key, said in settings.items()}
+    return {key: str(Path(said).resolve()) if key in entry.path_settings else said for key, said in settings.items()}
 
 
 def check(name: str, spec: RunSpec) -> None:
     """Refuse a run that the engine of that name could not connect for."""
-    _imported(name).check(spec)
+    _import_engine(name).check(spec)
 
 
-def connect(name: str, spec: RunSpec) -> Networked:
+def connect(name: str, spec: RunSpec) -> NetworkedEngine:
     """The engine of that name, ready to reach the sites of a run."""
-    made: Networked = _imported(name).connect(spec)
+    made: NetworkedEngine = _import_engine(name).connect(spec)
     return made
 
 
-def _imported(name: str) -> Any:
-    entry = known(name)
+def _import_engine(name: str) -> Any:
+    entry = find_engine(name)
     try:
         return importlib.import_module(entry.module)
     except ModuleNotFoundError as absent:

@@ -22,81 +22,81 @@ from typing import Protocol as Structural
 
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Engine, Reply
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.types import PartyId
-from fedclust.engines.attendance import Attendance, Tell
-from fedclust.site.ledger import Entry
+from fedclust.engines.attendance import Attendance, EventListener
+from fedclust.site.ledger import LedgerEntry
 
-FORMAT, VERSION = "fedclust-status", 1
-EVERY = 0.5  # seconds between two writings of the status
+STATUS_FORMAT, STATUS_VERSION = "fedclust-status", 1
+STATUS_WRITE_SECONDS = 0.5  # seconds between two writings of the status
 
 
-def together(*tells: Tell) -> Tell:
+def combine_listeners(*listeners: EventListener) -> EventListener:
     """Everyone who wants to know, told in turn."""
 
-    def tell(event: str, **facts: object) -> None:
-        for one in tells:
+    def notify_all(event: str, **facts: object) -> None:
+        for one in listeners:
             one(event, **facts)
 
-    return tell
+    return notify_all
 
 
 @runtime_checkable
 class KeepsLedgers(Structural):
     """An engine whose sites have their ledgers at its far end, as those of a cluster do."""
 
-    def ledgers(self) -> Mapping[PartyId, Sequence[Entry]]: ...
+    def ledgers(self) -> Mapping[PartyId, Sequence[LedgerEntry]]: ...
 
 
 @runtime_checkable
-class TellsOfReplies(Structural):
+class ReportsReplies(Structural):
     """An engine that tells of each reply as it comes."""
 
     attendance: Attendance
 
 
-class Observed:
+class ObservedEngine:
     """Another engine, with what passes through it told to whoever watches."""
 
-    def __init__(self, engine: Engine, tell: Tell) -> None:
+    def __init__(self, engine: Engine, notify: EventListener) -> None:
         self.engine = engine
-        self.tell = tell
+        self.notify = notify
         self.parties = engine.parties
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         first = next(iter(calls.values()))
-        self.tell("asked", step=first.step, question=first.handler, sites=list(calls), need=quorum)
+        self.notify("asked", step=first.step, question=first.handler, sites=list(calls), need=quorum)
         began = time.monotonic()
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        if not isinstance(self.engine, TellsOfReplies):
+        if not isinstance(self.engine, ReportsReplies):
             for party, reply in replies.items():
-                told_of(self.tell, party, reply, first.step)
+                report_reply(self.notify, party, reply, first.step)
         for party in calls:
             if party not in replies:
-                self.tell("silent", site=party, step=first.step)
-        self.tell("settled", step=first.step, seconds=round(time.monotonic() - began, 6))
+                self.notify("silent", site=party, step=first.step)
+        self.notify("settled", step=first.step, seconds=round(time.monotonic() - began, 6))
         return replies
 
 
-def told_of(tell: Tell, party: PartyId, reply: Reply, step: int) -> None:
+def report_reply(notify: EventListener, party: PartyId, reply: Reply, step: int) -> None:
     """Tell of one reply."""
     if isinstance(reply, Refusal):
-        tell("refused", site=party, step=step, code=reply.code)
-    elif isinstance(reply, Sealed):
-        tell("answered", site=party, step=step, bytes=reply.size)
+        notify("refused", site=party, step=step, code=reply.code)
+    elif isinstance(reply, SealedAnswer):
+        notify("answered", site=party, step=step, bytes=reply.size)
 
 
-class Status:
+class RunStatus:
     """The state of a run, folded from what is told, and kept in a file that anyone allowed may read at any time."""
 
     def __init__(self, path: Path | None, parties: Sequence[PartyId], **about: Any) -> None:
         self._path = path
-        self._next = 0.0
-        self._turn = threading.Lock()
-        before = read(path) if path else None
+        self._next_write = 0.0
+        self._lock = threading.Lock()
+        before = read_status(path) if path else None
         self.document: dict[str, Any] = before or {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": STATUS_FORMAT,
+            "version": STATUS_VERSION,
             "state": "running",
             "step": 0,
             "question": None,
@@ -104,23 +104,23 @@ class Status:
             "seconds": 0.0,
             "waiting": [],
             "files": {},
-            "sites": {party: _fresh() for party in parties},
+            "sites": {party: _new_site_status() for party in parties},
         }
         self.document |= about | {"state": "running", "waiting": []}
 
     def __call__(self, event: str, **facts: Any) -> None:
-        with self._turn:
-            self._take(event, facts)
-            self._write(at_once=event in ("state", "suspended", "rejoined", "road"))
+        with self._lock:
+            self._apply_event(event, facts)
+            self._write_status(at_once=event in ("state", "suspended", "rejoined", "road"))
 
-    def now(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """A copy that stays as it is."""
-        with self._turn:
+        with self._lock:
             return copy.deepcopy(self.document)
 
-    def _take(self, event: str, facts: Mapping[str, Any]) -> None:
+    def _apply_event(self, event: str, facts: Mapping[str, Any]) -> None:
         whole = self.document
-        now = whole["updated"] = _now()
+        now = whole["updated"] = _timestamp()
         site = whole["sites"].get(facts.get("site"))
         if event == "asked":
             whole |= {
@@ -139,22 +139,22 @@ class Status:
         elif event == "bad-file":
             whole["files"][facts["file"]] = facts["why"]
         elif site is not None:
-            _fold(site, event, facts, now)
+            _apply_site_event(site, event, facts, now)
             if facts["site"] in whole["waiting"] and event in ("answered", "refused"):
                 whole["waiting"].remove(facts["site"])
 
-    def _write(self, *, at_once: bool) -> None:
+    def _write_status(self, *, at_once: bool) -> None:
         began = time.monotonic()
-        if self._path is None or (not at_once and began < self._next):
+        if self._path is None or (not at_once and began < self._next_write):
             return
         # A run does not stop because nobody can be told how it goes.
         with contextlib.suppress(OSError):
             write_file(self._path, json.dumps(self.document, indent=1), durable=False)
         # Of thousands of sites this takes a while; it must stay a small part of the run.
-        self._next = time.monotonic() + max(EVERY, 50 * (time.monotonic() - began))
+        self._next_write = time.monotonic() + max(STATUS_WRITE_SECONDS, 50 * (time.monotonic() - began))
 
 
-def _fresh() -> dict[str, Any]:
+def _new_site_status() -> dict[str, Any]:
     return {
         "seen": None,
         "step": 0,
@@ -167,7 +167,7 @@ def _fresh() -> dict[str, Any]:
     }
 
 
-def _fold(site: dict[str, Any], event: str, facts: Mapping[str, Any], now: str) -> None:
+def _apply_site_event(site: dict[str, Any], event: str, facts: Mapping[str, Any], now: str) -> None:
     if event in ("answered", "refused", "met", "rejoined"):
         site |= {"seen": now, "suspended": False}
     if event == "answered":
@@ -182,17 +182,17 @@ def _fold(site: dict[str, Any], event: str, facts: Mapping[str, Any], now: str) 
         site["dropped"][facts["kind"]] = site["dropped"].get(facts["kind"], 0) + 1
 
 
-def read(path: Path) -> dict[str, Any] | None:
+def read_status(path: Path) -> dict[str, Any] | None:
     """A status that was written, if one can be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    sound = isinstance(found, dict) and (found.get("format"), found.get("version")) == (FORMAT, VERSION)
+    sound = isinstance(found, dict) and (found.get("format"), found.get("version")) == (STATUS_FORMAT, STATUS_VERSION)
     return found if sound else None
 
 
-class Log:
+class EventLog:
     """One JSON document a line, for machines that collect such lines; a run does not stop because it cannot grow."""
 
     def __init__(self, path: Path, run: str) -> None:
@@ -201,11 +201,11 @@ class Log:
         self._file: FileIO | None = os.fdopen(os.open(path, flags, 0o600), "ab", buffering=0)
 
     def __call__(self, event: str, **facts: object) -> None:
-        line = json.dumps({"time": _now(), "run": self._run, "event": event, **facts}).encode() + b"\n"
+        line = json.dumps({"time": _timestamp(), "run": self._run, "event": event, **facts}).encode() + b"\n"
         if self._file is None:
             return
         try:
-            self._add(self._file, line)
+            self._append_line(self._file, line)
         except OSError as error:
             self.close()
             reason = (error.strerror or type(error).__name__).lower()
@@ -218,7 +218,7 @@ class Log:
             file.close()
 
     @staticmethod
-    def _add(file: FileIO, line: bytes) -> None:
+    def _append_line(file: FileIO, line: bytes) -> None:
         """A line at the end, wholly or not at all."""
         before = os.fstat(file.fileno()).st_size
         if file.write(line) != len(line):
@@ -226,5 +226,5 @@ class Log:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _now() -> str:
+def _timestamp() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -12,20 +12,20 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
-from fedclust.core.effects import ALL, Protocol, Quorum
+from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import JournalError, QuorumLost, StudyError
-from fedclust.core.journal import ROWS, Journal, run_id
+from fedclust.core.journal import ROWS_RECORD, Journal, run_id
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.engines.local_engine import LocalEngine
-from fedclust.engines.run_status import KeepsLedgers, Observed
-from fedclust.federation.aggregation import Aggregation, Enrolled, Rewriting
+from fedclust.engines.run_status import KeepsLedgers, ObservedEngine
+from fedclust.federation.aggregation import Aggregation, Aggregator, EnrolledSites
 from fedclust.federation.local_sites import LocalSites
-from fedclust.privacy.blind.blind_adder import Adder
-from fedclust.privacy.padding import Room
+from fedclust.privacy.blind.blind_adder import AddingEngine
+from fedclust.privacy.padding import Padding
 from fedclust.questions.alignment import Alignment, align_rows
 from fedclust.questions.declared_columns import (
-    Columns,
-    Wanted,
+    ColumnsArgument,
+    WantedColumns,
     all_columns,
     declarations,
     joint_schema,
@@ -33,16 +33,16 @@ from fedclust.questions.declared_columns import (
     same_columns,
 )
 from fedclust.questions.schema import Column, Schema
-from fedclust.site.policy import Policy, profile
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
-from fedclust.site.sources import Source, open_source, sorted_by_id
+from fedclust.site.policy import Policy, find_policy
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
+from fedclust.site.sources import Source, open_source, sort_by_id
 
 T = TypeVar("T")
-NAME = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
-LONGEST = 200  # bytes of a site's name: no file system takes much more
-FEW = 16  # questions that a short script never exceeds
-LARGEST = 2.0**127  # what bounds and centres may reach
+SITE_NAME_PATTERN = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
+MAX_SITE_NAME_BYTES = 200  # bytes of a site's name: no file system takes much more
+SHORT_PROTOCOL_ASKS = 16  # questions that a short script never exceeds
+MAX_MAGNITUDE = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
 
 
@@ -71,7 +71,7 @@ class Federation:
     def __init__(
         self,
         engine: Engine,
-        held: Mapping[PartyId, tuple[str, ...]],
+        columns_by_party: Mapping[PartyId, tuple[str, ...]],
         *,
         columns: tuple[str, ...],
         split: Split = "rows",
@@ -80,36 +80,36 @@ class Federation:
         timeout: float | None = None,
         schema: Schema | None = None,
         aggregation: Aggregation | None = None,
-        enrolled: Enrolled | None = None,
+        enrolled: EnrolledSites | None = None,
         align: Alignment | None = None,
         local_sites: LocalSites | None = None,
         coordinator_adds: bool = False,
     ) -> None:
         self.align = align
-        self._aligned = align is None
+        self._is_aligned = align is None
         self.engine = engine
         self.split = split
         self.columns = columns
         self.schema = {name: Column() for name in columns} if schema is None else dict(schema)
         self.seed = seed
-        record = _record(run)
+        record = _to_run_record(run)
         self.folder = None if record is None else record.folder
         self.local_sites = local_sites or LocalSites()
         self.watch: Watch | None = None
-        self._held = dict(held)
+        self._columns_by_party = dict(columns_by_party)
         self.aggregation = aggregation or Aggregation()
         name = record.name if record is not None and record.name else run_id(self.folder)
         self._coordinator = Coordinator(engine, name, timeout=timeout)
-        self._asked = Rewriting(self.aggregation, engine.parties, name, enrolled)
+        self._aggregator = Aggregator(self.aggregation, engine.parties, name, enrolled)
         # The coordinator of a blind run adds answers up; a lead between machines has one that does so elsewhere.
-        self._adder = Adder(engine) if self.aggregation.blind and not coordinator_adds else None
+        self._adder = AddingEngine(engine) if self.aggregation.is_blind and not coordinator_adds else None
         if self._adder is not None:
             self._coordinator.engine = self._adder
 
     @classmethod
-    def over(
+    def from_site_data(
         cls,
-        holdings: Mapping[PartyId, tuple[Holding, Policy]],
+        site_data: Mapping[PartyId, tuple[SiteData, Policy]],
         *,
         columns: tuple[str, ...],
         split: Split,
@@ -121,24 +121,24 @@ class Federation:
         align: Alignment | None = None,
     ) -> Federation:
         """Holdings of this process, each at a desk of its own under its policy."""
-        record = _record(run)
+        record = _to_run_record(run)
         folder = None if record is None else record.folder
-        enrolled = Enrolled(tuple(holdings), folder)
+        enrolled = EnrolledSites(tuple(site_data), folder)
         sites = {
-            party: Desk(
+            party: SiteServer(
                 holding,
                 policy,
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
                 durable=record is not None and record.durable,
-                vaults=enrolled.at(party),
+                vaults=enrolled.vaults_opener(party),
                 split=split,
             )
-            for party, (holding, policy) in holdings.items()
+            for party, (holding, policy) in site_data.items()
         }
         return cls(
             LocalEngine(sites, wire=wire),
-            {party: holding.source.columns for party, (holding, _) in holdings.items()},
+            {party: holding.source.columns for party, (holding, _) in site_data.items()},
             columns=columns,
             split=split,
             run=record,
@@ -155,7 +155,7 @@ class Federation:
         cls,
         sites: Mapping[PartyId, Any],
         *,
-        columns: Columns = None,
+        columns: ColumnsArgument = None,
         order: Sequence[str] | None = None,
         split: Split = "rows",
         id: str | None = None,  # noqa: A002 the study's word
@@ -182,7 +182,7 @@ class Federation:
         `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
         (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
         """
-        _check(sites, split)
+        _check_sites(sites, split)
         how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
         how.check(tuple(sites))
         matched = None if align is None else Alignment(align, duplicates)
@@ -190,14 +190,15 @@ class Federation:
             matched.check(split, id, how.mode)
         wanted = declarations(columns, tuple(sites), split)
         sources = {
-            party: _open(spec, party, wanted[party], split, id=id, align=matched) for party, spec in sites.items()
+            party: _open_site_source(spec, party, wanted[party], split, id=id, align=matched)
+            for party, spec in sites.items()
         }
         held = {party: source.columns for party, source in sources.items()}
-        schemas = {party: wanted[party].of(source.columns) for party, source in sources.items()}
+        schemas = {party: wanted[party].declared_schema(source.columns) for party, source in sources.items()}
         names = same_columns(held) if split == "rows" else all_columns(held, columns if order is None else order)
-        rules = _rules(policy, tuple(sites))
-        return cls.over(
-            {p: (Holding(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
+        rules = _policies_by_site(policy, tuple(sites))
+        return cls.from_site_data(
+            {p: (SiteData(p, source, schemas[p]), rules[p]) for p, source in sources.items()},
             columns=names,
             split=split,
             schema=one_schema(schemas) if split == "rows" else joint_schema(schemas, names),
@@ -213,40 +214,46 @@ class Federation:
         return self.engine.parties
 
     @property
-    def holdings(self) -> dict[PartyId, Holding]:
+    def site_data(self) -> dict[PartyId, SiteData]:
         """The sites' rows, where they are in this process; else none."""
-        return self.local_sites.read_by(self.run_id)
+        return self.local_sites.data_for_run(self.run_id)
 
     @property
     def ids(self) -> list[Any] | None:
         """The ids by which a column split of this process matches its rows, in the order of labels; else none."""
-        held = self.holdings.values() if self.split == "columns" else ()
+        held = self.site_data.values() if self.split == "columns" else ()
         found = next((holding.source.ids() for holding in held), None)
         return None if found is None else found.tolist()
 
     @property
-    def places(self) -> dict[PartyId, Ints]:
+    def column_places(self) -> dict[PartyId, Ints]:
         """Which of the study's columns each party holds, in its own order."""
-        return {p: np.array([self.columns.index(name) for name in own], np.int64) for p, own in self._held.items()}
+        return {
+            p: np.array([self.columns.index(name) for name in own], np.int64)
+            for p, own in self._columns_by_party.items()
+        }
 
     @property
-    def declared(self) -> dict[PartyId, Schema]:
+    def declared_schemas(self) -> dict[PartyId, Schema]:
         """What the study declares of each party's columns; nothing where all are plain numbers."""
         if all(column == Column() for column in self.schema.values()):
             return {}
-        own = {p: set(names) for p, names in self._held.items()}
-        return {p: {n: c for n, c in self.schema.items() if own[p].issuperset(c.names(n))} for p in self.parties}
+        own = {p: set(names) for p, names in self._columns_by_party.items()}
+        return {
+            p: {n: c for n, c in self.schema.items() if own[p].issuperset(c.encoded_column_names(n))}
+            for p in self.parties
+        }
 
     @property
     def run_id(self) -> str:
         return self._coordinator.run
 
-    def make_room(self, room: Room) -> None:
+    def widen_padding(self, padding: Padding) -> None:
         """From now on, let a coordinator that must not see when a run settled see no shorter messages either."""
-        self._asked.make_room(room)
+        self._aggregator.widen_padding(padding)
 
     def run(
-        self, protocol: Protocol[T], *, quorum: Quorum = ALL, missing: str = "refuse", asks: int = 1
+        self, protocol: Protocol[T], *, quorum: Quorum = ALL_PARTIES, missing: str = "refuse", asks_multiple: int = 1
     ) -> tuple[T, list[Absence]]:
         """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
         self._open_journals()
@@ -254,29 +261,33 @@ class Federation:
         coordinator = self._coordinator
         coordinator.quorum = quorum
         try:
-            if not self._aligned and self.align is not None:
-                coordinator.drive(self._asked.of(align_rows(self.parties, self.align.duplicates), ALL), self.watch)
-                self._aligned = True
-            for holding in self.holdings.values():
-                holding.under(missing)  # bad rows show here, in words, not as a site's refusal
+            if not self._is_aligned and self.align is not None:
+                coordinator.drive(
+                    self._aggregator.wrap(align_rows(self.parties, self.align.duplicates), ALL_PARTIES), self.watch
+                )
+                self._is_aligned = True
+            for holding in self.site_data.values():
+                holding.survey_for(missing)  # bad rows show here, in words, not as a site's refusal
             before = len(coordinator.absences)
-            result = coordinator.drive(self._asked.of(self._asked.often(protocol, asks), quorum), self.watch)
+            result = coordinator.drive(
+                self._aggregator.wrap(self._aggregator.pad(protocol, asks_multiple), quorum), self.watch
+            )
         except QuorumLost as lost:
-            raise self.local_sites.explain(lost) from None
+            raise self.local_sites.explain_lost_quorum(lost) from None
         return result, coordinator.absences[before:]
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
         """Messages and bytes that left each site of this process, or of a cluster, from their ledgers."""
         carrier = self._coordinator.engine
-        carrier = carrier.engine if isinstance(carrier, Observed) else carrier
+        carrier = carrier.engine if isinstance(carrier, ObservedEngine) else carrier
         ledgers = carrier.ledgers() if isinstance(carrier, KeepsLedgers) else self.local_sites.ledgers()
         return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
 
-    def carried(self) -> dict[PartyId, int]:
+    def received_bytes(self) -> dict[PartyId, int]:
         """Bytes of answers that reached the coordinator, by party."""
-        return dict(self._coordinator.received)
+        return dict(self._coordinator.received_bytes)
 
-    def use(self, engine: Engine, *, run: str | None = None) -> None:
+    def use_engine(self, engine: Engine, *, run: str | None = None) -> None:
         """Carry messages by another engine from now on, under another run's name if one is given."""
         if self._adder is None:
             self._coordinator.engine = engine
@@ -309,20 +320,20 @@ class Federation:
         if journal is None or not self.local_sites:
             return
         digest = self.local_sites.digest_rows()
-        if (before := journal.recall(ROWS, 0)) is None:
-            journal.write(ROWS, 0, digest)
+        if (before := journal.recall(ROWS_RECORD, 0)) is None:
+            journal.write(ROWS_RECORD, 0, digest)
         elif before != digest:
             raise JournalError(
                 f"the sites or their rows are not those that {self.folder} began with; use another folder"
             )
 
 
-def _record(run: str | Path | RunRecord | None) -> RunRecord | None:
+def _to_run_record(run: str | Path | RunRecord | None) -> RunRecord | None:
     """A folder that is just named: what a power cut takes from sites in one process, the journal gives back."""
     return run if run is None or isinstance(run, RunRecord) else RunRecord(Path(run), durable=False)
 
 
-def _check(sites: Any, split: str) -> None:
+def _check_sites(sites: Any, split: str) -> None:
     if not isinstance(sites, Mapping):
         raise StudyError(
             f"sites came as a {type(sites).__name__}; give each a name, as in {{'north': ..., 'south': ...}}"
@@ -330,16 +341,20 @@ def _check(sites: Any, split: str) -> None:
     if not sites:
         raise StudyError("a federation needs at least one site")
     for party in sites:
-        if not isinstance(party, str) or not NAME.fullmatch(party) or len(party.encode()) > LONGEST:
+        if (
+            not isinstance(party, str)
+            or not SITE_NAME_PATTERN.fullmatch(party)
+            or len(party.encode()) > MAX_SITE_NAME_BYTES
+        ):
             raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
 
 
-def _rules(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
+def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
     """The policy of each site. A site that a table forgets must not be left without one."""
     if isinstance(policy, (str, Policy)):
-        return {party: profile(policy) for party in sites}
+        return {party: find_policy(policy) for party in sites}
     if not isinstance(policy, Mapping):
         raise StudyError("policy must be a name, a Policy, or a table of them by site")
     for party in policy:
@@ -351,13 +366,13 @@ def _rules(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
             raise StudyError(
                 f"policy says nothing of site '{party}'; name every site, with 'none' for one without rules"
             )
-    return {party: profile(policy[party]) for party in sites}
+    return {party: find_policy(policy[party]) for party in sites}
 
 
-def _open(
+def _open_site_source(
     spec: Any,
     party: PartyId,
-    wanted: Wanted,
+    wanted: WantedColumns,
     split: Split,
     *,
     id: str | None,  # noqa: A002
@@ -368,16 +383,16 @@ def _open(
         names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # every site would call its first column x0
     repeats = align is not None  # which may be refused, too, but after spaces are gone
     source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema, repeats=repeats)
-    return sorted_by_id(source) if split == "columns" and id is not None and align is None else source
+    return sort_by_id(source) if split == "columns" and id is not None and align is None else source
 
 
-def box_of(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
+def parse_bounds(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
     """Public bounds as (low, high) per column: a pair for all columns, or a pair each."""
     if bounds is None:
         return None
     try:
         pairs = np.broadcast_to(np.asarray(bounds, np.float64), (columns, 2))
-        sound = bool((np.abs(pairs) <= LARGEST).all() and (pairs[:, 0] <= pairs[:, 1]).all())
+        sound = bool((np.abs(pairs) <= MAX_MAGNITUDE).all() and (pairs[:, 0] <= pairs[:, 1]).all())
     except (TypeError, ValueError):
         sound = False
     if not sound:

@@ -10,47 +10,47 @@ from typing import Any
 from fedclust.core.effects import Handler
 from fedclust.core.errors import DataError, OutOfBounds, QuorumLost
 from fedclust.core.types import PartyId
-from fedclust.site.ledger import Entry
-from fedclust.site.server import Desk
-from fedclust.site.site_data import Holding
+from fedclust.site.ledger import LedgerEntry
+from fedclust.site.server import SiteServer
+from fedclust.site.site_data import SiteData
 
 
 @dataclass(frozen=True)
-class LocalSites(Mapping[PartyId, Desk]):
+class LocalSites(Mapping[PartyId, SiteServer]):
     """Sites of this process by name, in the order of the federation; empty where all are elsewhere."""
 
-    servers: Mapping[PartyId, Desk] = field(default_factory=dict)
+    site_servers: Mapping[PartyId, SiteServer] = field(default_factory=dict)
 
-    def __getitem__(self, party: PartyId) -> Desk:
-        return self.servers[party]
+    def __getitem__(self, party: PartyId) -> SiteServer:
+        return self.site_servers[party]
 
     def __iter__(self) -> Iterator[PartyId]:
-        return iter(self.servers)
+        return iter(self.site_servers)
 
     def __len__(self) -> int:
-        return len(self.servers)
+        return len(self.site_servers)
 
-    def read_by(self, run: str) -> dict[PartyId, Holding]:
+    def data_for_run(self, run: str) -> dict[PartyId, SiteData]:
         """The rows that a run reads: all, or those that the sites agreed on in it."""
-        return {party: server.held(run) for party, server in self.items()}
+        return {party: server.data_for_run(run) for party, server in self.items()}
 
-    def allow(self, handler: Handler[Any, Any]) -> bool:
+    def all_allow(self, handler: Handler[Any, Any]) -> bool:
         """Whether there are sites here, and all let a question be asked."""
         return bool(self) and all(server.gate.policy.allows(handler) for server in self.values())
 
-    def ledgers(self) -> dict[PartyId, list[Entry]]:
+    def ledgers(self) -> dict[PartyId, list[LedgerEntry]]:
         """What has left each site."""
         return {party: server.gate.ledger.entries for party, server in self.items()}
 
     def digest_rows(self) -> bytes:
         """A digest of all rows by site, which changes when a row does."""
-        return b"".join(hashlib.sha256(p.encode() + server.holding.digest).digest() for p, server in self.items())
+        return b"".join(hashlib.sha256(p.encode() + server.site_data.digest).digest() for p, server in self.items())
 
-    def explain(self, lost: QuorumLost) -> Exception:
+    def explain_lost_quorum(self, lost: QuorumLost) -> Exception:
         """The sites' own reasons for a lost quorum; between machines they stay at the site."""
-        errors = {party: self[party].trouble for party in lost.missing if party in self}
+        errors = {party: self[party].last_error for party in lost.missing if party in self}
         for error in errors.values():
             if isinstance(error, (DataError, OutOfBounds)):
                 return error
         reasons = "; ".join(f"{party}: {type(e).__name__}: {e}" for party, e in errors.items() if e is not None)
-        return QuorumLost(f"{lost} ({reasons})", lost.missing, anew=lost.anew) if reasons else lost
+        return QuorumLost(f"{lost} ({reasons})", lost.missing, must_restart=lost.must_restart) if reasons else lost

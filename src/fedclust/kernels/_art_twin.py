@@ -10,10 +10,10 @@ from fedclust.core.types import Array, Floats, Ints, Units
 from fedclust.kernels import _twin
 
 FIRST_ROWS = 10  # rows behind the first bandwidth, and the fewest nodes that may settle lambda
-SINGULAR = 1e-6  # a determinant below says that the nodes are diverse enough
-FLAT = 1e-6  # stands for the spread of a constant column
-NEIGHBOUR_SITE = 100.0
-NEIGHBOUR_SERVER = 10.0
+SINGULAR_DETERMINANT = 1e-6  # a determinant below says that the nodes are diverse enough
+CONSTANT_COLUMN_SPREAD = 1e-6  # stands for the spread of a constant column
+SITE_NEIGHBOR_RATE = 100.0
+SERVER_NEIGHBOR_RATE = 10.0
 
 State = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
 
@@ -67,7 +67,9 @@ def bandwidth(rows: Sequence[Floats]) -> float:
         spread += off * off
     s = np.sqrt(spread / (count - 1)) if count > 1 else np.zeros(d)
     p = 1.0 / (4 + d)
-    return _median((_power(4.0 / (2 + d), p) * np.where(s == 0.0, FLAT, s)) * _power(float(count), -p))
+    return _median(
+        (_power(4.0 / (2 + d), p) * np.where(s == 0.0, CONSTANT_COLUMN_SPREAD, s)) * _power(float(count), -p)
+    )
 
 
 class _Net:
@@ -96,7 +98,7 @@ class _Net:
             self.ages[a][b] = self.ages[b][a] = age
         self.seen, self.half, self.settled, self.deleted, self.deleted_ages, self.refused = counts.tolist()
         self.vigilance, self.width = levels.tolist()
-        self.width_total = _in_order(self.widths)
+        self.width_total = _sum_in_order(self.widths)
         self.factor = np.zeros((32, 32))
         self.pivots: list[float] = []
         self.determinant = 1.0
@@ -132,7 +134,7 @@ class _Net:
             if self.server and self.half and self.seen % (2 * self.half) == 0 and self.nodes > 1:
                 self._drop_isolated()
 
-    def _alike(self, x: Floats, scale: float, count: int) -> Floats:
+    def _similarities(self, x: Floats, scale: float, count: int) -> Floats:
         return similarities(self.columns[:, :count], x, scale)
 
     def _add(self, x: Floats) -> None:
@@ -144,28 +146,28 @@ class _Net:
         self.ages.append({})
         self.nodes += 1
 
-    def _weigh(self) -> None:
+    def _record_width(self) -> None:
         self.widths.append(self.width)
         self.width_total += self.width
 
-    def _recent(self) -> float:
+    def _recent_bandwidth(self) -> float:
         """The bandwidth of the nodes touched last, the last one first."""
         recent = [node for node, _ in zip(reversed(self.order), range(self.half), strict=False)]
         return bandwidth([self.columns[:, node].copy() for node in recent])
 
     def _gather(self, x: Floats) -> None:
         self._add(x)
-        self._weigh()
+        self._record_width()
         if not self.settled:
             self._next_pivot(self.nodes, _scale(self.width_total, self.nodes))
-            if self.nodes >= FIRST_ROWS and (self.determinant < SINGULAR or self.nodes >= self.most):
+            if self.nodes >= FIRST_ROWS and (self.determinant < SINGULAR_DETERMINANT or self.nodes >= self.most):
                 self.half = self.nodes
         if self.nodes != self.half:
             return
         self.settled = 1
-        self.width = self._recent()
+        self.width = self._recent_bandwidth()
         self.widths = [self.width] * self.nodes
-        self.width_total = _in_order(self.widths)
+        self.width_total = _sum_in_order(self.widths)
         self.vigilance = self._vigilance(_scale(self.width_total, self.nodes))
 
     def _next_pivot(self, count: int, scale: float) -> None:
@@ -173,9 +175,9 @@ class _Net:
         old = count - 1
         if count > len(self.factor):
             self.factor = np.pad(self.factor, (0, len(self.factor)))
-        pivot = _exp_of(1.0)
+        pivot = _exp_scalar(1.0)
         if old:
-            y = _exp(self._alike(self.columns[:, old], scale, old) / len(self.columns))
+            y = _exp(self._similarities(self.columns[:, old], scale, old) / len(self.columns))
             for i in range(old):
                 y[i + 1 :] -= self.factor[i, i + 1 : old] * y[i]
             for i, (value, before) in enumerate(zip(y.tolist(), self.pivots, strict=True)):
@@ -189,7 +191,7 @@ class _Net:
         """The mean, over nodes, of the distance to the nearest other node that is not at the same place."""
         total, d = 0.0, len(self.columns)
         for k in range(self.nodes):
-            alike = self._alike(self.columns[:, k], scale, self.nodes)
+            alike = self._similarities(self.columns[:, k], scale, self.nodes)
             others = alike[1.0 - alike / d != 0.0]
             total += self._distance(others.max()) if len(others) else 0.0
         return total / self.nodes
@@ -198,7 +200,7 @@ class _Net:
         return float(np.sqrt(1.0 - alike / len(self.columns)))
 
     def _compare(self, x: Floats) -> None:
-        alike = self._alike(x, _scale(self.width_total, self.nodes), self.nodes)
+        alike = self._similarities(x, _scale(self.width_total, self.nodes), self.nodes)
         first = int(alike.argmax())
         best = alike[first]
         alike[first] = -1.0
@@ -206,8 +208,8 @@ class _Net:
         if self.vigilance < self._distance(best):
             if self.nodes < self.most:
                 self._add(x)
-                self.width = self._recent()
-                self._weigh()
+                self.width = self._recent_bandwidth()
+                self._record_width()
                 return
             self.refused += 1
         self._resonate(x, first, second, near=self.nodes > 1 and self.vigilance >= self._distance(alike[second]))
@@ -223,7 +225,7 @@ class _Net:
         self.order[first] = None
         if not self.server:
             if near:
-                self._pull(second, x, NEIGHBOUR_SITE * self.wins[second])
+                self._pull(second, x, SITE_NEIGHBOR_RATE * self.wins[second])
             return
         own = self.ages[first]
         for other in own:
@@ -232,7 +234,7 @@ class _Net:
         if near:
             own[second] = self.ages[second][first] = 1
             for other in own:
-                self._pull(other, x, NEIGHBOUR_SERVER * self.wins[other])
+                self._pull(other, x, SERVER_NEIGHBOR_RATE * self.wins[other])
         self._prune(first)
 
     def _prune(self, node: int) -> None:
@@ -261,7 +263,7 @@ class _Net:
         self.widths = [self.widths[i] for i in kept]
         self.order = {now[i]: None for i in self.order if i in now}
         self.ages = [{now[j]: age for j, age in self.ages[i].items()} for i in kept]
-        self.width_total = _in_order(self.widths)
+        self.width_total = _sum_in_order(self.widths)
 
 
 def _scale(total: float, count: int) -> float:
@@ -269,7 +271,7 @@ def _scale(total: float, count: int) -> float:
     return -0.5 / (width * width)
 
 
-def _in_order(values: Sequence[float]) -> float:
+def _sum_in_order(values: Sequence[float]) -> float:
     total = 0.0
     for value in values:  # sum() would compensate
         total += value
@@ -287,7 +289,7 @@ def _exp(x: Floats) -> Floats:
     return out
 
 
-def _exp_of(x: float) -> float:
+def _exp_scalar(x: float) -> float:
     return float(_exp(np.array([x]))[0])
 
 

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import _twin
 
-Name = Literal["c", "numpy"]
+BackendName = Literal["c", "numpy"]
 
 
 class Arithmetic(Protocol):
@@ -56,7 +56,7 @@ class Arithmetic(Protocol):
     def elementary(self, which: int, x: Floats, p: float, out: Floats, /) -> None: ...
 
 
-available: dict[Name, Arithmetic] = {"numpy": _twin}
+available: dict[BackendName, Arithmetic] = {"numpy": _twin}
 try:
     from fedclust.kernels import _sweeps
 except ImportError:
@@ -68,17 +68,17 @@ except ImportError:
 else:
     available["c"] = _sweeps
 
-_name: Name = "c" if "c" in available else "numpy"
+_name: BackendName = "c" if "c" in available else "numpy"
 active = available[_name]
 
 
-def backend() -> Name:
+def backend() -> BackendName:
     """The backend in use."""
     return _name
 
 
 @contextmanager
-def using(name: Name) -> Iterator[None]:
+def use_backend(name: BackendName) -> Iterator[None]:
     """Use one backend inside a `with` block, in all threads."""
     global _name, active
     before = _name

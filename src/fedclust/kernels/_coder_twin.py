@@ -10,7 +10,7 @@ import numpy as np
 
 from fedclust.core.types import Array, Ints
 
-ABREAST = 16  # a line of weights is padded to a multiple of so many
+LINE_MULTIPLE = 16  # a line of weights is padded to a multiple of so many
 
 
 def epoch(  # noqa: PLR0917  (positions are the C function's)
@@ -50,20 +50,20 @@ def epoch(  # noqa: PLR0917  (positions are the C function's)
     return lost
 
 
-def padded(units: int) -> int:
+def padded_width(units: int) -> int:
     """How long a line of so many weights is.
 
-    >>> padded(100)
+    >>> padded_width(100)
     112
     """
-    return -(-units // ABREAST) * ABREAST
+    return -(-units // LINE_MULTIPLE) * LINE_MULTIPLE
 
 
 def layers(flat: Array, sizes: Ints) -> Iterator[Array]:
     """Views of a model's weights: of each layer a line for each unit before it, and one of biases."""
     at = 0
     for a, b in pairwise(map(int, sizes)):
-        width = padded(b)
+        width = padded_width(b)
         yield flat[at : at + (a + 1) * width].reshape(a + 1, width)[:, :b]
         at += (a + 1) * width
 

@@ -13,26 +13,26 @@ from typing import TypeVar
 P = TypeVar("P")
 R = TypeVar("R")
 
-PIECES = 4  # a thread's share of the queue: enough that a late thread does not keep the others waiting
+PIECES_PER_THREAD = 4  # a thread's share of the queue: enough that a late thread does not keep the others waiting
 
 _count = int(os.environ.get("FEDCLUST_THREADS", "0")) or min(os.cpu_count() or 1, 8)
 _pool: ThreadPoolExecutor | None = None
-_within = local()
+_thread_state = local()
 
 
 def threads() -> int:
     """How many threads a large sweep uses; one where threads already share the work above it."""
-    return 1 if getattr(_within, "alone", False) else _count
+    return 1 if getattr(_thread_state, "alone", False) else _count
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
     """Let this thread do its sweeps by itself."""
-    _within.alone = True
+    _thread_state.alone = True
     try:
         yield
     finally:
-        _within.alone = False
+        _thread_state.alone = False
 
 
 def set_threads(n: int) -> None:
@@ -44,28 +44,28 @@ def set_threads(n: int) -> None:
     _forget_pool()
 
 
-def spread(pieces: Sequence[P], work: Callable[[Iterator[P]], R]) -> list[R]:
+def run_in_threads(pieces: Sequence[P], work: Callable[[Iterator[P]], R]) -> list[R]:
     """What each thread made of the pieces it took, the calling thread being one of them.
 
     Where one fails, or is broken off, the others end with the piece in hand.
     """
     queue = deque(pieces)
 
-    def taken() -> R:
+    def work_on_queue() -> R:
         try:
             return work(_drain(queue))
         except BaseException:
             queue.clear()
             raise
 
-    helpers = [_workers().submit(taken) for _ in range(min(_count, len(pieces)) - 1)]
-    own = taken()
+    helpers = [_workers().submit(work_on_queue) for _ in range(min(_count, len(pieces)) - 1)]
+    own = work_on_queue()
     return [own] + [helper.result() for helper in helpers if not helper.cancel()]
 
 
-def ranges(rows: int, least: int) -> list[slice]:
-    """Consecutive row ranges, PIECES for each thread, none much shorter than `least`."""
-    step = max(-(-rows // (_count * PIECES)), least)
+def ranges(rows: int, min_rows: int) -> list[slice]:
+    """Consecutive row ranges, PIECES for each thread, none much shorter than `min_rows`."""
+    step = max(-(-rows // (_count * PIECES_PER_THREAD)), min_rows)
     return [slice(start, start + step) for start in range(0, rows, step)]
 
 

@@ -10,14 +10,14 @@ from fedclust.core.types import Array, Floats, Limbs, Units
 
 HARD = 0
 EXP, LOG, EXP2, LOG2, POWER = range(5)
-PENDING = 2048  # rows whose integers, at most 2^51 each, fit 64 bits together
-FEATURES_PENDING = 1024
+PENDING_ROWS = 2048  # rows whose integers, at most 2^51 each, fit 64 bits together
+PENDING_FEATURES = 1024
 TILE_DOUBLES = 1 << 18
 
 ONE_BITS = np.uint64(0x3FF0000000000000)
 ROOT_HALF_BITS = np.uint64(0x3FE6A09E667F3BCD)
 INTEGER_BITS = np.uint64(0x4330000000000000)  # 2^52
-MANTISSA = np.uint64(52)
+MANTISSA_BITS = np.uint64(52)
 ROUNDER = 6755399441055744.0  # 1.5 * 2^52: adding it leaves the nearest integer in the last bits
 LOG2_E = float.fromhex("0x1.71547652b82fep+0")
 LN2_HIGH = float.fromhex("0x1.62e42fee00000p-1")
@@ -68,7 +68,7 @@ def sweep(  # noqa: PLR0917  (positions are the C function's)
     objective_M = magic(np.full(1, objective_unit, np.int32))
     for block in blocks:
         for x in _tiles(block, len(centers)):
-            w, per_row = _weigh(rule, x, centers, m)
+            w, per_row = _weights_and_objective(rule, x, centers, m)
             ring_add(mass, _integers(w, magic(mass_unit)))
             _pull(x, w, pull, pull_unit)
             ring_add(objective[None], _integers(per_row[None], objective_M))
@@ -80,7 +80,7 @@ def plain(  # noqa: PLR0917  (positions are the C function's)
 ) -> None:
     for block in blocks:
         for x in _tiles(block, len(centers)):
-            w, per_row = _weigh(rule, x, centers, m)
+            w, per_row = _weights_and_objective(rule, x, centers, m)
             mass += w.sum(axis=1)
             for c in range(len(w)):
                 pull[c] += (w[c] * x).sum(axis=1)
@@ -91,8 +91,8 @@ def plain(  # noqa: PLR0917  (positions are the C function's)
 def weighted(  # noqa: PLR0917  (positions are the C function's)
     block: Array, weights: Array, mass: Limbs, pull: Limbs, mass_unit: Units, pull_unit: Units
 ) -> None:
-    for start in range(0, block.shape[1], PENDING):
-        rows = slice(start, start + PENDING)
+    for start in range(0, block.shape[1], PENDING_ROWS):
+        rows = slice(start, start + PENDING_ROWS)
         x, w = block[:, rows].astype(np.float64), weights[:, rows].astype(np.float64)
         ring_add(mass, _integers(w, magic(mass_unit)))
         _pull(x, w, pull, pull_unit)
@@ -113,12 +113,12 @@ def nearest(block: Array, centers: Floats | None, labels: Units, least: Floats) 
 @quiet
 def memberships(block: Array, centers: Floats | None, m: float, out: Floats) -> None:
     u, _ = _ratios(_distances(block, centers), m)
-    out[:] = u / _in_order(u)
+    out[:] = u / _sum_in_order(u)
 
 
 @quiet
 def weights(block: Array, centers: Floats | None, m: float, out: Floats) -> None:
-    out[:] = _fuzzy(_distances(block, centers), m)
+    out[:] = _fuzzy_weights(_distances(block, centers), m)
 
 
 @quiet
@@ -127,8 +127,8 @@ def exact(block: Array, centers: Floats, unit: int, out: Limbs) -> None:
     coarse, fine = magic(np.full(1, unit + 51, np.int32)), magic(np.full(1, unit, np.int32))
     out[:] = 0
     for c, v in enumerate(centers):
-        for start in range(0, len(v), FEATURES_PENDING):
-            features = slice(start, start + FEATURES_PENDING)
+        for start in range(0, len(v), PENDING_FEATURES):
+            features = slice(start, start + PENDING_FEATURES)
             t = x[features] - v[features, None]
             t = t * t
             high = (t + coarse) - coarse
@@ -142,8 +142,8 @@ def exact(block: Array, centers: Floats, unit: int, out: Limbs) -> None:
 @quiet
 def totals(values: Array, unit: Units, out: Limbs) -> None:
     M = magic(unit)
-    for start in range(0, values.shape[1], PENDING):
-        ring_add(out, _integers(values[:, start : start + PENDING].astype(np.float64), M))
+    for start in range(0, values.shape[1], PENDING_ROWS):
+        ring_add(out, _integers(values[:, start : start + PENDING_ROWS].astype(np.float64), M))
 
 
 @quiet
@@ -171,7 +171,7 @@ def _integers(terms: Floats, M: Floats) -> Limbs:
 
 
 def _tiles(block: Array, centers: int) -> Iterator[Floats]:
-    rows = min(max(TILE_DOUBLES // (len(block) + 3 * centers + 1), 64), PENDING)
+    rows = min(max(TILE_DOUBLES // (len(block) + 3 * centers + 1), 64), PENDING_ROWS)
     for start in range(0, block.shape[1], rows):
         yield block[:, start : start + rows].astype(np.float64)
 
@@ -181,14 +181,14 @@ def _pull(x: Floats, w: Floats, pull: Limbs, pull_unit: Units) -> None:
         ring_add(pull[c], _integers(w[c] * x, magic(pull_unit[c])))
 
 
-def _weigh(rule: int, x: Floats, centers: Floats, m: float) -> tuple[Floats, Floats]:
+def _weights_and_objective(rule: int, x: Floats, centers: Floats, m: float) -> tuple[Floats, Floats]:
     """Each row's weight for each centre, and its part of the objective."""
     d2 = _squared(x, centers)
     if rule == HARD:
         label = d2.argmin(axis=0)
         return (label == np.arange(len(centers))[:, None]).astype(np.float64), d2.min(axis=0)
-    um = _fuzzy(d2, m)
-    return um, _in_order(um * d2)
+    um = _fuzzy_weights(d2, m)
+    return um, _sum_in_order(um * d2)
 
 
 def _squared(x: Floats, centers: Floats) -> Floats:
@@ -204,7 +204,7 @@ def _distances(block: Array, centers: Floats | None) -> Floats:
     return x if centers is None else _squared(x, centers)
 
 
-def _in_order(terms: Floats) -> Floats:
+def _sum_in_order(terms: Floats) -> Floats:
     """The sum over the first axis, one after the other."""
     total = np.zeros(terms.shape[1])
     for term in terms:
@@ -219,9 +219,9 @@ def _ratios(d2: Floats, m: float) -> tuple[Floats, Floats]:
     return (ratio if m == 2.0 else _power(ratio, 1.0 / (m - 1.0))), ratio
 
 
-def _fuzzy(d2: Floats, m: float) -> Floats:
+def _fuzzy_weights(d2: Floats, m: float) -> Floats:
     u, ratio = _ratios(d2, m)
-    S = _in_order(u)
+    S = _sum_in_order(u)
     s = 1.0 / (S * S) if m == 2.0 else _power(S, -m)
     um: Floats = (u * ratio) * s
     return um
@@ -231,8 +231,8 @@ def _split(x: Floats) -> tuple[Floats, Floats]:
     """Exponent and mantissa, x = 2^k z, z in [sqrt(1/2), sqrt(2)); subnormal x is lifted first."""
     tiny = x < 2.0**-1022
     b = np.where(tiny, x * 2.0**54, x).view(np.uint64)
-    e = (b + (ONE_BITS - ROOT_HALF_BITS)) >> MANTISSA
-    z = (b - (e << MANTISSA) + ONE_BITS).view(np.float64)
+    e = (b + (ONE_BITS - ROOT_HALF_BITS)) >> MANTISSA_BITS
+    z = (b - (e << MANTISSA_BITS) + ONE_BITS).view(np.float64)
     k = (e + INTEGER_BITS).view(np.float64) - (2.0**52 + 1023.0)
     return k - np.where(tiny, 54.0, 0.0), z
 
@@ -254,10 +254,10 @@ def _log_near_one(z: Floats) -> Floats:
 def _exp2_parts(shifted: Floats, g: Floats) -> Floats:
     y = g * g
     power = 1.0 + g * (_horner(y, EXP2_EVEN) + g * _horner(y, EXP2_ODD))
-    return (power.view(np.uint64) + (shifted.view(np.uint64) << MANTISSA)).view(np.float64)
+    return (power.view(np.uint64) + (shifted.view(np.uint64) << MANTISSA_BITS)).view(np.float64)
 
 
-def _clamped(power: Floats, exponent: Floats) -> Floats:
+def _clamp_power(power: Floats, exponent: Floats) -> Floats:
     return np.where(exponent < -1021.0, 0.0, np.where(exponent < 1024.0, power, np.inf))
 
 
@@ -270,12 +270,12 @@ def _power(x: Floats, p: float) -> Floats:
     shifted = y + ROUNDER
     g = (whole - (shifted - ROUNDER)) + rest
     at_zero = 0.0 if p > 0 else np.inf if p < 0 else 1.0
-    return np.where(x == 0.0, at_zero, _clamped(_exp2_parts(shifted, g), y))
+    return np.where(x == 0.0, at_zero, _clamp_power(_exp2_parts(shifted, g), y))
 
 
 def _exp2(x: Floats) -> Floats:
     shifted = x + ROUNDER
-    return _clamped(_exp2_parts(shifted, x - (shifted - ROUNDER)), x)
+    return _clamp_power(_exp2_parts(shifted, x - (shifted - ROUNDER)), x)
 
 
 def _exp(x: Floats) -> Floats:
@@ -283,7 +283,7 @@ def _exp(x: Floats) -> Floats:
     shifted = y + ROUNDER
     n = shifted - ROUNDER
     g = ((x - n * LN2_HIGH) - n * LN2_LOW) * LOG2_E
-    return _clamped(_exp2_parts(shifted, g), y)
+    return _clamp_power(_exp2_parts(shifted, g), y)
 
 
 def _log2(x: Floats) -> Floats:

@@ -36,7 +36,7 @@ class Coder:
 
     def __init__(self, weights: Array, sizes: Sequence[int]) -> None:
         self._sizes = np.array(sizes, np.int64)
-        room = sum((a + 1) * _coder_twin.padded(b) for a, b in pairwise(sizes))
+        room = sum((a + 1) * _coder_twin.padded_width(b) for a, b in pairwise(sizes))
         self._state = np.zeros((3, room), np.float32)
         self._steps = 0
         at = 0
@@ -57,12 +57,12 @@ class Coder:
         return np.concatenate([layer.ravel() for layer in _coder_twin.layers(self._state[0], self._sizes)])
 
 
-def shared(models: Sequence[int], work: Callable[[Iterator[int]], None]) -> None:
+def share_models(models: Sequence[int], work: Callable[[Iterator[int]], None]) -> None:
     """Let threads take models one by one; not in NumPy, whose products have threads of their own."""
     if _threads.threads() == 1 or _arithmetic() is _coder_twin:
         work(iter(models))
     else:
-        _threads.spread(models, work)
+        _threads.run_in_threads(models, work)
 
 
 def _arithmetic() -> Any:

@@ -6,14 +6,14 @@ import numpy as np
 
 from fedclust.core.types import Array
 
-TILE = 64
+TILE_ROWS = 64
 BLOCK_BYTES = 1 << 19
 
 
 def block_rows(features: int) -> int:
     """Rows of a block of about half a megabyte, a multiple of the tile."""
     rows = BLOCK_BYTES // (8 * max(features, 1))
-    return min(max(rows // TILE * TILE, TILE), 65536)
+    return min(max(rows // TILE_ROWS * TILE_ROWS, TILE_ROWS), 65536)
 
 
 def pack(X: Array) -> list[Array]:

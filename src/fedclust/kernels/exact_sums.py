@@ -17,7 +17,7 @@ from fedclust.kernels import _backend, _threads
 Blocks = Array | Sequence[Array]
 
 HARD, FUZZY = 0, 1
-SMALL = 1 << 21  # additions below which waking another thread costs more than it saves
+MIN_SHARED_ADDITIONS = 1 << 21  # additions below which waking another thread costs more than it saves
 
 
 @dataclass(slots=True)
@@ -50,16 +50,16 @@ class Sums:
 
     def add(self, other: Sums) -> None:
         """Add sums of other rows in the same units."""
-        add(self.mass, other.mass)
-        add(self.pull, other.pull)
-        add(self.objective, other.objective)
+        add_in_place(self.mass, other.mass)
+        add_in_place(self.pull, other.pull)
+        add_in_place(self.objective, other.objective)
 
-    def like(self) -> Self:
+    def zeros_like(self) -> Self:
         """Zeros in the same units."""
         return self.zeros(self.mass_unit, self.pull_unit, self.objective_unit)
 
 
-def add(to: Limbs, limbs: Limbs) -> None:
+def add_in_place(to: Limbs, limbs: Limbs) -> None:
     """Add limbs to others in place, with carry."""
     to[..., 0] += limbs[..., 0]
     to[..., 1] += limbs[..., 1] + (to[..., 0] < limbs[..., 0])
@@ -70,7 +70,7 @@ def sweep(rule: int, sums: Sums, blocks: Blocks, centers: Floats, m: float) -> N
     listed: Sequence[Array] = [blocks] if isinstance(blocks, np.ndarray) else blocks
     centers = np.ascontiguousarray(centers, np.float64)
 
-    def run(into: Sums, some: Sequence[Array]) -> None:
+    def sweep_into(into: Sums, some: Sequence[Array]) -> None:
         _backend.active.sweep(
             rule,
             some,
@@ -84,47 +84,47 @@ def sweep(rule: int, sums: Sums, blocks: Blocks, centers: Floats, m: float) -> N
             into.objective_unit,
         )
 
-    if not worth_sharing(listed, centers):
-        run(sums, listed)
+    if not is_worth_sharing(listed, centers):
+        sweep_into(sums, listed)
         return
 
-    def work(pieces: Iterator[list[Array]]) -> Sums:
-        own = sums.like()
+    def sum_pieces(pieces: Iterator[list[Array]]) -> Sums:
+        own = sums.zeros_like()
         for piece in pieces:
-            run(own, piece)
+            sweep_into(own, piece)
         return own
 
-    for part in _threads.spread(cut(listed), work):
+    for part in _threads.run_in_threads(cut_into_pieces(listed), sum_pieces):
         sums.add(part)
 
 
-def weighted(sums: Sums, block: Array, weights: Array) -> None:
+def add_weighted(sums: Sums, block: Array, weights: Array) -> None:
     """Mass and pull of a block under given weights (C, n); the objective is not touched.
 
     mass_c += sum_i w_ci, pull_cf += sum_i w_ci x_fi.
     """
 
-    def run(into: Sums, rows: slice) -> None:
+    def add_rows(into: Sums, rows: slice) -> None:
         _backend.active.weighted(block[:, rows], weights[:, rows], into.mass, into.pull, into.mass_unit, into.pull_unit)
 
-    if _threads.threads() == 1 or block.size * len(weights) < SMALL:
-        run(sums, slice(None))
+    if _threads.threads() == 1 or block.size * len(weights) < MIN_SHARED_ADDITIONS:
+        add_rows(sums, slice(None))
         return
 
-    def work(pieces: Iterator[slice]) -> Sums:
-        own = sums.like()
+    def sum_pieces(pieces: Iterator[slice]) -> Sums:
+        own = sums.zeros_like()
         for rows in pieces:
-            run(own, rows)
+            add_rows(own, rows)
         return own
 
-    for part in _threads.spread(_threads.ranges(block.shape[1], 256), work):
+    for part in _threads.run_in_threads(_threads.ranges(block.shape[1], 256), sum_pieces):
         sums.add(part)
 
 
-def exact(values: Array, unit: int | Array) -> Limbs:
+def exact_totals(values: Array, unit: int | Array) -> Limbs:
     """The exact sum of each row of values (k, n) in its unit: (k, 2) limbs.
 
-    >>> exact(np.array([[0.25, 0.5]]), unit=-2).tolist()
+    >>> exact_totals(np.array([[0.25, 0.5]]), unit=-2).tolist()
     [[3, 0]]
     """
     out = np.zeros((len(values), 2), np.uint64)
@@ -133,21 +133,21 @@ def exact(values: Array, unit: int | Array) -> Limbs:
     return out
 
 
-def worth_sharing(blocks: Sequence[Array], centers: Floats) -> bool:
+def is_worth_sharing(blocks: Sequence[Array], centers: Floats) -> bool:
     """Whether there is work for a second thread."""
     if _threads.threads() == 1:
         return False
-    additions = rows_of(blocks) * len(centers) * (centers.shape[1] + 8)
-    return bool(additions > SMALL)
+    additions = count_rows(blocks) * len(centers) * (centers.shape[1] + 8)
+    return bool(additions > MIN_SHARED_ADDITIONS)
 
 
-def rows_of(blocks: Sequence[Array]) -> int:
+def count_rows(blocks: Sequence[Array]) -> int:
     return sum([block.shape[1] for block in blocks])
 
 
-def cut(blocks: Sequence[Array]) -> list[list[Array]]:
+def cut_into_pieces(blocks: Sequence[Array]) -> list[list[Array]]:
     """Lists of whole blocks or parts of one, of about equal rows, a few for each thread."""
-    share = max(-(-rows_of(blocks) // (_threads.threads() * _threads.PIECES)), 256)
+    share = max(-(-count_rows(blocks) // (_threads.threads() * _threads.PIECES_PER_THREAD)), 256)
     pieces: list[list[Array]] = []
     piece: list[Array] = []
     held = 0

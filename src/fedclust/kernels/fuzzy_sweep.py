@@ -10,7 +10,7 @@ import numpy as np
 
 from fedclust.core.types import Array, Floats
 from fedclust.kernels import _backend
-from fedclust.kernels.distances import by_rows
+from fedclust.kernels.distances import for_row_ranges
 from fedclust.kernels.exact_sums import FUZZY, Blocks, Sums, sweep
 
 
@@ -29,18 +29,18 @@ def memberships(block: Array, centers: Floats, m: float) -> Floats:
     """Memberships u (C, n) of a block (F, n) for centres (C, F)."""
     centers = np.ascontiguousarray(centers, np.float64)
     out = np.empty((len(centers), block.shape[1]))
-    by_rows(block, centers, lambda rows: _backend.active.memberships(block[:, rows], centers, m, out[:, rows]))
+    for_row_ranges(block, centers, lambda rows: _backend.active.memberships(block[:, rows], centers, m, out[:, rows]))
     return out
 
 
-def memberships_from(d2: Array, m: float) -> Floats:
+def memberships_from_distances(d2: Array, m: float) -> Floats:
     """Memberships u (C, n) from squared distances (C, n)."""
     out = np.empty(d2.shape)
     _backend.active.memberships(d2, None, m, out)
     return out
 
 
-def weights(d2: Array, m: float) -> Floats:
+def weights_from_distances(d2: Array, m: float) -> Floats:
     """u^m (C, n) from squared distances (C, n), by the sweep's own operations."""
     out = np.empty(d2.shape)
     _backend.active.weights(d2, None, m, out)

@@ -21,13 +21,13 @@ from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import exact_sums, fuzzy_sweep, hard_sweep
 from fedclust.kernels.exact_sums import Sums
 
-CHUNK_ROWS = 4096  # rows whose distances are in memory together
+DISTANCE_CHUNK_ROWS = 4096  # rows whose distances are in memory together
 
 
-def squared(block: Array, centers: Floats) -> Floats:
+def partial_distances(block: Array, centers: Floats) -> Floats:
     """Partial d2 (C, n) of a block (F, n) to centres (C, F); NaN for a row without any value.
 
-    >>> squared(np.array([[3.0], [np.nan]]), np.array([[0.0, 7.0]])).tolist()
+    >>> partial_distances(np.array([[3.0], [np.nan]]), np.array([[0.0, 7.0]])).tolist()
     [[18.0]]
     """
     x = np.asarray(block, np.float64)
@@ -41,26 +41,26 @@ def squared(block: Array, centers: Floats) -> Floats:
     return out
 
 
-def weights(d2: Floats, m: float) -> Floats:
+def hard_or_fuzzy_weights(d2: Floats, m: float) -> Floats:
     """u^m (C, n) from squared distances, or at m = 1 a one for the nearest centre."""
     if m != 1:
-        return fuzzy_sweep.weights(d2, m)
-    nearest = hard_sweep.labels_from(d2)
+        return fuzzy_sweep.weights_from_distances(d2, m)
+    nearest = hard_sweep.labels_from_distances(d2)
     return np.asarray(nearest == np.arange(len(d2))[:, None], np.float64)
 
 
-def labels(block: Array, centers: Floats) -> Units:
+def partial_labels(block: Array, centers: Floats) -> Units:
     """The nearest centre of each row by partial distance; -1 for a row without any value."""
-    d2 = squared(block, centers)
+    d2 = partial_distances(block, centers)
     empty = np.isnan(d2[0])
-    return np.where(empty, -1, hard_sweep.labels_from(np.where(empty, 0.0, d2))).astype(np.int32)
+    return np.where(empty, -1, hard_sweep.labels_from_distances(np.where(empty, 0.0, d2))).astype(np.int32)
 
 
-def memberships(block: Array, centers: Floats, m: float) -> Floats:
+def partial_memberships(block: Array, centers: Floats, m: float) -> Floats:
     """Memberships u (C, n) by partial distance; NaN for a row without any value."""
-    d2 = squared(block, centers)
+    d2 = partial_distances(block, centers)
     empty = np.isnan(d2)
-    return np.where(empty, np.nan, fuzzy_sweep.memberships_from(np.where(empty, 0.0, d2), m))
+    return np.where(empty, np.nan, fuzzy_sweep.memberships_from_distances(np.where(empty, 0.0, d2), m))
 
 
 @dataclass(slots=True)
@@ -104,12 +104,12 @@ def accumulate(into: PartialSums, block: Array, centers: Floats, m: float) -> No
     >>> (found.mass[:, 0] / 16).tolist(), (found.column_mass[..., 0] / 16).tolist(), (found.pull[..., 0] / 16).tolist()
     ([2.0], [[2.0, 1.0]], [[8.0, 1.0]])
     """
-    for at in range(0, block.shape[1], CHUNK_ROWS):
-        x = np.asarray(block[:, at : at + CHUNK_ROWS], np.float64)
-        d2 = squared(x, centers)
-        w = weights(d2, m)
+    for at in range(0, block.shape[1], DISTANCE_CHUNK_ROWS):
+        x = np.asarray(block[:, at : at + DISTANCE_CHUNK_ROWS], np.float64)
+        d2 = partial_distances(x, centers)
+        w = hard_or_fuzzy_weights(d2, m)
         there = ~np.isnan(x)
-        exact_sums.weighted(into.pulls, np.where(there, x, 0.0), w)
-        exact_sums.weighted(into.shares, there.astype(np.float64), w)
-        for term in exact_sums.exact(w * d2, into.objective_unit):
-            exact_sums.add(into.objective, term)
+        exact_sums.add_weighted(into.pulls, np.where(there, x, 0.0), w)
+        exact_sums.add_weighted(into.shares, there.astype(np.float64), w)
+        for term in exact_sums.exact_totals(w * d2, into.objective_unit):
+            exact_sums.add_in_place(into.objective, term)

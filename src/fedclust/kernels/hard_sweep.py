@@ -20,7 +20,7 @@ def accumulate(sums: Sums, blocks: Blocks, centers: Floats) -> None:
     sweep(HARD, sums, blocks, centers, 1.0)
 
 
-def labels_from(d2: Array) -> Units:
+def labels_from_distances(d2: Array) -> Units:
     """The nearest centre of each row from squared distances (C, n), the lowest index among equals."""
     labels, least = np.empty(d2.shape[1], np.int32), np.empty(d2.shape[1])
     _backend.active.nearest(d2, None, labels, least)

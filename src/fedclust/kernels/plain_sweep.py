@@ -8,31 +8,35 @@ import numpy as np
 
 from fedclust.core.types import Array, Floats
 from fedclust.kernels import _backend, _threads
-from fedclust.kernels.exact_sums import FUZZY, HARD, Blocks, cut, worth_sharing
+from fedclust.kernels.exact_sums import FUZZY, HARD, Blocks, cut_into_pieces, is_worth_sharing
 
-Plain = tuple[Floats, Floats, Floats]
+PlainSums = tuple[Floats, Floats, Floats]
 
 
-def cmeans(blocks: Blocks, centers: Floats) -> Plain:
+def sweep_hard(blocks: Blocks, centers: Floats) -> PlainSums:
     """Mass (C), pull (C, F) and objective (1) of hard c-means."""
     return _sweep(HARD, blocks, centers, 1.0)
 
 
-def fcm(blocks: Blocks, centers: Floats, m: float) -> Plain:
+def sweep_fuzzy(blocks: Blocks, centers: Floats, m: float) -> PlainSums:
     """Mass (C), pull (C, F) and objective (1) of fuzzy c-means."""
     return _sweep(FUZZY, blocks, centers, m)
 
 
-def _sweep(rule: int, blocks: Blocks, centers: Floats, m: float) -> Plain:
+def _sweep(rule: int, blocks: Blocks, centers: Floats, m: float) -> PlainSums:
     listed: Sequence[Array] = [blocks] if isinstance(blocks, np.ndarray) else blocks
 
-    def work(pieces: Iterator[Sequence[Array]]) -> Plain:
+    def sum_pieces(pieces: Iterator[Sequence[Array]]) -> PlainSums:
         own = np.zeros(len(centers)), np.zeros(centers.shape), np.zeros(1)
         for piece in pieces:
             _backend.active.plain(rule, piece, centers, m, *own)
         return own
 
-    parts = _threads.spread(cut(listed), work) if worth_sharing(listed, centers) else [work(iter([listed]))]
+    parts = (
+        _threads.run_in_threads(cut_into_pieces(listed), sum_pieces)
+        if is_worth_sharing(listed, centers)
+        else [sum_pieces(iter([listed]))]
+    )
     total = parts[0]
     for part in parts[1:]:
         for mine, other in zip(total, part, strict=True):

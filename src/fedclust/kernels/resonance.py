@@ -28,7 +28,7 @@ try:
 except ImportError:
     _compiled = _art_twin
 
-WORTH_SHARING = 1 << 20  # exponentials for which a second thread is worth waking
+MIN_SHARED_EXPONENTIALS = 1 << 20  # exponentials for which a second thread is worth waking
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Net:
             np.zeros(2),
         )
 
-    def learn(self, rows: Array, *, server: bool = False, most: int = 1 << 12) -> Net:
-        """The net after some more rows, one after another; beyond `most` nodes a row goes to its nearest."""
+    def learn(self, rows: Array, *, server: bool = False, max_nodes: int = 1 << 12) -> Net:
+        """The net after some more rows, one after another; beyond `max_nodes` nodes a row goes to its nearest."""
         found = _arithmetic().learn(
             server,
-            most,
+            max_nodes,
             np.ascontiguousarray(rows, np.float64),
             self.places,
             self.wins,
@@ -82,17 +82,17 @@ class Net:
         return Net(places.reshape(-1, self.places.shape[1]), wins, widths, order, edges, counts, levels)
 
     @property
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether rows have been enough to set lambda and the threshold; until then every row becomes a node."""
         return bool(self.counts[2])
 
     @property
-    def half(self) -> int:
+    def half_lambda(self) -> int:
         """Half of lambda: how many recent nodes a bandwidth is taken from."""
         return int(self.counts[1])
 
     @property
-    def refused(self) -> int:
+    def rows_refused(self) -> int:
         """Rows that went to their nearest node because there was no room for another."""
         return int(self.counts[5])
 
@@ -109,19 +109,19 @@ class Net:
             total += one
         return total / max(len(self.widths), 1)
 
-    def nearest(self, rows: Array) -> tuple[Units, Floats]:
+    def nearest_nodes(self, rows: Array) -> tuple[Units, Floats]:
         """The node of each row and its distance; a net of no nodes has none."""
-        return nearest(np.ascontiguousarray(rows, np.float64), self.places, self.width)
+        return nearest_places(np.ascontiguousarray(rows, np.float64), self.places, self.width)
 
     def components(self) -> Units:
         """The cluster of each node: connected components, numbered by their first node; isolated nodes count."""
         return components(len(self.places), self.edges[:, :2])
 
 
-def nearest(rows: Floats, places: Floats, width: float) -> tuple[Units, Floats]:
+def nearest_places(rows: Floats, places: Floats, width: float) -> tuple[Units, Floats]:
     """The place most like each row, the first among equals, and its distance by correntropy at a width.
 
-    >>> labels, least = nearest(np.array([[0.0], [9.0]]), np.array([[0.0], [8.0]]), 1.0)
+    >>> labels, least = nearest_places(np.array([[0.0], [9.0]]), np.array([[0.0], [8.0]]), 1.0)
     >>> labels.tolist(), (1 - least**2).round(6).tolist()
     ([0, 1], [1.0, 0.606531])
     """
@@ -131,10 +131,10 @@ def nearest(rows: Floats, places: Floats, width: float) -> tuple[Units, Floats]:
     def answer(some: slice) -> None:
         _arithmetic().nearest(width, rows[some], places, labels[some], least[some])
 
-    if rows.size * len(places) < WORTH_SHARING or _threads.threads() == 1:
+    if rows.size * len(places) < MIN_SHARED_EXPONENTIALS or _threads.threads() == 1:
         answer(slice(None))
     else:
-        _threads.spread(_threads.ranges(len(rows), 256), lambda pieces: deque(map(answer, pieces), 0))
+        _threads.run_in_threads(_threads.ranges(len(rows), 256), lambda pieces: deque(map(answer, pieces), 0))
     return labels, least
 
 

@@ -16,13 +16,13 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints, Units
-from fedclust.federation.federation import LARGEST, Federation
+from fedclust.federation.federation import MAX_MAGNITUDE, Federation
 from fedclust.kernels import distances, fuzzy_sweep
 from fedclust.kernels import gap_sweep as gapped
-from fedclust.models.base import FederatedEstimator, Model, columns_of
-from fedclust.models.input_checks import within_reach
+from fedclust.models.base import FederatedEstimator, Model, block_from_rows
+from fedclust.models.input_checks import check_magnitudes
 from fedclust.questions import column_matching
-from fedclust.site.site_data import Holding
+from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source, survey
 from fedclust.site.sources.frames import is_frame
 
@@ -42,152 +42,154 @@ class CentersModel(FederatedEstimator):
         """
         if isinstance(X, Federation):
             return self._predict_federation(X)
-        return self._labels(self._seen(X))
+        return self._label_block(self._rows_in_view(X))
 
     def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
         if fed.split == "columns":
-            return self._measured(fed)[1]
-        return np.concatenate([self._labels(block) for block in self._blocks(fed)])
+            return self._measure_distances(fed)[1]
+        return np.concatenate([self._label_block(block) for block in self._row_blocks(fed)])
 
-    def _squared(self, fed: Federation) -> Floats:
+    def _squared_distances(self, fed: Federation) -> Floats:
         """Squared distances over a column split, asked for as totals."""
-        return self._measured(fed)[0]
+        return self._measure_distances(fed)[0]
 
-    def _measured(self, fed: Federation) -> tuple[Floats, Units]:
+    def _measure_distances(self, fed: Federation) -> tuple[Floats, Units]:
         """The same, and the nearest centres."""
 
         def script() -> Protocol[tuple[Floats, Units]]:
-            table = yield from column_split.agree(fed.places, self._prepared(fed))
-            return (yield from column_split.measured(table, self.n_clusters))
+            table = yield from column_split.agree_on_table(fed.column_places, self._slices_by_site(fed))
+            return (yield from column_split.distances_and_labels(table, self.n_clusters))
 
         return fed.run(script())[0]
 
-    def _prepared(self, fed: Federation) -> dict[str, column_split.Prepare]:
+    def _slices_by_site(self, fed: Federation) -> dict[str, column_split.Preparation]:
         """The model's centres and scales, by the sites that hold their columns."""
-        order = self._order(fed)
-        if type(self)._labels is not CentersModel._labels:  # noqa: SLF001 such a model has more than centres
-            raise self._needs_rows()
+        order = self._column_order(fed)
+        if type(self)._label_block is not CentersModel._label_block:  # noqa: SLF001 such a model has more than centres
+            raise self._whole_rows_error()
 
         def slices(points: Floats) -> dict[str, Floats]:
-            return column_split.slices(fed.places, np.atleast_2d(points)[:, order])
+            return column_split.slices(fed.column_places, np.atleast_2d(points)[:, order])
 
         centers = slices(self.cluster_centers_)
         origin = None if self.origin_ is None else slices(self.origin_)
         spread = None if self.spread_ is None else slices(self.spread_)
         return {
-            p: column_split.Prepare(
+            p: column_split.Preparation(
                 origin=origin[p][0] if origin else None, spread=spread[p][0] if spread else None, centers=centers[p]
             )
             for p in fed.parties
         }
 
-    def _order(self, fed: Federation) -> list[int]:
+    def _column_order(self, fed: Federation) -> list[int]:
         """Where the model has each of the federation's columns."""
         check_is_fitted(self)
-        return column_matching.places(fed.columns, self.columns_, fed.schema, self.schema)
+        return column_matching.match_columns(fed.columns, self.columns_, fed.schema, self.schema)
 
-    def _needs_rows(self) -> DataError:
+    def _whole_rows_error(self) -> DataError:
         return DataError(f"{type(self).__name__} labels whole rows; give it sites that hold them, not a column split")
 
-    def _blocks(self, fed: Federation) -> list[Array]:
+    def _row_blocks(self, fed: Federation) -> list[Array]:
         """The rows of a row split, columns as the model has them."""
-        found = column_matching.inverse(self._order(fed))
+        found = column_matching.inverse(self._column_order(fed))
         if fed.split == "columns":
-            raise self._needs_rows()
-        if not fed.holdings:
+            raise self._whole_rows_error()
+        if not fed.site_data:
             raise DataError("labels stay at the sites; run 'fedclust site assign' there")
-        for party, holding in fed.holdings.items():
-            if (holding.under(self._missing).largest > LARGEST).any():
-                within_reach(holding.source.columns, holding.source.blocks(), party)
-        return [block for holding in fed.holdings.values() for block in self._looked_at(holding, found)]
+        for party, holding in fed.site_data.items():
+            if (holding.survey_for(self._missing_rule).largest > MAX_MAGNITUDE).any():
+                check_magnitudes(holding.source.columns, holding.source.blocks(), party)
+        return [block for holding in fed.site_data.values() for block in self._view_blocks(holding, found)]
 
-    def _looked_at(self, holding: Holding, order: Ints | None = None) -> Iterator[Array]:
+    def _view_blocks(self, site_data: SiteData, order: Ints | None = None) -> Iterator[Array]:
         """All rows of a site in this process, those left out for their gaps among them."""
-        view = self._view()
-        return (view.of(block if order is None else block[order]) for block in holding.source.blocks())
+        view = self._own_view()
+        return (view.transform(block if order is None else block[order]) for block in site_data.source.blocks())
 
-    def labels_of(self, block: Array) -> NDArray[np.int32]:
+    def labels_of_block(self, block: Array) -> NDArray[np.int32]:
         """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
-        return self._labels(self._of(block))
+        return self._label_block(self._transform_block(block))
 
-    def _of(self, block: Array) -> Array:
+    def _transform_block(self, block: Array) -> Array:
         """Such a block as the model looks at it."""
         check_is_fitted(self)
-        within_reach(self.columns_, [self._taken(block)])
-        return self._view().of(block)
+        check_magnitudes(self.columns_, [self._rows_taking_part(block)])
+        return self._own_view().transform(block)
 
-    def _taken(self, block: Array) -> Array:
+    def _rows_taking_part(self, block: Array) -> Array:
         """The rows of a block that are not left out for a gap."""
-        return block[:, ~np.isnan(block).any(axis=0)] if self._missing == "drop" else block
+        return block[:, ~np.isnan(block).any(axis=0)] if self._missing_rule == "drop" else block
 
-    def _labels(self, block: Array) -> NDArray[np.int32]:
+    def _label_block(self, block: Array) -> NDArray[np.int32]:
         """-1 for a row that the model's way with gaps leaves out."""
-        if self._missing == "refuse":
-            return distances.labels(block, self.scaled_centers_)[0]
-        if self._missing == "partial":
-            return gapped.labels(block, self.scaled_centers_)
+        if self._missing_rule == "refuse":
+            return distances.nearest_centers(block, self.scaled_centers_)[0]
+        if self._missing_rule == "partial":
+            return gapped.partial_labels(block, self.scaled_centers_)
         gap = np.isnan(block).any(axis=0)
-        return np.where(gap, -1, distances.labels(np.where(gap, 0.0, block), self.scaled_centers_)[0]).astype(np.int32)
+        return np.where(gap, -1, distances.nearest_centers(np.where(gap, 0.0, block), self.scaled_centers_)[0]).astype(
+            np.int32
+        )
 
-    def _seen(self, X: Any) -> Array:
+    def _rows_in_view(self, X: Any) -> Array:
         """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
         check_is_fitted(self)
         declared = self.schema
         by_name = is_frame(X) and not self._knows_names
-        if by_name or any(not column.plain for column in declared.values()):
+        if by_name or any(not column.is_plain for column in declared.values()):
             source = open_source(X, columns=tuple(declared), site="here", schema=declared)
-            survey(source, self._missing)
-            return self._of(np.concatenate(list(source.blocks()), axis=1))
-        rows = self._rows(X)
-        within_reach(self.columns_, [self._taken(rows.T)])
-        return columns_of(self._view().points(rows))
+            survey(source, self._missing_rule)
+            return self._transform_block(np.concatenate(list(source.blocks()), axis=1))
+        rows = self._validate_rows(X)
+        check_magnitudes(self.columns_, [self._rows_taking_part(rows.T)])
+        return block_from_rows(self._own_view().transform_points(rows))
 
     def keep_centers(self, fed: Federation, view: View, centers: Floats) -> None:
         """Keep centres that lie in a view, also in original units, and the labels of rows that are in memory here."""
         self.origin_, self.spread_ = view.origin, view.spread
-        self.scaled_centers_, self.cluster_centers_ = centers, view.back(centers)
-        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
-            blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
-            self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+        self.scaled_centers_, self.cluster_centers_ = centers, view.to_original_units(centers)
+        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+            blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
+            self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 
-    def memberships_of(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
+    def memberships_of_block(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
         """Memberships (clusters by rows) of a block as a site reads it; None where rows belong to one cluster alone."""
         return None
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
         """What labels rows seen through the model's own view, or another: densities, and a root to whiten rows with."""
-        centers = self.scaled_centers_ if view is None else view.points(self.cluster_centers_)
-        return mixture.nearest(centers), None
+        centers = self.scaled_centers_ if view is None else view.transform_points(self.cluster_centers_)
+        return mixture.nearest_gaussians(centers), None
 
-    def _view(self) -> View:
-        return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing)
+    def _own_view(self) -> View:
+        return View(np.zeros(len(self.columns_), np.int32), self.origin_, self.spread_, self._missing_rule)
 
 
 class FuzzyCentersModel(CentersModel):
     """The same with degrees: every row belongs somewhat to each centre."""
 
     @property
-    def soft(self) -> bool:
+    def is_soft(self) -> bool:
         return True
 
     def memberships(self, X: Any) -> Floats:
         """The degree to which each row belongs to each cluster, rows by clusters."""
         if isinstance(X, Federation):
             if X.split == "columns":
-                return fuzzy_sweep.memberships_from(self._squared(X), self.fuzziness).T
-            return np.concatenate([self._degrees(block).T for block in self._blocks(X)])
-        return self._degrees(self._seen(X)).T
+                return fuzzy_sweep.memberships_from_distances(self._squared_distances(X), self.fuzziness).T
+            return np.concatenate([self._block_memberships(block).T for block in self._row_blocks(X)])
+        return self._block_memberships(self._rows_in_view(X)).T
 
-    def memberships_of(self, block: Array) -> Floats:
+    def memberships_of_block(self, block: Array) -> Floats:
         """Memberships (clusters by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
-        return self._degrees(self._of(block))
+        return self._block_memberships(self._transform_block(block))
 
-    def _degrees(self, block: Array) -> Floats:
+    def _block_memberships(self, block: Array) -> Floats:
         """NaN for a row that the model's way with gaps leaves out."""
-        if self._missing == "partial":
-            return gapped.memberships(block, self.scaled_centers_, self.fuzziness)
+        if self._missing_rule == "partial":
+            return gapped.partial_memberships(block, self.scaled_centers_, self.fuzziness)
         gap = np.isnan(block).any(axis=0)
-        if self._missing == "refuse" or not gap.any():
+        if self._missing_rule == "refuse" or not gap.any():
             return fuzzy_sweep.memberships(block, self.scaled_centers_, self.fuzziness)
         return np.where(
             gap, np.nan, fuzzy_sweep.memberships(np.where(gap, 0.0, block), self.scaled_centers_, self.fuzziness)

@@ -17,26 +17,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.core.atomic_files import write_file
 from fedclust.core.drive import Absence
-from fedclust.core.effects import ALL, Protocol, Quorum
+from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats
 from fedclust.federation.federation import Federation
-from fedclust.models.input_checks import complete, reachable, seed_of, unmasked
+from fedclust.models.input_checks import check_complete, check_quorum_reachable, fill_masked, seed_from_random_state
 from fedclust.models.input_checks import require as require  # noqa: PLC0414 subclasses find it here
-from fedclust.models.saved_models import FORMAT, VERSION, from_plain_value, plain_value
-from fedclust.privacy.padding import Room
-from fedclust.questions.missing_values import MISSING
-from fedclust.questions.schema import Column, plain_schema, schema_from
-from fedclust.site.sources.noised_rows import Outcomes
+from fedclust.models.saved_models import MODEL_FORMAT, MODEL_VERSION, from_plain_value, to_plain_value
+from fedclust.privacy.padding import Padding
+from fedclust.questions.missing_values import MISSING_RULES
+from fedclust.questions.schema import Column, schema_from_dict, schema_to_dict
+from fedclust.site.sources.noised_rows import NoisedRows
 
-BESIDES = 24  # questions before the first round and after the last
+EXTRA_ASKS = 24  # questions before the first round and after the last
 
 
-def room_for(columns: int, clusters: int) -> Room:
+def padding_for(columns: int, clusters: int) -> Padding:
     """Room for what is asked and told about so many clusters at most."""
     points = columns * clusters
-    return Room(question=32 * points + 2048, numbers=3 * points + 4 * clusters + 64, told=64 * points + 2048)
+    return Padding(question=32 * points + 2048, numbers=3 * points + 4 * clusters + 64, own_answer=64 * points + 2048)
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Model:
     n_clusters: Any
     random_state: Any
     missing: str = "refuse"  # what happens to rows with missing values
-    quorum: Quorum = ALL
+    quorum: Quorum = ALL_PARTIES
     scale: str | None = "none"
     bounds: Any = None
     tol: float | None = None
@@ -109,8 +109,8 @@ class Model:
         return 1.0
 
     @property
-    def soft(self) -> bool:
-        """Whether rows belong to clusters by degrees, which `memberships_of` tells."""
+    def is_soft(self) -> bool:
+        """Whether rows belong to clusters by degrees, which `memberships_of_block` tells."""
         return False
 
     @property
@@ -174,32 +174,32 @@ class Model:
     @property
     def schema(self) -> dict[str, Column]:
         """What the columns were declared to be."""
-        return schema_from(self.schema_ or {name: {} for name in self.columns_})
+        return schema_from_dict(self.schema_ or {name: {} for name in self.columns_})
 
 
 class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
 
-    kept: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
+    saved_attributes: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     keep_picks: bool = False  # where `keeps_site_picks`: whether sites use the rows they picked before
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Cluster a federation, or an array as a federation of one site."""
         if not isinstance(X, Federation):
-            X = self._rows(X, reset=True)
-            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
-        reachable(self.quorum, len(X.parties))
+            X = self._validate_rows(X, reset=True)
+            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
+        check_quorum_reachable(self.quorum, len(X.parties))
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)
-        self.schema_ = plain_schema(X.schema)
-        self.seed_ = seed_of(self.random_state)
+        self.schema_ = schema_to_dict(X.schema)
+        self.seed_ = seed_from_random_state(self.random_state)
         script = self.protocol(X)
         if self.max_iter is not None:
-            X.make_room(room_for(len(X.columns), self.n_clusters))
-        result, absences = X.run(script, quorum=self.quorum, missing=self._missing, asks=self._asks)
+            X.widen_padding(padding_for(len(X.columns), self.n_clusters))
+        result, absences = X.run(script, quorum=self.quorum, missing=self._missing_rule, asks_multiple=self._max_asks)
         self.notes_ = []
-        self._keep(X, result)
-        self.notes_ = [*_absent(absences), *_noised(X), *self.notes_]
+        self._store_result(X, result)
+        self.notes_ = [*_absence_notes(absences), *_noise_notes(X), *self.notes_]
         return self
 
     def update(self, fed: Federation, *, after: Path | None = None) -> Self:  # noqa: ARG002
@@ -210,40 +210,40 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         raise StudyError(f"{type(self).__name__} takes no further rows; fit it anew with all rows")
 
     @property
-    def _missing(self) -> str:
+    def _missing_rule(self) -> str:
         """What happens to rows with gaps, for methods that know more than to refuse them."""
-        require(self.missing in MISSING, f"missing is {self.missing!r}; choose one of {', '.join(MISSING)}")
+        require(self.missing in MISSING_RULES, f"missing is {self.missing!r}; choose one of {', '.join(MISSING_RULES)}")
         return self.missing
 
-    def _rows(self, X: Any, *, reset: bool = False) -> Array:
+    def _validate_rows(self, X: Any, *, reset: bool = False) -> Array:
         """Bare rows as scikit-learn takes them; what is masked is missing, and what is missing must be allowed."""
         rows: Array = validate_data(
-            self, unmasked(X), dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False
+            self, fill_masked(X), dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False
         )
-        names = self._names(rows.shape[1]) if reset else self.columns_
+        names = self._column_names(rows.shape[1]) if reset else self.columns_
         settable = "missing" in self.get_params(deep=False)
         fill = "fill them, set missing to 'drop' or 'partial'," if settable else "fill them,"
-        complete(names, rows, gaps=self._missing != "refuse", remedy=f"{fill} or leave the column out")
+        check_complete(names, rows, gaps=self._missing_rule != "refuse", remedy=f"{fill} or leave the column out")
         return rows
 
-    def _stop(self, fed: Federation) -> float | None:
+    def _stopping_tol(self, fed: Federation) -> float | None:
         """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""
-        return None if fed.aggregation.fixed_rounds else self.tol
+        return None if fed.aggregation.has_fixed_rounds else self.tol
 
     @property
-    def _asks(self) -> int:
+    def _max_asks(self) -> int:
         """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
-        return self.max_iter + self.max_iter // 4 + BESIDES if self.max_iter else 1
+        return self.max_iter + self.max_iter // 4 + EXTRA_ASKS if self.max_iter else 1
 
     @abstractmethod
     def protocol(self, fed: Federation) -> Protocol[Any]:
         """The coordinator's script for this estimator's parameters."""
 
     @abstractmethod
-    def _keep(self, fed: Federation, result: Any) -> None:
+    def _store_result(self, fed: Federation, result: Any) -> None:
         """Set the fitted attributes."""
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """The fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
         given = self.get_params(deep=False)
@@ -251,16 +251,16 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
             given["random_state"] = self.seed_  # what it stood for
         fitted = vars(self)
         return {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": MODEL_FORMAT,
+            "version": MODEL_VERSION,
             "class": type(self).__name__,
-            "parameters": {name: plain_value(value) for name, value in given.items()},
-            "fitted": {name: plain_value(fitted[name]) for name in self._saved_names() if name in fitted},
+            "parameters": {name: to_plain_value(value) for name, value in given.items()},
+            "fitted": {name: to_plain_value(fitted[name]) for name in self._saved_names() if name in fitted},
         }
 
     def save(self, path: str | Path) -> Path:
         """Write the fitted model as JSON."""
-        document = self.document()
+        document = self.to_document()
         path = Path(path)
         if path.is_dir():
             raise StudyError(f"{path} is a folder; name the file to write, such as {path / 'model.json'}")
@@ -277,25 +277,25 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         return model
 
     def _saved_names(self) -> Iterable[str]:
-        return ("n_features_in_", "feature_names_in_", "columns_", "schema_", "seed_", "notes_", *self.kept)
+        return ("n_features_in_", "feature_names_in_", "columns_", "schema_", "seed_", "notes_", *self.saved_attributes)
 
     @property
     def _knows_names(self) -> bool:
         """Whether the rows came with column names that scikit-learn noted."""
         return "feature_names_in_" in vars(self)
 
-    def _names(self, width: int) -> tuple[str, ...]:
+    def _column_names(self, width: int) -> tuple[str, ...]:
         return tuple(self.feature_names_in_) if self._knows_names else tuple(f"x{i}" for i in range(width))
 
 
-def _noised(fed: Federation) -> list[str]:
+def _noise_notes(fed: Federation) -> list[str]:
     """What sites of this process did to their rows before anything was computed."""
-    sources = (holding.source for holding in fed.holdings.values())
-    remarks = (remark for source in sources if isinstance(source, Outcomes) for remark in source.remarks)
+    sources = (holding.source for holding in fed.site_data.values())
+    remarks = (remark for source in sources if isinstance(source, NoisedRows) for remark in source.remarks)
     return list(dict.fromkeys(remarks))
 
 
-def _absent(absences: Sequence[Absence]) -> list[str]:
+def _absence_notes(absences: Sequence[Absence]) -> list[str]:
     """What to say of parties that were asked and did not contribute."""
     counts = Counter((a.party, a.code) for a in absences)
     return [
@@ -304,6 +304,6 @@ def _absent(absences: Sequence[Absence]) -> list[str]:
     ]
 
 
-def columns_of(X: Floats) -> Array:
+def block_from_rows(X: Floats) -> Array:
     """Rows as one block of columns, as the kernels want them."""
     return np.ascontiguousarray(X.T)

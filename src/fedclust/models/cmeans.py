@@ -7,14 +7,14 @@ from typing import Any, ClassVar
 from fedclust.core.effects import Quorum
 from fedclust.models.assignment import FuzzyCentersModel
 from fedclust.models.centers_estimator import CentersEstimator
-from fedclust.models.input_checks import number, require
-from fedclust.models.labels_only import LabelsOnly
-from fedclust.models.streamed_fit import Streaming
+from fedclust.models.input_checks import is_real_number, require
+from fedclust.models.labels_only import LabelsOnlyEstimator
+from fedclust.models.streamed_fit import StreamingEstimator
 
-MOST_FUZZY = 100  # beyond, memberships raised to m leave the range of floats
+MAX_FUZZINESS = 100  # beyond, memberships raised to m leave the range of floats
 
 
-class KMeans(Streaming, LabelsOnly, CentersEstimator):
+class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     """Hard c-means (k-means), the same as on pooled rows, bit for bit.
 
     Parameters
@@ -45,8 +45,8 @@ class KMeans(Streaming, LabelsOnly, CentersEstimator):
     [0.5, 11.0]
     """
 
-    kept: ClassVar[tuple[str, ...]] = (
-        *(name for name in CentersEstimator.kept if name != "objective_"),
+    saved_attributes: ClassVar[tuple[str, ...]] = (
+        *(name for name in CentersEstimator.saved_attributes if name != "objective_"),
         "inertia_",
     )
 
@@ -94,7 +94,7 @@ class KMeans(Streaming, LabelsOnly, CentersEstimator):
         return self.singletons == "paper"
 
 
-class FuzzyCMeans(Streaming, FuzzyCentersModel, CentersEstimator):
+class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
     """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
 
     Parameters are those of `KMeans`, and m.
@@ -141,7 +141,7 @@ class FuzzyCMeans(Streaming, FuzzyCentersModel, CentersEstimator):
     @property
     def fuzziness(self) -> float:
         require(
-            number(self.m) and 1 < self.m <= MOST_FUZZY,
-            f"m is {self.m!r}; fuzziness must be above 1 (use KMeans for hard clusters) and at most {MOST_FUZZY}",
+            is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
+            f"m is {self.m!r}; fuzziness must be above 1 (use KMeans for hard clusters) and at most {MAX_FUZZINESS}",
         )
         return float(self.m)

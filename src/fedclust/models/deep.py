@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fedclust.algorithms import dec
-from fedclust.algorithms.autoencoders.autoencoder import Farm, layers, torch_
+from fedclust.algorithms.autoencoders.autoencoder import AutoencoderTrainer, import_torch, layers
 from fedclust.algorithms.fedcref import refinement_loop
-from fedclust.algorithms.fedcref.fedcref_site import Begin, Plan
-from fedclust.algorithms.fedcref.local_clusters import STARTS
+from fedclust.algorithms.fedcref.fedcref_site import BeginQuestion, TrainingPlan
+from fedclust.algorithms.fedcref.local_clusters import LOCAL_STARTS
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
-from fedclust.core.noise_price import FINITE
+from fedclust.core.noise_price import FINITE_ROWS_ONLY
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
-from fedclust.federation.federation import Federation, box_of
+from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models import private_deep
 from fedclust.models.base import FederatedEstimator, require
-from fedclust.models.input_checks import unmasked
+from fedclust.models.input_checks import fill_masked
 from fedclust.questions import bounds as limits
 from fedclust.questions import ranges, standardisation
 
-Result = tuple[refinement_loop.Found, View]
-RULES = ("win", "rival", "paper")
+FedCRefResult = tuple[refinement_loop.FedCRefResult, View]
+ASSOCIATION_RULES = ("win", "rival", "paper")
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class FedCRef(FederatedEstimator):
     """
 
     lossless: ClassVar[bool] = False
-    kept: ClassVar[tuple[str, ...]] = (
+    saved_attributes: ClassVar[tuple[str, ...]] = (
         "n_communities_",
         "sites_",
         "communities_",
@@ -158,25 +158,25 @@ class FedCRef(FederatedEstimator):
         self.random_state = random_state
 
     def protocol(self, fed: Federation) -> Protocol[Any]:
-        self._check(fed)
+        self._check_parameters(fed)
         if self.epsilon is None:
-            return self._script(fed)
-        private_deep.check(self, fed)
-        return private_deep.script(self, fed)
+            return self._fit_script(fed)
+        private_deep.check_private_parameters(self, fed)
+        return private_deep.private_script(self, fed)
 
     @property
-    def _missing(self) -> str:
-        return "refuse" if self.epsilon is None else FINITE  # what sites leave out under noise, in any case
+    def _missing_rule(self) -> str:
+        return "refuse" if self.epsilon is None else FINITE_ROWS_ONLY  # what sites leave out under noise, in any case
 
-    def _script(self, fed: Federation) -> Protocol[Result]:
+    def _fit_script(self, fed: Federation) -> Protocol[FedCRefResult]:
         width = len(fed.columns)
-        box = box_of(self.bounds, width)
+        box = parse_bounds(self.bounds, width)
         if box is None:
-            view = yield from ranges.ranged((yield from limits.agree(width)))
+            view = yield from ranges.scale_to_range((yield from limits.agree_on_bounds(width)))
         else:
             wide = box[1] - box[0]
-            view = standardisation.scaled(limits.declared(*box), box[0], np.where(wide > 0, wide, 1.0))
-        plan = Plan(
+            view = standardisation.scale_view(limits.view_from_bounds(*box), box[0], np.where(wide > 0, wide, 1.0))
+        plan = TrainingPlan(
             view,
             width,
             self.seed_,
@@ -186,7 +186,7 @@ class FedCRef(FederatedEstimator):
             sure=self.sure,
             remember=self.remember,
         )
-        course = refinement_loop.Course(
+        course = refinement_loop.RunLength(
             self.association,
             self.theta,
             self.stability,
@@ -197,23 +197,28 @@ class FedCRef(FederatedEstimator):
             self.max_iterations,
             self.closing,
             self.closing_epochs,
-            fewest=2 if fed.aggregation.mode == "plain" else 3,
+            min_sites=2 if fed.aggregation.mode == "plain" else 3,
         )
-        found = yield from refinement_loop.fit(plan, {party: self._begin(plan, party) for party in fed.parties}, course)
+        found = yield from refinement_loop.fit(
+            plan, {party: self._begin_site(plan, party) for party in fed.parties}, course
+        )
         return found, view
 
-    def _begin(self, plan: Plan, party: PartyId) -> Begin:
+    def _begin_site(self, plan: TrainingPlan, party: PartyId) -> BeginQuestion:
         count = self.n_clusters.get(party) if isinstance(self.n_clusters, Mapping) else self.n_clusters
         given = self.init.get(party) if isinstance(self.init, Mapping) else None
         labels = None if given is None else np.asarray(given, np.int64)
-        return Begin(plan, count or 0, self.init if isinstance(self.init, str) else "kmeans", labels)
+        return BeginQuestion(plan, count or 0, self.init if isinstance(self.init, str) else "kmeans", labels)
 
-    def _check(self, fed: Federation) -> None:
-        torch_()
+    def _check_parameters(self, fed: Federation) -> None:
+        import_torch()
         require(fed.split == "rows", "FedCRef needs whole rows; over a column split use FuzzyCMeans")
-        known = isinstance(self.init, Mapping) or self.init in STARTS
-        require(known, f"init is {self.init!r}; choose one of {', '.join(STARTS)}, or give {{site: labels}}")
-        require(self.association in RULES, f"association is {self.association!r}; choose one of {', '.join(RULES)}")
+        known = isinstance(self.init, Mapping) or self.init in LOCAL_STARTS
+        require(known, f"init is {self.init!r}; choose one of {', '.join(LOCAL_STARTS)}, or give {{site: labels}}")
+        require(
+            self.association in ASSOCIATION_RULES,
+            f"association is {self.association!r}; choose one of {', '.join(ASSOCIATION_RULES)}",
+        )
         counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
         good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
         require(good, f"n_clusters is {self.n_clusters}; give numbers of at least 1, or None to estimate them")
@@ -226,13 +231,13 @@ class FedCRef(FederatedEstimator):
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
 
-    def _keep(self, fed: Federation, result: Any) -> None:
+    def _store_result(self, fed: Federation, result: Any) -> None:
         if self.epsilon is not None:
-            private_deep.keep(self, fed, result)
+            private_deep.store_private_result(self, fed, result)
             return
         found, view = result
         self.origin_, self.spread_ = view.origin, view.spread
-        self.models_, self.usual_, self.cluster_sizes_ = found.models, found.usual, found.sizes
+        self.models_, self.usual_, self.cluster_sizes_ = found.models, found.usual_errors, found.sizes
         self.n_communities_ = len(found.models)
         self.sites_ = sorted(found.communities)
         self.communities_ = [found.communities[party] for party in self.sites_]
@@ -248,9 +253,11 @@ class FedCRef(FederatedEstimator):
         self.isolated_models_ = np.stack([w for w, _ in lone]) if lone else np.zeros((0, width), np.float32)
         self.isolated_usual_ = np.stack([u for _, u in lone], axis=1) if lone else np.zeros((2, 0))
         if memories and set(memories) == set(fed.parties):
-            self.labels_ = np.concatenate([self._names_of(p, memories[p]) for p in fed.parties]).astype(np.int32)
+            self.labels_ = np.concatenate([self._community_labels(p, memories[p]) for p in fed.parties]).astype(
+                np.int32
+            )
 
-    def _names_of(self, party: PartyId, memory: Mapping[str, Array]) -> Ints:
+    def _community_labels(self, party: PartyId, memory: Mapping[str, Array]) -> Ints:
         """The community of each row of a site; isolated clusters are numbered after all communities."""
         own = self.communities_[self.sites_.index(party)].copy()
         for number, (site, cluster) in enumerate(self.isolated_):
@@ -259,9 +266,9 @@ class FedCRef(FederatedEstimator):
         labels = np.asarray(memory["labels"])
         return np.asarray(own[labels], np.int64) if len(labels) else labels
 
-    def document(self) -> dict[str, Any]:
+    def to_document(self) -> dict[str, Any]:
         """The fitted model as plain values; labels to begin with become lists, or "given" with an epsilon."""
-        found = super().document()
+        found = super().to_document()
         if isinstance(self.init, Mapping):
             start = {site: np.asarray(labels).tolist() for site, labels in self.init.items()}
             found["parameters"] |= {"init": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
@@ -274,7 +281,7 @@ class FedCRef(FederatedEstimator):
         communities, in the order of `isolated_`. A row is novel where its error is beyond three standard deviations
         (of logarithms) of what is usual, for every model; with an epsilon, so is one that is not finite, labelled -1.
         """
-        rows = self._scaled(X)
+        rows = self._scale_rows(X)
         lone = [i for i, (owner, _) in enumerate(self.isolated_) if site is None or owner == site]
         weights = np.concatenate([self.models_, self.isolated_models_[lone]])
         usual = np.concatenate([self.usual_, self.isolated_usual_[:, lone]], axis=1)
@@ -282,35 +289,38 @@ class FedCRef(FederatedEstimator):
         if not len(weights):
             raise DataError("this model has no community, and the sites' own clusters are not in this process")
         width = self.n_features_in_
-        sizes = layers(width) if self.epsilon is None else private_deep.sizes(width)
+        sizes = layers(width) if self.epsilon is None else private_deep.layer_sizes(width)
         out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon: no model is theirs
-        errors = Farm(np.where(out[:, None], 0.0, rows), sizes, self.device).errors(weights)
+        errors = AutoencoderTrainer(np.where(out[:, None], 0.0, rows), sizes, self.device).errors(weights)
         labels = np.where(out, -1, names[errors.argmin(axis=0)]).astype(np.int64)
-        novel = np.asarray((refinement_loop.far(errors, usual) > refinement_loop.FAR).all(axis=0) | out, np.bool_)
+        novel = np.asarray(
+            (refinement_loop.error_deviations(errors, usual) > refinement_loop.MAX_ERROR_DEVIATION).all(axis=0) | out,
+            np.bool_,
+        )
         least = np.where(out, np.nan, errors.min(axis=0)).astype(np.float64)
         return Assignment(labels, least, labels >= self.n_communities_, novel)
 
     def predict(self, X: Any, site: PartyId | None = None) -> NDArray[np.int32]:
         """The community, or isolated cluster, of each row; -1 for a novel one."""
         if isinstance(X, Federation):
-            return np.concatenate([self.predict(self._held(X, party), party) for party in X.parties])
+            return np.concatenate([self.predict(self._site_rows(X, party), party) for party in X.parties])
         found = self.assign(X, site)
         return np.where(found.novel, -1, found.labels).astype(np.int32)
 
-    def _held(self, fed: Federation, party: PartyId) -> Array:
-        if party not in fed.holdings:
+    def _site_rows(self, fed: Federation, party: PartyId) -> Array:
+        if party not in fed.site_data:
             raise DataError("rows stay at the sites; assign them there")
-        return np.concatenate([block.T for block in fed.holdings[party].source.blocks()])
+        return np.concatenate([block.T for block in fed.site_data[party].source.blocks()])
 
-    def _scaled(self, X: Any) -> Array:
+    def _scale_rows(self, X: Any) -> Array:
         check_is_fitted(self)
         if self.epsilon is not None:
             dtype = [np.float64, np.float32]
-            rows = validate_data(self, unmasked(X), dtype=dtype, reset=False, ensure_all_finite=False)
-            return private_deep.rows(self, rows)
-        rows = self._rows(X)
+            rows = validate_data(self, fill_masked(X), dtype=dtype, reset=False, ensure_all_finite=False)
+            return private_deep.scale_private_rows(self, rows)
+        rows = self._validate_rows(X)
         view = View(np.zeros(rows.shape[1], np.int32), self.origin_, self.spread_)
-        return np.clip(view.points(rows), 0.0, 1.0)
+        return np.clip(view.transform_points(rows), 0.0, 1.0)
 
 
 class DEC(FederatedEstimator):
@@ -331,13 +341,13 @@ class DEC(FederatedEstimator):
     """
 
     lossless: ClassVar[bool] = False
-    kept: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_iter_")
+    saved_attributes: ClassVar[tuple[str, ...]] = ("layers_", "scale_", "code_centers_", "labels_", "n_iter_")
 
     def __init__(
         self,
         n_clusters: int = 8,
         *,
-        encoder: tuple[int, ...] = dec.ENCODER,
+        encoder: tuple[int, ...] = dec.ENCODER_SIZES,
         layer_steps: int = 500,
         fine_steps: int = 2_000,
         refresh: int = 140,
@@ -357,15 +367,17 @@ class DEC(FederatedEstimator):
         self.random_state = random_state
 
     def protocol(self, fed: Federation) -> Protocol[Any]:
-        require(list(fed.holdings) == ["here"], "DEC clusters the rows of one place; give it an array, or use FedCRef")
+        require(list(fed.site_data) == ["here"], "DEC clusters the rows of one place; give it an array, or use FedCRef")
         require(self.n_clusters >= 1, f"n_clusters is {self.n_clusters}; it must be at least 1")
-        how = dec.Schedule(
+        how = dec.DecSchedule(
             self.layer_steps, self.fine_steps, refresh=self.refresh, tolerance=self.tolerance, steps=self.max_steps
         )
-        rows = np.concatenate([block.T for block in fed.holdings["here"].source.blocks()])
-        return _told(dec.fit(rows, self.n_clusters, seed=self.seed_, how=how, encoder=self.encoder, device=self.device))
+        rows = np.concatenate([block.T for block in fed.site_data["here"].source.blocks()])
+        return _protocol_without_questions(
+            dec.fit(rows, self.n_clusters, seed=self.seed_, schedule=how, encoder=self.encoder, device=self.device)
+        )
 
-    def _keep(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
+    def _store_result(self, fed: Federation, result: dec.Embedding) -> None:  # noqa: ARG002
         self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
         self.labels_ = result.labels.astype(np.int32)
         self.n_iter_ = result.steps
@@ -378,14 +390,14 @@ class DEC(FederatedEstimator):
     def memberships(self, X: Any) -> Floats:
         """The degree to which each row belongs to each cluster, rows by clusters."""
         check_is_fitted(self)
-        rows = self._rows(X)
+        rows = self._validate_rows(X)
         found = dec.Embedding(
             tuple(self.layers_), self.scale_, self.code_centers_, np.zeros(0, np.int64), self.n_iter_, settled=True
         )
         return found.memberships(rows)
 
 
-def _told(result: Any) -> Protocol[Any]:
+def _protocol_without_questions(result: Any) -> Protocol[Any]:
     """A protocol that asks nobody."""
     return result
     yield  # a generator, like every protocol

@@ -48,7 +48,7 @@ class FCAC(NodeEstimator):
     """
 
     scales: ClassVar[tuple[str, ...]] = ("none", "standardise", "minmax")
-    kept: ClassVar[tuple[str, ...]] = (*NodeEstimator.kept, "net_")
+    saved_attributes: ClassVar[tuple[str, ...]] = (*NodeEstimator.saved_attributes, "net_")
 
     net_: list[Array]
 
@@ -84,4 +84,4 @@ class FCAC(NodeEstimator):
         if not len(self.node_labels_):
             return np.full(len(rows), -1, np.int32)
         net = Net(*self.net_)
-        return self.node_labels_[resonance.nearest(rows, net.places, net.width)[0]]
+        return self.node_labels_[resonance.nearest_places(rows, net.places, net.width)[0]]

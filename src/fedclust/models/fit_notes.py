@@ -8,52 +8,52 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
-from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.core.site_interface import View
 from fedclust.federation.federation import Federation
 from fedclust.questions.bounds import MIN_EXPONENT
 
-COARSE = 1e-3  # of what there is to tell apart, a tol beyond which says little
-ONE_PLACE = 1e-4  # of how far rows lie from their centres: two centres that are no further apart are one
-ALIKE = 0.05  # by how much the weights of such centres may differ
-NAMED = 6  # centres in one sentence
+COARSE_TOL_FRACTION = 1e-3  # of what there is to tell apart, a tol beyond which says little
+COINCIDENCE_TOLERANCE = 1e-4  # of how far rows lie from their centres: two centres that are no further apart are one
+CENTER_WEIGHT_TOLERANCE = 0.05  # by how much the weights of such centres may differ
+MAX_NAMED_CENTERS = 6  # centres in one sentence
 
 
-def ending(
-    tol: float | None, max_iter: int, columns: Sequence[str], result: tuple[Fitted, View] | column_split.Settled
+def ending_notes(
+    tol: float | None, max_iter: int, columns: Sequence[str], result: tuple[FitResult, View] | column_split.ColumnFit
 ) -> list[str]:
     """A stop before `tol` was reached, or by one too coarse for such data."""
-    split = isinstance(result, column_split.Settled)
-    fitted = result.fitted if isinstance(result, column_split.Settled) else result[0]
+    split = isinstance(result, column_split.ColumnFit)
+    fitted = result.fitted if isinstance(result, column_split.ColumnFit) else result[0]
     if tol is None or not fitted.history:
         return []
     if not fitted.history[-1].shift < tol:
-        if isinstance(result, column_split.Settled) and not result.d2.size:
+        if isinstance(result, column_split.ColumnFit) and not result.d2.size:
             return [f"Stopped after {max_iter} rounds, before every row stayed in its cluster."]
         what = "the distances changed" if split else "the centres moved"
         return [f"Stopped after {max_iter} rounds, before {what} by less than {tol:g}."]
-    if isinstance(result, column_split.Settled):
-        small = _small(tol, float(np.sqrt(result.d2.max(initial=0.0))))
-        return [_coarse(tol, "distances")] if small else []
+    if isinstance(result, column_split.ColumnFit):
+        small = _is_coarse(tol, float(np.sqrt(result.d2.max(initial=0.0))))
+        return [_coarse_tol_note(tol, "distances")] if small else []
     view = result[1]
     # The view's powers of two tell how far each column reaches; a column of zeros has the least there is.
     reach = np.where(view.exponents > MIN_EXPONENT, np.ldexp(1.0, view.exponents), 0.0)
-    names = [name for name, far in zip(columns, reach.tolist(), strict=True) if _small(tol, far)]
+    names = [name for name, far in zip(columns, reach.tolist(), strict=True) if _is_coarse(tol, far)]
     if names:
-        return [_coarse(tol, f"values ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")]
-    apart = np.ptp(np.concatenate([view.points(fitted.start), fitted.centers]), axis=0).max()
-    return [_coarse(tol, "distances between centres")] if _small(tol, float(apart)) else []
+        return [_coarse_tol_note(tol, f"values ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})")]
+    apart = np.ptp(np.concatenate([view.transform_points(fitted.start), fitted.centers]), axis=0).max()
+    return [_coarse_tol_note(tol, "distances between centres")] if _is_coarse(tol, float(apart)) else []
 
 
-def _small(tol: float, extent: float) -> bool:
-    return 0 < COARSE * extent < tol
+def _is_coarse(tol: float, extent: float) -> bool:
+    return 0 < COARSE_TOL_FRACTION * extent < tol
 
 
-def _coarse(tol: float, what: str) -> str:
+def _coarse_tol_note(tol: float, what: str) -> str:
     return f"Stopped by tol = {tol:g}, coarse for such small {what}: set scale to 'standardise', or a smaller tol."
 
 
-def coincident(m: float, result: tuple[Fitted, View] | column_split.Settled) -> list[str]:
+def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
     """Fuzzy centres that ended in one place, as happens where m is too high for so many columns.
 
     Rows belong to such centres alike, which gives these the same weight. That tells most of them from small clusters
@@ -61,43 +61,47 @@ def coincident(m: float, result: tuple[Fitted, View] | column_split.Settled) -> 
     """
     if m <= 1:
         return []
-    fitted = result.fitted if isinstance(result, column_split.Settled) else result[0]
+    fitted = result.fitted if isinstance(result, column_split.ColumnFit) else result[0]
     weights = fitted.mass.tolist()
-    near = ONE_PLACE * math.sqrt(max(fitted.objective, 0.0) / (math.fsum(weights) or 1.0))
+    near = COINCIDENCE_TOLERANCE * math.sqrt(max(fitted.objective, 0.0) / (math.fsum(weights) or 1.0))
     groups: list[list[int]] = []
     for i, weight in enumerate(weights):
-        like = (own for own in groups if abs(weight - weights[own[0]]) <= ALIKE * max(weight, weights[own[0]]))
-        found = next((own for own in like if _apart(result, own[0], i) <= near), None)
+        like = (
+            own
+            for own in groups
+            if abs(weight - weights[own[0]]) <= CENTER_WEIGHT_TOLERANCE * max(weight, weights[own[0]])
+        )
+        found = next((own for own in like if _center_distance(result, own[0], i) <= near), None)
         if found is None:
             groups.append([i])
         else:
             found.append(i)
-    told = "; ".join(_listed(own) for own in groups if len(own) > 1)
+    told = "; ".join(_join_numbers(own) for own in groups if len(own) > 1)
     remedy = "lower m, use c-means, or ask for fewer clusters"
     return [f"Centres {told} coincide, and rows belong to them alike: {remedy}."] if told else []
 
 
-def _apart(result: tuple[Fitted, View] | column_split.Settled, i: int, j: int) -> float:
+def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i: int, j: int) -> float:
     """How far two centres are from each other; over columns, by how much rows can tell."""
-    if isinstance(result, column_split.Settled):
+    if isinstance(result, column_split.ColumnFit):
         return float(np.abs(np.sqrt(result.d2[i]) - np.sqrt(result.d2[j])).max(initial=0.0))
     return float(np.linalg.norm(result[0].centers[i] - result[0].centers[j]))
 
 
-def _listed(places: Sequence[int]) -> str:
+def _join_numbers(places: Sequence[int]) -> str:
     """Numbers in a sentence.
 
     >>> _listed([0, 2, 3]), _listed(range(9))
     ('0, 2 and 3', '0, 1, 2, 3, 4, 5 and 3 more')
     """
-    shown = [str(place) for place in places[:NAMED]]
-    *most, last = [*shown, f"{len(places) - NAMED} more"] if len(places) > NAMED else shown
+    shown = [str(place) for place in places[:MAX_NAMED_CENTERS]]
+    *most, last = [*shown, f"{len(places) - MAX_NAMED_CENTERS} more"] if len(places) > MAX_NAMED_CENTERS else shown
     return f"{', '.join(most)} and {last}"
 
 
-def constant(fed: Federation, missing: str) -> list[str]:
+def constant_column_notes(fed: Federation, missing: str) -> list[str]:
     """Columns that hold one value everywhere, as far as this process can see."""
-    surveys = [(h.source.columns, h.under(missing)) for h in fed.holdings.values()]
+    surveys = [(h.source.columns, h.survey_for(missing)) for h in fed.site_data.values()]
     names = {name for own, _ in surveys for name in own}
     for own, found in surveys:
         names -= {name for name in own if name not in found.constant}

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.fuzzy_baselines import averaged_fcm, gradient_fcm
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
@@ -14,9 +14,9 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models.cmeans import FuzzyCMeans
-from fedclust.models.input_checks import number, require, whole
+from fedclust.models.input_checks import is_real_number, is_whole_number, require
 
-AVERAGES = ("kmeans", "index")
+AVERAGE_METHODS = ("kmeans", "index")
 
 
 class _LossyFuzzyCMeans(FuzzyCMeans):
@@ -25,8 +25,8 @@ class _LossyFuzzyCMeans(FuzzyCMeans):
     lossless: ClassVar[bool] = False
     small_sites = None
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         require(fed.split == "rows", f"{type(self).__name__} needs whole rows; use FuzzyCMeans where columns are split")
         require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
 
@@ -86,25 +86,27 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
         self.quorum = quorum
         self.random_state = random_state
 
-    def _enough(self, rows: int) -> None:
-        if rows < (least := averaged_fcm.fewest(self.n_clusters)):
+    def _check_row_count(self, rows: int) -> None:
+        if rows < (least := averaged_fcm.min_local_rows(self.n_clusters)):
             raise DataError(f"n_samples={rows} is fewer than the {least} that a site needs; ask for fewer clusters")
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
-        require(self.average in AVERAGES, f"average is '{self.average}'; choose one of {', '.join(AVERAGES)}")
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         require(
-            number(self.local_tol) and self.local_tol > 0,
+            self.average in AVERAGE_METHODS, f"average is '{self.average}'; choose one of {', '.join(AVERAGE_METHODS)}"
+        )
+        require(
+            is_real_number(self.local_tol) and self.local_tol > 0,
             f"local_tol is {self.local_tol!r}; it must be a number above 0",
         )
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+    def _iterate_rows(self, fed: Federation, view: View, centers: Floats) -> Protocol[FitResult]:
         return averaged_fcm.fit(
             view,
             centers,
             average="index" if self.average == "index" else "kmeans",
             m=self.fuzziness,
-            tol=self._stop(fed),
+            tol=self._stopping_tol(fed),
             local_tol=self.local_tol,
             max_iter=self.max_iter,
             rng=np.random.default_rng((self.seed_, 2)),
@@ -169,22 +171,24 @@ class GradientFuzzyCMeans(_LossyFuzzyCMeans):
         self.quorum = quorum
         self.random_state = random_state
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
-        require(number(self.step) and 0 < self.step < np.inf, f"step is {self.step!r}; it must be a number above 0")
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         require(
-            whole(self.local_rounds) and self.local_rounds >= 1,
+            is_real_number(self.step) and 0 < self.step < np.inf, f"step is {self.step!r}; it must be a number above 0"
+        )
+        require(
+            is_whole_number(self.local_rounds) and self.local_rounds >= 1,
             f"local_rounds is {self.local_rounds!r}; it must be a whole number of at least 1",
         )
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+    def _iterate_rows(self, fed: Federation, view: View, centers: Floats) -> Protocol[FitResult]:
         return gradient_fcm.fit(
             view,
             centers,
             m=self.fuzziness,
             step=self.step,
             local_rounds=self.local_rounds,
-            tol=self._stop(fed),
+            tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
             parties=fed.parties,
             participation=self.participation,

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.algorithms.gaussian_mixture import densities, mixture
 from fedclust.algorithms.gaussian_mixture.densities import Gaussians
-from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, Evaluated, Family, Frame, Mixture
+from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES, EvaluatedMixture, Family, Frame, Mixture
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats
@@ -19,15 +19,15 @@ from fedclust.federation.federation import Federation
 from fedclust.kernels import elementary
 from fedclust.models.base import MixturePart
 from fedclust.models.centers_estimator import CentersEstimator
-from fedclust.models.input_checks import require, whole
+from fedclust.models.input_checks import is_whole_number, require
 
 
 @dataclass(frozen=True)
-class FittedMixture(Fitted):
+class FittedMixture(FitResult):
     """A finished climb; centres are seen through the frame's view, whose columns have mean 0."""
 
     frame: Frame
-    found: Evaluated
+    found: EvaluatedMixture
 
 
 class GaussianMixture(CentersEstimator):
@@ -56,8 +56,8 @@ class GaussianMixture(CentersEstimator):
     [3]
     """
 
-    kept: ClassVar[tuple[str, ...]] = (
-        *CentersEstimator.kept,
+    saved_attributes: ClassVar[tuple[str, ...]] = (
+        *CentersEstimator.saved_attributes,
         "weights_",
         "variances_",
         "log_likelihood_",
@@ -96,7 +96,7 @@ class GaussianMixture(CentersEstimator):
         self.random_state = random_state
 
     @property
-    def soft(self) -> bool:
+    def is_soft(self) -> bool:
         return True  # though its fuzziness is 1: indices take the nearest centre
 
     @property
@@ -122,25 +122,31 @@ class GaussianMixture(CentersEstimator):
             params["n_components"] = params.pop("n_clusters")
         return super().set_params(**params)  # type: ignore[no-any-return]
 
-    def _check(self, fed: Federation) -> None:
+    def _check_parameters(self, fed: Federation) -> None:
         require(
-            whole(self.n_components) and self.n_components >= 1,
+            is_whole_number(self.n_components) and self.n_components >= 1,
             f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
         )
         require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
         require(fed.split == "rows", "a Gaussian mixture needs whole rows; over a column split use FuzzyCMeans")
-        require(self._missing != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'")
-        super()._check(fed)
+        require(
+            self._missing_rule != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'"
+        )
+        super()._check_parameters(fed)
 
-    def _iterate(self, fed: Federation, view: View, centers: Floats) -> Protocol[Fitted]:
+    def _iterate_rows(self, fed: Federation, view: View, centers: Floats) -> Protocol[FitResult]:
         family: Family = next(f for f in FAMILIES if f == self.family)
-        frame = yield from mixture.frame(view, full=family == "EEE")
-        ((start,),) = yield from mixture.start(frame, [family], [frame.view.points(view.back(centers))])
-        (found,) = yield from mixture.climb(frame, [start], tol=self._stop(fed), max_iter=self.max_iter)
+        frame = yield from mixture.make_frame(view, full=family == "EEE")
+        ((start,),) = yield from mixture.start_mixtures(
+            frame, [family], [frame.view.transform_points(view.to_original_units(centers))]
+        )
+        (found,) = yield from mixture.run_em(frame, [start], tol=self._stopping_tol(fed), max_iter=self.max_iter)
         means = found.mixture.means
-        return FittedMixture(means, centers, -found.log, found.mass, found.history, self._told(found), frame, found)
+        return FittedMixture(
+            means, centers, -found.log, found.mass, found.history, self._stop_notes(found), frame, found
+        )
 
-    def _told(self, found: Evaluated) -> tuple[str, ...]:
+    def _stop_notes(self, found: EvaluatedMixture) -> tuple[str, ...]:
         thin = int((found.mass < mixture.MIN_COMPONENT_MASS).sum())
         notes = [f"{thin} components are without rows and stayed where they were."] if thin else []
         if self.tol is not None and not found.converged:
@@ -150,11 +156,11 @@ class GaussianMixture(CentersEstimator):
             )
         return tuple(notes)
 
-    def _keep(self, fed: Federation, result: Any) -> None:
+    def _store_result(self, fed: Federation, result: Any) -> None:
         fitted: FittedMixture = result[0]
         found, frame = fitted.found, fitted.frame
         self.weights_ = found.mixture.weights
-        self.variances_ = _shaped(found.mixture)
+        self.variances_ = _family_variances(found.mixture)
         self.n_rows_ = frame.rows
         # In original units a density is that of the scaled row, divided by every column's spread.
         shift = frame.rows * _log_spread(frame.view.spread)
@@ -162,46 +168,46 @@ class GaussianMixture(CentersEstimator):
         self.entropy_ = found.entropy
         self.bic_ = mixture.bic(found, frame.rows) + 2 * shift
         self.icl_ = mixture.icl(found, frame.rows) + 2 * shift
-        super()._keep(fed, (fitted, frame.view))
+        super()._store_result(fed, (fitted, frame.view))
         self._keep_objective(-self.log_likelihood_)
 
-    def _ending(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
+    def _ending_notes(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
         return []  # the stop is one of likelihoods, which `_told` speaks of
 
     def predict_proba(self, X: Any) -> Floats:
         """How likely each row comes from each component, rows by components; NaN for a row left out for its gaps."""
-        t, gap = self._scores(X)
+        t, gap = self._log_densities(X)
         return np.where(gap[:, None], np.nan, elementary.exp(t - densities.log_density(t)).T)
 
     def memberships(self, X: Any) -> Floats:
         """The same, by the name that fuzzy methods have for it."""
         return self.predict_proba(X)
 
-    def memberships_of(self, block: Array) -> Floats:
+    def memberships_of_block(self, block: Array) -> Floats:
         """The same (components by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
-        t, gap = self._scored(self._of(block))
+        t, gap = self._block_log_densities(self._transform_block(block))
         return np.where(gap, np.nan, elementary.exp(t - densities.log_density(t)))
 
     def score_samples(self, X: Any) -> Floats:
         """The log density of each row, in original units; NaN for a row left out for its gaps."""
-        t, gap = self._scores(X)
+        t, gap = self._log_densities(X)
         return np.where(gap, np.nan, densities.log_density(t) - _log_spread(self.spread_))
 
-    def _scores(self, X: Any) -> tuple[Floats, NDArray[np.bool_]]:
+    def _log_densities(self, X: Any) -> tuple[Floats, NDArray[np.bool_]]:
         """Log pi_k N(x | m_k, S_k), components by rows, and which rows have gaps."""
-        seen = self._blocks(X) if isinstance(X, Federation) else [self._seen(X)]
-        found = [self._scored(block) for block in seen]
+        seen = self._row_blocks(X) if isinstance(X, Federation) else [self._rows_in_view(X)]
+        found = [self._block_log_densities(block) for block in seen]
         return np.concatenate([t for t, _ in found], axis=1), np.concatenate([gap for _, gap in found])
 
-    def _scored(self, block: Array) -> tuple[Floats, NDArray[np.bool_]]:
+    def _block_log_densities(self, block: Array) -> tuple[Floats, NDArray[np.bool_]]:
         g, root = self.evaluator()
         x = np.asarray(block, np.float64)
         gap: NDArray[np.bool_] = np.asarray(np.isnan(x).any(axis=0))
         x = np.where(gap, 0.0, x)
-        return densities.scores(g, x if root is None else densities.whiten(x, root)), gap
+        return densities.component_scores(g, x if root is None else densities.whiten(x, root)), gap
 
-    def _labels(self, block: Array) -> NDArray[np.int32]:
-        t, gap = self._scored(block)
+    def _label_block(self, block: Array) -> NDArray[np.int32]:
+        t, gap = self._block_log_densities(block)
         return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
@@ -211,19 +217,19 @@ class GaussianMixture(CentersEstimator):
         if family != "EEE":
             variance = variance.reshape(-1, columns if family == "VVI" else 1)
         if view is not None:
-            means = view.points(self.cluster_centers_)
+            means = view.transform_points(self.cluster_centers_)
             ratio = np.asarray(self.spread_, np.float64) / (1.0 if view.spread is None else view.spread)
             if np.any(ratio != 1):
                 family, variance = ("EEE", variance) if family == "EEE" else ("VVI", variance + np.zeros_like(means))
                 variance = variance * (np.outer(ratio, ratio) if family == "EEE" else ratio**2)
         fitted = Mixture(family, self.weights_, means, variance)
         if family == "EEE":
-            return mixture.of_covariance(fitted)
+            return mixture.gaussians_from_covariance(fitted)
         nowhere = View(np.zeros(columns, np.int32))
-        return mixture.gaussians(fitted, Frame(nowhere, nowhere.exponents, self.n_rows_, np.ones(columns))), None
+        return mixture.to_gaussians(fitted, Frame(nowhere, nowhere.exponents, self.n_rows_, np.ones(columns))), None
 
 
-def _shaped(m: Mixture) -> Floats:
+def _family_variances(m: Mixture) -> Floats:
     """Variances as their family has them: one, one each, by columns, or a matrix."""
     return m.variance.ravel() if m.family in ("EII", "VII") else m.variance
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import ALL
+from fedclust.core.effects import ALL_PARTIES
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array
-from fedclust.federation.federation import LARGEST
+from fedclust.federation.federation import MAX_MAGNITUDE
 
-SEEDS = 1 << 32  # the papers' box start draws from a stream that takes no larger seed
+SEED_LIMIT = 1 << 32  # the papers' box start draws from a stream that takes no larger seed
 
 
 def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
@@ -22,40 +22,41 @@ def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
         raise StudyError(sentence)
 
 
-def whole(value: Any) -> bool:
+def is_whole_number(value: Any) -> bool:
     """Whether a value is a whole number; True and "2" are none."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-def number(value: Any) -> bool:
+def is_real_number(value: Any) -> bool:
     """Whether a value is a number that can be compared; NaN cannot."""
-    return whole(value) or (isinstance(value, (float, np.floating)) and not np.isnan(value))
+    return is_whole_number(value) or (isinstance(value, (float, np.floating)) and not np.isnan(value))
 
 
 def is_quorum(value: Any) -> bool:
     """Whether a value says how many parties must answer."""
     if isinstance(value, str):
-        return value == ALL
-    return (whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
+        return value == ALL_PARTIES
+    return (is_whole_number(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
-def reachable(quorum: Any, sites: int) -> None:
+def check_quorum_reachable(quorum: Any, sites: int) -> None:
     """Refuse to wait for more sites than there are; a site by itself is all of them, whatever the quorum."""
     require(
-        sites == 1 or not whole(quorum) or quorum <= sites,
+        sites == 1 or not is_whole_number(quorum) or quorum <= sites,
         f"quorum is {quorum}, and there are {sites} sites; name at most so many, a share such as 0.8, or 'all'",
     )
 
 
-def quorum_of(quorum: Any, sites: int) -> Any:
+def limit_quorum(quorum: Any, sites: int) -> Any:
     """The same quorum where only so many sites are left."""
-    return min(quorum, sites) if whole(quorum) else quorum
+    return min(quorum, sites) if is_whole_number(quorum) else quorum
 
 
-def seed_of(given: Any) -> int:
+def seed_from_random_state(given: Any) -> int:
     """The seed that a `random_state` stands for; of NumPy's generators one is drawn, as scikit-learn does.
 
-    >>> seed_of(7), seed_of(np.random.RandomState(0)) == seed_of(np.random.RandomState(0))
+    >>> seed_from_random_state(7), seed_from_random_state(np.random.RandomState(0)) ==
+    seed_from_random_state(np.random.RandomState(0))
     (7, True)
     """
     if given is None:
@@ -65,13 +66,14 @@ def seed_of(given: Any) -> int:
     if isinstance(given, np.random.Generator):
         return int(given.integers(1 << 31))
     require(
-        whole(given) and 0 <= given < SEEDS,
-        f"random_state is {given!r}; it must be a whole number from 0 to {SEEDS - 1}, a generator of NumPy's, or None",
+        is_whole_number(given) and 0 <= given < SEED_LIMIT,
+        f"random_state is {given!r}; it must be a whole number from 0 to {SEED_LIMIT - 1}, a generator "
+        f"of NumPy's, or None",
     )
     return int(given)
 
 
-def some(rows: int, missing: str) -> int:
+def require_rows(rows: int, missing: str) -> int:
     """The number of rows that take part, if any does."""
     if not rows:
         none = "no site has a row" if missing == "refuse" else "no row is left, for each lacks values"
@@ -79,33 +81,37 @@ def some(rows: int, missing: str) -> int:
     return rows
 
 
-def within_reach(columns: Sequence[str], blocks: Iterable[Array], site: str | None = None) -> None:
+def check_magnitudes(columns: Sequence[str], blocks: Iterable[Array], site: str | None = None) -> None:
     """Refuse values beyond those that a fit takes: the squares of some are no numbers, and no centre would be nearest.
 
-    >>> within_reach(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
+    >>> check_magnitudes(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
     Traceback (most recent call last):
     fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct or leave out such rows
     """
     counts = np.zeros(len(columns), np.int64)
     for block in blocks:
-        if block.size and not (block.min() >= -LARGEST and block.max() <= LARGEST):  # NaN is neither
-            counts += (np.abs(block) > LARGEST).sum(axis=1)
+        if block.size and not (block.min() >= -MAX_MAGNITUDE and block.max() <= MAX_MAGNITUDE):  # NaN is neither
+            counts += (np.abs(block) > MAX_MAGNITUDE).sum(axis=1)
     if counts.any():
-        raise DataError(f"{_first(columns, counts, '{values} beyond 2^127', site)}; correct or leave out such rows")
+        raise DataError(
+            f"{_describe_first_column(columns, counts, '{values} beyond 2^127', site)}; correct or leave out such rows"
+        )
 
 
-def complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: str) -> None:
+def check_complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: str) -> None:
     """Refuse infinite values, and missing ones unless there may be `gaps`, for which there is a `remedy`."""
     if np.isfinite(rows).all():
         return
     infinite, missing = np.isinf(rows).sum(axis=0), np.isnan(rows).sum(axis=0)
     if infinite.any():
-        raise DataError(f"{_first(columns, infinite, 'infinite {values}')}; correct or leave out such rows")
+        raise DataError(
+            f"{_describe_first_column(columns, infinite, 'infinite {values}')}; correct or leave out such rows"
+        )
     if not gaps:
-        raise DataError(f"{_first(columns, missing, 'missing {values} (NaN)')}; {remedy}")
+        raise DataError(f"{_describe_first_column(columns, missing, 'missing {values} (NaN)')}; {remedy}")
 
 
-def _first(columns: Sequence[str], counts: Array, what: str, site: str | None = None) -> str:
+def _describe_first_column(columns: Sequence[str], counts: Array, what: str, site: str | None = None) -> str:
     """The first column that holds what cannot be used, and how often; never a value."""
     first, *others = np.flatnonzero(counts).tolist()
     more = f" (as do{'es' * (len(others) == 1)} {len(others)} more column{'s' * (len(others) > 1)})" if others else ""
@@ -114,10 +120,10 @@ def _first(columns: Sequence[str], counts: Array, what: str, site: str | None = 
     return f"column '{columns[first]}'{where} holds {counts[first]} {held}{more}"
 
 
-def unmasked(X: Any) -> Any:
+def fill_masked(X: Any) -> Any:
     """Rows as they are, but for NumPy's masked arrays: a plain conversion would let the hidden values in.
 
-    >>> unmasked(np.ma.array([[1, 2]], mask=[[False, True]])).tolist()
+    >>> fill_masked(np.ma.array([[1, 2]], mask=[[False, True]])).tolist()
     [[1.0, nan]]
     """
     if not isinstance(X, np.ma.MaskedArray):

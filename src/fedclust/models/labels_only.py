@@ -15,11 +15,13 @@ from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import require
 from fedclust.privacy.secret_argmin import SEATS
 
-OPENS = ("distances", "labels")
-NOTE = "Only labels were opened: there is no objective, and a round's shift is how many rows changed their cluster."
+OPENS_CHOICES = ("distances", "labels")
+LABELS_ONLY_NOTE = (
+    "Only labels were opened: there is no objective, and a round's shift is how many rows changed their cluster."
+)
 
 
-class LabelsOnly(CentersEstimator):
+class LabelsOnlyEstimator(CentersEstimator):
     """What `opens="labels"` changes."""
 
     opens: str
@@ -30,7 +32,7 @@ class LabelsOnly(CentersEstimator):
         return self.opens == "labels"
 
     def _check_opens(self, fed: Federation) -> None:
-        require(self.opens in OPENS, f"opens is {self.opens!r}; choose one of {', '.join(OPENS)}")
+        require(self.opens in OPENS_CHOICES, f"opens is {self.opens!r}; choose one of {', '.join(OPENS_CHOICES)}")
         if not self.opens_labels:
             return
         require(fed.split == "columns", "opens 'labels' is for column splits; over rows, labels never leave the sites")
@@ -39,31 +41,31 @@ class LabelsOnly(CentersEstimator):
         careful = isinstance(self.init, str) and self.init == "careful"
         require(not careful, "init 'careful' draws rows by their distances, which opens 'labels' hides; use 'box'")
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         self._check_opens(fed)
 
     def _iterate_columns(
-        self, fed: Federation, table: column_split.Table, *, careful: bool
-    ) -> Protocol[column_split.Settled]:
+        self, fed: Federation, table: column_split.JointTable, *, careful: bool
+    ) -> Protocol[column_split.ColumnFit]:
         if not self.opens_labels:
             return super()._iterate_columns(fed, table, careful=careful)
         return column_labels.fit(
             table,
             fed.parties,
             n_clusters=self.n_clusters,
-            settle=self.tol is not None and not fed.aggregation.fixed_rounds,
+            stop_when_stable=self.tol is not None and not fed.aggregation.has_fixed_rounds,
             max_iter=self.max_iter,
             seed=self.seed_,
-            show=fed.local_sites.allow(column_split.reveal),
+            reveal_slices=fed.local_sites.all_allow(column_split.reveal),
         )
 
-    def _keep(self, fed: Federation, result: Any) -> None:
-        super()._keep(fed, result)
+    def _store_result(self, fed: Federation, result: Any) -> None:
+        super()._store_result(fed, result)
         if self.opens_labels:
             self.inertia_ = None
             self.history_ = [{**entry, "objective": None} for entry in self.history_]
-            self.notes_ = [*self.notes_, NOTE]
+            self.notes_ = [*self.notes_, LABELS_ONLY_NOTE]
 
     def _predict_federation(self, fed: Federation) -> NDArray[np.int32]:
         if fed.split != "columns" or not self.opens_labels:
@@ -71,8 +73,8 @@ class LabelsOnly(CentersEstimator):
         self._check_opens(fed)
 
         def script() -> Protocol[Ints]:
-            table = yield from column_split.agree(fed.places, self._prepared(fed))
-            seats = yield from column_labels.seated(fed.parties, self.n_clusters)
-            return (yield from column_labels.labelled(table, seats, fed.parties, self.n_clusters))
+            table = yield from column_split.agree_on_table(fed.column_places, self._slices_by_site(fed))
+            seats = yield from column_labels.assign_seats(fed.parties, self.n_clusters)
+            return (yield from column_labels.label_rows(table, seats, fed.parties, self.n_clusters))
 
         return fed.run(script())[0].astype(np.int32)

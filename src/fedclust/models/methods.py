@@ -21,31 +21,31 @@ from pathlib import Path
 from fedclust.algorithms.gaussian_mixture.mixture import FAMILIES
 from fedclust.core.errors import DataError, StudyError
 from fedclust.models.base import FederatedEstimator, Model
-from fedclust.models.centers_estimator import STARTS
+from fedclust.models.centers_estimator import INIT_METHODS
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
 from fedclust.models.deep import DEC, FedCRef
 from fedclust.models.fcac_estimator import FCAC
-from fedclust.models.fuzzy_variants import AVERAGES, AveragedFuzzyCMeans, GradientFuzzyCMeans
+from fedclust.models.fuzzy_variants import AVERAGE_METHODS, AveragedFuzzyCMeans, GradientFuzzyCMeans
 from fedclust.models.gaussian_mixtures import GaussianMixture
-from fedclust.models.labels_only import OPENS
+from fedclust.models.labels_only import OPENS_CHOICES
 from fedclust.models.one_shot import MUFC, KFed
 from fedclust.models.parameters import (
-    ABOVE_ZERO,
-    COUNT,
-    FUZZINESS,
-    QUORUM,
-    SHARE,
-    TOLERANCE,
+    COUNT_PARAMETER,
+    FUZZINESS_PARAMETER,
+    POSITIVE_PARAMETER,
+    QUORUM_PARAMETER,
+    SHARE_PARAMETER,
+    TOLERANCE_PARAMETER,
     Parameter,
     at_least,
-    initial_centers,
+    initial_centers_parameter,
     one_of,
 )
 from fedclust.models.private_cmeans import PrivateFuzzyCMeans, PrivateKMeans
-from fedclust.models.saved_models import read_model
+from fedclust.models.saved_models import read_model_document
 from fedclust.models.summary_estimator import SummaryClustering
 
-GROUP = "fedclust.methods"
+ENTRY_POINT_GROUP = "fedclust.methods"
 
 
 @dataclass(frozen=True)
@@ -76,23 +76,23 @@ class Method:
         return (self.estimator,) if self.private is None else (self.estimator, self.private)
 
 
-INITIAL_CENTERS = initial_centers(*STARTS)
+INITIAL_CENTERS = initial_centers_parameter(*INIT_METHODS)
 PAPER_RULE = one_of("none", "paper")
-ITERATED = {
-    "tol": TOLERANCE,
-    "max_iter": COUNT,
+ITERATED_PARAMETERS = {
+    "tol": TOLERANCE_PARAMETER,
+    "max_iter": COUNT_PARAMETER,
     "init": INITIAL_CENTERS,
-    "participation": SHARE,
-    "quorum": QUORUM,
+    "participation": SHARE_PARAMETER,
+    "quorum": QUORUM_PARAMETER,
 }
-ONE_SHOT = {"local_clusters": COUNT, "min_rows": at_least(2), "quorum": QUORUM}
-BUILT_IN = (
+ONE_SHOT_PARAMETERS = {"local_clusters": COUNT_PARAMETER, "min_rows": at_least(2), "quorum": QUORUM_PARAMETER}
+BUILT_IN_METHODS = (
     Method(
         "k-means",
         KMeans,
         "k-means",
         "Every row goes to the nearest centre; the same as on pooled rows, bit for bit.",
-        {**ITERATED, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS)},
+        {**ITERATED_PARAMETERS, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS_CHOICES)},
         private=PrivateKMeans,
     ),
     Method(
@@ -100,7 +100,7 @@ BUILT_IN = (
         FuzzyCMeans,
         "fuzzy c-means",
         "Every row belongs to each centre by a degree; the same as on pooled rows, bit for bit.",
-        {"m": FUZZINESS, **ITERATED, "small_sites": PAPER_RULE},
+        {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "small_sites": PAPER_RULE},
         private=PrivateFuzzyCMeans,
     ),
     Method(
@@ -108,14 +108,19 @@ BUILT_IN = (
         AveragedFuzzyCMeans,
         "averaged fuzzy c-means",
         "Fuzzy c-means at each site, then an average of what the sites found (to compare with).",
-        {"m": FUZZINESS, **ITERATED, "average": one_of(*AVERAGES), "local_tol": ABOVE_ZERO},
+        {
+            "m": FUZZINESS_PARAMETER,
+            **ITERATED_PARAMETERS,
+            "average": one_of(*AVERAGE_METHODS),
+            "local_tol": POSITIVE_PARAMETER,
+        },
     ),
     Method(
         "gradient-fuzzy-c-means",
         GradientFuzzyCMeans,
         "gradient fuzzy c-means",
         "Fuzzy c-means by gradients that sites compute after a few rounds of their own (to compare with).",
-        {"m": FUZZINESS, **ITERATED, "step": ABOVE_ZERO, "local_rounds": COUNT},
+        {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "step": POSITIVE_PARAMETER, "local_rounds": COUNT_PARAMETER},
     ),
     Method(
         "gaussian-mixture",
@@ -125,9 +130,9 @@ BUILT_IN = (
         {
             "family": one_of(*FAMILIES),
             "init": INITIAL_CENTERS,
-            "tol": TOLERANCE,
-            "max_iter": COUNT,
-            "quorum": QUORUM,
+            "tol": TOLERANCE_PARAMETER,
+            "max_iter": COUNT_PARAMETER,
+            "quorum": QUORUM_PARAMETER,
         },
     ),
     Method(
@@ -135,28 +140,28 @@ BUILT_IN = (
         SummaryClustering,
         "clustering of summaries",
         "Finds the number of clusters from means of enough rows, and takes more rows in later rounds.",
-        {"floor": COUNT, "max_nodes": COUNT, "quorum": QUORUM},
+        {"floor": COUNT_PARAMETER, "max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
         "fcac",
         FCAC,
         "FCAC",
         "Finds the number of clusters by adaptive resonance, and takes more rows in later rounds (paper 3).",
-        {"max_nodes": COUNT, "quorum": QUORUM},
+        {"max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
         "k-fed",
         KFed,
         "k-FED",
         "Each site clusters alone and sends its centres once; the coordinator clusters the centres.",
-        ONE_SHOT,
+        ONE_SHOT_PARAMETERS,
     ),
     Method(
         "mufc",
         MUFC,
         "MUFC",
         "Counts around a few rows of each site, summed; made for forgetting rows.",
-        {**ONE_SHOT, "step": ABOVE_ZERO},
+        {**ONE_SHOT_PARAMETERS, "step": POSITIVE_PARAMETER},
     ),
     Method("fedcref", FedCRef, "FedCRef", "Autoencoders of clusters, compared and trained across sites.", deep=True),
     Method("dec", DEC, "deep embedded clustering", "Deep embedded clustering of the rows of one place.", deep=True),
@@ -164,13 +169,13 @@ BUILT_IN = (
 
 
 @dataclass
-class Registry:
+class MethodRegistry:
     """The methods that are known here, and the packages whose methods could not be loaded."""
 
     methods: dict[str, Method] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)  # by method, a sentence
+    broken_plugins: dict[str, str] = field(default_factory=dict)  # by method, a sentence
 
-    def add(self, method: Method) -> None:
+    def add_method(self, method: Method) -> None:
         """Know one more method; its name and its classes must be its own."""
         for known in self.methods.values():
             if known.name == method.name:
@@ -180,18 +185,20 @@ class Registry:
                     raise ValueError(f"method '{known.name}' has a class {kind.__name__} already")
         self.methods[method.name] = method
 
-    def load(self, plugin: EntryPoint) -> None:
+    def load_plugin(self, plugin: EntryPoint) -> None:
         """Know the method of a package; whatever is wrong with it is said in a sentence, and nothing else fails."""
         package = plugin.dist.name if plugin.dist else plugin.module
         try:
-            self.add(_loaded_method(plugin))
+            self.add_method(_load_method(plugin))
         except Exception as error:  # noqa: BLE001 the code of others may raise anything
             why = f"{type(error).__name__}: {error}"
-            self.broken[plugin.name] = f"method '{plugin.name}' of package '{package}' cannot be loaded ({why})"
-            warnings.warn(f"{self.broken[plugin.name]}; update or remove the package", RuntimeWarning, stacklevel=2)
+            self.broken_plugins[plugin.name] = f"method '{plugin.name}' of package '{package}' cannot be loaded ({why})"
+            warnings.warn(
+                f"{self.broken_plugins[plugin.name]}; update or remove the package", RuntimeWarning, stacklevel=2
+            )
 
 
-def _loaded_method(plugin: EntryPoint) -> Method:
+def _load_method(plugin: EntryPoint) -> Method:
     method = plugin.load()
     if not isinstance(method, Method):
         raise TypeError(f"{plugin.value} is no fedclust.models.Method")
@@ -201,25 +208,25 @@ def _loaded_method(plugin: EntryPoint) -> Method:
 
 
 @cache
-def registry() -> Registry:
+def method_registry() -> MethodRegistry:
     """All methods: those of fedclust, and those that other packages register."""
-    found = Registry()
-    for method in BUILT_IN:
-        found.add(method)
-    for plugin in sorted(entry_points(group=GROUP), key=lambda plugin: plugin.name):
-        found.load(plugin)
+    found = MethodRegistry()
+    for method in BUILT_IN_METHODS:
+        found.add_method(method)
+    for plugin in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda plugin: plugin.name):
+        found.load_plugin(plugin)
     return found
 
 
-def register(method: Method) -> Method:
+def register_method(method: Method) -> Method:
     """Make a method known in this process; packages use the entry point instead."""
-    registry().add(method)
+    method_registry().add_method(method)
     return method
 
 
 def study_methods() -> dict[str, Method]:
     """The methods that a study may name."""
-    return {name: method for name, method in registry().methods.items() if not method.deep}
+    return {name: method for name, method in method_registry().methods.items() if not method.deep}
 
 
 def private_methods() -> dict[str, type[FederatedEstimator]]:
@@ -227,25 +234,25 @@ def private_methods() -> dict[str, type[FederatedEstimator]]:
     return {name: method.private for name, method in study_methods().items() if method.private is not None}
 
 
-def study_method(name: str) -> Method:
+def find_study_method(name: str) -> Method:
     """A method by the name that studies give it."""
-    found, known = registry(), study_methods()
+    found, known = method_registry(), study_methods()
     if name in known:
         return known[name]
-    if name in found.broken:
-        raise StudyError(f"{found.broken[name]}; update or remove the package")
+    if name in found.broken_plugins:
+        raise StudyError(f"{found.broken_plugins[name]}; update or remove the package")
     raise StudyError(f"there is no method '{name}'; choose one of {', '.join(known)}")
 
 
-def method_of(model: Model) -> Method | None:
+def method_of_model(model: Model) -> Method | None:
     """The method that made a model; None for a class that nobody registered."""
-    return next((method for method in registry().methods.values() if type(model) in method.classes), None)
+    return next((method for method in method_registry().methods.values() if type(model) in method.classes), None)
 
 
 def load(path: str | Path) -> FederatedEstimator:
     """A fitted estimator that `save` wrote; its class is found among the registered methods."""
-    document = read_model(path)
-    kinds = {kind.__name__: kind for method in registry().methods.values() for kind in method.classes}
+    document = read_model_document(path)
+    kinds = {kind.__name__: kind for method in method_registry().methods.values() for kind in method.classes}
     if document.get("class") not in kinds:
         raise DataError(
             f"{path} holds a {document.get('class')}, which this version does not know; update fedclust, or install "

@@ -16,25 +16,25 @@ from fedclust.core import effects
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
-from fedclust.federation.federation import Federation, box_of
+from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.kernels import distances
 from fedclust.models import site_memories
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import require
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
-from fedclust.questions.missing_values import told
+from fedclust.questions.missing_values import missing_value_notes
 
-ANY_LATER_VALUE = 127  # the power of two below which values of any later round must stay
+LATER_VALUE_EXPONENT = 127  # the power of two below which values of any later round must stay
 LABEL_CHUNK_VALUES = 1 << 18
-RESTARTED = (
+RESTARTED_NOTE = (
     "Sites started again, because what they remember of earlier rounds was not available: {sites}. Rows that waited "
     "there are lost, and rows sent before were sent again; use `fedclust update`, or give the run folder of the round "
     "before as `after`."
 )
 
 
-class Round(Protocol):
+class NodeRound(Protocol):
     """What every round of nodes has: how many points were sent, notes, and the sites that remember no earlier round."""
 
     @property
@@ -45,7 +45,7 @@ class Round(Protocol):
     def restarted_sites(self) -> tuple[PartyId, ...]: ...
 
 
-Result = tuple[Any, View, int, tuple[str, ...]]
+NodeResult = tuple[Any, View, int, tuple[str, ...]]
 
 
 class NodeEstimator(CentersModel):
@@ -59,7 +59,7 @@ class NodeEstimator(CentersModel):
     finds_k: ClassVar[bool] = True
     remembers_rounds: ClassVar[bool] = True
     scales: ClassVar[tuple[str, ...]]
-    kept: ClassVar[tuple[str, ...]] = (
+    saved_attributes: ClassVar[tuple[str, ...]] = (
         "nodes_",
         "scaled_nodes_",
         "node_rows_",
@@ -125,8 +125,8 @@ class NodeEstimator(CentersModel):
             self._memories = site_memories.read_memories(Path(after))
         seed, self._continues = self.seed_, True
         if not isinstance(X, Federation):
-            X = self._rows(X)
-            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+            X = self._validate_rows(X)
+            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
         super().fit(X, y)
         self.seed_ = seed
         return self
@@ -134,36 +134,40 @@ class NodeEstimator(CentersModel):
     def update(self, fed: Federation, *, after: Path | None = None) -> Self:
         return self.partial_fit(fed, after=after)
 
-    def protocol(self, fed: Federation) -> effects.Protocol[Result]:
-        self._check(fed)
+    def protocol(self, fed: Federation) -> effects.Protocol[NodeResult]:
+        self._check_parameters(fed)
         if self._continues:
             site_memories.restore_memories(fed, self._memories)
-        return self._script(fed)
+        return self._round_script(fed)
 
-    def _script(self, fed: Federation) -> effects.Protocol[Result]:
+    def _round_script(self, fed: Federation) -> effects.Protocol[NodeResult]:
         """One round, with what every round asks first."""
-        width, missing = len(fed.columns), self._missing
-        if fed.declared:
-            yield from schema.agree(fed.declared, missing)
-        rows = yield from limits.count(width, missing)
+        width, missing = len(fed.columns), self._missing_rule
+        if fed.declared_schemas:
+            yield from schema.check_declarations(fed.declared_schemas, missing)
+        rows = yield from limits.total_rows(width, missing)
         if not rows:
             raise DataError("n_samples=0: no site has a row that takes part")
-        notes = list((yield from told(fed.columns, missing)))
-        view = self._view() if self._continues else (yield from self._agree_view(width))
-        view = replace(view, exponents=np.full(width, ANY_LATER_VALUE, np.int32))
+        notes = list((yield from missing_value_notes(fed.columns, missing)))
+        view = self._own_view() if self._continues else (yield from self._agree_view(width))
+        view = replace(view, exponents=np.full(width, LATER_VALUE_EXPONENT, np.int32))
         found = yield from self._run_round(view)
         known = self.sites_ if self._continues else ()
         restarted = sorted(set(found.restarted_sites).intersection(known))
         if restarted:
-            notes.append(RESTARTED.format(sites=", ".join(restarted)))
+            notes.append(RESTARTED_NOTE.format(sites=", ".join(restarted)))
         return found, view, rows, tuple(notes)
 
     def _agree_view(self, width: int) -> effects.Protocol[View]:
         """The first round's view, which later rounds keep."""
-        missing, box = self._missing, box_of(self.bounds, width)
+        missing, box = self._missing_rule, parse_bounds(self.bounds, width)
         if self.scale == "none":
-            return View(np.full(width, ANY_LATER_VALUE, np.int32), missing=missing)
-        view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
+            return View(np.full(width, LATER_VALUE_EXPONENT, np.int32), missing=missing)
+        view = (
+            (yield from limits.agree_on_bounds(width, missing))
+            if box is None
+            else limits.view_from_bounds(*box, missing)
+        )
         return (yield from self._scaled_view(view, box))
 
     def _scaled_view(self, view: View, box: tuple[Floats, Floats] | None) -> effects.Protocol[View]:
@@ -172,11 +176,11 @@ class NodeEstimator(CentersModel):
             return (yield from standardisation.standardise(view))
         if self.scale == "minmax" and box is not None:
             wide = box[1] - box[0]
-            return standardisation.scaled(view, box[0], np.where(wide > 0, wide, 1.0))
+            return standardisation.scale_view(view, box[0], np.where(wide > 0, wide, 1.0))
         return view
 
     @abstractmethod
-    def _run_round(self, view: View) -> effects.Protocol[Round]:
+    def _run_round(self, view: View) -> effects.Protocol[NodeRound]:
         """The script of one round of the method."""
 
     @abstractmethod
@@ -187,7 +191,7 @@ class NodeEstimator(CentersModel):
     def _labels_of_rows(self, block: Array) -> Units:
         """The cluster of each row of a block (columns by rows) without gaps."""
 
-    def _keep(self, fed: Federation, result: Result) -> None:
+    def _store_result(self, fed: Federation, result: NodeResult) -> None:
         found, view, rows, notes = result
         earlier, nodes_before = (self.history_, self.scaled_nodes_) if self._continues else ((), None)
         self.sites_ = sorted({*(self.sites_ if self._continues else ()), *fed.parties})
@@ -210,30 +214,30 @@ class NodeEstimator(CentersModel):
         self._memories = {**(self._memories if self._continues else {}), **site_memories.local_memories(fed)}
         if fed.folder is not None:
             site_memories.write_absent_memories(fed.folder, self._memories)
-        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
-            blocks = (block for held in fed.holdings.values() for block in self._looked_at(held))
-            self.labels_ = np.concatenate([self._labels(some) for some in merge_blocks(blocks)])
+        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+            blocks = (block for held in fed.site_data.values() for block in self._view_blocks(held))
+            self.labels_ = np.concatenate([self._label_block(some) for some in merge_blocks(blocks)])
 
     def _keep_nodes(self, places: Floats, rows: Ints, labels: Units) -> None:
         """Keep the coordinator's nodes, and the clusters they form."""
-        view = self._view()
-        self.scaled_nodes_, self.nodes_ = places, view.back(places)
+        view = self._own_view()
+        self.scaled_nodes_, self.nodes_ = places, view.to_original_units(places)
         self.node_rows_, self.node_labels_ = rows, labels
         self.n_clusters_ = int(labels.max(initial=-1)) + 1
         self.cluster_sizes_ = np.array([rows[labels == c].sum() for c in range(self.n_clusters_)], np.float64)
         self.scaled_centers_ = cluster_means(places, rows, labels)
-        self.cluster_centers_ = view.back(self.scaled_centers_)
+        self.cluster_centers_ = view.to_original_units(self.scaled_centers_)
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
-    def _labels(self, block: Array) -> NDArray[np.int32]:
+    def _label_block(self, block: Array) -> NDArray[np.int32]:
         """The cluster of each row of a block; -1 for rows with gaps."""
         gap = np.isnan(block).any(axis=0)
         return np.where(gap, -1, self._labels_of_rows(np.where(gap, 0.0, block))).astype(np.int32)
 
-    def _check(self, fed: Federation) -> None:
+    def _check_parameters(self, fed: Federation) -> None:
         name = type(self).__name__
         require(fed.split == "rows", f"{name} needs whole rows; over a column split use FuzzyCMeans")
-        require(self._missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
+        require(self._missing_rule != "partial", f"{name} needs whole rows; set missing to 'drop'")
         require(
             isinstance(self.max_nodes, (int, np.integer)) and self.max_nodes >= 20,
             f"max_nodes is {self.max_nodes}; it must be 20 or more",
@@ -265,4 +269,4 @@ def _mean_distance(now: Floats, before: Floats) -> float:
     """How far the nodes lie from the nearest of those before the round, on average."""
     if not len(now) or not len(before):
         return 0.0
-    return float(np.sqrt(distances.labels(np.ascontiguousarray(now.T), before)[1]).mean())
+    return float(np.sqrt(distances.nearest_centers(np.ascontiguousarray(now.T), before)[1]).mean())

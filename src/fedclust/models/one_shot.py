@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from fedclust.algorithms import kfed, mufc
-from fedclust.algorithms.cmeans.fit_result import Fitted
+from fedclust.algorithms.cmeans.fit_result import FitResult
 from fedclust.core.effects import Protocol, Quorum
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
 from fedclust.models.centers_estimator import CentersEstimator
-from fedclust.models.input_checks import number, require, whole
+from fedclust.models.input_checks import is_real_number, is_whole_number, require
 from fedclust.questions import bounds as limits
 from fedclust.questions import standardisation
 
-WIDE = 4.0  # standard deviations to either side of the mean that a grid covers where no bounds are public
+GRID_DEVIATIONS = 4.0  # standard deviations to either side of the mean that a grid covers where no bounds are public
 
 
 class _OneShot(CentersEstimator):
@@ -36,34 +36,36 @@ class _OneShot(CentersEstimator):
     min_rows: int
 
     @property
-    def _local(self) -> int:
+    def _clusters_per_site(self) -> int:
         return self.n_clusters if self.local_clusters is None else self.local_clusters
 
-    def _enough(self, rows: int) -> None:
-        if rows <= self._local:
-            raise DataError(f"n_samples={rows} is no more than the {self._local} clusters of a site; ask for fewer")
+    def _check_row_count(self, rows: int) -> None:
+        if rows <= self._clusters_per_site:
+            raise DataError(
+                f"n_samples={rows} is no more than the {self._clusters_per_site} clusters of a site; ask for fewer"
+            )
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         name = type(self).__name__
         require(fed.split == "rows", f"{name} needs whole rows; use KMeans where columns are split")
         require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
         require(
-            whole(self._local) and self._local >= 1,
+            is_whole_number(self._clusters_per_site) and self._clusters_per_site >= 1,
             f"local_clusters is {self.local_clusters!r}; it must be a whole number of at least 1, or None",
         )
         require(
-            whole(self.min_rows) and self.min_rows >= 2,
+            is_whole_number(self.min_rows) and self.min_rows >= 2,
             f"min_rows is {self.min_rows!r}; a centre must stand for at least 2 rows",
         )
 
-    def _over_rows(self, fed: Federation) -> Protocol[tuple[Fitted, View]]:
-        view, box, gaps = yield from self._looked(fed)
-        fitted = yield from self._once(fed, view, box)
-        return replace(fitted, start=view.back(fitted.start), notes=(*gaps, *fitted.notes)), view
+    def _fit_rows(self, fed: Federation) -> Protocol[tuple[FitResult, View]]:
+        view, box, gaps = yield from self._agree_on_view(fed)
+        fitted = yield from self._fit_once(fed, view, box)
+        return replace(fitted, start=view.to_original_units(fitted.start), notes=(*gaps, *fitted.notes)), view
 
     @abstractmethod
-    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
+    def _fit_once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[FitResult]:
         """What sites say once, and the clusters made of it."""
 
 
@@ -110,8 +112,10 @@ class KFed(_OneShot):
         self.quorum = quorum
         self.random_state = random_state
 
-    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:  # noqa: ARG002
-        return kfed.fit(view, count=self.n_clusters, local=self._local, least=self.min_rows, seed=self.seed_)
+    def _fit_once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[FitResult]:  # noqa: ARG002
+        return kfed.fit(
+            view, count=self.n_clusters, local=self._clusters_per_site, least=self.min_rows, seed=self.seed_
+        )
 
 
 class MUFC(_OneShot):
@@ -167,28 +171,28 @@ class MUFC(_OneShot):
 
     @property
     def sites_that_picked(self) -> int:
-        return self.anew_
+        return self.n_sites_picked_
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         require(
-            self.step is None or (number(self.step) and 1e-9 <= self.step <= 1),
+            self.step is None or (is_real_number(self.step) and 1e-9 <= self.step <= 1),
             f"step is {self.step!r}; it must be a number above 0 and at most 1",
         )
 
-    def _once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[Fitted]:
-        rows = yield from limits.count(len(fed.columns), self._missing)
+    def _fit_once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[FitResult]:
+        rows = yield from limits.total_rows(len(fed.columns), self._missing_rule)
         if box is None:
-            found = yield from standardisation.columns(view)
-            seen = found.mean - WIDE * found.sd, found.mean + WIDE * found.sd
+            found = yield from standardisation.column_statistics(view)
+            seen = found.mean - GRID_DEVIATIONS * found.sd, found.mean + GRID_DEVIATIONS * found.sd
         else:
-            seen = view.points(box[0]), view.points(box[1])
-        fitted, self.anew_ = yield from mufc.fit(
+            seen = view.transform_points(box[0]), view.transform_points(box[1])
+        fitted, self.n_sites_picked_ = yield from mufc.fit(
             view,
             seen,
             count=self.n_clusters,
             levels=math.ceil(math.sqrt(rows)) if self.step is None else math.ceil(1 / self.step),
-            local=self._local,
+            local=self._clusters_per_site,
             least=self.min_rows,
             parties=len(fed.parties),
             seed=self.seed_,

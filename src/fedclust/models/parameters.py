@@ -12,19 +12,19 @@ from typing import Any
 class Parameter:
     """A key of a study file: what it takes in words, and whether a value is that."""
 
-    what: str
-    fits: Callable[[Any], bool]
+    description: str
+    is_valid: Callable[[Any], bool]
     choices: tuple[str, ...] = ()
     secret: bool = False  # a value that no message repeats
 
 
 def one_of(*choices: str) -> Parameter:
     """One of some words."""
-    shown = ("one of " if choices[1:] else "") + quoted(choices)
+    shown = ("one of " if choices[1:] else "") + quote_words(choices)
     return Parameter(shown, lambda value: value in choices, choices)
 
 
-def quoted(words: Iterable[str]) -> str:
+def quote_words(words: Iterable[str]) -> str:
     """Words in a sentence."""
     return ", ".join(f"'{word}'" for word in words)
 
@@ -52,10 +52,10 @@ def _is_quorum(value: Any) -> bool:
     return value == "all" or (is_whole(value) and value >= 1) or (isinstance(value, float) and 0 < value <= 1)
 
 
-def initial_centers(*names: str) -> Parameter:
+def initial_centers_parameter(*names: str) -> Parameter:
     """Where centres begin: by one of these names, or a list of centres."""
     return Parameter(
-        f"one of {quoted(names)}, or a list of centres, each a list of as many numbers",
+        f"one of {quote_words(names)}, or a list of centres, each a list of as many numbers",
         lambda value: value in names or _are_points(value),
         choices=names,
     )
@@ -66,11 +66,11 @@ def at_least(lowest: int) -> Parameter:
     return Parameter(f"a whole number of at least {lowest}", lambda value: is_whole(value) and value >= lowest)
 
 
-COUNT = at_least(1)
-ABOVE_ZERO = Parameter("a number above 0", lambda value: is_number(value) and value > 0)
-FUZZINESS = Parameter("a number above 1", lambda value: is_number(value) and value > 1)
-TOLERANCE = Parameter(
+COUNT_PARAMETER = at_least(1)
+POSITIVE_PARAMETER = Parameter("a number above 0", lambda value: is_number(value) and value > 0)
+FUZZINESS_PARAMETER = Parameter("a number above 1", lambda value: is_number(value) and value > 1)
+TOLERANCE_PARAMETER = Parameter(
     "a number of at least 0, or 'none'", lambda value: value == "none" or (is_number(value) and value >= 0)
 )
-SHARE = Parameter("a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1)
-QUORUM = Parameter("'all', a number of sites, or a share such as 0.8", _is_quorum, choices=("all",))
+SHARE_PARAMETER = Parameter("a number above 0 and at most 1", lambda value: is_number(value) and 0 < value <= 1)
+QUORUM_PARAMETER = Parameter("'all', a number of sites, or a share such as 0.8", _is_quorum, choices=("all",))

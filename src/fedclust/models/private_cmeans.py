@@ -9,30 +9,30 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedclust.algorithms.private_kmeans import private_fit
-from fedclust.algorithms.private_kmeans.private_fit import Private
+from fedclust.algorithms.private_kmeans.private_fit import PrivateResult
 from fedclust.algorithms.private_kmeans.private_questions import Box
 from fedclust.core.effects import Protocol
-from fedclust.core.noise_price import honest
+from fedclust.core.noise_price import count_honest_sites
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
-from fedclust.federation.federation import LARGEST, Federation, box_of
+from fedclust.federation.federation import MAX_MAGNITUDE, Federation, parse_bounds
 from fedclust.models.assignment import CentersModel, FuzzyCentersModel
 from fedclust.models.base import PrivacyPart
-from fedclust.models.cmeans import MOST_FUZZY
-from fedclust.models.input_checks import number, require, whole
+from fedclust.models.cmeans import MAX_FUZZINESS
+from fedclust.models.input_checks import is_real_number, is_whole_number, require
 from fedclust.privacy import accountant
 from fedclust.questions import schema
 
-VARIANTS = ("projected", "lloyd")
-SCALES = ("none", "minmax")
-MOST_CLUSTERS = 64  # a histogram of 512 cells shows no more
+PRIVATE_VARIANTS = ("projected", "lloyd")
+PRIVATE_SCALES = ("none", "minmax")
+MAX_PRIVATE_CLUSTERS = 64  # a histogram of 512 cells shows no more
 
 
-class _Private(CentersModel):
+class _PrivateEstimator(CentersModel):
     """What both share: the box, the budget and what a run may claim; `fuzziness` is 1 for hard c-means."""
 
     lossless: ClassVar[bool] = False
-    kept: ClassVar[tuple[str, ...]] = (
+    saved_attributes: ClassVar[tuple[str, ...]] = (
         "cluster_centers_",
         "scaled_centers_",
         "initial_centers_",
@@ -60,55 +60,59 @@ class _Private(CentersModel):
     missing = "drop"  # of labels: a row with gaps has none; sites leave out such rows in any case
     participation = 1.0
 
-    def protocol(self, fed: Federation) -> Protocol[tuple[Private, Box]]:
-        self._check(fed)
-        return self._asked(fed)
+    def protocol(self, fed: Federation) -> Protocol[tuple[PrivateResult, Box]]:
+        self._check_parameters(fed)
+        return self._fit_script(fed)
 
-    def _asked(self, fed: Federation) -> Protocol[tuple[Private, Box]]:
-        box, rng = self._box(fed), np.random.default_rng((self.seed_, 3))
-        if fed.declared:
-            yield from schema.agree(fed.declared, "drop")
-        spending = self._spending(fed)
+    def _fit_script(self, fed: Federation) -> Protocol[tuple[PrivateResult, Box]]:
+        box, rng = self._public_box(fed), np.random.default_rng((self.seed_, 3))
+        if fed.declared_schemas:
+            yield from schema.check_declarations(fed.declared_schemas, "drop")
+        spending = self._plan_spending(fed)
         if self.variant == "lloyd":
             return (
-                yield from private_fit.lloyd(box, self._ks[0], spending, rng, self.rounds or private_fit.LLOYD_ROUNDS)
+                yield from private_fit.lloyd(
+                    box, self._candidate_ks[0], spending, rng, self.rounds or private_fit.LLOYD_ROUNDS
+                )
             ), box
-        return (yield from private_fit.fit(box, self._ks, spending, rng, self.fuzziness)), box
+        return (yield from private_fit.fit(box, self._candidate_ks, spending, rng, self.fuzziness)), box
 
-    def _spending(self, fed: Federation) -> private_fit.Spending:
+    def _plan_spending(self, fed: Federation) -> private_fit.Spending:
         """In plain mode the coordinator sees each site's answer, so each site's noise must do by itself."""
         sites = len(fed.parties)
-        relied_on = 1 if fed.aggregation.mode == "plain" else honest(sites, sites)
-        return private_fit.Spending(accountant.rho_of(float(self.epsilon), float(self.delta)), relied_on, fed.parties)
+        relied_on = 1 if fed.aggregation.mode == "plain" else count_honest_sites(sites, sites)
+        return private_fit.Spending(
+            accountant.rho_from_epsilon(float(self.epsilon), float(self.delta)), relied_on, fed.parties
+        )
 
-    def _box(self, fed: Federation) -> Box:
-        found = box_of(self.bounds, len(fed.columns))
+    def _public_box(self, fed: Federation) -> Box:
+        found = parse_bounds(self.bounds, len(fed.columns))
         require(found is not None, "differential privacy needs public bounds of every column; set bounds")
         low, high = found  # type: ignore[misc]
         half = (high - low) / 2
         return Box(low, high, np.where(half > 0, half, 1.0) if self.scale == "minmax" else np.ones(len(low)))
 
     @property
-    def _ks(self) -> tuple[int, ...]:
+    def _candidate_ks(self) -> tuple[int, ...]:
         """The numbers of clusters to choose from."""
         given = self.n_clusters
-        if whole(given):
+        if is_whole_number(given):
             return (int(given),)
         ends = [*given] if isinstance(given, (Sequence, range)) and not isinstance(given, str) else []
-        sound = len(ends) >= 2 and all(map(whole, ends)) and ends[0] < ends[-1]
+        sound = len(ends) >= 2 and all(map(is_whole_number, ends)) and ends[0] < ends[-1]
         require(sound, f"n_clusters is {given!r}; it must be a whole number, or the ends of a range such as (2, 8)")
         return tuple(range(int(ends[0]), int(ends[-1]) + 1))
 
-    def _keep(self, fed: Federation, result: tuple[Private, Box]) -> None:
+    def _store_result(self, fed: Federation, result: tuple[PrivateResult, Box]) -> None:
         found, box = result
         if self.scale == "minmax":
             self.origin_, self.spread_ = box.middle, box.unit
         else:
             self.origin_ = self.spread_ = None
         view = View(np.zeros(len(box.low), np.int32), self.origin_, self.spread_)
-        self.cluster_centers_ = box.back(found.centers)
-        self.initial_centers_ = box.back(found.start)
-        self.scaled_centers_ = view.points(self.cluster_centers_)
+        self.cluster_centers_ = box.to_original_units(found.centers)
+        self.initial_centers_ = box.to_original_units(found.start)
+        self.scaled_centers_ = view.transform_points(self.cluster_centers_)
         self.cluster_sizes_ = found.mass
         self.cluster_width_ = found.width
         self.n_clusters_ = len(found.centers)
@@ -116,13 +120,13 @@ class _Private(CentersModel):
         self.n_iter_ = len(found.history)
         self.history_ = [{"round": r.number, "shift": r.shift, "objective": None} for r in found.history]
         self.prices_ = list(found.prices)
-        self.honest_ = self._spending(fed).honest
-        self.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), self.delta)
+        self.honest_ = self._plan_spending(fed).honest
+        self.epsilon_ = accountant.epsilon_from_rho(math.fsum(found.prices), self.delta)
         self.reported_epsilon_ = accountant.reported_epsilon(found.prices, self.delta)
-        self.notes_ = [*found.notes, *self._claims(fed)]
-        if fed.holdings and all(holding.source.resident for holding in fed.holdings.values()):
-            blocks = [block for held in fed.holdings.values() for block in self._looked_at(held)]
-            self.labels_ = np.concatenate([self._labels(block) for block in blocks])
+        self.notes_ = [*found.notes, *self._privacy_notes(fed)]
+        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+            blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
+            self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 
     @property
     def privacy_part(self) -> PrivacyPart:
@@ -137,7 +141,7 @@ class _Private(CentersModel):
             self.cluster_width_,
         )
 
-    def _claims(self, fed: Federation) -> list[str]:
+    def _privacy_notes(self, fed: Federation) -> list[str]:
         """What the result may be said to promise, on what conditions, in plain sentences."""
         told = [
             (
@@ -153,40 +157,50 @@ class _Private(CentersModel):
             told.append(
                 f"That holds while {self.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
             )
-        return [*told, *filter(None, [accountant.warning(self.epsilon), accountant.loose(self.delta, self.n_rows_)])]
+        return [
+            *told,
+            *filter(None, [accountant.warning(self.epsilon), accountant.delta_warning(self.delta, self.n_rows_)]),
+        ]
 
-    def _check(self, fed: Federation) -> None:
+    def _check_parameters(self, fed: Federation) -> None:
         require(fed.split == "rows", "differential privacy needs whole rows at each site; split by rows")
         require(
-            min(self._ks) >= 1 and max(self._ks) <= MOST_CLUSTERS,
-            f"n_clusters is {self.n_clusters!r}; from 1 to {MOST_CLUSTERS} clusters can be looked for",
+            min(self._candidate_ks) >= 1 and max(self._candidate_ks) <= MAX_PRIVATE_CLUSTERS,
+            f"n_clusters is {self.n_clusters!r}; from 1 to {MAX_PRIVATE_CLUSTERS} clusters can be looked for",
         )
         require(
-            number(self.epsilon) and 0 < self.epsilon <= 1000,
+            is_real_number(self.epsilon) and 0 < self.epsilon <= 1000,
             f"epsilon is {self.epsilon!r}; it must be a number above 0, such as 1.0",
         )
         require(
-            number(self.delta) and 0 < self.delta <= accountant.MOST_DELTA,
-            f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MOST_DELTA:g} and far below "
+            is_real_number(self.delta) and 0 < self.delta <= accountant.MAX_DELTA,
+            f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MAX_DELTA:g} and far below "
             "1 / rows, such as 1e-6",
         )
         require(
-            self.scale in SCALES,
-            f"scale is '{self.scale}'; under differential privacy it is one of {', '.join(SCALES)}: what is taken from "
+            self.scale in PRIVATE_SCALES,
+            f"scale is '{self.scale}'; under differential privacy it is one of {', '.join(PRIVATE_SCALES)}: "
+            f"what is taken from "
             "the rows would have to be paid for",
         )
-        require(self.variant in VARIANTS, f"variant is '{self.variant}'; choose one of {', '.join(VARIANTS)}")
         require(
-            self.rounds is None or (whole(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
+            self.variant in PRIVATE_VARIANTS,
+            f"variant is '{self.variant}'; choose one of {', '.join(PRIVATE_VARIANTS)}",
+        )
+        require(
+            self.rounds is None or (is_whole_number(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
             f"rounds is {self.rounds!r}; it is a whole number of at least 1, for variant 'lloyd' only",
         )
-        require(self.variant != "lloyd" or len(self._ks) == 1, "variant 'lloyd' does not choose a number of clusters")
-        box = self._box(fed)
-        require(bool((np.abs(np.concatenate([box.low, box.high])) <= LARGEST).all()), "bounds must be finite")
+        require(
+            self.variant != "lloyd" or len(self._candidate_ks) == 1,
+            "variant 'lloyd' does not choose a number of clusters",
+        )
+        box = self._public_box(fed)
+        require(bool((np.abs(np.concatenate([box.low, box.high])) <= MAX_MAGNITUDE).all()), "bounds must be finite")
         self.fuzziness  # noqa: B018 says what is wrong with a fuzziness before anything is asked
 
 
-class PrivateKMeans(_Private):
+class PrivateKMeans(_PrivateEstimator):
     """Hard c-means under differential privacy of single rows.
 
     Parameters
@@ -235,7 +249,7 @@ class PrivateKMeans(_Private):
         self.random_state = random_state
 
 
-class PrivateFuzzyCMeans(FuzzyCentersModel, _Private):
+class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
     """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateKMeans`, and m.
 
     The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of one
@@ -267,16 +281,17 @@ class PrivateFuzzyCMeans(FuzzyCentersModel, _Private):
     @property
     def fuzziness(self) -> float:
         require(
-            number(self.m) and 1 < self.m <= MOST_FUZZY,
-            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most {MOST_FUZZY}",
+            is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
+            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most "
+            f"{MAX_FUZZINESS}",
         )
         return float(self.m)
 
 
-def drawn_like(model: CentersModel, width: float, rows: int, rng: np.random.Generator) -> Floats:
+def draw_similar_rows(model: CentersModel, width: float, rows: int, rng: np.random.Generator) -> Floats:
     """Rows like those that a model describes: round clusters of its sizes and a width; from what was told already."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
     seen = at + width * rng.normal(size=at.shape)
     view = View(np.zeros(at.shape[1], np.int32), model.origin_, model.spread_)
-    return view.back(seen)
+    return view.to_original_units(seen)

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedclust.algorithms.autoencoders.autoencoder import layers
-from fedclust.algorithms.autoencoders.private_gradients import HIDDEN, WIDEST
+from fedclust.algorithms.autoencoders.private_gradients import MAX_PRIVATE_COLUMNS, PRIVATE_HIDDEN_LAYERS
 from fedclust.algorithms.fedcref import private_loop
-from fedclust.algorithms.fedcref.private_loop import Course, Found
-from fedclust.algorithms.fedcref.private_site import parted, placed
+from fedclust.algorithms.fedcref.private_loop import PrivateFedCRefResult, PrivateRun
+from fedclust.algorithms.fedcref.private_site import assign_rows, scale_rows
 from fedclust.algorithms.private_kmeans import private_fit
 from fedclust.algorithms.private_kmeans.private_questions import Box
-from fedclust.core.effects import ALL, Protocol
-from fedclust.core.noise_price import REACH, honest
+from fedclust.core.effects import ALL_PARTIES, Protocol
+from fedclust.core.noise_price import MAX_VALUE_EXPONENT, count_honest_sites
 from fedclust.core.types import Array, Bools, Floats, Ints, PartyId
-from fedclust.federation.federation import Federation, box_of
-from fedclust.models.input_checks import number, require, whole
+from fedclust.federation.federation import Federation, parse_bounds
+from fedclust.models.input_checks import is_real_number, is_whole_number, require
 from fedclust.privacy import accountant
-from fedclust.privacy.discrete_noise import LEAST
+from fedclust.privacy.discrete_noise import MIN_DELTA
 from fedclust.site.sources import Source
 
 if TYPE_CHECKING:
     from fedclust.models.deep import FedCRef
 
-MOST_CLUSTERS = 64  # at a site
-MOST_IN_ALL = 2048
+MAX_SITE_CLUSTERS = 64  # at a site
+MAX_TOTAL_CLUSTERS = 2048
 
 
-def sizes(width: int) -> tuple[int, ...]:
+def layer_sizes(width: int) -> tuple[int, ...]:
     """The layers of models that noise is added to."""
-    return layers(width, HIDDEN)
+    return layers(width, PRIVATE_HIDDEN_LAYERS)
 
 
 def epsilon_of(model: FedCRef) -> float:
@@ -42,15 +42,15 @@ def epsilon_of(model: FedCRef) -> float:
     return float(model.epsilon or 0.0)
 
 
-def check(model: FedCRef, fed: Federation) -> None:
+def check_private_parameters(model: FedCRef, fed: Federation) -> None:
     """Whether the parameters make sense with an epsilon; nothing may be taken from the rows but under noise."""
     require(
-        model.epsilon is not None and number(model.epsilon) and 0 < model.epsilon <= 1000,
+        model.epsilon is not None and is_real_number(model.epsilon) and 0 < model.epsilon <= 1000,
         f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
     )
     require(
-        number(model.delta) and LEAST <= model.delta <= accountant.MOST_DELTA,
-        f"delta is {model.delta!r}; it must be a number from {LEAST:g} to {accountant.MOST_DELTA:g}, far below "
+        is_real_number(model.delta) and MIN_DELTA <= model.delta <= accountant.MAX_DELTA,
+        f"delta is {model.delta!r}; it must be a number from {MIN_DELTA:g} to {accountant.MAX_DELTA:g}, far below "
         "1 / rows, such as 1e-6",
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
@@ -59,20 +59,26 @@ def check(model: FedCRef, fed: Federation) -> None:
         f"init is {model.init!r}; with an epsilon it is 'kmeans', which is done under noise, or {{site: labels}}",
     )
     require(model.association == "win", f"association is {model.association!r}; with an epsilon it is 'win'")
-    require(model.quorum == ALL, f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so leave it out")
-    counts = _counts(model, fed)
     require(
-        all(whole(k) and 1 <= k <= MOST_CLUSTERS for k in counts.values()) and sum(counts.values()) <= MOST_IN_ALL,
+        model.quorum == ALL_PARTIES,
+        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so leave it out",
+    )
+    counts = _clusters_by_site(model, fed)
+    require(
+        all(is_whole_number(k) and 1 <= k <= MAX_SITE_CLUSTERS for k in counts.values())
+        and sum(counts.values()) <= MAX_TOTAL_CLUSTERS,
         f"n_clusters is {model.n_clusters!r}; with an epsilon it cannot be estimated from rows: give a number from 1 "
-        f"to {MOST_CLUSTERS} for each site",
+        f"to {MAX_SITE_CLUSTERS} for each site",
     )
     if isinstance(model.init, Mapping):
         _check_labels(model.init, fed, counts)
     width = len(fed.columns)
-    require(width <= WIDEST, f"there are {width} columns; with an epsilon at most {WIDEST} can be")
+    require(
+        width <= MAX_PRIVATE_COLUMNS, f"there are {width} columns; with an epsilon at most {MAX_PRIVATE_COLUMNS} can be"
+    )
 
 
-def _counts(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
+def _clusters_by_site(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
     """Clusters at each site; never as many as labels name, for one row may have the last of them."""
     given = model.n_clusters
     return {party: given.get(party) if isinstance(given, Mapping) else given for party in fed.parties}
@@ -99,92 +105,92 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
             f"init gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
             "them from 0, -1 for none",
         )
-        rows = sum(block.shape[1] for block in fed.holdings[party].source.blocks())
+        rows = sum(block.shape[1] for block in fed.site_data[party].source.blocks())
         require(
             len(labels) == rows, f"init gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
         )
 
 
-def box_for(model: FedCRef, width: int) -> Box:
+def public_box(model: FedCRef, width: int) -> Box:
     """The public bounds, and each column in units of how far they are apart."""
-    low, high = box_of(model.bounds, width) or (np.zeros(0), np.zeros(0))
+    low, high = parse_bounds(model.bounds, width) or (np.zeros(0), np.zeros(0))
     return Box(low, high, np.where(high > low, high - low, 1.0))
 
 
-def part(block: Array) -> Bools:
+def are_taking_part(block: Array) -> Bools:
     """Which rows of a block of columns are not left out."""
-    return np.asarray((np.abs(np.asarray(block, np.float64)) <= 2.0**REACH).all(axis=0))
+    return np.asarray((np.abs(np.asarray(block, np.float64)) <= 2.0**MAX_VALUE_EXPONENT).all(axis=0))
 
 
-def beside(labels: Any, source: Source) -> Ints:
+def labels_taking_part(labels: Any, source: Source) -> Ints:
     """The labels of the rows that are not left out."""
-    there = np.concatenate([np.zeros(0, np.bool_), *map(part, source.blocks())])
+    there = np.concatenate([np.zeros(0, np.bool_), *map(are_taking_part, source.blocks())])
     found: Ints = np.asarray(labels, np.int64)[there]
     return found
 
 
-def script(model: FedCRef, fed: Federation) -> Protocol[tuple[Found, Box]]:
+def private_script(model: FedCRef, fed: Federation) -> Protocol[tuple[PrivateFedCRefResult, Box]]:
     """The run within the epsilon."""
-    width, counts = len(fed.columns), _counts(model, fed)
-    box = box_for(model, width)
-    rho = accountant.rho_of(epsilon_of(model), float(model.delta))
-    spending = private_fit.Spending(rho, relied_on(fed), fed.parties)
-    course = Course(box, sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
+    width, counts = len(fed.columns), _clusters_by_site(model, fed)
+    box = public_box(model, width)
+    rho = accountant.rho_from_epsilon(epsilon_of(model), float(model.delta))
+    spending = private_fit.Spending(rho, count_relied_sites(fed), fed.parties)
+    course = PrivateRun(box, layer_sizes(width), {party: int(counts[party]) for party in sorted(counts)}, spending)
     labelled = isinstance(model.init, Mapping)
-    given = {p: beside(model.init[p], fed.holdings[p].source) for p in fed.parties} if labelled else None
+    given = {p: labels_taking_part(model.init[p], fed.site_data[p].source) for p in fed.parties} if labelled else None
     found = yield from private_loop.fit(course, given, np.random.default_rng((model.seed_, 4)))
     return found, box
 
 
-def relied_on(fed: Federation) -> int:
+def count_relied_sites(fed: Federation) -> int:
     """How many sites' noise a sum relies on: where the coordinator sees each site's answer, on that site's alone."""
-    return 1 if fed.aggregation.mode == "plain" else honest(len(fed.parties), len(fed.parties))
+    return 1 if fed.aggregation.mode == "plain" else count_honest_sites(len(fed.parties), len(fed.parties))
 
 
-def keep(model: FedCRef, fed: Federation, result: tuple[Found, Box]) -> None:
+def store_private_result(model: FedCRef, fed: Federation, result: tuple[PrivateFedCRefResult, Box]) -> None:
     """Set the fitted attributes."""
     found, box = result
     model.origin_, model.spread_ = box.low, box.unit
     model.models_, model.cluster_sizes_ = found.models, found.sizes
     model.n_communities_ = count = len(found.models)
-    model.usual_, model.isolated_usual_ = found.usual[:, :count], found.usual[:, count:]
+    model.usual_, model.isolated_usual_ = found.usual_errors[:, :count], found.usual_errors[:, count:]
     model.sites_ = sorted(found.communities)
     model.communities_ = [found.communities[party] for party in model.sites_]
-    model.isolated_, model.isolated_models_ = [[p, c] for p, c in found.lone], found.lone_models
+    model.isolated_, model.isolated_models_ = [[p, c] for p, c in found.isolated_clusters], found.isolated_models
     model.n_iter_ = 1
     model.history_ = [{"round": 1, "communities": count, "isolated": found.isolated, "active": 0}]
-    model.prices_, model.honest_ = found.prices, relied_on(fed)
-    model.epsilon_ = accountant.epsilon_of(math.fsum(found.prices), model.delta)
+    model.prices_, model.honest_ = found.prices, count_relied_sites(fed)
+    model.epsilon_ = accountant.epsilon_from_rho(math.fsum(found.prices), model.delta)
     model.reported_epsilon_ = accountant.reported_epsilon(found.prices, model.delta)
-    model.notes_ = [*_claims(model, fed), *found.notes]
-    if fed.holdings and set(fed.holdings) == set(fed.parties):
-        blocks = ((p, block) for p in fed.parties for block in fed.holdings[p].source.blocks())
-        labels = [_labels(model, found, box, p, block) for p, block in blocks]
+    model.notes_ = [*_privacy_notes(model, fed), *found.notes]
+    if fed.site_data and set(fed.site_data) == set(fed.parties):
+        blocks = ((p, block) for p in fed.parties for block in fed.site_data[p].source.blocks())
+        labels = [_label_site_block(model, found, box, p, block) for p, block in blocks]
         model.labels_ = np.concatenate([np.zeros(0, np.int64), *labels]).astype(np.int32)
 
 
-def _labels(model: FedCRef, found: Found, box: Box, party: PartyId, block: Array) -> Ints:
+def _label_site_block(model: FedCRef, found: PrivateFedCRefResult, box: Box, party: PartyId, block: Array) -> Ints:
     """The community of some of a site's rows, as the site finds it; -1 for a row that is left out."""
-    lone = {one: model.n_communities_ + i for i, one in enumerate(found.lone)}
+    lone = {one: model.n_communities_ + i for i, one in enumerate(found.isolated_clusters)}
     own = found.communities[party]
     names = np.array([one if one >= 0 else lone[party, c] for c, one in enumerate(own)], np.int64)
-    there = part(block)
-    z, x = placed(box, block[:, there])
+    there = are_taking_part(block)
+    z, x = scale_rows(box, block[:, there])
     labels = np.full(block.shape[1], -1, np.int64)
-    picked = list(found.parting.own[party])
-    labels[there] = names[parted(found.parting, picked, z, x, sizes(len(box.low)))]
+    picked = list(found.rule.own[party])
+    labels[there] = names[assign_rows(found.rule, picked, z, x, layer_sizes(len(box.low)))]
     return labels
 
 
-def rows(model: FedCRef, X: Array) -> Floats:
+def scale_private_rows(model: FedCRef, X: Array) -> Floats:
     """Rows as the sites saw theirs, in [0, 1]; NaN for one that they would have left out."""
-    there = part(X.T)
+    there = are_taking_part(X.T)
     found = np.full(X.shape, np.nan)
-    found[there] = placed(box_for(model, X.shape[1]), X[there].T)[1]
+    found[there] = scale_rows(public_box(model, X.shape[1]), X[there].T)[1]
     return found
 
 
-def _claims(model: FedCRef, fed: Federation) -> list[str]:
+def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
     """What the result may be said to promise, on what conditions, in plain sentences."""
     told = [
         (

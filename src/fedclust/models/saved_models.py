@@ -11,10 +11,10 @@ import numpy as np
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array
 
-FORMAT, VERSION = "fedclust-model", 1
+MODEL_FORMAT, MODEL_VERSION = "fedclust-model", 1
 
 
-def read_model(path: str | Path) -> dict[str, Any]:
+def read_model_document(path: str | Path) -> dict[str, Any]:
     """A saved model's document, checked for format and version."""
     try:
         document = json.loads(Path(path).read_text())
@@ -24,14 +24,16 @@ def read_model(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path} is a folder; name the model in it, such as {Path(path) / 'model.json'}") from None
     except (ValueError, UnicodeDecodeError):
         raise DataError(f"{path} is not a saved model") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != MODEL_FORMAT:
         raise DataError(f"{path} is not a saved model")
-    if document.get("version") != VERSION:
-        raise DataError(f"{path} has format {document.get('version')}, this version reads {VERSION}; update fedclust")
+    if document.get("version") != MODEL_VERSION:
+        raise DataError(
+            f"{path} has format {document.get('version')}, this version reads {MODEL_VERSION}; update fedclust"
+        )
     return document
 
 
-def plain_value(value: Any) -> Any:
+def to_plain_value(value: Any) -> Any:
     """A parameter or a fitted attribute as JSON has it; arrays with their shape and type."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return {"names": [str(name) for name in value]}
@@ -39,19 +41,19 @@ def plain_value(value: Any) -> Any:
         return {"array": value.ravel().tolist(), "shape": list(value.shape), "dtype": value.dtype.name}
     if isinstance(value, np.generic):
         return value.item()
-    return [plain_value(item) for item in value] if isinstance(value, (tuple, list)) else value
+    return [to_plain_value(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 def from_plain_value(value: Any) -> Any:
-    """The value that `plain_value` was given; tuples come back as lists."""
+    """The value that `to_plain_value` was given; tuples come back as lists."""
     if isinstance(value, dict) and set(value) == {"array", "shape", "dtype"}:
-        return _array(value)
+        return _array_from_plain(value)
     if isinstance(value, dict) and set(value) == {"names"}:
         return np.array(value["names"], object)
     return [from_plain_value(item) for item in value] if isinstance(value, list) else value
 
 
-def _array(value: dict[str, Any]) -> Array:
+def _array_from_plain(value: dict[str, Any]) -> Array:
     if value["dtype"] not in ("float64", "float32", "int64", "int32"):
         raise DataError("a saved model holds an array of a kind it cannot have")
     return np.array(value["array"], value["dtype"]).reshape(value["shape"])

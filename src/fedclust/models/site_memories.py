@@ -11,15 +11,15 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, PartyId
 from fedclust.federation.federation import Federation
-from fedclust.site.server import State
+from fedclust.site.server import SavedState
 
-ABSENT = "carried"  # in a site's folder: the memory of a site that took no part in the round
+ABSENT_MEMORY_FILE = "carried"  # in a site's folder: the memory of a site that took no part in the round
 
 Memories = Mapping[PartyId, dict[str, Array]]
 
 
 @dataclass(frozen=True)
-class AbsentSite:
+class AbsentSiteMemory:
     """What a site remembers that took no part in a round."""
 
     memory: dict[str, Array]
@@ -28,10 +28,10 @@ class AbsentSite:
 def read_memories(folder: Path) -> dict[PartyId, dict[str, Array]]:
     """What the sites of a run folder remember, with those that took no part in its round."""
     found = {}
-    for path in sorted((folder / "sites").glob(f"*/{ABSENT}")):
-        found[path.parent.name] = wire.decode(AbsentSite, path.read_bytes()).memory
+    for path in sorted((folder / "sites").glob(f"*/{ABSENT_MEMORY_FILE}")):
+        found[path.parent.name] = wire.decode(AbsentSiteMemory, path.read_bytes()).memory
     for path in sorted((folder / "sites").glob("*/state")):
-        found[path.parent.name] = State.read(path).memory
+        found[path.parent.name] = SavedState.read(path).memory
     if not found:
         raise DataError(f"{folder} holds no memory of sites; give the run folder of the round before")
     return found
@@ -43,7 +43,7 @@ def write_absent_memories(folder: Path, memories: Memories) -> None:
         own = folder / "sites" / party
         if not (own / "state").exists():
             own.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_file(own / ABSENT, wire.encode(AbsentSite(memory)))
+            write_file(own / ABSENT_MEMORY_FILE, wire.encode(AbsentSiteMemory(memory)))
 
 
 def restore_memories(fed: Federation, memories: Memories) -> None:

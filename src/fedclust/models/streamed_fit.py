@@ -20,20 +20,22 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 
 from fedclust.algorithms.cmeans import row_split
-from fedclust.algorithms.cmeans.fit_result import Fitted, Moved
+from fedclust.algorithms.cmeans.fit_result import FitResult, RoundResult
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
-from fedclust.federation.federation import Federation, box_of
-from fedclust.models.base import Model, _absent, require
+from fedclust.federation.federation import Federation, parse_bounds
+from fedclust.models.base import Model, _absence_notes, require
 from fedclust.models.centers_estimator import CentersEstimator
-from fedclust.models.input_checks import reachable
+from fedclust.models.input_checks import check_quorum_reachable
 from fedclust.questions import bounds as limits
 from fedclust.questions import schema, standardisation
-from fedclust.questions.missing_values import told
+from fedclust.questions.missing_values import missing_value_notes
 
-LATER = "Updated by a further batch: earlier rows count by their centres and weights, and were not looked at again."
+LATER_BATCH_NOTE = (
+    "Updated by a further batch: earlier rows count by their centres and weights, and were not looked at again."
+)
 
 
 def _has_sums(model: Model) -> bool:
@@ -41,7 +43,7 @@ def _has_sums(model: Model) -> bool:
     return model.lossless
 
 
-class Streaming(CentersEstimator):
+class StreamingEstimator(CentersEstimator):
     """A lossless model that takes batches."""
 
     @property
@@ -50,7 +52,7 @@ class Streaming(CentersEstimator):
 
     @property
     def saw_batches(self) -> bool:
-        return LATER in self.notes_
+        return LATER_BATCH_NOTE in self.notes_
 
     def update(self, fed: Federation, *, after: Path | None = None) -> Self:
         return self.partial_fit(fed) if self.takes_batches else super().update(fed, after=after)
@@ -65,40 +67,47 @@ class Streaming(CentersEstimator):
         require(0 <= keep <= 1, f"keep is {keep}; it must lie between 0 and 1")
         if isinstance(X, Federation):
             require(X.split == "rows", "partial_fit needs whole rows; use fit where columns are split")
-        require(self._missing != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
+        require(self._missing_rule != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
         if "scaled_centers_" not in vars(self):
             return self.fit(X)
         if not isinstance(X, Federation):
-            X = self._rows(X)
-            X = Federation.local({"here": X}, columns=self._names(X.shape[1]))
+            X = self._validate_rows(X)
+            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
         if tuple(X.columns) != self.columns_:
             raise DataError("a batch must have the columns of the first; name the same ones in the same order")
-        self._check(X)
-        reachable(self.quorum, len(X.parties))
+        self._check_parameters(X)
+        check_quorum_reachable(self.quorum, len(X.parties))
         start = self.initial_centers_
-        result, absences = X.run(further(self, X, keep), quorum=self.quorum, missing=self._missing, asks=self._asks)
-        self._keep(X, result)
+        result, absences = X.run(
+            fit_further_batch(self, X, keep),
+            quorum=self.quorum,
+            missing=self._missing_rule,
+            asks_multiple=self._max_asks,
+        )
+        self._store_result(X, result)
         self.initial_centers_ = start
-        self.notes_ = [*_absent(absences), LATER, *self.notes_]
+        self.notes_ = [*_absence_notes(absences), LATER_BATCH_NOTE, *self.notes_]
         return self
 
 
-def further(model: CentersEstimator, fed: Federation, keep: float) -> Protocol[tuple[Fitted, View]]:
+def fit_further_batch(model: CentersEstimator, fed: Federation, keep: float) -> Protocol[tuple[FitResult, View]]:
     """The script of a later batch. Scaling is that of the first: units must not change under the centres."""
-    width, missing, box = len(fed.columns), model._missing, box_of(model.bounds, len(fed.columns))  # noqa: SLF001
-    if fed.declared:
-        yield from schema.agree(fed.declared, missing)
-    if not (yield from limits.count(width, missing)):
+    width, missing, box = len(fed.columns), model._missing_rule, parse_bounds(model.bounds, len(fed.columns))  # noqa: SLF001
+    if fed.declared_schemas:
+        yield from schema.check_declarations(fed.declared_schemas, missing)
+    if not (yield from limits.total_rows(width, missing)):
         raise DataError("the batch has no rows; leave it out")
-    gaps = yield from told(fed.columns, missing)
-    view = (yield from limits.agree(width, missing)) if box is None else limits.declared(*box, missing)
+    gaps = yield from missing_value_notes(fed.columns, missing)
+    view = (
+        (yield from limits.agree_on_bounds(width, missing)) if box is None else limits.view_from_bounds(*box, missing)
+    )
     if model.origin_ is not None and model.spread_ is not None:
-        view = standardisation.scaled(view, model.origin_, model.spread_)
+        view = standardisation.scale_view(view, model.origin_, model.spread_)
     known, weights = model.scaled_centers_, model.cluster_sizes_ * keep
 
-    def moved_by(ask: row_split.Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+    def move_by_batch(ask: row_split.CentersQuestion, among: tuple[PartyId, ...] | None) -> Protocol[RoundResult]:
         batch = yield from row_split.one_round(ask, among)
-        return together(batch, known, weights)
+        return combine_with_batch(batch, known, weights)
 
     fitted = yield from row_split.fit(
         view,
@@ -111,16 +120,16 @@ def further(model: CentersEstimator, fed: Federation, keep: float) -> Protocol[t
         participation=model.participation,
         singletons=model._hide_singletons,  # noqa: SLF001
         small_sites=model.small_sites == "paper",
-        moved_by=moved_by,
+        ask_round=move_by_batch,
     )
     return replace(fitted, notes=(*gaps, *fitted.notes)), view
 
 
-def together(batch: Moved, known: Floats, weights: Floats) -> Moved:
+def combine_with_batch(batch: RoundResult, known: Floats, weights: Floats) -> RoundResult:
     """Where a batch and what is known put the centres; a batch that has nothing for one leaves it.
 
-    >>> batch = Moved(np.array([[4.0], [np.nan]]), np.array([1.0, 0.0]), objective=0.0, hidden=0, abstained=0)
-    >>> moved = together(batch, known=np.array([[0.0], [9.0]]), weights=np.array([3.0, 5.0]))
+    >>> batch = RoundResult(np.array([[4.0], [np.nan]]), np.array([1.0, 0.0]), objective=0.0, hidden=0, abstained=0)
+    >>> moved = combine_with_batch(batch, known=np.array([[0.0], [9.0]]), weights=np.array([3.0, 5.0]))
     >>> moved.centers.ravel().tolist(), moved.mass.tolist()
     ([1.0, 9.0], [4.0, 5.0])
     """
@@ -128,4 +137,4 @@ def together(batch: Moved, known: Floats, weights: Floats) -> Moved:
     share = np.where(batch.mass > 0, batch.mass / np.where(mass > 0, mass, 1.0), 0.0)[:, None]
     towards = np.where(batch.mass[:, None] > 0, batch.centers, known)
     # Not whole: the batch's objective may rise from round to round, and bounds nothing.
-    return replace(batch, centers=known + share * (towards - known), mass=mass, whole=False)
+    return replace(batch, centers=known + share * (towards - known), mass=mass, everyone_asked=False)

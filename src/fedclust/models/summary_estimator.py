@@ -61,7 +61,13 @@ class SummaryClustering(NodeEstimator):
     """
 
     scales: ClassVar[tuple[str, ...]] = (*RANGE_SCALES, "none", "standardise", "minmax")
-    kept: ClassVar[tuple[str, ...]] = (*NodeEstimator.kept, "levels_", "clearness_", "spherical_", "fences_")
+    saved_attributes: ClassVar[tuple[str, ...]] = (
+        *NodeEstimator.saved_attributes,
+        "levels_",
+        "clearness_",
+        "spherical_",
+        "fences_",
+    )
 
     levels_: list[dict[str, Any]]
     spherical_: bool = False  # models saved without it used votes
@@ -89,7 +95,7 @@ class SummaryClustering(NodeEstimator):
 
     def _scaled_view(self, view: View, box: tuple[Floats, Floats] | None) -> Protocol[View]:
         if self.scale in RANGE_SCALES:
-            return (yield from ranges.ranged(view))
+            return (yield from ranges.scale_to_range(view))
         return (yield from super()._scaled_view(view, box))
 
     def _run_round(self, view: View) -> Protocol[summaries.Round]:
@@ -104,7 +110,7 @@ class SummaryClustering(NodeEstimator):
             rows,
             stand_in=None if has_summaries else known,
             fresh=not self._continues,
-            damped=self._damped,
+            damped=self._damps_outliers,
             floor=self.floor,
             max_nodes=self.max_nodes,
             seed=self.seed_,
@@ -128,16 +134,16 @@ class SummaryClustering(NodeEstimator):
             fences = OutlierFences(*self.fences_)
             nodes, block = fences.damp(nodes), np.ascontiguousarray(fences.damp(block.T).T)
         if self.spherical_:
-            return distances.labels(block, cluster_means(nodes, self.node_rows_, self.node_labels_))[0]
+            return distances.nearest_centers(block, cluster_means(nodes, self.node_rows_, self.node_labels_))[0]
         return neighbor_graph.labels_by_vote(block, nodes, self.node_labels_)
 
     @property
-    def _damped(self) -> bool:
+    def _damps_outliers(self) -> bool:
         """Whether outliers are damped; a model that continues stays as it was."""
         return self.scale == "damped" and (not self._continues or self.fences_ is not None)
 
-    def _check(self, fed: Federation) -> None:
-        super()._check(fed)
+    def _check_parameters(self, fed: Federation) -> None:
+        super()._check_parameters(fed)
         require(
             isinstance(self.floor, (int, np.integer)) and self.floor >= 2,
             f"floor is {self.floor}; it must be 2 or more",

@@ -19,15 +19,15 @@ from scipy.optimize import minimize_scalar
 
 from fedclust.core.errors import StudyError
 
-LARGE = 10.0  # an epsilon from which on a guarantee says little
-MEANINGLESS = 50.0
-MOST_DELTA = 0.01  # that is taken at all: showing one row in a hundred whole would keep to it
+WEAK_EPSILON = 10.0  # an epsilon from which on a guarantee says little
+MEANINGLESS_EPSILON = 50.0
+MAX_DELTA = 0.01  # that is taken at all: showing one row in a hundred whole would keep to it
 
 
-def epsilon_of(rho: float, delta: float) -> float:
+def epsilon_from_rho(rho: float, delta: float) -> float:
     """The epsilon at a delta of a cost in rho.
 
-    >>> round(epsilon_of(0.024356, 1e-6), 4), epsilon_of(0.0, 1e-6)
+    >>> round(epsilon_from_rho(0.024356, 1e-6), 4), epsilon_from_rho(0.0, 1e-6)
     (1.0, 0.0)
     """
     if rho <= 0:
@@ -44,14 +44,14 @@ def epsilon_of(rho: float, delta: float) -> float:
 
 
 @cache
-def rho_of(epsilon: float, delta: float) -> float:
+def rho_from_epsilon(epsilon: float, delta: float) -> float:
     """The largest cost in rho that is still within an epsilon at a delta."""
     low, high = 0.0, 1.0
-    while epsilon_of(high, delta) < epsilon:
+    while epsilon_from_rho(high, delta) < epsilon:
         high *= 2
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if epsilon_of(middle, delta) <= epsilon else (low, middle)
+        low, high = (middle, high) if epsilon_from_rho(middle, delta) <= epsilon else (low, middle)
     return low
 
 
@@ -62,16 +62,18 @@ def reported_epsilon(rhos: Iterable[float], delta: float) -> float:
     differs from rounded Gaussian noise, to which the figure applies exactly, by less than 2^-40 a number.
     """
     rho = float(f"{math.fsum(rhos):.12g}")  # which parts it came in plays no part
-    return _loss(rho, delta) if rho > 0 else 0.0
+    return _epsilon_by_loss_distribution(rho, delta) if rho > 0 else 0.0
 
 
 @cache
-def _loss(rho: float, delta: float) -> float:
+def _epsilon_by_loss_distribution(rho: float, delta: float) -> float:
     try:
         from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 an extra
     except ImportError:
         raise StudyError("differential privacy needs the extra dp; install fedclust[dp]") from None
-    step = 1e-4 * max(1.0, epsilon_of(rho, delta))  # of losses that are told apart; a coarser one only reports more
+    step = 1e-4 * max(
+        1.0, epsilon_from_rho(rho, delta)
+    )  # of losses that are told apart; a coarser one only reports more
     sigma = 1 / math.sqrt(2 * rho)
     loss = privacy_loss_distribution.from_gaussian_mechanism(sigma, value_discretization_interval=step)
     return float(loss.get_epsilon_for_delta(delta))
@@ -93,21 +95,21 @@ def meaning(epsilon: float, delta: float) -> str:
 
 def warning(epsilon: float) -> str | None:
     """What to say of an epsilon that promises little, or None."""
-    if epsilon >= MEANINGLESS:
+    if epsilon >= MEANINGLESS_EPSILON:
         return (
             f"epsilon = {epsilon:g} is no protection: it lets someone detect a row with near certainty. Use 1 or less."
         )
-    if epsilon >= LARGE:
+    if epsilon >= WEAK_EPSILON:
         return f"epsilon = {epsilon:g} promises little: it lets someone detect nearly every row. Use 1 or less."
     return None
 
 
-def loose(delta: float, rows: float) -> str | None:
+def delta_warning(delta: float, rows: float) -> str | None:
     """What to say of a delta that is not below 1 / rows, or None; `rows` is a number that may be told.
 
-    >>> loose(1e-3, 2000.0)
+    >>> delta_warning(1e-3, 2000.0)
     'delta = 0.001 is not below 1 / rows: even a method that shows one random row would satisfy it. Use 1e-06 or less.'
-    >>> loose(1e-6, 2000.0)
+    >>> delta_warning(1e-6, 2000.0)
     """
     if delta * rows < 1:
         return None

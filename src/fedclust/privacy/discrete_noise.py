@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Bools, Floats, Ints
 
-MOST = 2.0**58  # a standard deviation that 64 bits hold
-MANY = 512  # numbers from which on they are drawn at once
-REACH = 10.5  # standard deviations that candidates cover
-SPARE = 16  # candidates for each number that is wanted: one in nine to seventeen is kept
-LEAST = 1e-12  # delta, far above what draws leave wrong
-TRIES = 1 << 18  # candidates at a time, at most
+MAX_NOISE_SCALE = 2.0**58  # a standard deviation that 64 bits hold
+MIN_BATCH_DRAWS = 512  # numbers from which on they are drawn at once
+CANDIDATE_REACH = 10.5  # standard deviations that candidates cover
+CANDIDATES_PER_DRAW = 16  # candidates for each number that is wanted: one in nine to seventeen is kept
+MIN_DELTA = 1e-12  # delta, far above what draws leave wrong
+MAX_CANDIDATES = 1 << 18  # candidates at a time, at most
 
 
 @cache
@@ -45,18 +45,22 @@ def opendp() -> Any:
 
 
 @lru_cache(64)
-def gaussian(scale: float) -> Any:
+def gaussian_measurement(scale: float) -> Any:
     """OpenDP's measurement: noise of a scale for whole numbers, priced by their Euclidean distance."""
     dp = opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return dp.m.make_gaussian(*space, scale=scale)
 
 
-def drawn(count: int, scale: float) -> Ints:
+def draw_gaussian_noise(count: int, scale: float) -> Ints:
     """So many independent draws; a scale is the standard deviation."""
-    if not 1 <= scale <= MOST:
+    if not 1 <= scale <= MAX_NOISE_SCALE:
         raise StudyError(f"noise of a standard deviation of {scale:g} units cannot be drawn; set another epsilon")
-    return many(count, scale) if count > MANY else np.array(gaussian(scale)([0] * count), np.int64)
+    return (
+        draw_by_rejection(count, scale)
+        if count > MIN_BATCH_DRAWS
+        else np.array(gaussian_measurement(scale)([0] * count), np.int64)
+    )
 
 
 def words(count: int) -> NDArray[np.uint64]:
@@ -64,7 +68,7 @@ def words(count: int) -> NDArray[np.uint64]:
     return np.frombuffer(os.urandom(8 * count), np.uint64)
 
 
-def below(first: NDArray[np.uint64], bound: Floats) -> Bools:
+def are_below(first: NDArray[np.uint64], bound: Floats) -> Bools:
     """Whether numbers are below bounds of up to 2^64; where their first 64 bits leave that open, 64 more decide."""
     whole = np.floor(bound)
     found = np.asarray(first < whole)
@@ -73,15 +77,15 @@ def below(first: NDArray[np.uint64], bound: Floats) -> Bools:
     return found
 
 
-def many(count: int, scale: float) -> Ints:
+def draw_by_rejection(count: int, scale: float) -> Ints:
     """The same by rejection, as many at a time as fit the cache."""
-    bits = math.ceil(math.log2(REACH * scale)) + 1  # of a candidate with its sign
+    bits = math.ceil(math.log2(CANDIDATE_REACH * scale)) + 1  # of a candidate with its sign
     found, left = [np.zeros(0, np.int64)], count
     while left > 0:
-        tries = min(TRIES, SPARE * left + SPARE)
+        tries = min(MAX_CANDIDATES, CANDIDATES_PER_DRAW * left + CANDIDATES_PER_DRAW)
         y = words(tries).view(np.int64) >> (64 - bits)
         x = y / scale
-        kept = y[below(words(tries), np.ldexp(np.exp(-0.5 * x * x), 64))][:left]
+        kept = y[are_below(words(tries), np.ldexp(np.exp(-0.5 * x * x), 64))][:left]
         found.append(kept)
         left -= len(kept)
     return np.concatenate(found)

@@ -13,50 +13,60 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedclust.core import wire
-from fedclust.core.effects import ALL, Ask, Protocol, each, each_to, handler, needed
+from fedclust.core.effects import ALL_PARTIES, Ask, Protocol, each, each_to, handler, needed_answers
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, RunFailed
 from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks, shamir
-from fedclust.privacy.roster import Offers, Wanted, checked, lasting, offer, roster_of, salt, secret, threshold
+from fedclust.privacy.roster import (
+    KeyRequest,
+    Roster,
+    check_roster,
+    is_lasting,
+    offer,
+    read_roster,
+    read_secret,
+    salt,
+    threshold,
+)
 
-SHARE = shamir.BYTES
+SHARE_BYTES = shamir.SHARE_BYTES
 
 
 @dataclass(frozen=True)
-class Shared(Release):
+class SealedShares(Release):
     letters: dict[str, bytes] = public_keys("shares of this site's masks, each encrypted for the site that keeps it")
 
 
-@handler(releases=Shared, reads="nothing", before_alignment=True)
-def share(site: Site, ask: Offers) -> Shared:
+@handler(releases=SealedShares, reads="nothing", before_alignment=True)
+def share(site: Site, ask: Roster) -> SealedShares:
     """Draw a mask of one's own and hand it out in shares, together with the key of the pairwise ones."""
-    if lasting(ask.name):
+    if is_lasting(ask.name):
         raise KeysRefused("a lasting key is never shared")
-    checked(site, ask)
+    check_roster(site, ask)
     vault, name = site.vault, ask.name
     if (before := vault.get(f"{name}.letters")) is not None:
-        return wire.decode(Shared, before)
+        return wire.decode(SealedShares, before)
     own = secrets.token_bytes(32)
     holders = sorted(ask.offers)
     needs = threshold(len(vault.enrolled))
     parts = zip(
         shamir.split(own, len(holders), needed=needs),
-        shamir.split(secret(vault, ask.name, "mask"), len(holders), needed=needs),
+        shamir.split(read_secret(vault, ask.name, "mask"), len(holders), needed=needs),
         strict=True,
     )
     letters = {}
     for holder, (a, b) in zip(holders, parts, strict=True):
-        key, about = _letter(site, ask.name, holder, ask.offers[holder].letter)
-        letters[holder] = keys.locked(key, a + b, about)
-    vault.put({f"{name}.own": own, f"{name}.letters": wire.encode(Shared(letters))})
-    return Shared(letters)
+        key, about = _share_key(site, ask.name, holder, ask.offers[holder].letter)
+        letters[holder] = keys.encrypt(key, a + b, about)
+    vault.put({f"{name}.own": own, f"{name}.letters": wire.encode(SealedShares(letters))})
+    return SealedShares(letters)
 
 
 @dataclass(frozen=True)
-class Live:
+class Respondents:
     """Who answered."""
 
     name: str
@@ -69,24 +79,24 @@ class Consent(Release):
 
 
 @handler(releases=Consent, reads="nothing", before_alignment=True)
-def consent(site: Site, ask: Live) -> Consent:
+def consent(site: Site, ask: Respondents) -> Consent:
     """Sign who answered, for one list only."""
     vault, name = site.vault, ask.name
-    cohort, live = _used(vault, ask.name)[0], ask.parties
+    cohort, live = _bound_call(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
         raise KeysRefused("a list of parties that is not one of those asked")
     if len(live) < threshold(len(vault.enrolled)):  # of all: of those alone who offered keys, it would count twice
         raise KeysRefused("too few parties answered for the sum to be opened")
-    text = keys.framed(*sorted(live))
+    text = keys.frame_parts(*sorted(live))
     if vault.get(f"{name}.live") is None:
         vault.put({f"{name}.live": text})  # on disk before the signature leaves
     if vault.get(f"{name}.live") != text:
         raise KeysRefused("another list of who answered was signed before")
-    return Consent(vault.sign(_who(vault, ask.name, text)))
+    return Consent(vault.sign(_respondents_statement(vault, ask.name, text)))
 
 
 @dataclass(frozen=True)
-class Unmask:
+class UnmaskRequest:
     """Signatures of who answered, and the letters this party is to open."""
 
     name: str
@@ -95,64 +105,64 @@ class Unmask:
 
 
 @dataclass(frozen=True)
-class Shares(Release):
+class RecoveryShares(Release):
     own: dict[str, bytes] = public_keys("shares of the personal masks of sites that answered")
     gone: dict[str, bytes] = public_keys("shares of the mask keys of sites that did not answer")
 
 
-@handler(releases=Shares, reads="nothing", before_alignment=True)
-def unmask(site: Site, ask: Unmask) -> Shares:
+@handler(releases=RecoveryShares, reads="nothing", before_alignment=True)
+def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
     """Give the shares that open the sum of those who answered, if enough parties signed that they did."""
     vault, name = site.vault, ask.name
-    cohort, _ = _used(vault, ask.name)
+    cohort, _ = _bound_call(vault, ask.name)
     answered = vault.get(f"{name}.live")
     if answered is None:
         raise KeysRefused("no list of who answered was signed")
-    live, statement = _names(answered), _who(vault, name, answered)
-    roster = roster_of(vault, name)
+    live, statement = _party_names(answered), _respondents_statement(vault, name, answered)
+    roster = read_roster(vault, name)
     # All of them: what one signs names the question and the parties it was told, so all were told the same.
-    if not all(p in ask.signatures and vault.signed(p, ask.signatures[p], statement) for p in live):
+    if not all(p in ask.signatures and vault.has_signed(p, ask.signatures[p], statement) for p in live):
         raise KeysRefused("not all who answered signed this list of them, for this question")
     own: dict[str, bytes] = {}
     gone: dict[str, bytes] = {}
     for sender in cohort:
         if sender not in ask.letters:
             continue
-        key, about = _letter(site, ask.name, sender, roster.offers[sender].letter, reading=True)
-        text = keys.opened(key, ask.letters[sender], about)
+        key, about = _share_key(site, ask.name, sender, roster.offers[sender].letter, reading=True)
+        text = keys.decrypt(key, ask.letters[sender], about)
         if sender in live:
-            own[sender] = text[:SHARE]
+            own[sender] = text[:SHARE_BYTES]
         else:
-            gone[sender] = text[SHARE:]
-    return Shares(own, gone)
+            gone[sender] = text[SHARE_BYTES:]
+    return RecoveryShares(own, gone)
 
 
-def recoverable(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+def recoverable_total(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
     """A masked sum that parties may leave on the way; also who is in it."""
     asked = ask.among or ()
     least = threshold(enrolled)
-    need = max(needed(ask.quorum or ALL, len(asked)), least)
-    offers = yield from each(offer, Wanted(name), among=asked, quorum=need)
-    known = Offers(name, dict(offers))
+    need = max(needed_answers(ask.quorum or ALL_PARTIES, len(asked)), least)
+    offers = yield from each(offer, KeyRequest(name), among=asked, quorum=need)
+    known = Roster(name, dict(offers))
     letters = yield from each(share, known, among=tuple(offers), quorum=need)
     cohort = tuple(letters)
-    total, live = yield Ask(ask.who, "total", ask.message, among=cohort, quorum=need, masks=name)
-    signed = yield from each(consent, Live(name, live), among=live, quorum=ALL)
+    total, live = yield Ask(ask.handler, "total", ask.message, among=cohort, quorum=need, masks=name)
+    signed = yield from each(consent, Respondents(name, live), among=live, quorum=ALL_PARTIES)
     proof = {party: answer.signature for party, answer in signed.items()}
     requests = {
-        party: Unmask(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
+        party: UnmaskRequest(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
         for party in live
     }
     shares = yield from each_to(unmask, requests, quorum=least)
-    mask = _what_remains(known, cohort, live, shares, least, cells=masks.cells_of(total))
-    return masks.shifted(total, masks.negative(mask.limbs)), live
+    mask = _remaining_mask(known, cohort, live, shares, least, cells=masks.count_cells(total))
+    return masks.add_mask(total, masks.negate_limbs(mask.limbs)), live
 
 
-def _what_remains(
-    known: Offers,
+def _remaining_mask(
+    known: Roster,
     cohort: Sequence[PartyId],
     live: Sequence[PartyId],
-    shares: Mapping[PartyId, Shares],
+    shares: Mapping[PartyId, RecoveryShares],
     least: int,
     *,
     cells: int,
@@ -168,57 +178,57 @@ def _what_remains(
         }
         if len(given) < least:
             raise RunFailed(f"too few shares to open the sum: {len(given)} where {least} are needed")
-        secret = shamir.joined(dict(list(given.items())[:least]), length=32)
+        secret = shamir.join_shares(dict(list(given.items())[:least]), length=32)
         if party in live:
-            mask.add(keys.derived(secret, "own", name))
+            mask.add_streams(keys.derive_key(secret, "own", name))
             continue
-        if keys.public_of(secret) != known.offers[party].mask:
+        if keys.public_from_private(secret) != known.offers[party].mask:
             raise RunFailed("shares that do not give back a key; a party sent wrong ones")
         for other in set(masks.neighbours(party, cohort, salt(known))) & set(live):
-            info = keys.framed("mask", name) + between(party, other)
-            key = keys.expanded(keys.agreed(secret, known.offers[other].mask), info)
-            (mask.add if other < party else mask.take)(key)
+            info = keys.frame_parts("mask", name) + pair_label(party, other)
+            key = keys.expand_key(keys.derive_shared_secret(secret, known.offers[other].mask), info)
+            (mask.add_streams if other < party else mask.subtract_streams)(key)
     return mask
 
 
-def between(party: PartyId, other: PartyId) -> bytes:
+def pair_label(party: PartyId, other: PartyId) -> bytes:
     """Whose mask it is: a key that a third party copied gives other masks."""
-    return keys.framed(*sorted((party, other)))
+    return keys.frame_parts(*sorted((party, other)))
 
 
-def only_once(vault: Vault, name: str, call: Call) -> None:
+def bind_keys_to_call(vault: Vault, name: str, call: Call) -> None:
     """A mask for one sum hides one answer: to this very call."""
-    text = keys.framed(call.digest, *call.cohort)
+    text = keys.frame_parts(call.digest, *call.cohort)
     if vault.get(f"{name}.used") is None:
         vault.put({f"{name}.used": text})
     if vault.get(f"{name}.used") != text:
         raise KeysRefused("keys for one sum were used for another")
 
 
-def _used(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
+def _bound_call(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
     """The cohort and the digest of the call that the masks of a name hid."""
     text = vault.get(f"{name}.used")
     if text is None:
         raise KeysRefused("no answer was given under these keys")
-    call, *cohort = _parts(text)
+    call, *cohort = _split_frame(text)
     return tuple(name.decode() for name in cohort), call
 
 
-def _letter(site: Site, name: str, other: PartyId, public: bytes, *, reading: bool = False) -> tuple[bytes, bytes]:
+def _share_key(site: Site, name: str, other: PartyId, public: bytes, *, reading: bool = False) -> tuple[bytes, bytes]:
     """The key of a letter between this site and another, and what the letter is about."""
     way = (other, site.party) if reading else (site.party, other)
-    about = keys.framed("shares", site.vault.run, name, *way)
-    shared = keys.agreed(secret(site.vault, name, "letter"), public)
-    return keys.derived(shared, about), about
+    about = keys.frame_parts("shares", site.vault.run, name, *way)
+    shared = keys.derive_shared_secret(read_secret(site.vault, name, "letter"), public)
+    return keys.derive_key(shared, about), about
 
 
-def _who(vault: Vault, name: str, live: bytes) -> bytes:
+def _respondents_statement(vault: Vault, name: str, live: bytes) -> bytes:
     """What is signed of who answered: under which keys, to which call."""
-    return keys.framed("fedclust live", vault.run, name, _used(vault, name)[1], live)
+    return keys.frame_parts("fedclust live", vault.run, name, _bound_call(vault, name)[1], live)
 
 
-def _parts(text: bytes) -> list[bytes]:
-    """What `keys.framed` put together."""
+def _split_frame(text: bytes) -> list[bytes]:
+    """What `keys.frame_parts` put together."""
     parts, at = [], 0
     while at < len(text):
         size = int.from_bytes(text[at : at + 4], "little")
@@ -227,5 +237,5 @@ def _parts(text: bytes) -> list[bytes]:
     return parts
 
 
-def _names(text: bytes) -> list[PartyId]:
-    return [part.decode() for part in _parts(text)]
+def _party_names(text: bytes) -> list[PartyId]:
+    return [part.decode() for part in _split_frame(text)]

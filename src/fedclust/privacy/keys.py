@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from fedclust.core.errors import KeysRefused
 
-ONCE = bytes(12)  # the nonce of a key that encrypts one message
+ONE_TIME_NONCE = bytes(12)  # the nonce of a key that encrypts one message
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Identity:
         return Ed25519PrivateKey.from_private_bytes(self.private).sign(message)
 
 
-def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
+def is_signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
     """Whether the holder of an identity signed this very message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
@@ -52,12 +52,12 @@ def new_pair() -> tuple[bytes, bytes]:
     return private.private_bytes_raw(), private.public_key().public_bytes_raw()
 
 
-def public_of(private: bytes) -> bytes:
+def public_from_private(private: bytes) -> bytes:
     """The public half of an agreement key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def agreed(private: bytes, public: bytes) -> bytes:
+def derive_shared_secret(private: bytes, public: bytes) -> bytes:
     """The secret that the holders of two pairs share, ready to derive keys from."""
     try:
         shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
@@ -66,17 +66,17 @@ def agreed(private: bytes, public: bytes) -> bytes:
     return hmac.digest(b"fedclust agreement", shared, "sha256")
 
 
-def derived(secret: bytes, *purpose: bytes | str | int) -> bytes:
+def derive_key(secret: bytes, *purpose: bytes | str | int) -> bytes:
     """A key for one purpose."""
-    return expanded(secret, framed(*purpose))
+    return expand_key(secret, frame_parts(*purpose))
 
 
-def expanded(secret: bytes, info: bytes) -> bytes:
+def expand_key(secret: bytes, info: bytes) -> bytes:
     """HKDF-Expand, one block."""
     return hmac.digest(secret, info + b"\x01", "sha256")
 
 
-def framed(*parts: bytes | str | int) -> bytes:
+def frame_parts(*parts: bytes | str | int) -> bytes:
     """Parts one after the other, each with its length, so that no two lists look alike."""
     out = []
     for part in parts:
@@ -85,19 +85,19 @@ def framed(*parts: bytes | str | int) -> bytes:
     return b"".join(out)
 
 
-def digest(*parts: bytes | str | int) -> bytes:
+def digest_parts(*parts: bytes | str | int) -> bytes:
     """A fingerprint of a list of parts."""
-    return hashlib.sha256(framed(*parts)).digest()
+    return hashlib.sha256(frame_parts(*parts)).digest()
 
 
-def locked(key: bytes, text: bytes, about: bytes) -> bytes:
+def encrypt(key: bytes, text: bytes, about: bytes) -> bytes:
     """A text encrypted under a key that is used this once, bound to what it is about."""
-    return ChaCha20Poly1305(key).encrypt(ONCE, text, about)
+    return ChaCha20Poly1305(key).encrypt(ONE_TIME_NONCE, text, about)
 
 
-def opened(key: bytes, sealed: bytes, about: bytes) -> bytes:
+def decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes:
     """The text, if it was encrypted under this key and about this."""
     try:
-        return ChaCha20Poly1305(key).decrypt(ONCE, sealed, about)
+        return ChaCha20Poly1305(key).decrypt(ONE_TIME_NONCE, sealed, about)
     except InvalidTag:
         raise KeysRefused("a letter that was altered, or sealed for someone or something else") from None

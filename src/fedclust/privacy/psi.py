@@ -20,15 +20,15 @@ from fedclust.core.errors import KeysRefused
 from fedclust.core.types import Array, Ints
 
 CURVE, EXCHANGE = ec.SECP256R1(), ec.ECDH()
-ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
-SIZE = 32  # bytes of an x coordinate
-TAG = 16  # bytes of a tag: two of 2^40 ids have the same one with probability 2^-49
-EVEN = b"\x02"  # of the two points with an x coordinate, the one with an even y
-FEWEST = 64  # entries that any list has
+CURVE_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+POINT_BYTES = 32  # bytes of an x coordinate
+TAG_BYTES = 16  # bytes of a tag: two of 2^40 ids have the same one with probability 2^-49
+EVEN_Y_PREFIX = b"\x02"  # of the two points with an x coordinate, the one with an even y
+MIN_LIST_LENGTH = 64  # entries that any list has
 
 
 @dataclass(frozen=True)
-class Keys:
+class PsiKeys:
     """A party's two factors: `outward` before its ids leave, `inward` when they are back; others' ids get both at once.
 
     Whoever handles a list last has not seen it under its owner's second factor, and cannot compare it with its own.
@@ -38,61 +38,61 @@ class Keys:
     inward: int
 
     @classmethod
-    def new(cls) -> Keys:
-        return cls(*(secrets.randbelow(ORDER - 1) + 1 for _ in range(2)))
+    def new(cls) -> PsiKeys:
+        return cls(*(secrets.randbelow(CURVE_ORDER - 1) + 1 for _ in range(2)))
 
     @property
-    def both(self) -> int:
-        return self.outward * self.inward % ORDER
+    def combined_factor(self) -> int:
+        return self.outward * self.inward % CURVE_ORDER
 
-    def packed(self) -> Array:
+    def to_array(self) -> Array:
         """The factors as bytes."""
-        data = b"".join(factor.to_bytes(SIZE, "big") for factor in (self.outward, self.inward))
+        data = b"".join(factor.to_bytes(POINT_BYTES, "big") for factor in (self.outward, self.inward))
         return np.frombuffer(data, np.uint8)
 
     @classmethod
-    def unpacked(cls, data: Array) -> Keys:
-        first, second = data.reshape(2, SIZE)
+    def from_array(cls, data: Array) -> PsiKeys:
+        first, second = data.reshape(2, POINT_BYTES)
         return cls(int.from_bytes(first.tobytes(), "big"), int.from_bytes(second.tobytes(), "big"))
 
 
-def hashed(ids: Sequence[bytes], factor: int) -> Array:
+def hash_ids(ids: Sequence[bytes], factor: int) -> Array:
     """Ids as points times a factor, (n, 32) bytes."""
     key = ec.derive_private_key(factor, CURVE)
-    return _joined([key.exchange(EXCHANGE, _point(one)) for one in ids])
+    return _stack_points([key.exchange(EXCHANGE, _point(one)) for one in ids])
 
 
-def raised(points: Array, factor: int) -> Array:
+def multiply_points(points: Array, factor: int) -> Array:
     """Points times a further factor, in their order."""
     key = ec.derive_private_key(factor, CURVE)
     try:
-        return _joined([key.exchange(EXCHANGE, _lifted(one.tobytes())) for one in points])
+        return _stack_points([key.exchange(EXCHANGE, _point_from_x(one.tobytes())) for one in points])
     except ValueError:
         raise KeysRefused("a list that holds what is no point of the curve") from None
 
 
 def tags(points: Array) -> Array:
     """What points are compared by, (n, 16) bytes; a hash, so that nothing more can be multiplied."""
-    digests = (hashlib.sha256(b"fedclust tag" + one.tobytes()).digest()[:TAG] for one in points)
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, TAG)
+    digests = (hashlib.sha256(b"fedclust tag" + one.tobytes()).digest()[:TAG_BYTES] for one in points)
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(-1, TAG_BYTES)
 
 
-def padded(count: int) -> int:
+def padded_length(count: int) -> int:
     """How long a list of so many ids is made, so that its length tells about an eighth of its size.
 
-    >>> padded(3), padded(1000), padded(100_000)
+    >>> padded_length(3), padded_length(1000), padded_length(100_000)
     (64, 1024, 106496)
     """
-    grain = max(FEWEST, 1 << max(0, count.bit_length() - 4))
-    return max(FEWEST, -(-count // grain) * grain)
+    grain = max(MIN_LIST_LENGTH, 1 << max(0, count.bit_length() - 4))
+    return max(MIN_LIST_LENGTH, -(-count // grain) * grain)
 
 
 def fillers(count: int) -> list[bytes]:
     """Ids that nobody has."""
-    return [b"filler" + secrets.token_bytes(SIZE) for _ in range(count)]
+    return [b"filler" + secrets.token_bytes(POINT_BYTES) for _ in range(count)]
 
 
-def shuffled(count: int) -> Ints:
+def draw_order(count: int) -> Ints:
     """An order that nobody else knows."""
     return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.int64), kind="stable")
 
@@ -103,14 +103,14 @@ def _point(one: bytes) -> ec.EllipticCurvePublicKey:
     while True:
         x = hashlib.sha256(b"fedclust id" + attempt.to_bytes(4, "big") + one).digest()
         try:
-            return _lifted(x)
+            return _point_from_x(x)
         except ValueError:
             attempt += 1
 
 
-def _lifted(x: bytes) -> ec.EllipticCurvePublicKey:
-    return ec.EllipticCurvePublicKey.from_encoded_point(CURVE, EVEN + x)
+def _point_from_x(x: bytes) -> ec.EllipticCurvePublicKey:
+    return ec.EllipticCurvePublicKey.from_encoded_point(CURVE, EVEN_Y_PREFIX + x)
 
 
-def _joined(points: list[bytes]) -> Array:
-    return np.frombuffer(b"".join(points), np.uint8).reshape(-1, SIZE)
+def _stack_points(points: list[bytes]) -> Array:
+    return np.frombuffer(b"".join(points), np.uint8).reshape(-1, POINT_BYTES)

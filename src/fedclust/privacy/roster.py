@@ -25,57 +25,57 @@ class KeysQuestion(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Wanted(KeysQuestion):
+class KeyRequest(KeysQuestion):
     """Fresh keys under a name of their own, such as "lasting-1", or "once-17" for one sum."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class Offer(Release):
+class KeyOffer(Release):
     mask: bytes = public_keys("a public key, from which two sites derive their masks")
     letter: bytes = public_keys("a public key, from which two sites derive the key of their sealed messages")
     signature: bytes = public_keys("the site's signature of both keys")
 
 
 @dataclass(frozen=True)
-class Offers(KeysQuestion):
+class Roster(KeysQuestion):
     """Everyone's public keys of one name."""
 
     name: str
-    offers: dict[str, Offer]
+    offers: dict[str, KeyOffer]
 
 
-@handler(releases=Offer, reads="nothing", before_alignment=True)
-def offer(site: Site, ask: Wanted) -> Offer:
+@handler(releases=KeyOffer, reads="nothing", before_alignment=True)
+def offer(site: Site, ask: KeyRequest) -> KeyOffer:
     """Make keys and show their public halves; asked again, show the same."""
-    vault, (kind, number) = site.vault, _kind(ask.name)
+    vault, (kind, number) = site.vault, _parse_key_name(ask.name)
     if vault.get(f"{ask.name}.mask") is None:
         if number <= int(vault.get(kind) or b"-1"):
             raise KeysRefused("keys of a name that is past")
         vault.drop(lambda key: key.startswith(f"{kind}-"))
         (mask, _), (letter, _) = keys.new_pair(), keys.new_pair()
         vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.letter": letter})
-    mask, letter = (keys.public_of(secret(vault, ask.name, which)) for which in ("mask", "letter"))
-    return Offer(mask, letter, vault.sign(_about(vault.run, ask.name, site.party, mask, letter)))
+    mask, letter = (keys.public_from_private(read_secret(vault, ask.name, which)) for which in ("mask", "letter"))
+    return KeyOffer(mask, letter, vault.sign(_key_statement(vault.run, ask.name, site.party, mask, letter)))
 
 
 @handler(releases=Done, reads="nothing", before_alignment=True)
-def accept(site: Site, ask: Offers) -> Done:
+def accept(site: Site, ask: Roster) -> Done:
     """Take note of everyone's keys, once."""
-    if not lasting(ask.name):
+    if not is_lasting(ask.name):
         raise KeysRefused("keys for one sum are not accepted, but shared")
-    checked(site, ask)
+    check_roster(site, ask)
     return Done()
 
 
-def checked(site: Site, ask: Offers) -> None:
+def check_roster(site: Site, ask: Roster) -> None:
     """Everyone's keys, signed by the identities this site was enrolled with, its own among them; once per name.
 
     Lasting keys are those of everyone enrolled. No key may come twice: whoever copies another's would cancel its masks.
     """
     vault = site.vault
-    if lasting(ask.name) and set(ask.offers) != set(vault.enrolled):
+    if is_lasting(ask.name) and set(ask.offers) != set(vault.enrolled):
         raise KeysRefused("keys of other parties than those this site was enrolled with")
     if len(ask.offers) < threshold(len(vault.enrolled)):
         raise KeysRefused("keys of too few of the parties this site was enrolled with")
@@ -83,11 +83,11 @@ def checked(site: Site, ask: Offers) -> None:
     if len(set(shown_keys)) != len(shown_keys):
         raise KeysRefused("a key that two parties offer, or one twice")
     for party, offered in ask.offers.items():
-        about = _about(vault.run, ask.name, party, offered.mask, offered.letter)
-        if not vault.signed(party, offered.signature, about):
+        about = _key_statement(vault.run, ask.name, party, offered.mask, offered.letter)
+        if not vault.has_signed(party, offered.signature, about):
             raise KeysRefused(f"the keys of {party} are not signed by the identity that was enrolled")
     own = ask.offers.get(site.party)
-    if own is None or own.mask != keys.public_of(secret(vault, ask.name, "mask")):
+    if own is None or own.mask != keys.public_from_private(read_secret(vault, ask.name, "mask")):
         raise KeysRefused("keys that do not include this site's own")
     text = wire.encode(ask)
     if vault.get(f"{ask.name}.roster") is None:
@@ -101,33 +101,33 @@ def _canonical(public: bytes) -> bytes:
     return public[:-1] + bytes([public[-1] & 0x7F]) if public else public
 
 
-def roster_of(vault: Vault, name: str) -> Offers:
+def read_roster(vault: Vault, name: str) -> Roster:
     if (known := vault.cache.get(("roster", name))) is None:
         text = vault.get(f"{name}.roster")
         if text is None:
             raise KeysRefused("keys that this site does not know")
-        known = vault.cache["roster", name] = wire.decode(Offers, text)
+        known = vault.cache["roster", name] = wire.decode(Roster, text)
     return known
 
 
-def pair(vault: Vault, name: str, other: PartyId, public: bytes) -> bytes:
+def pair_secret(vault: Vault, name: str, other: PartyId, public: bytes) -> bytes:
     if (known := vault.cache.get(("pair", name, other))) is None:
-        known = vault.cache["pair", name, other] = keys.agreed(secret(vault, name, "mask"), public)
+        known = vault.cache["pair", name, other] = keys.derive_shared_secret(read_secret(vault, name, "mask"), public)
     return known
 
 
-def secret(vault: Vault, name: str, which: str) -> bytes:
+def read_secret(vault: Vault, name: str, which: str) -> bytes:
     found = vault.get(f"{name}.{which}")
     if found is None:
         raise KeysRefused("keys that this site does not have")
     return found
 
 
-def _about(run: str, name: str, party: PartyId, mask: bytes, letter: bytes) -> bytes:
-    return keys.framed("fedclust keys", run, name, party, mask, letter)
+def _key_statement(run: str, name: str, party: PartyId, mask: bytes, letter: bytes) -> bytes:
+    return keys.frame_parts("fedclust keys", run, name, party, mask, letter)
 
 
-def _kind(name: str) -> tuple[str, int]:
+def _parse_key_name(name: str) -> tuple[str, int]:
     """Whether keys last or are for one sum, and their number."""
     kind, _, number = name.partition("-")
     if kind not in ("lasting", "once") or not number.isdecimal():
@@ -135,8 +135,8 @@ def _kind(name: str) -> tuple[str, int]:
     return kind, int(number)
 
 
-def lasting(name: str) -> bool:
-    return _kind(name)[0] == "lasting"
+def is_lasting(name: str) -> bool:
+    return _parse_key_name(name)[0] == "lasting"
 
 
 def threshold(parties: int) -> int:
@@ -144,6 +144,6 @@ def threshold(parties: int) -> int:
     return 2 * parties // 3 + 1
 
 
-def salt(roster: Offers) -> bytes:
+def salt(roster: Roster) -> bytes:
     """What shuffles the ring of a crowd: it follows from everyone's keys, so no one party chooses it."""
-    return keys.digest("neighbours", roster.name, *sorted(offered.mask for offered in roster.offers.values()))
+    return keys.digest_parts("neighbours", roster.name, *sorted(offered.mask for offered in roster.offers.values()))

@@ -6,39 +6,39 @@ import secrets
 from dataclasses import replace
 from typing import TypeVar
 
-from fedclust.core.effects import Mail
+from fedclust.core.effects import SealedMessages
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused
 from fedclust.core.release import Release
 from fedclust.core.site_interface import Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
-from fedclust.privacy.roster import roster_of, secret
+from fedclust.privacy.roster import read_roster, read_secret
 
 R = TypeVar("R", bound=Release)
-SALT = 16  # a letter's key is derived from it, so no key serves two letters
-STEP = 8  # bytes of the number of the step it was written in, before it
+MESSAGE_SALT_BYTES = 16  # a letter's key is derived from it, so no key serves two letters
+STEP_BYTES = 8  # bytes of the number of the step it was written in, before it
 
 
-def sealed(release: R, call: Call, vault: Vault, party: PartyId) -> R:
+def seal_messages(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     """A release whose letters only their recipients can open."""
     changed = {}
     for field, disclosure in release.schema().items():
         if disclosure.combine == "letters":
             letters: dict[PartyId, bytes] = release.field_value(field)
-            changed[field] = {to: _sealed(text, call, vault, party, to) for to, text in letters.items()}
+            changed[field] = {to: _seal_message(text, call, vault, party, to) for to, text in letters.items()}
     return replace(release, **changed)
 
 
-def opened(mail: Mail, call: Call, vault: Vault, party: PartyId) -> Mail:
+def open_messages(mail: SealedMessages, call: Call, vault: Vault, party: PartyId) -> SealedMessages:
     """A recipient's mail in clear; a letter that was altered or was for someone else is refused."""
     name = call.masks or ""
     letters, written = {}, {}
     for sender, text in mail.letters.items():
-        head, rest = text[: STEP + SALT], text[STEP + SALT :]
-        key, about = _key(vault, name, sender, head, way=(sender, party))
-        letters[sender] = keys.opened(key, rest, about)
-        step, before = head[:STEP], vault.get(f"mail.{sender}") or bytes(STEP)
+        head, rest = text[: STEP_BYTES + MESSAGE_SALT_BYTES], text[STEP_BYTES + MESSAGE_SALT_BYTES :]
+        key, about = _message_key(vault, name, sender, head, direction=(sender, party))
+        letters[sender] = keys.decrypt(key, rest, about)
+        step, before = head[:STEP_BYTES], vault.get(f"mail.{sender}") or bytes(STEP_BYTES)
         if int.from_bytes(step, "big") < int.from_bytes(before, "big"):
             raise KeysRefused("a letter older than one that came before")
         if step != before:
@@ -48,16 +48,20 @@ def opened(mail: Mail, call: Call, vault: Vault, party: PartyId) -> Mail:
     return replace(mail, letters=letters)
 
 
-def _sealed(text: bytes, call: Call, vault: Vault, party: PartyId, to: PartyId) -> bytes:
-    head = call.step.to_bytes(STEP, "big") + secrets.token_bytes(SALT)
-    key, about = _key(vault, call.masks or "", to, head, way=(party, to))
-    return head + keys.locked(key, text, about)
+def _seal_message(text: bytes, call: Call, vault: Vault, party: PartyId, to: PartyId) -> bytes:
+    head = call.step.to_bytes(STEP_BYTES, "big") + secrets.token_bytes(MESSAGE_SALT_BYTES)
+    key, about = _message_key(vault, call.masks or "", to, head, direction=(party, to))
+    return head + keys.encrypt(key, text, about)
 
 
-def _key(vault: Vault, name: str, other: PartyId, head: bytes, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
+def _message_key(
+    vault: Vault, name: str, other: PartyId, head: bytes, *, direction: tuple[PartyId, PartyId]
+) -> tuple[bytes, bytes]:
     """The key of a letter, and what it is bound to: the run, the keys' name, which way it goes, when it was written."""
-    offered = roster_of(vault, name).offers.get(other)
+    offered = read_roster(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("a letter to or from someone whose keys are not known")
-    about = keys.framed("letter", vault.run, name, *way)
-    return keys.derived(keys.agreed(secret(vault, name, "letter"), offered.letter), about, head), about
+    about = keys.frame_parts("letter", vault.run, name, *direction)
+    return keys.derive_key(
+        keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter), about, head
+    ), about

@@ -24,37 +24,39 @@ from fedclust.core.errors import KeysRefused
 from fedclust.core.types import Array, Ints, Limbs
 from fedclust.privacy import keys, masks
 
-WIDTH = 104  # bits of a difference: distances are below 2^103 (units.DIFFERENCE_BITS and a bit), and it has a sign
-WORD = 64  # rows in a word
+COMPARED_BITS = (
+    104  # bits of a difference: distances are below 2^103 (units.DIFFERENCE_BITS and a bit), and it has a sign
+)
+ROWS_PER_WORD = 64  # rows in a word
 SEATS = 3
-SEED = 32
+SEED_BYTES = 32
 Share = Limbs  # (2, ...): the two components a seat holds
 
 
 class Seat:
     """A seat, the seeds it has in common with the seat before and the seat after, and how often they have served."""
 
-    def __init__(self, place: int, before: bytes, after: bytes, used: int = 0) -> None:
-        self.place, self._before, self._after, self.used = place, before, after, used
+    def __init__(self, place: int, before: bytes, after: bytes, use_count: int = 0) -> None:
+        self.place, self._before, self._after, self.use_count = place, before, after, use_count
 
-    def alone_with(self, neighbour: int, shape: tuple[int, ...]) -> Limbs:
+    def words_shared_with(self, neighbour: int, shape: tuple[int, ...]) -> Limbs:
         """Random words that this seat and one neighbour know (-1: the seat before, 1: the seat after)."""
-        return stream(self._before if neighbour < 0 else self._after, shape, "entered", self.used)
+        return stream(self._before if neighbour < 0 else self._after, shape, "entered", self.use_count)
 
-    def zero(self, shape: tuple[int, ...]) -> Limbs:
+    def share_of_zero(self, shape: tuple[int, ...]) -> Limbs:
         """This seat's part of random words whose XOR over the seats is zero; fresh each time."""
-        self.used += 1
-        return self._zero(self._before, shape) ^ self._zero(self._after, shape)
+        self.use_count += 1
+        return self._zero_words(self._before, shape) ^ self._zero_words(self._after, shape)
 
-    def _zero(self, seed: bytes, shape: tuple[int, ...]) -> Limbs:
-        return stream(seed, shape, "zero", self.used)
+    def _zero_words(self, seed: bytes, shape: tuple[int, ...]) -> Limbs:
+        return stream(seed, shape, "zero", self.use_count)
 
-    def product(self, x: Share, y: Share) -> Limbs:
+    def multiply_shares(self, x: Share, y: Share) -> Limbs:
         """This seat's component of x & y, for itself and the seat before."""
         own: Limbs = (x[0] & y[0]) ^ (x[0] & y[1]) ^ (x[1] & y[0])
-        return own ^ self.zero(x.shape[1:])
+        return own ^ self.share_of_zero(x.shape[1:])
 
-    def flipped(self, x: Share) -> Share:
+    def complement(self, x: Share) -> Share:
         """Not x: the first component of all is flipped by those who hold it."""
         out = x.copy()
         for held in range(2):
@@ -66,26 +68,26 @@ class Seat:
 def stream(seed: bytes, shape: tuple[int, ...], *purpose: str | int) -> Limbs:
     """Words that follow from a seed and a purpose that has no other use."""
     count = int(np.prod(shape, dtype=np.int64))
-    key = keys.derived(seed, *purpose)
+    key = keys.derive_key(seed, *purpose)
     data = Cipher(ChaCha20(key, bytes(16)), None).encryptor().update(bytes(8 * count))
     return np.frombuffer(data, "<u8").astype(np.uint64, copy=False).reshape(shape)
 
 
 def new_seed() -> bytes:
-    return secrets.token_bytes(SEED)
+    return secrets.token_bytes(SEED_BYTES)
 
 
 def planes(numbers: Limbs) -> Limbs:
     """Numbers (n, 2), n a multiple of 64, as planes (WIDTH, n / 64) of their lowest bits."""
-    data = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), 16)[:, : WIDTH // 8]
+    data = np.ascontiguousarray(numbers).view(np.uint8).reshape(len(numbers), 16)[:, : COMPARED_BITS // 8]
     columns = np.ascontiguousarray(data.T)  # byte by byte: turning single bits over takes ten times as long
-    out = np.empty((WIDTH, len(numbers) // 8), np.uint8)
-    for place in range(WIDTH):
+    out = np.empty((COMPARED_BITS, len(numbers) // 8), np.uint8)
+    for place in range(COMPARED_BITS):
         out[place] = np.packbits(columns[place // 8] & (1 << place % 8), bitorder="little")
     return out.view(np.uint64)
 
 
-def bits(words: Limbs, rows: int) -> Array:
+def unpack_planes(words: Limbs, rows: int) -> Array:
     """The bits of planes (..., words), of so many rows."""
     found = np.unpackbits(np.ascontiguousarray(words).view(np.uint8), axis=-1, bitorder="little")
     return found[..., :rows]
@@ -93,36 +95,36 @@ def bits(words: Limbs, rows: int) -> Array:
 
 def differences(sums: Limbs) -> Limbs:
     """Of parts of sums (C, n, 2), later minus earlier for each pair, (pairs, n padded to words, 2) in the ring."""
-    padded = -(-sums.shape[1] // WORD) * WORD
+    padded = -(-sums.shape[1] // ROWS_PER_WORD) * ROWS_PER_WORD
     whole = np.zeros((len(sums), padded, 2), np.uint64)
     whole[:, : sums.shape[1]] = sums
     pairs = list(combinations(range(len(sums)), 2))
     later, earlier = whole[[q for _, q in pairs]], whole[[p for p, _ in pairs]]
-    return masks.added(later, masks.negative(earlier))
+    return masks.add_limbs(later, masks.negate_limbs(earlier))
 
 
 def rounds(clusters: int) -> int:
     """How often the seats exchange letters after they entered their numbers."""
-    return 2 + (WIDTH - 2).bit_length() + max(0, (clusters - 2)).bit_length()
+    return 2 + (COMPARED_BITS - 2).bit_length() + max(0, (clusters - 2)).bit_length()
 
 
-def entered(seat: Seat, sums: Limbs) -> tuple[dict[str, Array], Limbs]:
+def start_comparison(seat: Seat, sums: Limbs) -> tuple[dict[str, Array], Limbs]:
     """Begin: this seat's part of the sums (clusters, rows, 2); what to remember, and what the seat after gets."""
-    seat.used += 1
+    seat.use_count += 1
     own = planes(differences(sums).reshape(-1, 2))
-    mask = seat.alone_with(-1, own.shape)
+    mask = seat.words_shared_with(-1, own.shape)
     return {"own": np.stack([mask, own ^ mask]), "size": np.array([len(sums)])}, own ^ mask
 
 
-def advanced(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+def advance_comparison(seat: Seat, state: Mapping[str, Array], received: Limbs) -> tuple[dict[str, Array], Limbs]:
     """One exchange: what was remembered and what was heard; what to remember, and what the seat before gets."""
     if "own" in state:
-        return _summed(seat, state, heard)
+        return _add_parts(seat, state, received)
     if "third" in state:
-        return _carried(seat, state, heard)
-    found: Share = np.stack([state["z"], heard.reshape(state["z"].shape)])
+        return _generate_carries(seat, state, received)
+    found: Share = np.stack([state["z"], received.reshape(state["z"].shape)])
     if "winners" in state:
-        return _halved(seat, np.concatenate([found, state["rest"]], axis=2))
+        return _halve_terms(seat, np.concatenate([found, state["rest"]], axis=2))
     if "high" in state:
         half = state["high"].shape[1]
         g: Share = np.concatenate([found[:, :half] ^ state["high"], state["rest_g"]], axis=1)
@@ -130,107 +132,107 @@ def advanced(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict
     else:
         g, p = found, state["p"]
     if g.shape[1] > 1:
-        return _folded(seat, state, g, p)
-    return _wins(seat, g[:, 0] ^ state["top"], int(state["size"][0]))
+        return _fold_carries(seat, state, g, p)
+    return _test_winners(seat, g[:, 0] ^ state["top"], int(state["size"][0]))
 
 
-def opened(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> Limbs:
+def open_winners(seat: Seat, state: Mapping[str, Array], received: Limbs) -> Limbs:
     """End: this seat's part of which cluster wins each row, (clusters, words); the XOR of all three says it."""
-    won = np.stack([state["z"], heard.reshape(state["z"].shape)])
+    won = np.stack([state["z"], received.reshape(state["z"].shape)])
     if "winners" in state:
         won = np.concatenate([won, state["rest"]], axis=2)
         if won.shape[2] > 1:
             raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
         won = won[:, :, 0]
     else:
-        state, _ = advanced(seat, state, heard)
+        state, _ = advance_comparison(seat, state, received)
         if "won" not in state:
             raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
         won = state["won"]
-    return np.asarray(won[0] ^ seat.zero(won.shape[1:]), np.uint64)
+    return np.asarray(won[0] ^ seat.share_of_zero(won.shape[1:]), np.uint64)
 
 
-def _summed(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+def _add_parts(seat: Seat, state: Mapping[str, Array], received: Limbs) -> tuple[dict[str, Array], Limbs]:
     """Three entered numbers become a sum without carries, and carries: s = x ^ y ^ z, c = (x ^ z)(y ^ z) ^ z."""
     own: Share = state["own"]
     nothing = np.zeros_like(own[0])
     shares = {
         seat.place: own,
-        (seat.place - 1) % SEATS: np.stack([heard.reshape(nothing.shape), nothing]),
-        (seat.place + 1) % SEATS: np.stack([nothing, seat.alone_with(1, nothing.shape)]),
+        (seat.place - 1) % SEATS: np.stack([received.reshape(nothing.shape), nothing]),
+        (seat.place + 1) % SEATS: np.stack([nothing, seat.words_shared_with(1, nothing.shape)]),
     }
     x, y, z = (shares[place] for place in range(SEATS))
-    product = seat.product(x ^ z, y ^ z)
+    product = seat.multiply_shares(x ^ z, y ^ z)
     return {"s": x ^ y ^ z, "third": z, "z": product, "size": state["size"]}, product
 
 
-def _carried(seat: Seat, state: Mapping[str, Array], heard: Limbs) -> tuple[dict[str, Array], Limbs]:
+def _generate_carries(seat: Seat, state: Mapping[str, Array], received: Limbs) -> tuple[dict[str, Array], Limbs]:
     """Where sum and carries, one place up, both have a bit, a carry is generated; where one has, it is passed on."""
-    product: Share = np.stack([state["z"], heard.reshape(state["z"].shape)])
+    product: Share = np.stack([state["z"], received.reshape(state["z"].shape)])
     majority: Share = product ^ np.asarray(state["third"], np.uint64)
     c: Share = np.zeros_like(majority)
     c[:, 1:] = majority[:, :-1]
     whole: Share = state["s"]
     s, carries = whole[:, :-1], c[:, :-1]
-    generated = seat.product(s, carries)
+    generated = seat.multiply_shares(s, carries)
     return {"top": whole[:, -1] ^ c[:, -1], "p": s ^ carries, "z": generated, "size": state["size"]}, generated
 
 
-def _folded(seat: Seat, state: Mapping[str, Array], g: Share, p: Share) -> tuple[dict[str, Array], Limbs]:
+def _fold_carries(seat: Seat, state: Mapping[str, Array], g: Share, p: Share) -> tuple[dict[str, Array], Limbs]:
     """Two neighbouring places become one: generated above, or passed on above what was generated below."""
     half = g.shape[1] // 2
     low, high = slice(0, 2 * half, 2), slice(1, 2 * half, 2)
     above = np.concatenate([p[:, high], p[:, high]], axis=1)
     below = np.concatenate([g[:, low], p[:, low]], axis=1)
-    product = seat.product(above, below)
+    product = seat.multiply_shares(above, below)
     kept = {"high": g[:, high], "rest_g": g[:, 2 * half :], "rest_p": p[:, 2 * half :], "z": product}
     return {**kept, "top": state["top"], "size": state["size"]}, product
 
 
-def _wins(seat: Seat, less: Share, clusters: int) -> tuple[dict[str, Array], Limbs]:
+def _test_winners(seat: Seat, less: Share, clusters: int) -> tuple[dict[str, Array], Limbs]:
     """A cluster wins where it is less than every earlier one and no later one is less than it."""
     pairs = list(combinations(range(clusters), 2))
     by_pair = less.reshape(2, len(pairs), -1)
-    other = seat.flipped(less).reshape(by_pair.shape)
+    other = seat.complement(less).reshape(by_pair.shape)
     all_of = [
         np.stack([(by_pair if c == q else other)[:, at] for at, (p, q) in enumerate(pairs) if c in (p, q)], axis=1)
         for c in range(clusters)
     ]
-    return _halved(seat, np.stack(all_of, axis=1))
+    return _halve_terms(seat, np.stack(all_of, axis=1))
 
 
-def _halved(seat: Seat, terms: Share) -> tuple[dict[str, Array], Limbs]:
+def _halve_terms(seat: Seat, terms: Share) -> tuple[dict[str, Array], Limbs]:
     """Terms (2, clusters, terms, words) of which all must hold: half as many."""
     count = terms.shape[2]
     if count == 1:
         return {"won": terms[:, :, 0]}, np.zeros(0, np.uint64)
     half = count // 2
-    product = seat.product(terms[:, :, :half], terms[:, :, half : 2 * half])
+    product = seat.multiply_shares(terms[:, :, :half], terms[:, :, half : 2 * half])
     return {"winners": np.ones(1, np.uint64), "rest": terms[:, :, 2 * half :], "z": product}, product
 
 
-def labels(parts: list[Limbs], rows: int) -> Ints | None:
+def winning_labels(parts: list[Limbs], rows: int) -> Ints | None:
     """The cluster that won each row, from all three parts; None where they do not fit together."""
     first, second, third = parts
     if not first.shape == second.shape == third.shape:
         return None
-    won = bits(first ^ second ^ third, rows)
+    won = unpack_planes(first ^ second ^ third, rows)
     return np.asarray(won.argmax(axis=0), np.int64) if (won.sum(axis=0) == 1).all() else None
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitNumbers:
     """A number nobody shall see as two: words from a seed, and the rest."""
 
     seed: bytes
     rest: Limbs
 
     @classmethod
-    def of(cls, sums: Limbs) -> Split:
+    def from_sums(cls, sums: Limbs) -> SplitNumbers:
         seed = new_seed()
-        return cls(seed, masks.added(sums, masks.negative(stream(seed, sums.shape, "split"))))
+        return cls(seed, masks.add_limbs(sums, masks.negate_limbs(stream(seed, sums.shape, "split"))))
 
     @staticmethod
-    def grown(seed: bytes, shape: tuple[int, ...]) -> Limbs:
+    def expand_seed(seed: bytes, shape: tuple[int, ...]) -> Limbs:
         """The part that a seed stands for."""
         return stream(seed, shape, "split")

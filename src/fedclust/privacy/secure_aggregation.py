@@ -1,6 +1,7 @@
 """Secure aggregation: every sum a protocol asks for is opened as a sum, and no party's part of it ever is.
 
-`Secure.rewrite` turns each `total` of a protocol into masked rounds; algorithms do not know. Where all must answer,
+`SecureAggregator.rewrite` turns each `total` of a protocol into masked rounds; algorithms do not know. Where all must
+answer,
 keys are agreed on once: each pair of parties derives a fresh mask for each step, which one adds and the other takes
 away, so that the sum of all answers is the sum, and a sum of fewer is noise. Where some may be missing, `recovery`.
 """
@@ -11,137 +12,152 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from fedclust.core.drive import checked
-from fedclust.core.effects import ALL, Ask, Mail, Opening, Protocol, Quorum, each, rewrite
+from fedclust.core.drive import check_opened_sum
+from fedclust.core.effects import ALL_PARTIES, Ask, Opening, Protocol, Quorum, SealedMessages, each, rewrite
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, QuorumLost
 from fedclust.core.release import Release
 from fedclust.core.site_interface import Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks
-from fedclust.privacy.dropout_recovery import between, only_once, recoverable
-from fedclust.privacy.roster import Offers, Wanted, accept, lasting, offer, pair, roster_of, salt, secret, threshold
+from fedclust.privacy.dropout_recovery import bind_keys_to_call, pair_label, recoverable_total
+from fedclust.privacy.roster import (
+    KeyRequest,
+    Roster,
+    accept,
+    is_lasting,
+    offer,
+    pair_secret,
+    read_roster,
+    read_secret,
+    salt,
+    threshold,
+)
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
-TRIES = 3
-PASSING = {"no-answer", "keys-refused", "odd-answer"}  # reasons that fresh keys may cure
+MAX_KEY_ATTEMPTS = 3
+RETRYABLE_REASONS = {"no-answer", "keys-refused", "odd-answer"}  # reasons that fresh keys may cure
 
 
-def masked(release: R, call: Call, vault: Vault, party: PartyId) -> R:
+def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     """A release under masks; what a gate does last."""
     name = call.masks or ""
-    roster = roster_of(vault, name)
+    roster = read_roster(vault, name)
     cohort = set(call.cohort)
     if len(cohort) != len(call.cohort) or party not in cohort or not cohort <= set(roster.offers):
         raise KeysRefused("a sum over parties whose keys are not known")
-    info = keys.framed("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
-    if not lasting(name):
+    info = keys.frame_parts("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
+    if not is_lasting(name):
         if len(cohort) < threshold(len(vault.enrolled)):
             raise KeysRefused("a sum over too few of the parties whose keys are known")
-        info = keys.framed("mask", name)
-        only_once(vault, name, call)
+        info = keys.frame_parts("mask", name)
+        bind_keys_to_call(vault, name, call)
     pairs = {
-        other: keys.expanded(pair(vault, name, other, roster.offers[other].mask), info + between(party, other))
+        other: keys.expand_key(
+            pair_secret(vault, name, other, roster.offers[other].mask), info + pair_label(party, other)
+        )
         for other in masks.neighbours(party, call.cohort, salt(roster))
     }
-    mask = masks.pairwise(party, pairs, masks.cells_of(release))
-    if not lasting(name):
-        mask.add(keys.derived(secret(vault, name, "own"), "own", name))
-    return masks.shifted(release, mask.limbs)
+    mask = masks.pairwise(party, pairs, masks.count_cells(release))
+    if not is_lasting(name):
+        mask.add_streams(keys.derive_key(read_secret(vault, name, "own"), "own", name))
+    return masks.add_mask(release, mask.limbs)
 
 
-class Secure:
+class SecureAggregator:
     """Rewrites the protocols of one federation; its counters follow from the script alone, so a resumed run agrees.
 
-    `sums=False` leaves sums as they are and seals only what goes from site to site.
+    `mask_sums=False` leaves sums as they are and seals only what goes from site to site.
     """
 
-    def __init__(self, parties: Sequence[PartyId], *, sums: bool = True) -> None:
+    def __init__(self, parties: Sequence[PartyId], *, mask_sums: bool = True) -> None:
         self.parties = tuple(parties)
-        self.sums = sums
-        self.made = 0
-        self.lasting: str | None = None
+        self.mask_sums = mask_sums
+        self.key_sets_made = 0
+        self.lasting_keys: str | None = None
 
-    def rewrite(self, protocol: Protocol[T], *, quorum: Quorum = ALL) -> Protocol[T]:
+    def rewrite(self, protocol: Protocol[T], *, quorum: Quorum = ALL_PARTIES) -> Protocol[T]:
         """The same protocol, with sums masked and letters sealed."""
 
         def lower(ask: Ask) -> Protocol[Any]:
             wanted = quorum if ask.quorum is None else ask.quorum
-            if ask.once:
-                return (yield replace(ask, masks=(yield from self.agree())))
-            if ask.want == "relay" or isinstance(_any_message(ask), Mail):
-                return (yield from self._keyed(ask))
-            if ask.want != "total" or not self.sums:
+            if ask.asked_once:
+                return (yield replace(ask, masks=(yield from self.agree_on_keys())))
+            if ask.want == "relay" or isinstance(_any_message(ask), SealedMessages):
+                return (yield from self._ask_with_keys(ask))
+            if ask.want != "total" or not self.mask_sums:
                 return (yield ask)
-            if wanted == ALL:
-                return possible((yield from self._keyed(ask)), ask)
+            if wanted == ALL_PARTIES:
+                return check_total((yield from self._ask_with_keys(ask)), ask)
             asked = replace(ask, among=self.parties if ask.among is None else ask.among, quorum=wanted)
-            opened = yield Opening(lambda step: _patiently(asked, step, len(self.parties)), ask.who.release)
-            return possible(opened, ask)
+            opened = yield Opening(
+                lambda step: _retry_recoverable_total(asked, step, len(self.parties)), ask.handler.release
+            )
+            return check_total(opened, ask)
 
-        return rewrite(protocol, lower, self._opening)
+        return rewrite(protocol, lower, self._rewrite_opening)
 
-    def _opening(self, opening: Opening) -> Protocol[Any]:
+    def _rewrite_opening(self, opening: Opening) -> Protocol[Any]:
         """Steps of which only the result is kept, their letters sealed under keys that were agreed on before.
 
         Keys of their own would not be known to a resumed run, which skips them.
         """
-        name = yield from self.agree()
+        name = yield from self.agree_on_keys()
 
         def lower(ask: Ask) -> Protocol[Any]:
-            sealed = ask.want == "relay" or isinstance(_any_message(ask), Mail)
+            sealed = ask.want == "relay" or isinstance(_any_message(ask), SealedMessages)
             return (yield replace(ask, masks=name) if sealed else ask)
 
         return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
 
-    def _keyed(self, ask: Ask) -> Protocol[Any]:
+    def _ask_with_keys(self, ask: Ask) -> Protocol[Any]:
         """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""
 
-        def once() -> Protocol[Any]:
-            name = yield from self.agree()
-            return (yield replace(ask, masks=name, quorum=ALL if ask.want == "total" else ask.quorum))
+        def ask_once() -> Protocol[Any]:
+            name = yield from self.agree_on_keys()
+            return (yield replace(ask, masks=name, quorum=ALL_PARTIES if ask.want == "total" else ask.quorum))
 
-        return (yield from self.repeated(once))
+        return (yield from self.retry_with_fresh_keys(ask_once))
 
-    def agree(self) -> Protocol[str]:
+    def agree_on_keys(self) -> Protocol[str]:
         """Have everyone make keys and know everyone's, unless that is done."""
-        if self.lasting is None:
-            self.lasting = yield from self.repeated(self._offered)
-        return self.lasting
+        if self.lasting_keys is None:
+            self.lasting_keys = yield from self.retry_with_fresh_keys(self._exchange_keys)
+        return self.lasting_keys
 
-    def _offered(self) -> Protocol[str]:
-        self.made += 1
-        name = f"lasting-{self.made}"
-        offers = yield from each(offer, Wanted(name), quorum=ALL)
-        yield from each(accept, Offers(name, dict(offers)), quorum=ALL)
+    def _exchange_keys(self) -> Protocol[str]:
+        self.key_sets_made += 1
+        name = f"lasting-{self.key_sets_made}"
+        offers = yield from each(offer, KeyRequest(name), quorum=ALL_PARTIES)
+        yield from each(accept, Roster(name, dict(offers)), quorum=ALL_PARTIES)
         return name
 
-    def repeated(self, steps: Callable[[], Protocol[T]]) -> Protocol[T]:
+    def retry_with_fresh_keys(self, steps: Callable[[], Protocol[T]]) -> Protocol[T]:
         """Steps that need everyone, taken again with fresh keys where someone was missing, a few times."""
-        for _ in range(TRIES - 1):
+        for _ in range(MAX_KEY_ATTEMPTS - 1):
             try:
                 return (yield from steps())
             except QuorumLost as lost:
-                if not set(lost.missing.values()) & PASSING:
+                if not set(lost.missing.values()) & RETRYABLE_REASONS:
                     raise
-                self.lasting = None
+                self.lasting_keys = None
         return (yield from steps())
 
 
-def _patiently(ask: Ask, step: int, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
+def _retry_recoverable_total(ask: Ask, step: int, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
     """A sum that parties may leave, begun anew with fresh keys where one left when it was being opened."""
-    for tries in range(TRIES - 1):
+    for tries in range(MAX_KEY_ATTEMPTS - 1):
         try:
-            return (yield from recoverable(ask, f"once-{step + tries}", enrolled=enrolled))
+            return (yield from recoverable_total(ask, f"once-{step + tries}", enrolled=enrolled))
         except QuorumLost:
             continue
-    return (yield from recoverable(ask, f"once-{step + TRIES - 1}", enrolled=enrolled))
+    return (yield from recoverable_total(ask, f"once-{step + MAX_KEY_ATTEMPTS - 1}", enrolled=enrolled))
 
 
-def possible(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:
+def check_total(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:
     """A sum that was opened, and who is in it, if it can be true."""
-    return checked(opened[0], ask.message), opened[1]
+    return check_opened_sum(opened[0], ask.message), opened[1]
 
 
 def _any_message(ask: Ask) -> Any:

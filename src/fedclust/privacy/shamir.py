@@ -1,7 +1,7 @@
 """A secret in shares: any `needed` of them give it back, fewer say nothing about it (Shamir 1979).
 
 >>> shares = split(b"sesame", 5, needed=3)
->>> joined({2: shares[1], 4: shares[3], 5: shares[4]}, length=6)
+>>> join_shares({2: shares[1], 4: shares[3], 5: shares[4]}, length=6)
 b'sesame'
 """
 
@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from fedclust.core.errors import KeysRefused
 
-PRIME = (1 << 521) - 1  # a Mersenne prime: secrets of up to 65 bytes
-BYTES = 66
+SECRET_PRIME = (1 << 521) - 1  # a Mersenne prime: secrets of up to 65 bytes
+SHARE_BYTES = 66
 
 
 def split(secret: bytes, count: int, *, needed: int) -> list[bytes]:
@@ -22,25 +22,25 @@ def split(secret: bytes, count: int, *, needed: int) -> list[bytes]:
     if not 1 <= needed <= count:
         raise ValueError(f"{needed} of {count} shares cannot be needed")
     value = int.from_bytes(secret, "big")
-    if value >= PRIME:
+    if value >= SECRET_PRIME:
         raise ValueError("a secret of more than 65 bytes")
-    coefficients = [value, *(secrets.randbelow(PRIME) for _ in range(needed - 1))]
+    coefficients = [value, *(secrets.randbelow(SECRET_PRIME) for _ in range(needed - 1))]
     shares = []
     for place in range(1, count + 1):
         at = 0
         for coefficient in reversed(coefficients):
-            at = (at * place + coefficient) % PRIME
-        shares.append(at.to_bytes(BYTES, "big"))
+            at = (at * place + coefficient) % SECRET_PRIME
+        shares.append(at.to_bytes(SHARE_BYTES, "big"))
     return shares
 
 
-def joined(shares: Mapping[int, bytes], *, length: int) -> bytes:
+def join_shares(shares: Mapping[int, bytes], *, length: int) -> bytes:
     """The secret of `length` bytes from shares by place; nonsense where too few were given."""
     value = sum(
         int.from_bytes(share, "big") * weight
         for share, weight in zip(shares.values(), _weights(tuple(shares)), strict=True)
     )
-    value %= PRIME
+    value %= SECRET_PRIME
     if value >> (8 * length):
         raise KeysRefused("shares that belong to no one secret")
     return value.to_bytes(length, "big")
@@ -54,7 +54,7 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
         above = below = 1
         for j in places:
             if j != i:
-                above = above * j % PRIME
-                below = below * (j - i) % PRIME
-        weights.append(above * pow(below, -1, PRIME) % PRIME)
+                above = above * j % SECRET_PRIME
+                below = below * (j - i) % SECRET_PRIME
+        weights.append(above * pow(below, -1, SECRET_PRIME) % SECRET_PRIME)
     return tuple(weights)

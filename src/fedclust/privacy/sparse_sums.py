@@ -18,14 +18,14 @@ from operator import mul
 
 from fedclust.core.errors import RunFailed
 
-PRIME = (1 << 61) - 1  # above any number of rows; 2^26 veiled parties add up below 2^127
-VEIL = 40  # bits of the random multiple of p: what is left to tell apart has probability 2^-40 for each party
-SHORT = 8  # below, coefficient by coefficient is as quick
+FIELD_PRIME = (1 << 61) - 1  # above any number of rows; 2^26 veiled parties add up below 2^127
+VEIL_BITS = 40  # bits of the random multiple of p: what is left to tell apart has probability 2^-40 for each party
+SHORT_POLYNOMIAL_TERMS = 8  # below, coefficient by coefficient is as quick
 
 Poly = list[int]
 
 
-def power_sums(labels: Sequence[int], weights: Sequence[int], terms: int, p: int = PRIME) -> list[int]:
+def power_sums(labels: Sequence[int], weights: Sequence[int], terms: int, p: int = FIELD_PRIME) -> list[int]:
     """S_i = sum_j w_j z_j^i mod p.
 
     >>> power_sums([2, 5], [3, 1], 4)
@@ -38,21 +38,22 @@ def power_sums(labels: Sequence[int], weights: Sequence[int], terms: int, p: int
     return out
 
 
-def veiled(sums: Sequence[int], stream: bytes, p: int = PRIME) -> list[int]:
+def add_veil(sums: Sequence[int], stream: bytes, p: int = FIELD_PRIME) -> list[int]:
     """Residues plus random multiples of p, so that a sum of them tells no more than its residue.
 
-    Without, the number of times the sum exceeds p would tell something of who held what. `stream` has `VEIL` bits, as
+    Without, the number of times the sum exceeds p would tell something of who held what. `stream` has `VEIL_BITS` bits,
+    as
     whole bytes, for each number; they must be secret and used for these numbers only.
     """
-    size = VEIL // 8
+    size = VEIL_BITS // 8
     parts = (stream[at : at + size] for at in range(0, size * len(sums), size))
     return [s + int.from_bytes(part, "little") * p for s, part in zip(sums, parts, strict=True)]
 
 
-def recovered(sums: Sequence[int], p: int = PRIME) -> tuple[list[int], list[int]]:
+def recover_labels(sums: Sequence[int], p: int = FIELD_PRIME) -> tuple[list[int], list[int]]:
     """The labels, ascending, and their weights, from an even number of power sums, twice the labels or more.
 
-    >>> recovered([4, 11, 37, 149])
+    >>> recover_labels([4, 11, 37, 149])
     ([2, 5], [3, 1])
     """
     locator = berlekamp_massey(sums, p)
@@ -62,7 +63,7 @@ def recovered(sums: Sequence[int], p: int = PRIME) -> tuple[list[int], list[int]
     return labels, vandermonde(labels, [sums], p)[0]
 
 
-def berlekamp_massey(sums: Sequence[int], p: int = PRIME) -> Poly:
+def berlekamp_massey(sums: Sequence[int], p: int = FIELD_PRIME) -> Poly:
     """The shortest recurrence of a sequence, as the monic polynomial whose roots are its labels.
 
     1, 2, 4, 8 doubles: x - 2.
@@ -91,7 +92,7 @@ def berlekamp_massey(sums: Sequence[int], p: int = PRIME) -> Poly:
     return current[::-1]
 
 
-def vandermonde(labels: Sequence[int], sums: Sequence[Sequence[int]], p: int = PRIME) -> list[list[int]]:
+def vandermonde(labels: Sequence[int], sums: Sequence[Sequence[int]], p: int = FIELD_PRIME) -> list[list[int]]:
     """The weights of known labels from their power sums, for each of several sequences.
 
     w_j = sum_i S_i e_ji / f'(z_j), where e_j are the coefficients of f / (x - z_j) and f = prod (x - z_j).
@@ -99,14 +100,14 @@ def vandermonde(labels: Sequence[int], sums: Sequence[Sequence[int]], p: int = P
     f = product([[-z % p, 1] for z in labels], p)
     found: list[list[int]] = [[] for _ in sums]
     for z in labels:
-        rest = _without_root(f, z, p)
-        scale = pow(value(rest, z, p), -1, p)
+        rest = _divide_out_root(f, z, p)
+        scale = pow(evaluate_polynomial(rest, z, p), -1, p)
         for weights, sequence in zip(found, sums, strict=True):
             weights.append(sum(map(mul, rest, sequence)) * scale % p)
     return found
 
 
-def roots(f: Poly, p: int = PRIME) -> list[int]:
+def roots(f: Poly, p: int = FIELD_PRIME) -> list[int]:
     """All roots of a monic polynomial that has as many different ones as its degree (Cantor-Zassenhaus).
 
     >>> sorted(roots([6, -5, 1], p=101))
@@ -115,24 +116,24 @@ def roots(f: Poly, p: int = PRIME) -> list[int]:
     f = [c % p for c in f]
     if len(f) <= 2:
         return [-f[0] % p] if len(f) == 2 else []
-    if _power([0, 1], p, f, p) != [0, 1]:
+    if _power_modulo([0, 1], p, f, p) != [0, 1]:
         raise RunFailed("the sums of the sites do not fit together; one answered another question, or was altered")
-    return _split(f, 0, p)
+    return _split_roots(f, 0, p)
 
 
-def _split(f: Poly, shift: int, p: int) -> list[int]:
+def _split_roots(f: Poly, shift: int, p: int) -> list[int]:
     """Roots z fall apart by whether z + shift is a square, for one shift or the next."""
     if len(f) == 2:
         return [-f[0] % p]
     if len(f) == 3 and p % 4 == 3:
         return _quadratic(f, p)
     while True:
-        half = _power([shift % p, 1], (p - 1) // 2, f, p)
+        half = _power_modulo([shift % p, 1], (p - 1) // 2, f, p)
         half = [(half[0] - 1) % p, *half[1:]] if half else [p - 1]
-        part = gcd(f, _trimmed(half), p)
+        part = gcd(f, _trim_zeros(half), p)
         shift += 1
         if 1 < len(part) < len(f):
-            return _split(part, shift, p) + _split(divided(f, part, p)[0], shift, p)
+            return _split_roots(part, shift, p) + _split_roots(divide_polynomials(f, part, p)[0], shift, p)
 
 
 def _quadratic(f: Poly, p: int) -> list[int]:
@@ -142,24 +143,24 @@ def _quadratic(f: Poly, p: int) -> list[int]:
     return [(root - half) % p, (-root - half) % p]
 
 
-def _power(base: Poly, exponent: int, f: Poly, p: int) -> Poly:
+def _power_modulo(base: Poly, exponent: int, f: Poly, p: int) -> Poly:
     """(c + x)^exponent modulo a monic f of degree above 1."""
     modulus = _Modulus(f, p)
     out = [1]
     for bit in f"{exponent:b}":
-        out = modulus.reduced(multiplied(out, out, p))
+        out = modulus.remainder(multiply_polynomials(out, out, p))
         if bit == "1":
-            out = _times(out, base[0], f, p)
+            out = _multiply_linear(out, base[0], f, p)
     return out
 
 
-def _times(a: Poly, c: int, f: Poly, p: int) -> Poly:
+def _multiply_linear(a: Poly, c: int, f: Poly, p: int) -> Poly:
     """The product a (x + c) modulo a monic f, for an a below its degree."""
     out = [(low * c + high) % p for low, high in zip([*a, 0], [0, *a], strict=True)]
     if len(out) < len(f):
-        return _trimmed(out)
+        return _trim_zeros(out)
     lead = out.pop()
-    return _trimmed([(x - lead * y) % p for x, y in zip(out, f, strict=False)])
+    return _trim_zeros([(x - lead * y) % p for x, y in zip(out, f, strict=False)])
 
 
 class _Modulus:
@@ -171,48 +172,48 @@ class _Modulus:
         reverse = f[::-1]
         while len(self.inverse) < self.degree:  # Newton: g (2 - f g), twice as long each time
             size = min(2 * len(self.inverse), self.degree)
-            error = multiplied(reverse[:size], self.inverse, p)[:size]
+            error = multiply_polynomials(reverse[:size], self.inverse, p)[:size]
             error = [(2 - error[0]) % p, *(-c % p for c in error[1:])]
-            self.inverse = multiplied(self.inverse, error, p)[:size]
+            self.inverse = multiply_polynomials(self.inverse, error, p)[:size]
 
-    def reduced(self, a: Poly) -> Poly:
+    def remainder(self, a: Poly) -> Poly:
         over = len(a) - self.degree
         if over <= 0:
-            return _trimmed(a)
-        quotient = multiplied(a[: -over - 1 : -1], self.inverse[:over], self.p)[:over][::-1]
-        taken = multiplied(quotient, self.f, self.p)
-        return _trimmed([(x - y) % self.p for x, y in zip(a[: self.degree], taken, strict=False)])
+            return _trim_zeros(a)
+        quotient = multiply_polynomials(a[: -over - 1 : -1], self.inverse[:over], self.p)[:over][::-1]
+        taken = multiply_polynomials(quotient, self.f, self.p)
+        return _trim_zeros([(x - y) % self.p for x, y in zip(a[: self.degree], taken, strict=False)])
 
 
-def multiplied(a: Poly, b: Poly, p: int) -> Poly:
+def multiply_polynomials(a: Poly, b: Poly, p: int) -> Poly:
     """The product of two polynomials with coefficients in 0 .. p - 1."""
     if not a or not b:
         return []
-    if min(len(a), len(b)) < SHORT:
+    if min(len(a), len(b)) < SHORT_POLYNOMIAL_TERMS:
         out = [0] * (len(a) + len(b) - 1)
         for i, x in enumerate(a):
             for k, y in enumerate(b, i):
                 out[k] += x * y
         return [c % p for c in out]
     size = (2 * p.bit_length() + min(len(a), len(b)).bit_length() + 7) // 8  # a slot holds any sum of products
-    whole = _joined(a, size) * _joined(b, size)
+    whole = _pack_coefficients(a, size) * _pack_coefficients(b, size)
     data = whole.to_bytes(size * (len(a) + len(b)), "little")
     return [int.from_bytes(data[at : at + size], "little") % p for at in range(0, size * (len(a) + len(b) - 1), size)]
 
 
-def _joined(a: Poly, size: int) -> int:
+def _pack_coefficients(a: Poly, size: int) -> int:
     return int.from_bytes(b"".join([c.to_bytes(size, "little") for c in a]), "little")
 
 
-def product(factors: Sequence[Poly], p: int = PRIME) -> Poly:
+def product(factors: Sequence[Poly], p: int = FIELD_PRIME) -> Poly:
     """The product of many polynomials, by halves."""
     if len(factors) <= 1:
         return list(factors[0]) if factors else [1]
     middle = len(factors) // 2
-    return multiplied(product(factors[:middle], p), product(factors[middle:], p), p)
+    return multiply_polynomials(product(factors[:middle], p), product(factors[middle:], p), p)
 
 
-def divided(a: Poly, b: Poly, p: int = PRIME) -> tuple[Poly, Poly]:
+def divide_polynomials(a: Poly, b: Poly, p: int = FIELD_PRIME) -> tuple[Poly, Poly]:
     """Quotient and remainder."""
     rest, scale = list(a), pow(b[-1], -1, p)
     quotient = [0] * max(0, len(a) - len(b) + 1)
@@ -221,18 +222,18 @@ def divided(a: Poly, b: Poly, p: int = PRIME) -> tuple[Poly, Poly]:
         if factor:
             for k, c in enumerate(b, at):
                 rest[k] = (rest[k] - factor * c) % p
-    return quotient, _trimmed(rest[: len(b) - 1])
+    return quotient, _trim_zeros(rest[: len(b) - 1])
 
 
-def gcd(a: Poly, b: Poly, p: int = PRIME) -> Poly:
+def gcd(a: Poly, b: Poly, p: int = FIELD_PRIME) -> Poly:
     """The greatest common divisor, monic."""
     while b:
-        a, b = b, divided(a, b, p)[1]
+        a, b = b, divide_polynomials(a, b, p)[1]
     scale = pow(a[-1], -1, p)
     return [c * scale % p for c in a]
 
 
-def value(a: Poly, x: int, p: int = PRIME) -> int:
+def evaluate_polynomial(a: Poly, x: int, p: int = FIELD_PRIME) -> int:
     """The value a(x)."""
     out = 0
     for c in reversed(a):
@@ -240,7 +241,7 @@ def value(a: Poly, x: int, p: int = PRIME) -> int:
     return out
 
 
-def _without_root(f: Poly, z: int, p: int) -> Poly:
+def _divide_out_root(f: Poly, z: int, p: int) -> Poly:
     """The quotient f / (x - z) for a root z."""
     out, carried = [], 0
     for c in reversed(f[1:]):
@@ -249,7 +250,7 @@ def _without_root(f: Poly, z: int, p: int) -> Poly:
     return out[::-1]
 
 
-def _trimmed(a: Poly) -> Poly:
+def _trim_zeros(a: Poly) -> Poly:
     end = len(a)
     while end and a[end - 1] == 0:
         end -= 1

@@ -22,17 +22,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core import wire
-from fedclust.core.effects import Ask, Keep, Mail, Opening, Protocol, each, handler, passed, written
+from fedclust.core.effects import (
+    Ask,
+    Keep,
+    Opening,
+    Protocol,
+    SealedMessages,
+    collect_messages,
+    each,
+    forward_messages,
+    handler,
+)
 from fedclust.core.errors import DataError, KeysRefused, StudyError
 from fedclust.core.question_types import CommonRowsQuestion, GapsQuestion
-from fedclust.core.release import ROWS, Done, Release, facts, sealed_shares, shares
-from fedclust.core.site_interface import Order, Site
+from fedclust.core.release import MAX_ROWS, Done, Release, facts, sealed_shares, shares
+from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Ints, PartyId
 from fedclust.privacy import psi
-from fedclust.privacy.psi import Keys
+from fedclust.privacy.psi import PsiKeys
 
-METHODS = ("psi",)
-DUPLICATES = ("refuse", "first")
+ALIGNMENT_METHODS = ("psi",)
+DUPLICATE_RULES = ("refuse", "first")
 MAX_IDS = 1 << 24  # ids of one site
 
 
@@ -45,9 +55,9 @@ class Alignment:
 
     def check(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
         """Refuse what cannot be carried out."""
-        if self.method not in METHODS:
-            raise StudyError(f"align is '{self.method}'; it can be '{METHODS[0]}'")
-        if self.duplicates not in DUPLICATES:
+        if self.method not in ALIGNMENT_METHODS:
+            raise StudyError(f"align is '{self.method}'; it can be '{ALIGNMENT_METHODS[0]}'")
+        if self.duplicates not in DUPLICATE_RULES:
             raise StudyError(f"duplicates is '{self.duplicates}'; choose 'refuse' or 'first'")
         if split != "columns" or id is None:
             raise StudyError("rows are aligned in a column split, by an id; set split to 'columns' and name the id")
@@ -58,7 +68,7 @@ class Alignment:
             )
 
 
-class _OfAllRows(GapsQuestion):
+class _AllRowsQuestion(GapsQuestion):
     """A question of an alignment: rows that no other site has may lack values."""
 
     def rows_with_gaps(self) -> str:
@@ -66,57 +76,59 @@ class _OfAllRows(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Ring(_OfAllRows):
+class SiteRing(_AllRowsQuestion):
     """The sites in the order in which lists go round, and what to do with an id that a site has twice."""
 
     parties: tuple[str, ...]
     duplicates: str = "refuse"
 
-    def after(self, party: PartyId, step: int = 1) -> PartyId:
+    def neighbor(self, party: PartyId, step: int = 1) -> PartyId:
         """To whom a party hands a list; -1: from whom it gets one."""
         return self.parties[(self.parties.index(party) + step) % len(self.parties)]
 
 
 @dataclass(frozen=True)
-class Passing(Mail, _OfAllRows):
+class PassedList(SealedMessages, _AllRowsQuestion):
     """A list of another site, or one's own come back; the note holds the ring."""
 
 
 @dataclass(frozen=True)
-class List(Release):
+class PointList(Release):
     letters: dict[str, bytes] = sealed_shares(
         "to the next site: shuffled ids as points on a curve, multiplied by secret factors"
     )
 
 
-@handler(releases=List, before_alignment=True)
-def set_out(site: Site, ask: Ring) -> Keep[List]:
+@handler(releases=PointList, before_alignment=True)
+def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
-    if ask.duplicates not in DUPLICATES:
+    if ask.duplicates not in DUPLICATE_RULES:
         raise DataError(f"{site.party} was asked to treat repeated ids in a way it does not know; update fedclust")
-    _ring(site, ask)
-    names = normal(_ids(site))
-    rows = distinct(names, site.party, first=ask.duplicates == "first")
+    _check_ring(site, ask)
+    names = normalize_ids(_ids(site))
+    rows = distinct_rows(names, site.party, first=ask.duplicates == "first")
     if len(rows) > MAX_IDS:
         raise DataError(f"site '{site.party}' holds more than {MAX_IDS} ids; align fewer rows at a time")
-    keys, count = Keys.new(), psi.padded(len(rows))
-    places: Ints = np.concatenate([rows, np.full(count - len(rows), -1)])[psi.shuffled(count)]
+    keys, count = PsiKeys.new(), psi.padded_length(len(rows))
+    places: Ints = np.concatenate([rows, np.full(count - len(rows), -1)])[psi.draw_order(count)]
     others = iter(psi.fillers(count - len(rows)))
     listed = [b"id" + names[row].encode() if row >= 0 else next(others) for row in places.tolist()]
-    points = psi.hashed(listed, keys.outward)
-    memory = {"align.keys": keys.packed(), "align.rows": places, "align.ring": _bytes(wire.encode(ask))}
-    return Keep(List({ask.after(site.party): points.tobytes()}), {**memory, "align.passed": np.zeros(1, np.int64)})
+    points = psi.hash_ids(listed, keys.outward)
+    memory = {"align.keys": keys.to_array(), "align.rows": places, "align.ring": _array_from_bytes(wire.encode(ask))}
+    return Keep(
+        PointList({ask.neighbor(site.party): points.tobytes()}), {**memory, "align.passed": np.zeros(1, np.int64)}
+    )
 
 
-@handler(releases=List, before_alignment=True)
-def pass_on(site: Site, mail: Passing) -> Keep[List]:
+@handler(releases=PointList, before_alignment=True)
+def pass_list(site: Site, mail: PassedList) -> Keep[PointList]:
     """Another site's list under this site's factors, in its order, for the next site."""
-    ring = _begun(site, mail)
+    ring = _running_ring(site, mail)
     passed = site.memory["align.passed"] + 1
     if passed[0] >= len(ring.parties):
         raise KeysRefused("a list more than there are other sites")
-    points = psi.raised(_points(mail), _keys(site).both)
-    return Keep(List({ring.after(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
+    points = psi.multiply_points(_read_points(mail), _keys(site).combined_factor)
+    return Keep(PointList({ring.neighbor(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
 
 
 @dataclass(frozen=True)
@@ -125,10 +137,10 @@ class Tags(Release):
 
 
 @handler(releases=Tags, before_alignment=True)
-def come_back(site: Site, mail: Passing) -> Keep[Tags]:
+def return_tags(site: Site, mail: PassedList) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
-    _begun(site, mail)
-    points = psi.raised(_points(mail), _keys(site).inward)
+    _running_ring(site, mail)
+    points = psi.multiply_points(_read_points(mail), _keys(site).inward)
     if len(points) != len(site.memory["align.rows"]):
         raise KeysRefused("a list of another length than the one that set out")
     found = psi.tags(points)
@@ -136,7 +148,7 @@ def come_back(site: Site, mail: Passing) -> Keep[Tags]:
 
 
 @dataclass(frozen=True)
-class Found(_OfAllRows, CommonRowsQuestion):
+class CommonCount(_AllRowsQuestion, CommonRowsQuestion):
     """How many rows all sites have in common; a site whose policy wants more stops here."""
 
     common: int
@@ -146,13 +158,13 @@ class Found(_OfAllRows, CommonRowsQuestion):
 
 
 @handler(releases=Done, before_alignment=True)
-def enough(site: Site, ask: Found) -> Done:  # noqa: ARG001 the gate has compared it with the policy
+def accept_count(site: Site, ask: CommonCount) -> Done:  # noqa: ARG001 the gate has compared it with the policy
     """Nothing stands against so many common rows."""
     return Done()
 
 
 @dataclass(frozen=True)
-class Common(_OfAllRows):
+class CommonTags(_AllRowsQuestion):
     """The tags that all sites have, in ascending order."""
 
     tags: Array
@@ -160,45 +172,48 @@ class Common(_OfAllRows):
 
 @dataclass(frozen=True)
 class Aligned(Release):
-    rows: int = facts("how many rows all sites have in common", most=ROWS)
+    rows: int = facts("how many rows all sites have in common", most=MAX_ROWS)
 
 
 @handler(releases=Aligned, before_alignment=True)
-def settle(site: Site, ask: Common) -> Keep[Aligned]:
+def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     """Read the common rows, in the order of their ids, from now on."""
     own = {tag.tobytes(): row for tag, row in zip(site.memory["align.tags"], site.memory["align.rows"], strict=True)}
     wanted = [tag.tobytes() for tag in ask.tags]
     rows = np.array([own.get(tag, -1) for tag in wanted], np.int64)
     if (rows < 0).any() or wanted != sorted(set(wanted)):
         raise KeysRefused("tags that are not this site's own, or not in order")
-    return _settled(site, rows, hashlib.sha256(b"".join(wanted)).digest())
+    return _keep_order(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 
 @handler(releases=Aligned, before_alignment=True)
-def stay(site: Site, ask: Ring) -> Keep[Aligned]:
+def keep_all_rows(site: Site, ask: SiteRing) -> Keep[Aligned]:
     """The only site: every id is common."""
-    return _settled(site, distinct(normal(_ids(site)), site.party, first=ask.duplicates == "first"), b"alone")
+    return _keep_order(
+        site, distinct_rows(normalize_ids(_ids(site)), site.party, first=ask.duplicates == "first"), b"alone"
+    )
 
 
 def align_rows(parties: Sequence[PartyId], duplicates: str = "refuse") -> Protocol[int]:
     """Have all sites read the rows they have in common, in one order; returns how many there are."""
-    ring = Ring(tuple(parties), duplicates)
+    ring = SiteRing(tuple(parties), duplicates)
 
     def steps(step: int) -> Protocol[tuple[Aligned, tuple[PartyId, ...]]]:  # noqa: ARG001 keys are fresh each time
         if len(parties) == 1:
-            answers = yield from each(stay, ring)
+            answers = yield from each(keep_all_rows, ring)
             return answers[parties[0]], ring.parties
-        lists = yield from written(set_out, ring)
+        lists = yield from collect_messages(send_own_list, ring)
         note = wire.encode(ring)
         for _ in parties[1:]:
-            lists = yield from passed(pass_on, lists, note)
-        back = {party: Passing(own, note) for party, own in lists.items()}
+            lists = yield from forward_messages(pass_list, lists, note)
+        back = {party: PassedList(own, note) for party, own in lists.items()}
         tags = {
-            party: answer.tags for party, answer in (yield Ask(come_back, "each", messages=back, once=True)).items()
+            party: answer.tags
+            for party, answer in (yield Ask(return_tags, "each", messages=back, asked_once=True)).items()
         }
-        common = shared(list(tags.values()))
-        yield from each(enough, Found(len(common)))
-        yield from each(settle, Common(common))
+        common = common_tags(list(tags.values()))
+        yield from each(accept_count, CommonCount(len(common)))
+        yield from each(keep_common_rows, CommonTags(common))
         return Aligned(len(common)), ring.parties
 
     found: tuple[Aligned, tuple[PartyId, ...]] = yield Opening(steps, Aligned)
@@ -207,10 +222,10 @@ def align_rows(parties: Sequence[PartyId], duplicates: str = "refuse") -> Protoc
     return found[0].rows
 
 
-def shared(lists: Sequence[Array]) -> Array:
+def common_tags(lists: Sequence[Array]) -> Array:
     """The tags that are in every list, in ascending order.
 
-    >>> shared([np.array([[3, 3], [1, 2]], np.uint8), np.array([[1, 2], [0, 9]], np.uint8)]).tolist()
+    >>> common_tags([np.array([[3, 3], [1, 2]], np.uint8), np.array([[1, 2], [0, 9]], np.uint8)]).tolist()
     [[1, 2]]
     """
     width = lists[0].shape[1]
@@ -218,10 +233,10 @@ def shared(lists: Sequence[Array]) -> Array:
     return np.frombuffer(b"".join(sorted(found)), np.uint8).reshape(-1, width)
 
 
-def normal(ids: Array) -> list[str]:
+def normalize_ids(ids: Array) -> list[str]:
     """Ids as they are compared: integers as plain decimals, texts in Unicode's form C without spaces around them.
 
-    >>> normal(np.array([7, -1])), normal(np.array([" Ann ", "007"]))
+    >>> normalize_ids(np.array([7, -1])), normalize_ids(np.array([" Ann ", "007"]))
     (['7', '-1'], ['Ann', '007'])
     """
     if ids.dtype.kind == "i":
@@ -229,10 +244,10 @@ def normal(ids: Array) -> list[str]:
     return [unicodedata.normalize("NFC", one).strip() for one in ids.tolist()]
 
 
-def distinct(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
+def distinct_rows(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
     """The place of each id, or of the first row that has it; refused where ids repeat and they may not.
 
-    >>> distinct(["b", "a", "b"], "north", first=True).tolist()
+    >>> distinct_rows(["b", "a", "b"], "north", first=True).tolist()
     [0, 1]
     """
     places: dict[str, int] = {}
@@ -248,24 +263,24 @@ def distinct(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
     return np.fromiter(places.values(), np.int64, len(places))
 
 
-def in_order(names: Sequence[str]) -> Ints:
+def id_order(names: Sequence[str]) -> Ints:
     """The order of ids that all sites have: integers by value where all are written so, else by code points.
 
-    >>> in_order(["10", "9"]).tolist(), in_order(["10", "9", "x"]).tolist()
+    >>> id_order(["10", "9"]).tolist(), id_order(["10", "9", "x"]).tolist()
     ([1, 0], [0, 1, 2])
     """
-    integers = all(_plain(name) for name in names)
+    integers = all(_is_plain_integer(name) for name in names)
     keys: list[tuple[int, str]] = [(int(name) if integers else 0, name) for name in names]
     return np.array(sorted(range(len(names)), key=keys.__getitem__), np.int64)
 
 
-def _plain(name: str) -> bool:
+def _is_plain_integer(name: str) -> bool:
     return name.removeprefix("-").isascii() and name.removeprefix("-").isdigit() and str(int(name)) == name
 
 
-def _settled(site: Site, rows: Ints, key: bytes) -> Keep[Aligned]:
-    names = normal(_ids(site))
-    return Keep(Aligned(len(rows)), {}, Order(rows[in_order([names[row] for row in rows.tolist()])], key))
+def _keep_order(site: Site, rows: Ints, key: bytes) -> Keep[Aligned]:
+    names = normalize_ids(_ids(site))
+    return Keep(Aligned(len(rows)), {}, RowOrder(rows[id_order([names[row] for row in rows.tolist()])], key))
 
 
 def _ids(site: Site) -> Array:
@@ -275,33 +290,33 @@ def _ids(site: Site) -> Array:
     return ids
 
 
-def _ring(site: Site, ring: Ring) -> Ring:
+def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     """A ring of everyone this site was enrolled with: in a smaller one, fewer sites would have to be fooled."""
     if sorted(ring.parties) != sorted(site.vault.enrolled):
         raise KeysRefused("a ring of other sites than those this site was enrolled with")
     return ring
 
 
-def _begun(site: Site, mail: Passing) -> Ring:
+def _running_ring(site: Site, mail: PassedList) -> SiteRing:
     """The ring in which this site's list set out: a list of the same one, from the site before."""
     if "align.ring" not in site.memory:
         raise KeysRefused("a list of an alignment that this site did not begin")
-    ring = wire.decode(Ring, site.memory["align.ring"].tobytes())
-    if ring != wire.decode(Ring, mail.note) or set(mail.letters) != {ring.after(site.party, -1)}:
+    ring = wire.decode(SiteRing, site.memory["align.ring"].tobytes())
+    if ring != wire.decode(SiteRing, mail.note) or set(mail.letters) != {ring.neighbor(site.party, -1)}:
         raise KeysRefused("a list of another ring, or from another than the site before")
     return ring
 
 
-def _keys(site: Site) -> Keys:
-    return Keys.unpacked(site.memory["align.keys"])
+def _keys(site: Site) -> PsiKeys:
+    return PsiKeys.from_array(site.memory["align.keys"])
 
 
-def _bytes(data: bytes) -> Array:
+def _array_from_bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)
 
 
-def _points(mail: Passing) -> Array:
+def _read_points(mail: PassedList) -> Array:
     (text,) = mail.letters.values()
-    if len(text) % psi.SIZE or len(text) > psi.padded(MAX_IDS) * psi.SIZE:
+    if len(text) % psi.POINT_BYTES or len(text) > psi.padded_length(MAX_IDS) * psi.POINT_BYTES:
         raise KeysRefused("a list that is none")
-    return np.frombuffer(text, np.uint8).reshape(-1, psi.SIZE)
+    return np.frombuffer(text, np.uint8).reshape(-1, psi.POINT_BYTES)

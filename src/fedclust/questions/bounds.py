@@ -23,7 +23,7 @@ MIN_EXPONENT, MAX_EXPONENT = -128, 127
 
 
 @dataclass(frozen=True)
-class Columns(GapsQuestion):
+class ColumnsQuestion(GapsQuestion):
     """How many columns the study has, and what it does about gaps."""
 
     count: int
@@ -34,38 +34,38 @@ class Columns(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Rows(Release):
+class RowCount(Release):
     rows: Exact = additive_counts("the total number of rows")
 
 
-@handler(releases=Rows)
-def rows(site: Site, ask: Columns) -> Rows:
+@handler(releases=RowCount)
+def count_rows(site: Site, ask: ColumnsQuestion) -> RowCount:
     """How many rows there are, at a party that has the study's columns."""
     if len(site.columns) != ask.count:
         raise DataError(f"{site.party} has {len(site.columns)} columns where the study has {ask.count}")
-    return Rows(Exact.counts(site.rows))
+    return RowCount(Exact.from_counts(site.rows))
 
 
-def count(columns: int, missing: str = "refuse") -> Protocol[int]:
+def total_rows(columns: int, missing: str = "refuse") -> Protocol[int]:
     """The number of rows of all parties together that take part."""
-    return (yield from total(rows, Columns(columns, missing))).rows.integers()[0]
+    return (yield from total(count_rows, ColumnsQuestion(columns, missing))).rows.to_integers()[0]
 
 
 @dataclass(frozen=True)
-class Marks(Release):
+class MagnitudeMarks(Release):
     marks: Exact = marks("for each column, how many sites have values that reach each power of two")
 
 
-@handler(releases=Marks)
-def magnitudes(site: Site, ask: Columns) -> Marks:  # noqa: ARG001
+@handler(releases=MagnitudeMarks)
+def magnitudes(site: Site, ask: ColumnsQuestion) -> MagnitudeMarks:  # noqa: ARG001
     """A mark per column at the smallest power of two above all its values."""
     for name, value in zip(site.columns, site.largest, strict=True):
         if not value <= np.ldexp(1.0, MAX_EXPONENT):
             raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MAX_EXPONENT}; scale it")
-    return Marks(Exact.counts(marked(site.largest)))
+    return MagnitudeMarks(Exact.from_counts(mark_exponents(site.largest)))
 
 
-def marked(values: Floats, *, least: int = MIN_EXPONENT, most: int = MAX_EXPONENT) -> Ints:
+def mark_exponents(values: Floats, *, least: int = MIN_EXPONENT, most: int = MAX_EXPONENT) -> Ints:
     """For each value a row of zeros with a one at its power of two."""
     marks = np.zeros((len(values), most - least + 1), np.int64)
     for row, value in zip(marks, values, strict=True):
@@ -76,18 +76,20 @@ def marked(values: Floats, *, least: int = MIN_EXPONENT, most: int = MAX_EXPONEN
     return marks
 
 
-def agree(columns: int, missing: str = "refuse") -> Protocol[View]:
+def agree_on_bounds(columns: int, missing: str = "refuse") -> Protocol[View]:
     """The view of raw columns under bounds that every party keeps."""
-    return View(highest((yield from total(magnitudes, Columns(columns, missing))).marks), missing=missing)
+    return View(
+        highest_exponents((yield from total(magnitudes, ColumnsQuestion(columns, missing))).marks), missing=missing
+    )
 
 
-def highest(marks: Exact) -> Units:
+def highest_exponents(marks: Exact) -> Units:
     """The largest power of two that any party marked, column by column."""
-    marked_somewhere = marks.floats() > 0
+    marked_somewhere = marks.to_floats() > 0
     from_the_top = np.argmax(marked_somewhere[:, ::-1], axis=1)
     return np.asarray(marked_somewhere.shape[1] - 1 - from_the_top + MIN_EXPONENT, np.int32)
 
 
-def declared(low: Floats, high: Floats, missing: str = "refuse") -> View:
+def view_from_bounds(low: Floats, high: Floats, missing: str = "refuse") -> View:
     """The view of raw columns under public bounds."""
     return View(bounds_above(max(abs(a), abs(b)) for a, b in zip(low, high, strict=True)), missing=missing)

@@ -11,12 +11,12 @@ from fedclust.core.types import Ints
 from fedclust.questions.schema import Column, Schema
 
 
-def places(columns: Sequence[str], known: Sequence[str], declared: Schema, known_as: Schema) -> list[int]:
+def match_columns(columns: Sequence[str], known: Sequence[str], declared: Schema, known_as: Schema) -> list[int]:
     """Where the model, which knows the columns `known`, has each of `columns`.
 
     By name; by place only where one of the two was made of bare arrays, whose columns are called x0, x1, ...
 
-    >>> places(("b", "a"), ("a", "b"), {}, {}), places(("a", "b"), ("x0", "x1"), {}, {})
+    >>> match_columns(("b", "a"), ("a", "b"), {}, {}), match_columns(("a", "b"), ("x0", "x1"), {}, {})
     ([1, 0], [0, 1])
     """
     if len(columns) != len(known):
@@ -25,9 +25,9 @@ def places(columns: Sequence[str], known: Sequence[str], declared: Schema, known
             f"name the model's columns: {', '.join(known)}"
         )
     if set(columns) == set(known):
-        _same_meaning(declared, known_as)
+        _check_same_meaning(declared, known_as)
         return [list(known).index(name) for name in columns]
-    if _nameless(columns) or _nameless(known):
+    if _is_unnamed(columns) or _is_unnamed(known):
         return list(range(len(columns)))
     lacking = [name for name in known if name not in columns]
     raise DataError(
@@ -45,21 +45,21 @@ def inverse(order: Sequence[int]) -> Ints:
     return np.argsort(np.asarray(order, np.int64))
 
 
-def _nameless(columns: Sequence[str]) -> bool:
+def _is_unnamed(columns: Sequence[str]) -> bool:
     return all(name == f"x{place}" for place, name in enumerate(columns))
 
 
-def _same_meaning(declared: Schema, known: Schema) -> None:
+def _check_same_meaning(declared: Schema, known: Schema) -> None:
     """A level's code, a unit or a mark for gaps that differs would change rows without a sign of it."""
     for name, column in known.items():
-        if (here := declared.get(name)) is not None and (aspect := _differing(here, column)):
+        if (here := declared.get(name)) is not None and (aspect := _differing_aspect(here, column)):
             raise DataError(
                 f"the sites declare another {aspect} for column '{name}' than the model was fitted with; "
                 "declare it as the model does"
             )
 
 
-def _differing(here: Column, model: Column) -> str:
+def _differing_aspect(here: Column, model: Column) -> str:
     if here.type != model.type:
         return "type"
     if (here.levels, here.ranks) != (model.levels, model.ranks):

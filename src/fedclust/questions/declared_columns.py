@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import PartyId
-from fedclust.questions.schema import Column, Schema, differing, encoded_names
+from fedclust.questions.schema import Column, Schema, differing_aspects, encoded_names
 
-Columns = (
+ColumnsArgument = (
     Sequence[str]
     | Mapping[str, Column]
     | Mapping[PartyId, Sequence[str]]
@@ -20,15 +20,15 @@ Columns = (
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedColumns:
     """The columns one site is to read, None for all it has, and what is known of them."""
 
     names: tuple[str, ...] | None = None
     schema: Schema = field(default_factory=dict)
 
-    def of(self, shown: Sequence[str]) -> dict[str, Column]:
+    def declared_schema(self, shown: Sequence[str]) -> dict[str, Column]:
         """What is declared of the columns a site turned out to have, by the names in its table."""
-        raw = {name: own for own, column in self.schema.items() for name in column.names(own)}
+        raw = {name: own for own, column in self.schema.items() for name in column.encoded_column_names(own)}
         held = dict.fromkeys(raw.get(name, name) for name in shown)
         return {name: self.schema.get(name, Column()) for name in held}
 
@@ -38,28 +38,28 @@ def is_schema(columns: Any) -> bool:
     return isinstance(columns, Mapping) and all(isinstance(column, Column) for column in columns.values())
 
 
-def declarations(columns: Columns, parties: Sequence[PartyId], split: str) -> dict[PartyId, Wanted]:
+def declarations(columns: ColumnsArgument, parties: Sequence[PartyId], split: str) -> dict[PartyId, WantedColumns]:
     """What each site is to read. A site of a column split reads all it has, unless told otherwise by name."""
     if is_schema(columns) or not isinstance(columns, Mapping):
-        same = _wanted(columns)
-        return dict.fromkeys(parties, same if split == "rows" else Wanted(None, same.schema))
+        same = _parse_columns(columns)
+        return dict.fromkeys(parties, same if split == "rows" else WantedColumns(None, same.schema))
     for name, own in columns.items():
         if name not in parties:
             what = "declare columns by fc.Column" if isinstance(own, (Column, Mapping)) else "name sites or columns"
             raise StudyError(f"columns names '{name}', which is no site; {what}, all of them alike")
-    return {party: _wanted(columns.get(party)) for party in parties}
+    return {party: _parse_columns(columns.get(party)) for party in parties}
 
 
-def _wanted(columns: Any) -> Wanted:
+def _parse_columns(columns: Any) -> WantedColumns:
     if columns is None:
-        return Wanted()
+        return WantedColumns()
     if isinstance(columns, str):
-        return Wanted((columns,))
+        return WantedColumns((columns,))
     if not isinstance(columns, Mapping):
-        return Wanted(tuple(columns))
+        return WantedColumns(tuple(columns))
     if not is_schema(columns):
         raise StudyError("columns of a site must be a list of names, or fc.Column by name")
-    return Wanted(tuple(columns), columns)
+    return WantedColumns(tuple(columns), columns)
 
 
 def one_schema(schemas: Mapping[PartyId, Schema]) -> dict[str, Column]:
@@ -67,7 +67,7 @@ def one_schema(schemas: Mapping[PartyId, Schema]) -> dict[str, Column]:
     first, schema = next(iter(schemas.items()))
     for party, own in schemas.items():
         for name in schema.keys() & own.keys():
-            if aspects := differing(schema[name].fingerprint(), own[name].fingerprint()):
+            if aspects := differing_aspects(schema[name].fingerprint(), own[name].fingerprint()):
                 raise DataError(
                     f"sites '{first}' and '{party}' declare column '{name}' differently ({', '.join(aspects)}); "
                     "agree on one declaration"
@@ -78,7 +78,7 @@ def one_schema(schemas: Mapping[PartyId, Schema]) -> dict[str, Column]:
 def joint_schema(schemas: Mapping[PartyId, Schema], shown: Sequence[str]) -> dict[str, Column]:
     """The schema of sites that each hold some columns, in the study's order."""
     declared = {name: column for own in schemas.values() for name, column in own.items()}
-    return Wanted(None, declared).of(shown)
+    return WantedColumns(None, declared).declared_schema(shown)
 
 
 def same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
     return names
 
 
-def all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: Columns) -> tuple[str, ...]:
+def all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: ColumnsArgument) -> tuple[str, ...]:
     """The columns of sites that each hold some, in the order given, else site after site."""
     owners: dict[str, PartyId] = {}
     for party, own in held.items():

@@ -26,22 +26,22 @@ def encoded(values: Array, column: Column) -> tuple[list[Array], int]:
     at = np.full(len(values), -1, np.int64)
     for rank, level in enumerate(np.asarray(column.levels, values.dtype)):
         at[values == level] = rank
-    return from_ranks(at, column), int(((at < 0) & ~gap).sum())
+    return columns_from_ranks(at, column), int(((at < 0) & ~gap).sum())
 
 
-def from_ranks(at: Ints, column: Column) -> list[Array]:
+def columns_from_ranks(at: Ints, column: Column) -> list[Array]:
     """An ordinal's codes, or a category's indicators, from the positions of levels; -1 is a gap."""
     if column.type == "ordinal":
-        return [_looked_up(at, np.array(column.ranks))]
+        return [_look_up_codes(at, np.array(column.ranks))]
     one = np.eye(len(column.levels))
-    return [_looked_up(at, one[rank]) for rank in range(len(column.levels))]
+    return [_look_up_codes(at, one[rank]) for rank in range(len(column.levels))]
 
 
-def _looked_up(at: Ints, codes: Floats) -> Floats:
+def _look_up_codes(at: Ints, codes: Floats) -> Floats:
     return np.append(codes, np.nan)[at]
 
 
-def stranger(name: str, site: str, count: int, column: Column) -> DataError:
+def unknown_level_error(name: str, site: str, count: int, column: Column) -> DataError:
     """What to say of values that are no level; the levels are public, the values are not."""
     what = "1 value that is" if count == 1 else f"{count} values that are"
     return DataError(

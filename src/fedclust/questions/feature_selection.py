@@ -21,12 +21,12 @@ from fedclust.core.types import Array, Floats, Limbs, Units
 from fedclust.kernels import exact_sums
 from fedclust.kernels.units import bounds_above, unit_of
 from fedclust.questions import bounds, standardisation
-from fedclust.questions.missing_values import told
+from fedclust.questions.missing_values import missing_value_notes
 from fedclust.questions.schema import Schema
 
 
 @dataclass(frozen=True)
-class Pairs(ViewedQuestion):
+class ColumnPairsQuestion(ViewedQuestion):
     """Ask for products of the columns of a view, pair by pair; no value there exceeds 2^reach."""
 
     view: View
@@ -40,15 +40,15 @@ class Pairs(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Products(Release):
+class PairProducts(Release):
     both: Exact = additive("for each pair of columns, how many rows have both values", cells=True)
     sums: Exact = additive("for each pair, the sum of the first column over the rows that have both")
     squares: Exact = additive("for each pair, the sum of the squares of the first column over the rows that have both")
     products: Exact = additive("for each pair, the sum of the products over the rows that have both")
 
 
-@handler(releases=Products)
-def products(site: Site, ask: Pairs) -> Products:
+@handler(releases=PairProducts)
+def pair_products(site: Site, ask: ColumnPairsQuestion) -> PairProducts:
     """Counts, sums, squares and products of each pair of columns, over the rows that have both."""
     units = ask.units
     width = len(site.columns)
@@ -60,9 +60,9 @@ def products(site: Site, ask: Pairs) -> Products:
         both += there.astype(np.int64) @ there.T.astype(np.int64)
         for a in range(width):
             for into, unit, terms in zip(limbs, units, _terms(z, there, a), strict=True):
-                exact_sums.add(into[a], exact_sums.exact(terms, unit[a]))
+                exact_sums.add_in_place(into[a], exact_sums.exact_totals(terms, unit[a]))
     first, second, third = (Exact(own, unit) for own, unit in zip(limbs, units, strict=True))
-    return Products(Exact.counts(both), first, second, third)
+    return PairProducts(Exact.from_counts(both), first, second, third)
 
 
 def _terms(z: Floats, there: Array, a: int) -> Iterator[Floats]:
@@ -73,7 +73,7 @@ def _terms(z: Floats, there: Array, a: int) -> Iterator[Floats]:
 
 
 @dataclass(frozen=True)
-class Found:
+class ColumnRelations:
     """What the totals say of the columns: variance over mean square, and correlation (NaN where it has no meaning)."""
 
     variance: Floats
@@ -81,24 +81,37 @@ class Found:
     notes: tuple[str, ...]
 
 
-def measure(columns: tuple[str, ...], box: tuple[Floats, Floats] | None, missing: str) -> Protocol[Found]:
+def measure_columns(
+    columns: tuple[str, ...], box: tuple[Floats, Floats] | None, missing: str
+) -> Protocol[ColumnRelations]:
     """Variances and correlations of all columns over all parties."""
-    notes = yield from told(columns, missing)
-    view = (yield from bounds.agree(len(columns), missing)) if box is None else bounds.declared(*box, missing)
-    found = yield from standardisation.columns(view)
+    notes = yield from missing_value_notes(columns, missing)
+    view = (
+        (yield from bounds.agree_on_bounds(len(columns), missing))
+        if box is None
+        else bounds.view_from_bounds(*box, missing)
+    )
+    found = yield from standardisation.column_statistics(view)
     square = found.sd**2 + found.mean**2
     share = np.divide(found.sd**2, square, out=np.zeros_like(square), where=square > 0)
     vary = found.sd > 0
-    seen = standardisation.scaled(view, found.mean, np.where(vary, found.sd, 1.0))
+    seen = standardisation.scale_view(view, found.mean, np.where(vary, found.sd, 1.0))
     # The squares of n standardised values add up to n, so none of them exceeds the root of n.
     root = bounds_above(float(np.sqrt(2.0 * count)) for count in found.counts)
-    answer = yield from total(products, Pairs(seen, np.where(vary, root, seen.exponents).astype(np.int32)))
-    return Found(share, np.where(vary & vary[:, None], correlations(answer), np.nan), tuple(notes))
+    answer = yield from total(
+        pair_products, ColumnPairsQuestion(seen, np.where(vary, root, seen.exponents).astype(np.int32))
+    )
+    return ColumnRelations(share, np.where(vary & vary[:, None], correlations(answer), np.nan), tuple(notes))
 
 
-def correlations(of: Products) -> Floats:
+def correlations(sums: PairProducts) -> Floats:
     """Pearson's r of each pair over the rows that have both; NaN where one of them does not vary there."""
-    count, first, square, product = (of.both.floats(), of.sums.floats(), of.squares.floats(), of.products.floats())
+    count, first, square, product = (
+        sums.both.to_floats(),
+        sums.sums.to_floats(),
+        sums.squares.to_floats(),
+        sums.products.to_floats(),
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
         spread = square - first * first / count
         r = (product - first * first.T / count) / (np.sqrt(spread) * np.sqrt(spread.T))
@@ -106,24 +119,26 @@ def correlations(of: Products) -> Floats:
     return np.where(vary, np.clip(r, -1.0, 1.0), np.nan)
 
 
-def dropped(schema: Schema, found: Found, variance: float | None, correlation: float | None) -> dict[str, str]:
+def columns_to_drop(
+    schema: Schema, found: ColumnRelations, variance: float | None, correlation: float | None
+) -> dict[str, str]:
     """The columns to leave out, by the names in the sites' tables, and why.
 
     A category goes when each of its indicators would; its indicators are not held against each other.
     """
-    own = _places(schema)
+    own = _encoded_places(schema)
     out: dict[str, str] = {}
     for name, places in own.items():
         if variance is not None and (found.variance[places] <= variance).all():
             share = found.variance[places].max()
             out[name] = "constant" if share == 0 else f"variance is {share:.2g} of its mean square"
-        elif correlation is not None and (twin := _twin(name, own, out, found, correlation)) is not None:
+        elif correlation is not None and (twin := _earlier_twin(name, own, out, found, correlation)) is not None:
             out[name] = f"correlation {twin[1]:+.3f} with {twin[0]}"
     return out
 
 
-def _twin(
-    name: str, own: Mapping[str, list[int]], out: Mapping[str, str], found: Found, limit: float
+def _earlier_twin(
+    name: str, own: Mapping[str, list[int]], out: Mapping[str, str], found: ColumnRelations, limit: float
 ) -> tuple[str, float] | None:
     """The earlier column that is kept and says the same, and how closely; None where some part of `name` is news."""
     earlier = [other for other in own if other not in out]
@@ -139,12 +154,12 @@ def _twin(
     return next(other for other in earlier if places[at] in own[other]), float(r[row, at])
 
 
-def _places(schema: Schema) -> dict[str, list[int]]:
+def _encoded_places(schema: Schema) -> dict[str, list[int]]:
     """Where the columns that each declared one became are."""
     out: dict[str, list[int]] = {}
     at = 0
     for name, column in schema.items():
-        count = len(column.names(name))
+        count = len(column.encoded_column_names(name))
         out[name] = list(range(at, at + count))
         at += count
     return out

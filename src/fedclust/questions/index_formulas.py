@@ -17,23 +17,23 @@ def root(values: Floats, p: float) -> Floats:
     return np.sqrt(values) if p == 2 else elementary.power(values, 1 / p)
 
 
-def powered(values: Floats, p: float) -> Floats:
+def raise_power(values: Floats, p: float) -> Floats:
     """The p-th power of non-negative numbers, the same bits everywhere."""
     if p == 1:
         return values
     return values * values if p == 2 else elementary.power(values, p)
 
 
-def similarity(spread: Floats, apart: Floats) -> float:
+def davies_bouldin(spread: Floats, apart: Floats) -> float:
     """Davies and Bouldin's index: the mean over i of max_{j != i} (S_i + S_j) / M_ij; infinite where centres coincide.
 
-    >>> similarity(np.array([1.0, 1.0, 2.0]), np.array([[0.0, 4, 8], [4, 0, 4], [8, 4, 0]]))
+    >>> davies_bouldin(np.array([1.0, 1.0, 2.0]), np.array([[0.0, 4, 8], [4, 0, 4], [8, 4, 0]]))
     0.6666666666666666
     """
     both = spread[:, None] + spread
     ratio = np.divide(both, apart, out=np.full(both.shape, np.inf), where=apart > 0)
     np.fill_diagonal(ratio, -np.inf)
-    return mean(ratio.max(axis=1))
+    return exact_mean(ratio.max(axis=1))
 
 
 def fuzzy_spread(members: Floats, distances: Floats, rows: int, q: float) -> Floats:
@@ -56,10 +56,10 @@ def calinski_harabasz(sizes: Floats, from_mean2: Floats, within: float) -> float
 
 def powers_between(points: Floats, others: Floats, p: float = 2.0) -> Floats:
     """The sum of |difference|^p over columns, of each point to each other, rounded once."""
-    terms = powered(np.abs(points[:, None] - others), p)
+    terms = raise_power(np.abs(points[:, None] - others), p)
     return np.array([[math.fsum(pair.tolist()) for pair in row] for row in terms])
 
 
-def mean(values: Floats) -> float:
+def exact_mean(values: Floats) -> float:
     """A mean whose sum is rounded once."""
     return math.fsum(values.tolist()) / len(values)

@@ -26,7 +26,7 @@ EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Truth(GapsQuestion):
+class KnownClasses(GapsQuestion):
     """The class of each of a party's rows that take part, in their order."""
 
     classes: Ints
@@ -38,7 +38,7 @@ class Truth(GapsQuestion):
 
 # Classes are the coordinator's choice: a row alone in its class is singled out.
 @handler(releases=Done, withheld=True)
-def remember(site: Site, ask: Truth) -> Keep[Done]:
+def remember_truth(site: Site, ask: KnownClasses) -> Keep[Done]:
     """Keep the truth until it is counted."""
     if len(ask.classes) != site.rows:
         raise DataError(
@@ -48,7 +48,7 @@ def remember(site: Site, ask: Truth) -> Keep[Done]:
 
 
 @dataclass(frozen=True)
-class Nearest(ViewedQuestion):
+class ContingencyQuestion(ViewedQuestion):
     """Rows take the label of the nearest centre; how many of each label has each of so many classes?"""
 
     view: View
@@ -57,34 +57,37 @@ class Nearest(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Counts(Release):
+class ContingencyCounts(Release):
     table: Exact = additive("how many rows of each cluster belong to each class", cells=True)
 
 
-@handler(releases=Counts, withheld=True)
-def count(site: Site, ask: Nearest) -> Keep[Counts]:
+@handler(releases=ContingencyCounts, withheld=True)
+def count_classes(site: Site, ask: ContingencyQuestion) -> Keep[ContingencyCounts]:
     """This party's share of the table; the truth is forgotten."""
     table = np.zeros((len(ask.centers), ask.classes), np.int64)
     at = 0
     for block in site.blocks(ask.view):
         truth = site.memory["truth"][at : at + block.shape[1]]
-        np.add.at(table, (nearest(block, ask), truth), 1)
+        np.add.at(table, (nearest_labels(block, ask), truth), 1)
         at += block.shape[1]
-    return Keep(Counts(Exact.counts(table)), {name: kept for name, kept in site.memory.items() if name != "truth"})
+    return Keep(
+        ContingencyCounts(Exact.from_counts(table)),
+        {name: kept for name, kept in site.memory.items() if name != "truth"},
+    )
 
 
-def nearest(block: Array, ask: Nearest) -> Units:
+def nearest_labels(block: Array, ask: ContingencyQuestion) -> Units:
     """Labels as the model gives them."""
     if ask.view.missing == "partial":
-        return gap_sweep.labels(block, ask.centers)
-    return distances.labels(block, ask.centers)[0]
+        return gap_sweep.partial_labels(block, ask.centers)
+    return distances.nearest_centers(block, ask.centers)[0]
 
 
 def contingency(view: View, centers: Floats, truth: Mapping[PartyId, Ints], classes: int) -> Protocol[Ints]:
     """Clusters by classes, over all parties."""
-    yield from each_to(remember, {party: Truth(own, view.missing) for party, own in truth.items()})
-    counts = (yield from total(count, Nearest(view, centers, classes))).table
-    return np.array(counts.integers(), np.int64).reshape(counts.shape)
+    yield from each_to(remember_truth, {party: KnownClasses(own, view.missing) for party, own in truth.items()})
+    counts = (yield from total(count_classes, ContingencyQuestion(view, centers, classes))).table
+    return np.array(counts.to_integers(), np.int64).reshape(counts.shape)
 
 
 def ari(table: Ints) -> float:
@@ -93,8 +96,8 @@ def ari(table: Ints) -> float:
     >>> ari(np.array([[2, 0], [1, 1]]))
     0.0
     """
-    both, one, other = (_pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0)))
-    every = _pairs(table.sum())
+    both, one, other = (_count_pairs(counts) for counts in (table, table.sum(axis=1), table.sum(axis=0)))
+    every = _count_pairs(table.sum())
     if both == one == other:
         return 1.0
     # 2 (tp tn - fn fp) / ((tp + fn)(fn + tn) + (tp + fp)(fp + tn)), in whole numbers.
@@ -104,7 +107,7 @@ def ari(table: Ints) -> float:
 
 def nmi(table: Ints) -> float:
     """Mutual information over the mean of both entropies (Strehl and Ghosh)."""
-    table = _used(table)
+    table = _without_empty(table)
     if table.shape == (1, 1):
         return 1.0
     shared = mutual_information(table)
@@ -114,7 +117,7 @@ def nmi(table: Ints) -> float:
 
 def ami(table: Ints) -> float:
     """Mutual information beyond chance, over the mean of both entropies beyond chance (Vinh, Epps and Bailey)."""
-    table = _used(table)
+    table = _without_empty(table)
     if 1 in table.shape:
         return 1.0 if table.shape == (1, 1) else 0.0
     chance = expected_information(table.sum(axis=1), table.sum(axis=0))
@@ -164,17 +167,17 @@ def _expected(a: int, b: int, rows: int) -> float:
     return math.fsum(terms.tolist()) / math.fsum(chances.tolist())
 
 
-def matched(cost: Floats) -> tuple[Ints, Ints]:
+def least_cost_matching(cost: Floats) -> tuple[Ints, Ints]:
     """The one-to-one matching of least total cost."""
     rows, columns = linear_sum_assignment(cost)
     return np.asarray(rows, np.int64), np.asarray(columns, np.int64)
 
 
-def _pairs(counts: Ints) -> int:
+def _count_pairs(counts: Ints) -> int:
     return sum(n * (n - 1) // 2 for n in np.ravel(counts).tolist())
 
 
-def _used(table: Ints) -> Ints:
+def _without_empty(table: Ints) -> Ints:
     """The table without empty rows and columns."""
     return np.asarray(table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0], np.int64)
 

@@ -18,11 +18,11 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 
-MISSING = ("refuse", "drop", "partial")
+MISSING_RULES = ("refuse", "drop", "partial")
 
 
 @dataclass(frozen=True)
-class How(GapsQuestion):
+class GapCountsQuestion(GapsQuestion):
     """What the study does about gaps."""
 
     missing: str
@@ -32,7 +32,7 @@ class How(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Left(Release):
+class RowCensus(Release):
     rows: int = counts(
         "the number of the site's rows that take part, reported with the result",
         hide_small=False,
@@ -43,53 +43,53 @@ class Left(Release):
     gaps: int = counts("the number of missing values in the site's rows, reported with the result", hide_small=False)
 
 
-@handler(releases=Left)
-def census(site: Site, ask: How) -> Left:  # noqa: ARG001
+@handler(releases=RowCensus)
+def census(site: Site, ask: GapCountsQuestion) -> RowCensus:  # noqa: ARG001
     """How many rows of this party take part, how many do not, and how many values lack."""
-    return Left(site.rows, site.left_out, int(site.gaps.sum()))
+    return RowCensus(site.rows, site.left_out, int(site.gaps.sum()))
 
 
 @dataclass(frozen=True)
-class Gaps(Release):
+class GapCounts(Release):
     gaps: Exact = additive_counts("how many values are missing in each column, over all sites")
     rows: Exact = additive_counts("the total number of rows, including rows that are left out")
 
 
-@handler(releases=Gaps)
-def gaps(site: Site, ask: How) -> Gaps:  # noqa: ARG001
+@handler(releases=GapCounts)
+def count_gaps(site: Site, ask: GapCountsQuestion) -> GapCounts:  # noqa: ARG001
     """How many values each column lacks."""
-    return Gaps(Exact.counts(site.gaps), Exact.counts(site.rows + site.left_out))
+    return GapCounts(Exact.from_counts(site.gaps), Exact.from_counts(site.rows + site.left_out))
 
 
-def told(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
+def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
     """What to say of the gaps; a column that has no value at any site is refused by name."""
     if missing == "refuse":
         return []
-    found = yield from total(gaps, How(missing))
-    lacking, rows = found.gaps.integers(), found.rows.integers()[0]
+    found = yield from total(count_gaps, GapCountsQuestion(missing))
+    lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
     for name, count in zip(columns, lacking, strict=True):
         if count == rows:
             raise DataError(f"column '{name}' has no value at any site; leave it out of the columns")
-    left = yield from each(census, How(missing))
-    return list(_sentences(columns, missing, left, lacking))
+    left = yield from each(census, GapCountsQuestion(missing))
+    return list(_gap_sentences(columns, missing, left, lacking))
 
 
-def _sentences(
-    columns: Sequence[str], missing: str, left: Mapping[PartyId, Left], lacking: Sequence[int]
+def _gap_sentences(
+    columns: Sequence[str], missing: str, left: Mapping[PartyId, RowCensus], lacking: Sequence[int]
 ) -> Iterator[str]:
     """What was left out and what lacks, site by site."""
     lost = [f"{a.left_out:,} of {a.rows + a.left_out:,} rows at {party}" for party, a in left.items() if a.left_out]
     if lost:
         why = "with a missing value" if missing == "drop" else "without any value"
-        yield f"Missing values: {missing} left out rows {why}, {_listed(lost)}."
+        yield f"Missing values: {missing} left out rows {why}, {_join_list(lost)}."
     if missing == "partial" and any(lacking):
         width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
         cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]
         yield (
             f"Missing values: {sum(a.rows for a in left.values()):,} rows took part by partial distances, lacking "
-            f"{_listed(cells)}, most in column {columns[most]} ({lacking[most]:,})."
+            f"{_join_list(cells)}, most in column {columns[most]} ({lacking[most]:,})."
         )
 
 
-def _listed(parts: Sequence[str]) -> str:
+def _join_list(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if parts[1:] else parts)

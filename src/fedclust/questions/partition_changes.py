@@ -13,13 +13,13 @@ from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints
-from fedclust.questions.pca import nearest
+from fedclust.questions.pca import nearest_centers
 
 MAX_PAIRS = 2**20  # pairs of centres: a short question must not ask a site for more memory than it has
 
 
 @dataclass(frozen=True)
-class Models(GapsQuestion):
+class ModelPair(GapsQuestion):
     """Two sets of centres, each in a view of its own."""
 
     first: View
@@ -33,32 +33,32 @@ class Models(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Shared(Release):
+class SharedRows(Release):
     table: Exact = additive("how many rows are nearest to each pair of centres of two models", cells=True)
 
 
-@handler(releases=Shared)
-def shared(site: Site, ask: Models) -> Shared:
+@handler(releases=SharedRows)
+def count_shared_rows(site: Site, ask: ModelPair) -> SharedRows:
     """Rows by their nearest centre in either model."""
     if len(ask.one) * len(ask.other) > MAX_PAIRS:
         raise WireError("more pairs of centres than a site counts")
     table = np.zeros((len(ask.one), len(ask.other)), np.int64)
     for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):
-        pair = nearest(seen, ask.one, ask.missing), nearest(again, ask.other, ask.missing)
+        pair = nearest_centers(seen, ask.one, ask.missing), nearest_centers(again, ask.other, ask.missing)
         np.add.at(table, pair, 1)
-    return Shared(Exact.counts(table))
+    return SharedRows(Exact.from_counts(table))
 
 
-def alike(ask: Models) -> Protocol[bool]:
+def is_same_partition(ask: ModelPair) -> Protocol[bool]:
     """Whether both part all rows into the same clusters, whatever those are called."""
-    found = (yield from total(shared, ask)).table
-    return same_parts(np.array(found.integers(), np.int64).reshape(found.shape))
+    found = (yield from total(count_shared_rows, ask)).table
+    return is_one_to_one(np.array(found.to_integers(), np.int64).reshape(found.shape))
 
 
-def same_parts(table: Ints) -> bool:
+def is_one_to_one(table: Ints) -> bool:
     """Whether each cluster of one meets one cluster of the other.
 
-    >>> same_parts(np.array([[0, 3], [4, 0]])), same_parts(np.array([[3, 1], [0, 4]]))
+    >>> is_one_to_one(np.array([[0, 3], [4, 0]])), is_one_to_one(np.array([[3, 1], [0, 4]]))
     (True, False)
     """
     met = table > 0

@@ -16,18 +16,18 @@ from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive, additive_counts
 from fedclust.core.ring import Exact, power_above
-from fedclust.core.row_weights import each_one
+from fedclust.core.row_weights import tally_unit_weights
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints, Limbs, Units
 from fedclust.kernels import distances, exact_sums
 from fedclust.kernels import gap_sweep as gapped
 from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
-from fedclust.questions.standardisation import Columns
+from fedclust.questions.standardisation import ColumnStatistics
 
 MAX_COLUMNS = 64  # whose products are 2,080 numbers
-CHUNK_ROWS = 1024  # rows whose terms are in memory together
+PLANE_CHUNK_ROWS = 1024  # rows whose terms are in memory together
 MAX_ROTATION_SWEEPS = 60
-AXES = 2
+PLANE_AXES = 2
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Plane:
     reach: Floats  # no row deviates from the mean by more
 
     @property
-    def shares(self) -> tuple[float, ...]:
+    def variance_shares(self) -> tuple[float, ...]:
         """How much of the variance of the columns used each of the two directions shows."""
         whole = math.fsum(self.variances.tolist())
-        shown = [*self.variances.tolist(), 0.0][:AXES]
+        shown = [*self.variances.tolist(), 0.0][:PLANE_AXES]
         return tuple(value / whole if whole else 0.0 for value in shown)
 
-    def places(self, block: Array) -> Floats:
+    def project_block(self, block: Array) -> Floats:
         """The places (2, n) of a block of columns (F, n); columns are added in their order, ever."""
-        out = np.zeros((AXES, block.shape[1]))
+        out = np.zeros((PLANE_AXES, block.shape[1]))
         for at, mean, weights in zip(self.columns, self.mean, self.axes.T, strict=True):
             away = np.asarray(block[at], np.float64) - mean
             out += weights[:, None] * np.where(np.isnan(away), 0.0, away)
@@ -60,7 +60,7 @@ class Plane:
 
 
 @dataclass(frozen=True)
-class Deviations(ViewedQuestion):
+class ProductsQuestion(ViewedQuestion):
     """Which columns, their means, and the unit of each product of two."""
 
     view: View
@@ -70,39 +70,39 @@ class Deviations(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Products(Release):
+class DeviationProducts(Release):
     rows: Exact = additive_counts("the total number of rows")
     products: Exact = additive("for each pair of columns, the sum of the products of the deviations from their means")
 
 
-def _both(site: Site, ask: Deviations) -> Floats:
+def _rows_with_both(site: Site, ask: ProductsQuestion) -> Floats:
     """For every two columns, how many rows have both."""
     there = np.zeros((len(ask.columns), len(ask.columns)), np.int64)
     for block in site.blocks(ask.view):
         known = (~np.isnan(block[ask.columns])).astype(np.int64)
         there += known @ known.T
-    return each_one(there[np.triu_indices(len(ask.columns))])
+    return tally_unit_weights(there[np.triu_indices(len(ask.columns))])
 
 
-@handler(releases=Products, row_weights=_both)
-def products(site: Site, ask: Deviations) -> Products:
+@handler(releases=DeviationProducts, row_weights=_rows_with_both)
+def deviation_products(site: Site, ask: ProductsQuestion) -> DeviationProducts:
     """Sums over rows of the products of deviations, by pairs of columns."""
     one, other = np.triu_indices(len(ask.columns))
     found: Limbs = np.zeros((len(one), 2), np.uint64)
     for block in site.blocks(ask.view):
-        for at in range(0, block.shape[1], CHUNK_ROWS):
-            piece = np.asarray(block[ask.columns, at : at + CHUNK_ROWS], np.float64) - ask.mean[:, None]
+        for at in range(0, block.shape[1], PLANE_CHUNK_ROWS):
+            piece = np.asarray(block[ask.columns, at : at + PLANE_CHUNK_ROWS], np.float64) - ask.mean[:, None]
             piece = np.where(np.isnan(piece), 0.0, piece)
-            exact_sums.add(found, exact_sums.exact(piece[one] * piece[other], ask.unit))
-    return Products(Exact.counts(site.rows), Exact(found, ask.unit))
+            exact_sums.add_in_place(found, exact_sums.exact_totals(piece[one] * piece[other], ask.unit))
+    return DeviationProducts(Exact.from_counts(site.rows), Exact(found, ask.unit))
 
 
-def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plane]:
+def plane(view: View, found: ColumnStatistics, *, everyone: bool = True) -> Protocol[Plane]:
     """The two directions of most variance in a view, from one total.
 
     `found` are the columns' means and deviations; `everyone` says that no party is absent there or here.
     """
-    columns = widest(found.sd)
+    columns = widest_columns(found.sd)
     mean = found.mean[columns]
     reach = farthest_in_columns(view.exponents[columns], mean[None])
     if everyone:
@@ -111,23 +111,23 @@ def plane(view: View, found: Columns, *, everyone: bool = True) -> Protocol[Plan
         reach = np.where(nearer > 0, np.minimum(reach, nearer), reach)
     one, other = np.triu_indices(len(columns))
     unit = unit_of(bounds_above(reach[one] * reach[other]))
-    answer = yield from total(products, Deviations(view, columns, mean, unit))
+    answer = yield from total(deviation_products, ProductsQuestion(view, columns, mean, unit))
     covariance = np.zeros((len(columns), len(columns)))
-    covariance[one, other] = answer.products.floats() / answer.rows.integers()[0]
+    covariance[one, other] = answer.products.to_floats() / answer.rows.to_integers()[0]
     covariance[other, one] = covariance[one, other]
     variances, vectors = eigen(covariance)
-    axes = np.zeros((AXES, len(columns)))
-    axes[: len(vectors)] = vectors[:AXES]
+    axes = np.zeros((PLANE_AXES, len(columns)))
+    axes[: len(vectors)] = vectors[:PLANE_AXES]
     return Plane(columns, mean, axes, variances, reach)
 
 
-def widest(sd: Floats) -> Ints:
+def widest_columns(sd: Floats) -> Ints:
     """The columns to look at, in their order: all, or as many of the largest deviations as may be."""
     return np.sort(np.argsort(-sd, kind="stable")[:MAX_COLUMNS]).astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Around(ViewedQuestion):
+class SpreadQuestion(ViewedQuestion):
     """Where the centres are, in all columns and in the plane: how do the rows nearest to each lie around it?"""
 
     view: View
@@ -138,46 +138,50 @@ class Around(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Scattered(Release):
+class SpreadSums(Release):
     counts: Exact = additive("how many rows are nearest to each centre", cells=True)
     offsets: Exact = additive("for each centre, the sum of its rows' offsets in two directions")
     squares: Exact = additive("for each centre, the sum of the products of these offsets")
 
 
-@handler(releases=Scattered)
-def around(site: Site, ask: Around) -> Scattered:
+@handler(releases=SpreadSums)
+def spread_sums(site: Site, ask: SpreadQuestion) -> SpreadSums:
     """Counts and offsets in the plane of the rows nearest to each centre."""
     clusters = len(ask.centers)
     counts = np.zeros(clusters, np.int64)
-    offsets: Limbs = np.zeros((AXES * clusters, 2), np.uint64)
+    offsets: Limbs = np.zeros((PLANE_AXES * clusters, 2), np.uint64)
     squares: Limbs = np.zeros((3 * clusters, 2), np.uint64)
     units = unit_of(ask.reach), unit_of(2 * ask.reach)
     for block in site.blocks(ask.view):
-        for at in range(0, block.shape[1], CHUNK_ROWS):
-            piece = block[:, at : at + CHUNK_ROWS]
-            labels = nearest(piece, ask.centers, ask.view.missing)
+        for at in range(0, block.shape[1], PLANE_CHUNK_ROWS):
+            piece = block[:, at : at + PLANE_CHUNK_ROWS]
+            labels = nearest_centers(piece, ask.centers, ask.view.missing)
             mine = np.asarray(labels == np.arange(clusters)[:, None], np.float64)
-            x, y = ask.plane.places(piece) - ask.places.T[:, labels]
+            x, y = ask.plane.project_block(piece) - ask.places.T[:, labels]
             counts += mine.sum(axis=1).astype(np.int64)
-            exact_sums.add(offsets, exact_sums.exact(_by_cluster(mine, (x, y)), int(units[0])))
-            exact_sums.add(squares, exact_sums.exact(_by_cluster(mine, (x * x, x * y, y * y)), int(units[1])))
-    shaped = offsets.reshape(clusters, AXES, 2), squares.reshape(clusters, 3, 2)
-    return Scattered(Exact.counts(counts), Exact(shaped[0], units[0]), Exact(shaped[1], units[1]))
+            exact_sums.add_in_place(offsets, exact_sums.exact_totals(_mask_by_cluster(mine, (x, y)), int(units[0])))
+            exact_sums.add_in_place(
+                squares, exact_sums.exact_totals(_mask_by_cluster(mine, (x * x, x * y, y * y)), int(units[1]))
+            )
+    shaped = offsets.reshape(clusters, PLANE_AXES, 2), squares.reshape(clusters, 3, 2)
+    return SpreadSums(Exact.from_counts(counts), Exact(shaped[0], units[0]), Exact(shaped[1], units[1]))
 
 
-def _by_cluster(mine: Floats, values: tuple[Floats, ...]) -> Floats:
+def _mask_by_cluster(mine: Floats, values: tuple[Floats, ...]) -> Floats:
     """Each value where the row is the cluster's, else 0: clusters, then values, by rows."""
     return np.ascontiguousarray((mine[:, None] * np.stack(values)).reshape(-1, mine.shape[1]))
 
 
-def nearest(block: Array, centers: Floats, missing: str) -> Ints:
+def nearest_centers(block: Array, centers: Floats, missing: str) -> Ints:
     """The nearest centre of each row, by the values it has."""
-    found = gapped.labels(block, centers) if missing == "partial" else distances.labels(block, centers)[0]
+    found = (
+        gapped.partial_labels(block, centers) if missing == "partial" else distances.nearest_centers(block, centers)[0]
+    )
     return found.astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Spread:
+class ClusterSpread:
     """Around each centre: how many rows are nearest to it, where their mean lies, and their 2 x 2 covariance."""
 
     counts: Ints
@@ -186,19 +190,19 @@ class Spread:
     covariances: Floats
 
 
-def spread(view: View, centers: Floats, seen: Plane) -> Protocol[Spread]:
+def cluster_spread(view: View, centers: Floats, seen: Plane) -> Protocol[ClusterSpread]:
     """The centres in the plane with their rows' mean and covariance there, from one total."""
-    places = seen.places(np.ascontiguousarray(centers.T)).T
+    places = seen.project_block(np.ascontiguousarray(centers.T)).T
     far = np.abs(seen.axes) * seen.reach
     reach = power_above(float((far.sum(axis=1) + np.abs(places).max(axis=0)).max()) or 1.0) + 1
-    answer = yield from total(around, Around(view, centers, seen, np.ascontiguousarray(places), reach))
-    counts = np.array(answer.counts.integers(), np.int64)
+    answer = yield from total(spread_sums, SpreadQuestion(view, centers, seen, np.ascontiguousarray(places), reach))
+    counts = np.array(answer.counts.to_integers(), np.int64)
     rows = np.maximum(counts, 1)
-    offset = answer.offsets.floats() / rows[:, None]
-    xx, xy, yy = (answer.squares.floats() / rows[:, None]).T
+    offset = answer.offsets.to_floats() / rows[:, None]
+    xx, xy, yy = (answer.squares.to_floats() / rows[:, None]).T
     x, y = offset.T
     covariance = np.stack([xx - x * x, xy - x * y, xy - x * y, yy - y * y], axis=1).reshape(-1, 2, 2)
-    return Spread(counts, places, places + offset, covariance)
+    return ClusterSpread(counts, places, places + offset, covariance)
 
 
 def eigen(matrix: Floats) -> tuple[Floats, Floats]:

@@ -19,51 +19,53 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.questions import standardisation
 
-OCTAVES = 20  # above one standard deviation; of fewer than 2^40 rows none lies farther
-LADDER = np.concatenate([[2.0**-4], np.ldexp([1.0, 2**0.25, 2**0.5, 2**0.75], np.arange(OCTAVES)[:, None]).ravel()])
+LADDER_OCTAVES = 20  # above one standard deviation; of fewer than 2^40 rows none lies farther
+LADDER = np.concatenate(
+    [[2.0**-4], np.ldexp([1.0, 2**0.25, 2**0.5, 2**0.75], np.arange(LADDER_OCTAVES)[:, None]).ravel()]
+)
 
 
 @dataclass(frozen=True)
-class Reach(ViewedQuestion):
+class RangesQuestion(ViewedQuestion):
     """Mark how far the rows reach in this view."""
 
     view: View
 
 
 @dataclass(frozen=True)
-class Marks(Release):
+class RangeMarks(Release):
     above: Exact = marks("for each column, how many sites have values that reach each step above the mean")
     below: Exact = marks("for each column, how many sites have values that reach each step below the mean")
 
 
-@handler(releases=Marks, max_distinct=3)
-def reaches(site: Site, ask: Reach) -> Marks:
+@handler(releases=RangeMarks, max_distinct=3)
+def mark_ranges(site: Site, ask: RangesQuestion) -> RangeMarks:
     """A mark per column and side, at the first step that no row exceeds."""
     high, low = np.zeros(len(site.columns)), np.zeros(len(site.columns))
     for block in site.blocks(ask.view):
         if block.shape[1]:
             high = np.maximum(high, block.max(axis=1))
             low = np.maximum(low, -block.min(axis=1))
-    return Marks(Exact.counts(marked(high)), Exact.counts(marked(low)))
+    return RangeMarks(Exact.from_counts(mark_steps(high)), Exact.from_counts(mark_steps(low)))
 
 
-def marked(values: Array) -> Ints:
+def mark_steps(values: Array) -> Ints:
     """For each value a row of zeros with a one at the first step that it does not exceed."""
     marks = np.zeros((len(values), len(LADDER)), np.int64)
     marks[np.arange(len(values)), np.minimum(np.searchsorted(LADDER, values), len(LADDER) - 1)] = 1
     return marks
 
 
-def ranged(view: View) -> Protocol[View]:
+def scale_to_range(view: View) -> Protocol[View]:
     """The view in which every column lies between 0 and 1 and nearly fills that; a constant column keeps spread 1."""
-    found = yield from standardisation.columns(view)
+    found = yield from standardisation.column_statistics(view)
     sd = np.where(found.sd > 0, found.sd, 1.0)
-    marks = yield from total(reaches, Reach(standardisation.scaled(view, found.mean, sd)))
-    above, below = _highest(marks.above), _highest(marks.below)
+    marks = yield from total(mark_ranges, RangesQuestion(standardisation.scale_view(view, found.mean, sd)))
+    above, below = _highest_steps(marks.above), _highest_steps(marks.below)
     wide = np.where(found.sd > 0, (above + below) * sd, 1.0)
-    return standardisation.scaled(view, np.where(found.sd > 0, found.mean - below * sd, found.mean), wide)
+    return standardisation.scale_view(view, np.where(found.sd > 0, found.mean - below * sd, found.mean), wide)
 
 
-def _highest(marks: Exact) -> Floats:
-    some = marks.floats() > 0
+def _highest_steps(marks: Exact) -> Floats:
+    some = marks.to_floats() > 0
     return np.asarray(LADDER[some.shape[1] - 1 - np.argmax(some[:, ::-1], axis=1)], np.float64)

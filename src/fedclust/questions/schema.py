@@ -24,10 +24,10 @@ from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 
-TYPES = ("number", "ordinal", "category")
+COLUMN_TYPES = ("number", "ordinal", "category")
 Level = str | float
 Schema = Mapping[str, "Column"]
-DIGEST = 16  # bytes for each aspect of a declaration
+ASPECT_DIGEST_BYTES = 16  # bytes for each aspect of a declaration
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Column:
 
     def __post_init__(self) -> None:
         for name in ("levels", "codes", "missing_values"):
-            object.__setattr__(self, name, _plain(getattr(self, name), name))
+            object.__setattr__(self, name, _plain_values(getattr(self, name), name))
         for wrong, sentence in self._complaints():
             if wrong:
                 raise StudyError(sentence)
@@ -61,7 +61,7 @@ class Column:
         kinds = {isinstance(level, str) for level in self.levels}
         texts = {isinstance(value, str) for value in self.missing_values}
         return [
-            (kind not in TYPES, f"a column's type is '{kind}'; choose one of {', '.join(TYPES)}"),
+            (kind not in COLUMN_TYPES, f"a column's type is '{kind}'; choose one of {', '.join(COLUMN_TYPES)}"),
             (not isinstance(self.unit, str), "a column's unit must be a text, such as 'mmHg'"),
             (
                 coded and len(self.levels) < 2,
@@ -71,7 +71,7 @@ class Column:
             (len(kinds) > 1, "a column's levels mix texts and numbers; make them all texts or all numbers"),
             (len(set(self.levels)) < len(self.levels), "a column lists a level twice; list each once"),
             (bool(self.codes) and kind != "ordinal", "only an ordinal column has codes; leave them out"),
-            (not self._codes_fit(), "a column's codes must be numbers that ascend, one for each level"),
+            (not self._has_valid_codes(), "a column's codes must be numbers that ascend, one for each level"),
             (
                 bool(texts - (kinds or {False})),
                 "a column's missing_values must be of the kind of its values: numbers, or texts where its levels are",
@@ -82,23 +82,23 @@ class Column:
             ),
         ]
 
-    def _codes_fit(self) -> bool:
+    def _has_valid_codes(self) -> bool:
         numbers = [code for code in self.codes if not isinstance(code, str)]
         return not self.codes or (len(numbers) == len(self.levels) and numbers == sorted(self.codes))
 
     @property
-    def text(self) -> bool:
+    def is_text(self) -> bool:
         """Whether the column is read as text."""
         return bool(self.levels) and isinstance(self.levels[0], str)
 
     @property
-    def plain(self) -> bool:
+    def is_plain(self) -> bool:
         """Whether values are taken as they are."""
         return self.type == "number" and not self.missing_values
 
-    def names(self, name: str) -> tuple[str, ...]:
+    def encoded_column_names(self, name: str) -> tuple[str, ...]:
         """The names of the columns this one becomes."""
-        return tuple(f"{name}={_shown(level)}" for level in self.levels) if self.type == "category" else (name,)
+        return tuple(f"{name}={_level_text(level)}" for level in self.levels) if self.type == "category" else (name,)
 
     def limits(self) -> tuple[float, float] | None:
         """The range of what it becomes, where the declaration tells."""
@@ -115,7 +115,7 @@ class Column:
         """A digest of each aspect, in the order of `ASPECTS`."""
         stated = {**asdict(self), "codes": self.ranks}
         parts = (json.dumps([stated[name] for name in names]) for names in ASPECTS.values())
-        return b"".join(hashlib.sha256(part.encode()).digest()[:DIGEST] for part in parts)
+        return b"".join(hashlib.sha256(part.encode()).digest()[:ASPECT_DIGEST_BYTES] for part in parts)
 
 
 ASPECTS = {
@@ -128,14 +128,14 @@ ASPECTS = {
 
 def encoded_names(schema: Schema) -> tuple[str, ...]:
     """The columns that clustering sees; two that would share a name are refused."""
-    names = [name for raw, column in schema.items() for name in column.names(raw)]
+    names = [name for raw, column in schema.items() for name in column.encoded_column_names(raw)]
     for name in names:
         if names.count(name) > 1:
             raise StudyError(f"two columns would be called '{name}'; rename one of them")
     return tuple(names)
 
 
-def plain_schema(schema: Schema) -> dict[str, dict[str, Any]]:
+def schema_to_dict(schema: Schema) -> dict[str, dict[str, Any]]:
     """A schema as JSON and TOML hold it, defaults left out."""
     bare = asdict(Column())
     shown = {name: asdict(column) for name, column in schema.items()}
@@ -145,13 +145,13 @@ def plain_schema(schema: Schema) -> dict[str, dict[str, Any]]:
     }
 
 
-def schema_from(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
-    """The schema that `plain_schema` wrote."""
+def schema_from_dict(document: Mapping[str, Mapping[str, Any]]) -> dict[str, Column]:
+    """The schema that `schema_to_dict` wrote."""
     return {name: Column(**stated) for name, stated in document.items()}
 
 
 @dataclass(frozen=True)
-class Names(GapsQuestion):
+class DeclarationsQuestion(GapsQuestion):
     """Columns whose declaration is asked for, and how the study treats gaps."""
 
     columns: tuple[str, ...]
@@ -162,56 +162,62 @@ class Names(GapsQuestion):
 
 
 @dataclass(frozen=True)
-class Declared(Release):
+class Declarations(Release):
     fingerprints: tuple[bytes, ...] = public_keys(
         "a digest of what the site declares about each column (type, unit, levels), without any value"
     )
 
 
-@handler(releases=Declared, before_alignment=True)
-def declare(site: Site, ask: Names) -> Declared:
+@handler(releases=Declarations, before_alignment=True)
+def declare(site: Site, ask: DeclarationsQuestion) -> Declarations:
     """What this party says the columns are; of a column it does not have, nothing."""
-    return Declared(tuple(site.declared.get(name, b"") for name in ask.columns))
+    return Declarations(tuple(site.column_fingerprints.get(name, b"") for name in ask.columns))
 
 
-def agree(wanted: Mapping[PartyId, Schema], missing: str = "refuse") -> Protocol[None]:
+def check_declarations(wanted: Mapping[PartyId, Schema], missing: str = "refuse") -> Protocol[None]:
     """Compare the study's declaration of each party's columns with the party's own; refuse the first that differs."""
-    answers = yield from each_to(declare, {party: Names(tuple(own), missing) for party, own in wanted.items()})
+    answers = yield from each_to(
+        declare, {party: DeclarationsQuestion(tuple(own), missing) for party, own in wanted.items()}
+    )
     for party, answer in answers.items():
         if len(answer.fingerprints) != len(wanted[party]):
             raise DataError(f"site '{party}' did not declare all columns; both sides must run the same version")
         for (name, column), found in zip(wanted[party].items(), answer.fingerprints, strict=True):
-            if aspects := differing(column.fingerprint(), found):
+            if aspects := differing_aspects(column.fingerprint(), found):
                 raise DataError(
                     f"site '{party}' declares column '{name}' otherwise than the study ({', '.join(aspects)}); "
                     "correct one of the two"
                 )
 
 
-def differing(wanted: bytes, found: bytes) -> list[str]:
+def differing_aspects(wanted: bytes, found: bytes) -> list[str]:
     """The aspects in which two fingerprints differ."""
     if not found:
         return ["not at all"]
-    at = range(0, len(wanted), DIGEST)
-    return [aspect for aspect, i in zip(ASPECTS, at, strict=True) if wanted[i : i + DIGEST] != found[i : i + DIGEST]]
+    at = range(0, len(wanted), ASPECT_DIGEST_BYTES)
+    return [
+        aspect
+        for aspect, i in zip(ASPECTS, at, strict=True)
+        if wanted[i : i + ASPECT_DIGEST_BYTES] != found[i : i + ASPECT_DIGEST_BYTES]
+    ]
 
 
-def _plain(values: Any, name: str) -> tuple[Level, ...]:
+def _plain_values(values: Any, name: str) -> tuple[Level, ...]:
     """Texts and numbers, each number a float."""
     if isinstance(values, (str, Mapping)) or not isinstance(values, Sequence):
         raise StudyError(f"a column's {name} must be a list")
-    out = tuple(value if isinstance(value, str) else _number(value, name) for value in values)
+    out = tuple(value if isinstance(value, str) else _to_number(value, name) for value in values)
     if any(isinstance(value, float) and not math.isfinite(value) for value in out):
         raise StudyError(f"a column's {name} must be texts or finite numbers")
     return out
 
 
-def _number(value: Any, name: str) -> float:
+def _to_number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
         raise StudyError(f"a column's {name} must be texts or finite numbers") from None
 
 
-def _shown(level: Level) -> str:
+def _level_text(level: Level) -> str:
     return level if isinstance(level, str) else str(int(level)) if level.is_integer() else repr(level)

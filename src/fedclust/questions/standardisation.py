@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedclust.core.effects import Protocol, handler, heard, level
+from fedclust.core.effects import Protocol, handler, pad_rounds, total_with_parties
 from fedclust.core.question_types import ViewedQuestion
-from fedclust.core.release import ROW_BITS, Release, additive, together
+from fedclust.core.release import ROW_BITS, Release, additive, stack_field
 from fedclust.core.repeated_totals import total_at_finest_unit
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, View
@@ -25,7 +25,7 @@ CONSTANT_FRACTION = 2.0**-48  # of the mean: a smaller spread is the rounding of
 
 
 @dataclass(frozen=True)
-class Deviation(ViewedQuestion):
+class ColumnSumsQuestion(ViewedQuestion):
     """Sum the first power of x, or the second of x - mean."""
 
     view: View
@@ -34,25 +34,25 @@ class Deviation(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Spread(Release):
+class ColumnSums(Release):
     counts: Exact = additive("how many values each column has", cells=True)
     sums: Exact = additive("the sum of each column, or of its squared deviations")
 
     @classmethod
-    def plausible(cls, parts: Sequence[Spread], ask: Deviation) -> Bools:
+    def plausible(cls, parts: Sequence[ColumnSums], ask: ColumnSumsQuestion) -> Bools:
         """Besides: a sum is at most its count times the largest term, and one of squares is not negative."""
-        counts, sums = together(parts, "counts").floats(), together(parts, "sums")
+        counts, sums = stack_field(parts, "counts").to_floats(), stack_field(parts, "sums")
         largest = np.ldexp(1.0, ask.view.exponents)
         if ask.mean is not None:
             largest = (largest + np.abs(ask.mean)) ** 2
         most = counts * largest + np.ldexp(1.0, sums.unit + ROW_BITS)
         least = -most if ask.mean is None else np.zeros_like(most)
-        values = sums.floats()
+        values = sums.to_floats()
         return super().plausible(parts, ask) & ((values >= least) & (values <= most)).all(axis=1)
 
 
-@handler(releases=Spread)
-def spread(site: Site, ask: Deviation) -> Spread:
+@handler(releases=ColumnSums)
+def column_sums(site: Site, ask: ColumnSumsQuestion) -> ColumnSums:
     """How many values a column has, and the sum of x or of (x - mean)^2 over them."""
     found: list[Exact] = []
     counts = np.zeros(len(site.columns), np.int64)
@@ -62,11 +62,11 @@ def spread(site: Site, ask: Deviation) -> Spread:
             values = (values - ask.mean[:, None]) ** 2
         gap = np.isnan(values)
         counts += gap.shape[1] - gap.sum(axis=1)
-        found.append(Exact(exact_sums.exact(np.where(gap, 0.0, values), ask.unit), ask.unit))
-    return Spread(Exact.counts(counts), sum_of(found, ask.unit))
+        found.append(Exact(exact_sums.exact_totals(np.where(gap, 0.0, values), ask.unit), ask.unit))
+    return ColumnSums(Exact.from_counts(counts), sum_exact(found, ask.unit))
 
 
-def sum_of(parts: list[Exact], unit: Units) -> Exact:
+def sum_exact(parts: list[Exact], unit: Units) -> Exact:
     """The ring's sum of any number of parts, none included."""
     zero: Limbs = np.zeros((*unit.shape, 2), np.uint64)
     out = Exact(zero, unit)
@@ -76,7 +76,7 @@ def sum_of(parts: list[Exact], unit: Units) -> Exact:
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnStatistics:
     """Exact statistics of the columns over all parties (population variance), of the values that are there."""
 
     counts: Ints
@@ -84,46 +84,46 @@ class Columns:
     sd: Floats
 
 
-def columns(view: View) -> Protocol[Columns]:
+def column_statistics(view: View) -> Protocol[ColumnStatistics]:
     """Number of values, mean and standard deviation of each column; a column must have some value somewhere."""
-    first, parties = yield from heard(spread, Deviation(view, None, unit_of(view.exponents)))
-    counts = np.array(first.counts.integers(), np.int64)
-    mean = first.sums.floats() / counts
-    squares, counts = yield from level(_squares(view, mean, parties), MAX_LOOKS)
+    first, parties = yield from total_with_parties(column_sums, ColumnSumsQuestion(view, None, unit_of(view.exponents)))
+    counts = np.array(first.counts.to_integers(), np.int64)
+    mean = first.sums.to_floats() / counts
+    squares, counts = yield from pad_rounds(_squared_deviations(view, mean, parties), MAX_LOOKS)
     sd = np.sqrt(squares / counts)
-    return Columns(counts, mean, np.where(sd > np.abs(mean) * CONSTANT_FRACTION, sd, 0.0))
+    return ColumnStatistics(counts, mean, np.where(sd > np.abs(mean) * CONSTANT_FRACTION, sd, 0.0))
 
 
-def _squares(view: View, mean: Floats, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
+def _squared_deviations(view: View, mean: Floats, parties: tuple[PartyId, ...]) -> Protocol[tuple[Floats, Ints]]:
     """Sums of squared deviations, and of how many values: asked for again while the sums show too few digits.
 
     At a large offset they are far below what bounds them; two closer bounds reach the last digit that rows can have.
     """
 
-    def closer(ask: Deviation, found: tuple[Floats, Ints]) -> Deviation | None:
+    def closer(ask: ColumnSumsQuestion, found: tuple[Floats, Ints]) -> ColumnSumsQuestion | None:
         bounds = closer_bounds(found[0], ask.unit + TERM_BITS)
         return None if bounds is None else replace(ask, unit=unit_of(bounds))
 
     bounds = bounds_above((np.ldexp(1.0, e) + abs(m)) ** 2 for e, m in zip(view.exponents, mean, strict=True))
-    ask = Deviation(view, mean, unit_of(bounds))
+    ask = ColumnSumsQuestion(view, mean, unit_of(bounds))
     answer = yield from total_at_finest_unit(
-        spread, ask, read=_sums_and_counts, finer=closer, max_repeats=MAX_LOOKS - 1, among=parties
+        column_sums, ask, read=_sums_and_counts, finer=closer, max_repeats=MAX_LOOKS - 1, among=parties
     )
     return answer.found
 
 
-def _sums_and_counts(found: Spread) -> tuple[Floats, Ints]:
-    return found.sums.floats(), np.array(found.counts.integers(), np.int64)
+def _sums_and_counts(found: ColumnSums) -> tuple[Floats, Ints]:
+    return found.sums.to_floats(), np.array(found.counts.to_integers(), np.int64)
 
 
 def standardise(view: View) -> Protocol[View]:
     """The view in which every column has mean 0 and standard deviation 1; a constant column keeps spread 1."""
-    found = yield from columns(view)
-    return scaled(view, found.mean, np.where(found.sd > 0, found.sd, 1.0))
+    found = yield from column_statistics(view)
+    return scale_view(view, found.mean, np.where(found.sd > 0, found.sd, 1.0))
 
 
-def scaled(view: View, origin: Floats, spread: Floats) -> View:
+def scale_view(view: View, origin: Floats, spread: Floats) -> View:
     """A view with origin and spread, bounded by what bounds the raw columns."""
     seen = replace(view, origin=origin, spread=spread)
-    largest = seen.largest(np.ldexp(1.0, view.exponents))
+    largest = seen.transform_bound(np.ldexp(1.0, view.exponents))
     return replace(seen, exponents=bounds_above(largest))

@@ -4,6 +4,6 @@ Reads the run folder and nothing else. The same folder gives the same page, byte
 """
 
 from fedclust.report.html_page import page
-from fedclust.report.run_facts import Finished, read_run
+from fedclust.report.run_facts import FinishedRun, read_run
 
-__all__ = ["Finished", "page", "read_run"]
+__all__ = ["FinishedRun", "page", "read_run"]

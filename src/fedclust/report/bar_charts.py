@@ -5,55 +5,62 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from fedclust.report.chart_axes import WIDTH, Scale, colour, figure, marker, write
+from fedclust.report.chart_axes import CHART_WIDTH, Scale, color_class, figure, marker, write_text
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import count, number, share
+from fedclust.report.wording import format_count, format_number, format_share
 
-MOST_SITES = 40  # with a bar; the table has all
-COVERED = 22.0  # the width of a count that a site hides
+MAX_SITE_BARS = 40  # with a bar; the table has all
+HIDDEN_COUNT_WIDTH = 22.0  # the width of a count that a site hides
 
 
-def sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
+def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
     """How many rows are nearest to each centre; of fuzzy clusters also their weights."""
     whole, most = sum(rows), max(rows) or 1
     drawn: list[Node] = []
     for cluster, own in enumerate(rows):
         top = 12 + 34 * cluster
-        long = (WIDTH - 150) * own / most
-        bar = tag("rect", x=38, y=top, width=max(long, 1.0), height=22, rx=3, class_=f"fill {colour(cluster)}")
-        drawn += [bar, marker(cluster, 16, top + 11), write(f"{own:,} ({share(own, whole)})", 46 + long, top + 16)]
-    told = "; ".join(f"cluster {c}: {own:,} rows, {share(own, whole)}" for c, own in enumerate(rows))
+        long = (CHART_WIDTH - 150) * own / most
+        bar = tag("rect", x=38, y=top, width=max(long, 1.0), height=22, rx=3, class_=f"fill {color_class(cluster)}")
+        drawn += [
+            bar,
+            marker(cluster, 16, top + 11),
+            write_text(f"{own:,} ({format_share(own, whole)})", 46 + long, top + 16),
+        ]
+    told = "; ".join(f"cluster {c}: {own:,} rows, {format_share(own, whole)}" for c, own in enumerate(rows))
     caption = f"Rows by nearest centre, {whole:,} in all."
     if weights:
-        shown = ", ".join(f"{c}: {number(w)}" for c, w in enumerate(weights))
+        shown = ", ".join(f"{c}: {format_number(w)}" for c, w in enumerate(weights))
         caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
-    title = f"Sizes of {count(len(rows), 'cluster')}"
-    return figure("sizes", 12 + 34 * len(rows), drawn, title=title, told=f"{told}.", caption=caption)
+    title = f"Sizes of {format_count(len(rows), 'cluster')}"
+    return figure("sizes", 12 + 34 * len(rows), drawn, title=title, description=f"{told}.", caption=caption)
 
 
-def composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
+def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
     """The make-up of each site, a stacked bar each; hidden counts are hatched and not to scale."""
-    shown = list(sites.items())[:MOST_SITES]
+    shown = list(sites.items())[:MAX_SITE_BARS]
     drawn: list[Node] = [_hatch()]
     for at, (site, counts) in enumerate(shown):
         top = 16 + 52 * at
-        drawn += [write(site, 2, top + 2, class_="strong"), write(_of_site(counts), WIDTH - 2, top + 2, "end")]
+        drawn += [
+            write_text(site, 2, top + 2, class_="strong"),
+            write_text(_describe_site_rows(counts), CHART_WIDTH - 2, top + 2, "end"),
+        ]
         drawn.append(_bar(counts, top + 9))
     rest = (
         f" The first {len(shown)} of {len(sites)} sites are drawn; the table has all."
-        if len(sites) > MOST_SITES
+        if len(sites) > MAX_SITE_BARS
         else ""
     )
     hidden = any(n is None for own in sites.values() for n in own)
     note = " Hatched: a count its site hides, or one that would give such a count away; not to scale." if hidden else ""
-    told = "; ".join(f"{site}: {_in_words(counts)}" for site, counts in shown)
+    told = "; ".join(f"{site}: {_describe_counts(counts)}" for site, counts in shown)
     caption = f"Rows of each site by nearest centre, in shares; the numbers are the clusters'.{note}{rest}"
     return figure(
         "composition",
         10 + 52 * len(shown),
         drawn,
         title="Clusters at each site",
-        told=f"{told}.{rest}",
+        description=f"{told}.{rest}",
         caption=caption,
     )
 
@@ -61,20 +68,20 @@ def composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
 def _bar(counts: Sequence[int | None], top: float) -> Markup:
     known = [n or 0 for n in counts]
     hidden = sum(n is None for n in counts)
-    covered = min(COVERED, 0.6 * WIDTH / max(hidden, 1))
-    room = WIDTH - 2 - covered * hidden
+    covered = min(HIDDEN_COUNT_WIDTH, 0.6 * CHART_WIDTH / max(hidden, 1))
+    room = CHART_WIDTH - 2 - covered * hidden
     left, parts = 1.0, list[Node]()
     for cluster, own in enumerate(counts):
         wide = covered if own is None else room * own / (sum(known) or 1)
         if wide <= 0:
             continue
         place = {"x": left, "y": top, "width": wide, "height": 24.0}
-        parts.append(tag("rect", class_=f"fill edge {colour(cluster)}", **place))
+        parts.append(tag("rect", class_=f"fill edge {color_class(cluster)}", **place))
         if own is None:
             parts.append(tag("rect", class_="covered", **place))
         if wide >= 9 + 7 * len(str(cluster)):
-            label = write(str(cluster), left + wide / 2, top + 16.5, "middle", "under" if own is None else "on")
-            parts.append(tag("g", label, class_=colour(cluster)))
+            label = write_text(str(cluster), left + wide / 2, top + 16.5, "middle", "under" if own is None else "on")
+            parts.append(tag("g", label, class_=color_class(cluster)))
         left += wide
     return tag("g", parts)
 
@@ -86,17 +93,17 @@ def _hatch() -> Markup:
     return tag("defs", pattern)
 
 
-def _of_site(counts: Sequence[int | None]) -> str:
+def _describe_site_rows(counts: Sequence[int | None]) -> str:
     hidden = sum(n is None for n in counts)
     known = sum(n for n in counts if n is not None)
-    return count(known, "row") if not hidden else f"{count(known, 'row')} shown, {hidden} hidden"
+    return format_count(known, "row") if not hidden else f"{format_count(known, 'row')} shown, {hidden} hidden"
 
 
-def _in_words(counts: Sequence[int | None]) -> str:
+def _describe_counts(counts: Sequence[int | None]) -> str:
     return ", ".join(f"{'hidden' if n is None else f'{n:,}'} in cluster {c}" for c, n in enumerate(counts))
 
 
-def fuzziness(coefficient: float | None, entropy: float, clusters: int) -> Markup:
+def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> Markup:
     """Where the partition lies between 'every row belongs everywhere' and 'every row to one cluster'."""
     most = math.log(clusters) if clusters > 1 else 1.0
     gauges = [] if coefficient is None else [("Partition coefficient", coefficient, 1 / clusters, 1.0)]
@@ -105,23 +112,26 @@ def fuzziness(coefficient: float | None, entropy: float, clusters: int) -> Marku
     told = []
     for at, (name, value, vague, clear) in enumerate(gauges):
         top = 24 + 70 * at
-        x = Scale(vague, clear, 12, WIDTH - 12)
-        place = min(max(x(value), 12), WIDTH - 12)
+        x = Scale(vague, clear, 12, CHART_WIDTH - 12)
+        place = min(max(x(value), 12), CHART_WIDTH - 12)
         drawn += [
-            write(f"{name} {number(value, 3)}", 2, top - 6, class_="strong"),
-            tag("rect", x=12, y=top + 6, width=WIDTH - 24, height=8, rx=4, class_="track"),
+            write_text(f"{name} {format_number(value, 3)}", 2, top - 6, class_="strong"),
+            tag("rect", x=12, y=top + 6, width=CHART_WIDTH - 24, height=8, rx=4, class_="track"),
             tag("rect", x=12, y=top + 6, width=max(place - 12, 0.0), height=8, rx=4, class_="soft"),
             tag("circle", cx=place, cy=top + 10, r=7, class_="pointer"),
-            write(f"{number(vague, 3)}: vague", 2, top + 34),
-            write(f"{number(clear, 3)}: clear", WIDTH - 2, top + 34, "end"),
+            write_text(f"{format_number(vague, 3)}: vague", 2, top + 34),
+            write_text(f"{format_number(clear, 3)}: clear", CHART_WIDTH - 2, top + 34, "end"),
         ]
-        told.append(f"{name} is {number(value, 3)}, between {number(vague, 3)} (vague) and {number(clear, 3)} (clear)")
+        told.append(
+            f"{name} is {format_number(value, 3)}, between {format_number(vague, 3)} (vague) and "
+            f"{format_number(clear, 3)} (clear)"
+        )
     caption = "Vague: every row belongs to all clusters alike. Clear: every row belongs to one cluster."
     return figure(
         "fuzziness",
         70 * len(gauges),
         drawn,
         title="How clearly rows belong",
-        told=f"{'. '.join(told)}.",
+        description=f"{'. '.join(told)}.",
         caption=caption,
     )

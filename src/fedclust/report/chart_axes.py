@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import number
+from fedclust.report.wording import format_number
 
-WIDTH = 400.0
-COLOURS = 8  # clusters beyond that share a colour; their numbers tell them apart
+CHART_WIDTH = 400.0
+COLOR_COUNT = 8  # clusters beyond that share a colour; their numbers tell them apart
 
 
-def figure(name: str, height: float, drawn: Node, *, title: str, told: str, caption: Node) -> Markup:
+def figure(name: str, height: float, content: Node, *, title: str, description: str, caption: Node) -> Markup:
     """A drawing with a text that says what it shows, for those who do not see it, and a caption for all."""
     ids = f"{name}-title", f"{name}-told"
     drawing = tag(
         "svg",
         tag("title", title, id=ids[0]),
-        tag("desc", told, id=ids[1]),
-        drawn,
-        viewBox=f"0 0 {WIDTH:g} {height:g}",
+        tag("desc", description, id=ids[1]),
+        content,
+        viewBox=f"0 0 {CHART_WIDTH:g} {height:g}",
         role="img",
         aria_labelledby=" ".join(ids),
     )
@@ -72,41 +72,43 @@ def decades(low: float, high: float) -> list[float]:
     return [10.0**at for at in range(first, last + 1) if (last - at) % every == 0]
 
 
-def frame(x: Scale, y: Scale, across: Sequence[float], up: Sequence[float], names: tuple[str, str]) -> list[Markup]:
+def frame(
+    x: Scale, y: Scale, x_ticks: Sequence[float], y_ticks: Sequence[float], names: tuple[str, str]
+) -> list[Markup]:
     """Grid, ticks and names of both axes."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
-    grid = [tag("line", x1=left - 4, x2=right, y1=y(v), y2=y(v), class_="grid") for v in up]
-    labels = [write(number(v), left - 8, y(v) + 4, "end") for v in up]
-    below = [write(number(v), x(v), bottom + 18, "middle") for v in across]
+    grid = [tag("line", x1=left - 4, x2=right, y1=y(v), y2=y(v), class_="grid") for v in y_ticks]
+    labels = [write_text(format_number(v), left - 8, y(v) + 4, "end") for v in y_ticks]
+    below = [write_text(format_number(v), x(v), bottom + 18, "middle") for v in x_ticks]
     axis = tag("line", x1=left - 4, x2=right, y1=bottom, y2=bottom, class_="axis")
     titles = [
-        write(names[0], (left + right) / 2, bottom + 36, "middle", "name"),
-        write(names[1], 4, min(top - 14, 24), class_="name"),
+        write_text(names[0], (left + right) / 2, bottom + 36, "middle", "name"),
+        write_text(names[1], 4, min(top - 14, 24), class_="name"),
     ]
     return [*grid, axis, *labels, *below, *titles]
 
 
-def write(words: str, x: float, y: float, anchor: str | None = None, class_: str | None = None) -> Markup:
+def write_text(words: str, x: float, y: float, anchor: str | None = None, class_: str | None = None) -> Markup:
     return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
-def path(points: Sequence[tuple[float, float]], class_: str) -> Markup:
+def draw_path(points: Sequence[tuple[float, float]], class_: str) -> Markup:
     """A line through points."""
     drawn = " ".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(points))
     return tag("path", d=drawn, class_=class_)
 
 
-def colour(cluster: int) -> str:
+def color_class(cluster: int) -> str:
     """The class that gives a cluster its colour."""
-    return f"c{cluster % COLOURS}"
+    return f"c{cluster % COLOR_COUNT}"
 
 
 def marker(cluster: int, x: float, y: float, radius: float = 11.0) -> Markup:
     """A cluster's number on its colour."""
-    label = write(str(cluster), x, y + 4.5, "middle", "on")
-    return tag("g", tag("circle", cx=x, cy=y, r=radius, class_="fill edge"), label, class_=colour(cluster))
+    label = write_text(str(cluster), x, y + 4.5, "middle", "on")
+    return tag("g", tag("circle", cx=x, cy=y, r=radius, class_="fill edge"), label, class_=color_class(cluster))
 
 
 def chip(cluster: int) -> Markup:
     """The same in a line of text."""
-    return tag("span", str(cluster), class_=f"chip {colour(cluster)}")
+    return tag("span", str(cluster), class_=f"chip {color_class(cluster)}")

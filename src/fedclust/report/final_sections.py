@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.report.markup import Markup, table, tag
-from fedclust.report.run_facts import Finished
-from fedclust.report.sections import absent, section
-from fedclust.report.wording import count, size
+from fedclust.report.run_facts import FinishedRun
+from fedclust.report.sections import absence_note, section
+from fedclust.report.wording import format_bytes, format_count
 
-SEEN = {
+AGGREGATION_NOTES = {
     "plain": "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
     "Treat the run folder, the journal above all, as you would the sites' own sums.",
     "secure": "Aggregation was secure: of what was summed, the coordinator saw the sum over all sites and no site's "
@@ -22,25 +22,28 @@ SEEN = {
 }
 
 
-def leaving(run: Finished) -> Markup:
+def disclosure_section(run: FinishedRun) -> Markup:
     """What left each site, by question and by site, with the reason declared for each field."""
     found = run.analysis["left"]
-    if (missing := absent(found)) is not None:
+    if (missing := absence_note(found)) is not None:
         return section("leaving", "What left each site", missing)
     total = sum(own["bytes"] for own in found["sites"].values())
     answers = sum(own["messages"] for own in found["sites"].values())
     told = (
-        f"Rows stayed at their sites. To {count(len(found['questions']), 'kind')} of question the sites gave "
-        f"{count(answers, 'answer')}, {size(total)} in all, each written down in its site's own ledger before it left."
+        f"Rows stayed at their sites. To {format_count(len(found['questions']), 'kind')} of question the sites gave "
+        f"{format_count(answers, 'answer')}, {format_bytes(total)} in all, each written down in its "
+        f"site's own ledger before it left."
     )
     floors = "A site with a floor sends nothing if it has fewer rows, and hides smaller counts of rows."
     questions = tag("ul", [_question(question) for question in found["questions"]], class_="questions")
-    by_site = [[party, f"{own['messages']:,}", size(own["bytes"]), _rule(own)] for party, own in found["sites"].items()]
+    by_site = [
+        [party, f"{own['messages']:,}", format_bytes(own["bytes"]), _rule(own)] for party, own in found["sites"].items()
+    ]
     return section(
         "leaving",
         "What left each site",
-        tag("p", told, _again(run)),
-        tag("p", SEEN[run.analysis.get("aggregation", "plain")]),
+        tag("p", told, _repeated_answers_note(run)),
+        tag("p", AGGREGATION_NOTES[run.analysis.get("aggregation", "plain")]),
         table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
         tag("p", floors) if any(own["min_rows"] for own in found["sites"].values()) else None,
         tag("h3", "Answers by question"),
@@ -53,7 +56,7 @@ def _question(question: Mapping[str, Any]) -> Markup:
     reasons = [tag("li", tag("b", field["name"]), f": {field['why'] or 'not stated'}") for field in question["fields"]]
     why = tag("ul", reasons) if reasons else tag("p", "nothing except a confirmation")
     sizes = sorted(set(question["bytes"].values()))
-    shown = size(sizes[0]) if len(sizes) == 1 else f"{size(sizes[0])} to {size(sizes[-1])}"
+    shown = format_bytes(sizes[0]) if len(sizes) == 1 else f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
     kinds = {field["leaves"] for field in question["fields"]}
     way = "each site's own answer" if "each" in kinds else "sums over sites" if kinds else "no content"
     times = "once" if question["times"] == 1 else f"{question['times']:,} times"
@@ -64,16 +67,18 @@ def _rule(own: Mapping[str, Any]) -> str:
     return f"{own['policy']}, floor {own['min_rows']}" if own["min_rows"] else str(own["policy"])
 
 
-def _again(run: Finished) -> str:
+def _repeated_answers_note(run: FinishedRun) -> str:
     """An interrupted run may send the same answer twice; the ledgers count both."""
     once = sum(own["messages"] for own in run.analysis["left"]["sites"].values())
     all_of_them = sum(own["messages"] for own in run.metrics["sites"].values())
     if all_of_them <= once:
         return ""
-    return f" After an interruption {count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
+    return (
+        f" After an interruption {format_count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
+    )
 
 
-def notes(run: Finished) -> Markup:
+def notes_section(run: FinishedRun) -> Markup:
     """What a reader must know before using the result."""
     found = run.analysis["notes"]
     if not found:
@@ -83,7 +88,7 @@ def notes(run: Finished) -> Markup:
     return section("notes", "Notes", tag("ul", [tag("li", note) for note in found]))
 
 
-def reproducing(run: Finished) -> Markup:
+def reproduction_section(run: FinishedRun) -> Markup:
     """The command, the versions, the seed and the study itself."""
     metrics = run.metrics
     folder = Path(run.folder).name
@@ -94,14 +99,14 @@ def reproducing(run: Finished) -> Markup:
         "seed": str(run.analysis["seed"]),
         "scale": run.analysis["scale"],
         "missing values": run.analysis["missing"],
-        "begun": _moment(metrics["started"]),
-        "finished": _moment(metrics["finished"]),
+        "begun": _format_time(metrics["started"]),
+        "finished": _format_time(metrics["finished"]),
     }
     listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return section(
         "again",
         "How to do it again",
-        tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows {_gives(run)}:"),
+        tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows {_rerun_result(run)}:"),
         tag("pre", tag("code", line), tabindex="0"),
         tag("dl", listed, class_="facts"),
         tag("h3", "The study"),
@@ -109,12 +114,12 @@ def reproducing(run: Finished) -> Markup:
     )
 
 
-def _gives(run: Finished) -> str:
+def _rerun_result(run: FinishedRun) -> str:
     if run.analysis.get("privacy"):
         return "gives other noise, and costs the sites' budgets once more"
     return "gives the same bits"
 
 
-def _moment(stamp: str) -> str:
+def _format_time(stamp: str) -> str:
     """A time as people write it."""
     return stamp.replace("T", " ").replace("+00:00", " UTC")

@@ -6,11 +6,11 @@ from importlib.resources import files
 
 from fedclust.report import final_sections, privacy_section, sections
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.run_facts import Finished
+from fedclust.report.run_facts import FinishedRun
 
 # Even a browser that wanted to could fetch nothing and run nothing from here.
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-CONTENTS = {
+CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SECTION_LINKS = {
     "choice": "How many",
     "clusters": "Clusters",
     "quality": "Clarity",
@@ -23,7 +23,7 @@ CONTENTS = {
 }
 
 
-def page(run: Finished) -> str:
+def page(run: FinishedRun) -> str:
     """A finished run as HTML."""
     style = files("fedclust.report").joinpath("style.css").read_text(encoding="utf-8")
     title = f"{run.name}: {run.analysis['k']} clusters (fedclust report)"
@@ -32,7 +32,7 @@ def page(run: Finished) -> str:
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
         tag("title", title),
         Markup('<link rel="icon" href="data:,">'),
         tag("style", Markup(style)),
@@ -41,22 +41,22 @@ def page(run: Finished) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _content(run: Finished) -> Node:
+def _content(run: FinishedRun) -> Node:
     noted = len(run.analysis["notes"])
-    names = {**CONTENTS, "notes": f"Notes ({noted})" if noted else "Notes"}
+    names = {**SECTION_LINKS, "notes": f"Notes ({noted})" if noted else "Notes"}
     if not run.analysis.get("privacy"):
         del names["privacy"]
     links = [tag("li", tag("a", name, href=f"#{place}")) for place, name in names.items()]
     parts = (
-        sections.choice,
-        sections.clusters,
-        sections.quality,
-        sections.sites,
-        sections.course,
-        privacy_section.promised,
-        final_sections.leaving,
-        final_sections.notes,
-        final_sections.reproducing,
+        sections.k_choice_section,
+        sections.clusters_section,
+        sections.quality_section,
+        sections.sites_section,
+        sections.convergence_section,
+        privacy_section.privacy_promise_section,
+        final_sections.disclosure_section,
+        final_sections.notes_section,
+        final_sections.reproduction_section,
     )
     return [
         sections.headline(run),

@@ -6,15 +6,26 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedclust.report.chart_axes import WIDTH, Scale, colour, decades, figure, frame, marker, path, ticks, write
+from fedclust.report.chart_axes import (
+    CHART_WIDTH,
+    Scale,
+    color_class,
+    decades,
+    draw_path,
+    figure,
+    frame,
+    marker,
+    ticks,
+    write_text,
+)
 from fedclust.report.markup import Markup, Node, tag
-from fedclust.report.wording import count, index_name, listed, number
+from fedclust.report.wording import format_count, format_number, index_name, join_words
 
-MOST_ROWS = 0.8
-RADIUS = math.sqrt(-2 * math.log(1 - MOST_ROWS))  # of a Gaussian's ellipse that holds so many of its rows
+ELLIPSE_SHARE = 0.8
+ELLIPSE_RADIUS = math.sqrt(-2 * math.log(1 - ELLIPSE_SHARE))  # of a Gaussian's ellipse that holds so many of its rows
 
 
-def k_curve(found: Mapping[str, Any]) -> Markup:
+def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     """The criterion over K, the choice marked."""
     curves = [(index_name(found["name"]), _points(found["curve"]))]
     if found["beside"]:
@@ -23,41 +34,47 @@ def k_curve(found: Mapping[str, Any]) -> Markup:
     ks = [k for k, _ in curves[0][1]]
     low, high = min(every, default=0.0), max(every, default=1.0)
     pad = (high - low) * 0.1 or abs(high) * 0.1 or 1.0
-    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
+    x, y = Scale(ks[0], max(ks[-1], ks[0] + 1), 58, CHART_WIDTH - 20), Scale(low - pad, high + pad, 232, 52)
     better = "lower is better" if found["best"] == "min" else "higher is better"
     drawn: list[Node] = [
-        frame(x, y, _few(ks), ticks(low - pad, high + pad, 6), ("number of clusters K", f"{curves[0][0]}, {better}"))
+        frame(
+            x,
+            y,
+            _thin_ticks(ks),
+            ticks(low - pad, high + pad, 6),
+            ("number of clusters K", f"{curves[0][0]}, {better}"),
+        )
     ]
     at = x(found["k"])
     drawn.append(tag("line", x1=at, x2=at, y1=52, y2=232, class_="chosen-line"))
     for number_of, (name, points) in enumerate(curves):
         here = [(x(k), y(v)) for k, v in points if math.isfinite(v)]
-        drawn.append(path(here, "curve" if number_of == 0 else "curve beside"))
+        drawn.append(draw_path(here, "curve" if number_of == 0 else "curve beside"))
         drawn += [tag("circle", cx=a, cy=b, r=3.5 if number_of == 0 else 2.5, class_="dot") for a, b in here]
         if len(curves) > 1 and here:
             below = number_of == 1 and here[-1][1] + 24 < y.start
-            drawn.append(write(name, here[-1][0], here[-1][1] + (18 if below else -9), "end", "name"))
+            drawn.append(write_text(name, here[-1][0], here[-1][1] + (18 if below else -9), "end", "name"))
     own = dict(curves[0][1]).get(found["k"], math.nan)
     if math.isfinite(own):
         drawn.append(tag("circle", cx=at, cy=y(own), r=8, class_="ring"))
-    side, gap = ("end", -8) if at > WIDTH * 0.6 else ("start", 8)
-    drawn.append(write(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
-    values = "; ".join(f"{k}: {number(v)}" for k, v in curves[0][1])
+    side, gap = ("end", -8) if at > CHART_WIDTH * 0.6 else ("start", 8)
+    drawn.append(write_text(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
+    values = "; ".join(f"{k}: {format_number(v)}" for k, v in curves[0][1])
     told = f"{found['why']} Values of {curves[0][0]} by K: {values}."
     caption = ["The value of each K looked at; the ring and the dotted line mark the choice."]
-    return figure("k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", told=told, caption=caption)
+    return figure("k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=told, caption=caption)
 
 
 def _points(curve: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
     return [(point["k"], float(point["value"])) for point in curve]
 
 
-def _few(values: Sequence[int], most: int = 12) -> list[int]:
+def _thin_ticks(values: Sequence[int], most: int = 12) -> list[int]:
     """Values to write below an axis."""
     return list(values)[:: -(-len(values) // most)]
 
 
-def convergence(found: Mapping[str, Any], moving: str) -> Markup:
+def draw_convergence(found: Mapping[str, Any], moving: str) -> Markup:
     """How far the centres (or distances) moved in each round, on a logarithmic scale, down to the tolerance."""
     shifts = [float(shift) for shift in found["shifts"]]
     tol = found["tol"]
@@ -65,38 +82,38 @@ def convergence(found: Mapping[str, Any], moving: str) -> Markup:
     low = min([*above, *([tol] if tol else [])], default=0.1)
     high = max([*above, *([tol] if tol else [])], default=1.0)
     y = Scale(low / 2, max(high, low * 10) * 2, 232, 44, log=True)
-    x = Scale(1, max(len(shifts), 2), 58, WIDTH - 20)
+    x = Scale(1, max(len(shifts), 2), 58, CHART_WIDTH - 20)
     drawn: list[Node] = [
-        frame(x, y, _rounds(len(shifts)), decades(y.low, y.high), ("round", f"movement of the {moving}"))
+        frame(x, y, _iteration_ticks(len(shifts)), decades(y.low, y.high), ("round", f"movement of the {moving}"))
     ]
     if tol:
         drawn.append(tag("line", x1=x.start, x2=x.end, y1=y(tol), y2=y(tol), class_="chosen-line"))
-        drawn.append(write(f"tolerance {number(tol)}", x.start + 4, y(tol) - 6, class_="strong"))
+        drawn.append(write_text(f"tolerance {format_number(tol)}", x.start + 4, y(tol) - 6, class_="strong"))
     here = [(x(at), y(max(shift, y.low))) for at, shift in enumerate(shifts, 1)]
-    drawn.append(path(here, "curve"))
+    drawn.append(draw_path(here, "curve"))
     if len(here) <= 60:
         drawn += [tag("circle", cx=a, cy=b, r=2.5, class_="dot") for a, b in here]
-    first, last = (number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
-    rounds = count(len(shifts), "round")
+    first, last = (format_number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
+    rounds = format_count(len(shifts), "round")
     told = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
     caption = f"How far the {moving} moved in each round, all together, on a logarithmic scale."
-    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", told=told, caption=caption)
+    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", description=told, caption=caption)
 
 
-def _rounds(rounds: int) -> list[float]:
+def _iteration_ticks(rounds: int) -> list[float]:
     return [1.0] if rounds < 2 else sorted({1.0, *(t for t in ticks(1, rounds, 5) if t >= 1 and t == int(t))})
 
 
-def plane(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
+def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
     """Centres in the plane, numbered, with an ellipse for the rows nearest to each."""
-    shapes = [_ellipse(mean, covariance) for mean, covariance in zip(found["means"], found["covariances"], strict=True)]
+    shapes = [_Ellipse(mean, covariance) for mean, covariance in zip(found["means"], found["covariances"], strict=True)]
     known = [sizes is None or sizes[cluster] >= 3 for cluster in range(len(shapes))]
     reach = [shape for shape, shown in zip(shapes, known, strict=True) if shown]
     across = [c[0] for c in found["centers"]] + [edge for s in reach for edge in (s.left, s.right)]
     up = [c[1] for c in found["centers"]] + [edge for s in reach for edge in (s.low, s.high)]
     left, right, low, high = min(across), max(across), min(up), max(up)
     unit = _unit(right - left, high - low)
-    wide, tall = WIDTH - 84, max(170.0, min(380.0, (high - low) * unit + 50))
+    wide, tall = CHART_WIDTH - 84, max(170.0, min(380.0, (high - low) * unit + 50))
     x = Scale((left + right) / 2 - wide / 2 / unit, (left + right) / 2 + wide / 2 / unit, 58, 58 + wide)
     y = Scale((low + high) / 2 - tall / 2 / unit, (low + high) / 2 + tall / 2 / unit, 34 + tall, 34)
     shares = [f"{part:.0%}" for part in found["shares"]]
@@ -112,59 +129,60 @@ def plane(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
                     rx=shape.along * unit,
                     ry=shape.across * unit,
                     transform=turn,
-                    class_=f"area {colour(cluster)}",
+                    class_=f"area {color_class(cluster)}",
                 )
             )
     drawn += [marker(cluster, x(a), y(b)) for cluster, (a, b) in enumerate(found["centers"])]
     caption = [
-        f"Each number is a cluster's centre; its ellipse holds about {MOST_ROWS:.0%} of the rows nearest to it. ",
+        f"Each number is a cluster's centre; its ellipse holds about {ELLIPSE_SHARE:.0%} of the rows nearest to it. ",
         "The two directions are those in which all rows vary most, as the method saw them. ",
-        _meaning(found),
+        _describe_directions(found),
     ]
     told = (
         "; ".join(
-            f"cluster {cluster} at {number(a, 2)}, {number(b, 2)}" for cluster, (a, b) in enumerate(found["centers"])
+            f"cluster {cluster} at {format_number(a, 2)}, {format_number(b, 2)}"
+            for cluster, (a, b) in enumerate(found["centers"])
         )
-        + f". {_nearest(found['centers'])}"
+        + f". {_describe_nearest(found['centers'])}"
     )
-    title = f"Map of {count(len(shapes), 'cluster')} in two directions"
-    return figure("map", tall + 78, drawn, title=title, told=told, caption=caption)
+    title = f"Map of {format_count(len(shapes), 'cluster')} in two directions"
+    return figure("map", tall + 78, drawn, title=title, description=told, caption=caption)
 
 
 def _unit(wide: float, tall: float) -> float:
     """Units of the drawing for one of the data, the same in both directions."""
-    rooms = [(WIDTH - 84 - 50) / wide if wide else math.inf, 330 / tall if tall else math.inf]
+    rooms = [(CHART_WIDTH - 84 - 50) / wide if wide else math.inf, 330 / tall if tall else math.inf]
     return min(rooms) if math.isfinite(min(rooms)) else 1.0
 
 
-class _ellipse:  # noqa: N801 a shape, used as a function
+class _Ellipse:
     """The ellipse of a covariance: half-axes, angle and how far it reaches."""
 
     def __init__(self, mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> None:
         (xx, xy), (_, yy) = covariance
         half, apart = (xx + yy) / 2, math.hypot((xx - yy) / 2, xy)
         self.x, self.y = mean
-        self.along, self.across = (RADIUS * math.sqrt(max(v, 0.0)) for v in (half + apart, half - apart))
+        self.along, self.across = (ELLIPSE_RADIUS * math.sqrt(max(v, 0.0)) for v in (half + apart, half - apart))
         self.angle = math.degrees(math.atan2(2 * xy, xx - yy) / 2)
-        reach_x, reach_y = (RADIUS * math.sqrt(max(v, 0.0)) for v in (xx, yy))
+        reach_x, reach_y = (ELLIPSE_RADIUS * math.sqrt(max(v, 0.0)) for v in (xx, yy))
         self.left, self.right = self.x - reach_x, self.x + reach_x
         self.low, self.high = self.y - reach_y, self.y + reach_y
 
 
-def _meaning(found: Mapping[str, Any]) -> str:
+def _describe_directions(found: Mapping[str, Any]) -> str:
     """Which columns the directions stand for."""
     told = []
     for at, axis in enumerate(found["axes"], 1):
         order = sorted(range(len(axis)), key=lambda i: -abs(axis[i]))[:3]
         parts = [f"{'more' if axis[i] > 0 else 'less'} {found['columns'][i]}" for i in order if abs(axis[i]) > 0.25]
         if parts:
-            told.append(f"{'To the right' if at == 1 else 'Upwards'}: {listed(parts)}.")
+            told.append(f"{'To the right' if at == 1 else 'Upwards'}: {join_words(parts)}.")
     if found["left_out"]:
         told.append(f"Of the columns, the {len(found['columns'])} that vary most were used.")
     return " ".join(told)
 
 
-def _nearest(centers: Sequence[Sequence[float]]) -> str:
+def _describe_nearest(centers: Sequence[Sequence[float]]) -> str:
     pairs = [(math.dist(a, b), i, j) for i, a in enumerate(centers) for j, b in enumerate(centers) if i < j]
     if not pairs:
         return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-VOID = frozenset({"meta", "br", "hr", "path", "line", "rect", "circle", "ellipse"})
+VOID_ELEMENTS = frozenset({"meta", "br", "hr", "path", "line", "rect", "circle", "ellipse"})
 
 
 class Markup(str):
@@ -17,10 +17,10 @@ class Markup(str):
 Node = str | None | Iterable["Node"]
 
 
-def text(node: Node) -> Markup:
+def escape_node(node: Node) -> Markup:
     """A node and all in it as markup; strings are escaped, None is nothing.
 
-    >>> text(["<b>", Markup("<br>"), None])
+    >>> escape_node(["<b>", Markup("<br>"), None])
     '&lt;b&gt;<br>'
     """
     if node is None:
@@ -29,7 +29,7 @@ def text(node: Node) -> Markup:
         return node
     if isinstance(node, str):
         return Markup(html.escape(node))
-    return Markup("".join(text(part) for part in node))
+    return Markup("".join(escape_node(part) for part in node))
 
 
 def tag(name: str, /, *content: Node, **attributes: str | float | None) -> Markup:
@@ -39,13 +39,13 @@ def tag(name: str, /, *content: Node, **attributes: str | float | None) -> Marku
     '<p class="note" aria-label="&quot;x&quot;">a &lt; b</p>'
     """
     given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
-    inner = "".join(f' {key}="{html.escape(_short(value))}"' for key, value in given.items())
-    if name in VOID:
+    inner = "".join(f' {key}="{html.escape(_format_attribute(value))}"' for key, value in given.items())
+    if name in VOID_ELEMENTS:
         return Markup(f"<{name}{inner}>" if name in {"meta", "br", "hr"} else f"<{name}{inner}/>")
-    return Markup(f"<{name}{inner}>{text(content)}</{name}>")
+    return Markup(f"<{name}{inner}>{escape_node(content)}</{name}>")
 
 
-def _short(value: str | float) -> str:
+def _format_attribute(value: str | float) -> str:
     """Numbers with as many digits as a drawing needs."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 

@@ -28,15 +28,15 @@ from scipy import stats
 
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Floats
-from fedclust.report.chart_axes import Scale, write
+from fedclust.report.chart_axes import Scale, write_text
 from fedclust.report.markup import Markup, tag
 
 __all__ = ["Comparison", "compare", "critical_distance", "diagram", "mean_ranks"]
 
-LONG = 360.0  # the axis
-AXIS, LINE, BAR = 64.0, 22.0, 9.0  # heights: down to the axis, of a name, of a bar
-LETTER = 7.2  # about as wide as one is
-STYLE = """
+AXIS_LENGTH = 360.0  # the axis
+AXIS_TOP, NAME_HEIGHT, BAR_HEIGHT = 64.0, 22.0, 9.0  # heights: down to the axis, of a name, of a bar
+LETTER_WIDTH = 7.2  # about as wide as one is
+DIAGRAM_STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1a1a1a } .small { font-size: 11px; fill: #555 }
 line, path { stroke: #1a1a1a; fill: none } .bar { stroke: #b3541e; stroke-width: 4; stroke-linecap: round }
 .cd { stroke: #b3541e; stroke-width: 2 }
@@ -142,19 +142,19 @@ def diagram(compared: Comparison) -> str:
     """A critical-difference diagram as SVG: methods on an axis of mean ranks, a bar over those that do not differ."""
     k = len(compared.names)
     half = (k + 1) // 2
-    side = 60 + LETTER * max(len(name) for name in compared.names)
-    width = LONG + 2 * side
+    side = 60 + LETTER_WIDTH * max(len(name) for name in compared.names)
+    width = AXIS_LENGTH + 2 * side
     x = Scale(1, k, side, width - side)
     bars = _bars(compared, x)
-    top = AXIS + 14 + BAR * len(bars)
-    height = top + LINE * half + 14
-    named = [_named(compared, place, x, top, half) for place in range(k)]
+    top = AXIS_TOP + 14 + BAR_HEIGHT * len(bars)
+    height = top + NAME_HEIGHT * half + 14
+    named = [_draw_method(compared, place, x, top, half) for place in range(k)]
     told = ", ".join(f"{n} {r:.2f}" for n, r in zip(compared.names, compared.ranks, strict=True))
     return tag(
         "svg",
         tag("title", "Mean ranks and the critical distance"),
         tag("desc", f"{told}; critical distance {compared.distance:.3f} at level {compared.alpha:g}"),
-        tag("style", Markup(STYLE)),
+        tag("style", Markup(DIAGRAM_STYLE)),
         tag("rect", width=width, height=height, fill="white"),
         _axis(compared, x),
         bars,
@@ -169,37 +169,37 @@ def diagram(compared: Comparison) -> str:
 
 def _axis(compared: Comparison, x: Scale) -> list[Markup]:
     k = len(compared.names)
-    ticks = [tag("line", x1=x(r), x2=x(r), y1=AXIS - 6, y2=AXIS) for r in range(1, k + 1)]
-    labels = [write(str(r), x(r), AXIS - 11, "middle") for r in range(1, k + 1)]
+    ticks = [tag("line", x1=x(r), x2=x(r), y1=AXIS_TOP - 6, y2=AXIS_TOP) for r in range(1, k + 1)]
+    labels = [write_text(str(r), x(r), AXIS_TOP - 11, "middle") for r in range(1, k + 1)]
     end = x(1 + compared.distance)
     words = f"CD = {compared.distance:.3f} ({compared.blocks} blocks, level {compared.alpha:g})"
     return [
-        tag("line", x1=x(1), x2=x(k), y1=AXIS, y2=AXIS),
+        tag("line", x1=x(1), x2=x(k), y1=AXIS_TOP, y2=AXIS_TOP),
         *ticks,
         *labels,
         tag("line", x1=x(1), x2=end, y1=22, y2=22, class_="cd"),
         tag("line", x1=x(1), x2=x(1), y1=17, y2=27, class_="cd"),
         tag("line", x1=end, x2=end, y1=17, y2=27, class_="cd"),
-        write(words, x(1), 12, class_="small"),
+        write_text(words, x(1), 12, class_="small"),
     ]
 
 
 def _bars(compared: Comparison, x: Scale) -> list[Markup]:
     drawn = []
     for at, (first, last) in enumerate(compared.groups()):
-        y = AXIS + 10 + BAR * at
+        y = AXIS_TOP + 10 + BAR_HEIGHT * at
         ends = x(compared.ranks[first]) - 3, x(compared.ranks[last]) + 3
         drawn.append(tag("line", x1=ends[0], x2=ends[1], y1=y, y2=y, class_="bar"))
     return drawn
 
 
-def _named(compared: Comparison, place: int, x: Scale, top: float, half: int) -> list[Markup]:
+def _draw_method(compared: Comparison, place: int, x: Scale, top: float, half: int) -> list[Markup]:
     """A method: a line from its mean rank down and to the side, its name at the end."""
     k, rank = len(compared.names), float(compared.ranks[place])
     left = place < half
     row = place if left else k - 1 - place
-    y, at = top + LINE * row + 10, x(rank)
+    y, at = top + NAME_HEIGHT * row + 10, x(rank)
     end = x.start - 8 if left else x.end + 8
     words = f"{compared.names[place]} {rank:.2f}" if left else f"{rank:.2f} {compared.names[place]}"
-    line = tag("path", d=f"M{at:.1f} {AXIS:.1f} L{at:.1f} {y:.1f} L{end:.1f} {y:.1f}")
-    return [line, write(words, end - 5 if left else end + 5, y + 4, "end" if left else None)]
+    line = tag("path", d=f"M{at:.1f} {AXIS_TOP:.1f} L{at:.1f} {y:.1f} L{end:.1f} {y:.1f}")
+    return [line, write_text(words, end - 5 if left else end + 5, y + 4, "end" if left else None)]

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedclust.report.chart_axes import WIDTH, Scale, figure, frame, path, ticks
+from fedclust.report.chart_axes import CHART_WIDTH, Scale, draw_path, figure, frame, ticks
 from fedclust.report.markup import Markup, Node, table, tag
-from fedclust.report.run_facts import Finished
-from fedclust.report.sections import absent, section
+from fedclust.report.run_facts import FinishedRun
+from fedclust.report.sections import absence_note, section
 
 
-def promised(run: Finished) -> Markup | None:
+def privacy_promise_section(run: FinishedRun) -> Markup | None:
     """The section on privacy, of a run that has an epsilon."""
     found = run.analysis.get("privacy")
     if not found:
         return None
-    if (missing := absent(found)) is not None:
+    if (missing := absence_note(found)) is not None:
         return section("privacy", "Privacy and what it costs", missing)
     told: list[Node] = [
         tag(
@@ -43,18 +43,20 @@ def promised(run: Finished) -> Markup | None:
 
 def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:
     lowest, highest = points[0]["epsilon"], points[-1]["epsilon"]
-    x, y = Scale(lowest, highest, 58, WIDTH - 20, log=True), Scale(0.0, 1.0, 232, 44)
+    x, y = Scale(lowest, highest, 58, CHART_WIDTH - 20, log=True), Scale(0.0, 1.0, 232, 44)
     drawn: list[Node] = [
         frame(x, y, [p["epsilon"] for p in points], ticks(0.0, 1.0, 5), ("epsilon", "agreement with no noise (ARI)"))
     ]
     here = [(x(p["epsilon"]), y(max(0.0, p["mean"]))) for p in points]
-    drawn.append(path(here, "curve"))
+    drawn.append(draw_path(here, "curve"))
     drawn += [tag("circle", cx=a, cy=b, r=3, class_="dot") for a, b in here]
     if lowest <= epsilon <= highest:
         drawn.append(tag("line", x1=x(epsilon), x2=x(epsilon), y1=44, y2=232, class_="chosen-line"))
     values = "; ".join(f"{p['epsilon']:g}: {p['mean']:.3f}" for p in points)
     caption = "Expected agreement of private clusters with those without noise, on rows drawn like those of this model."
-    return figure("utility", 272, drawn, title="What noise costs", told=f"By epsilon: {values}.", caption=caption)
+    return figure(
+        "utility", 272, drawn, title="What noise costs", description=f"By epsilon: {values}.", caption=caption
+    )
 
 
 def _table(points: list[Mapping[str, Any]]) -> Markup:

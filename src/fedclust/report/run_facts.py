@@ -10,8 +10,8 @@ from typing import Any
 
 from fedclust.core.errors import StudyError
 
-KNOWN = {"analysis.json": ("fedclust-analysis", 1), "metrics.json": ("fedclust-metrics", 1)}
-SECRETS = (  # what a study may hold and a page must not: passwords in addresses and in lists of settings
+KNOWN_FORMATS = {"analysis.json": ("fedclust-analysis", 1), "metrics.json": ("fedclust-metrics", 1)}
+SECRET_PATTERNS = (  # what a study may hold and a page must not: passwords in addresses and in lists of settings
     (re.compile(r"(\w://[^/\s:@\"']*:)[^@\s\"']*@"), r"\1***@"),
     (
         re.compile(r"(?i)\b((?:password|passwd|pwd|secret|token|key)\s*=\s*)(\"[^\"]*\"|'[^']*'|[^\s\"'&;,}]+)"),
@@ -21,7 +21,7 @@ SECRETS = (  # what a study may hold and a page must not: passwords in addresses
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """The parts of a run folder that a page is made of."""
 
     folder: str
@@ -34,7 +34,7 @@ class Finished:
         return str(self.metrics["name"])
 
 
-def read_run(folder: Path) -> Finished:
+def read_run(folder: Path) -> FinishedRun:
     """A finished run; anything else is refused in a sentence."""
     if not (folder / "origin.json").is_file():
         why = "is not a run folder" if folder.exists() else "does not exist"
@@ -44,7 +44,7 @@ def read_run(folder: Path) -> Finished:
     if not (folder / "analysis.json").is_file():
         raise StudyError(f"{folder} was made by a version that wrote no analysis.json; run its study again")
     study = (folder / "study.toml").read_text(encoding="utf-8-sig")
-    return Finished(
+    return FinishedRun(
         str(folder), _document(folder, "analysis.json"), _document(folder, "metrics.json"), without_secrets(study)
     )
 
@@ -55,7 +55,7 @@ def without_secrets(text: str) -> str:
     >>> without_secrets('database = "postgresql://me:pass@host/db"')
     'database = "postgresql://me:***@host/db"'
     """
-    for pattern, blotted in SECRETS:
+    for pattern, blotted in SECRET_PATTERNS:
         text = pattern.sub(blotted, text)
     return text
 
@@ -68,6 +68,6 @@ def _document(folder: Path, name: str) -> dict[str, Any]:
         document = None
     if not isinstance(document, dict):
         raise StudyError(f"{path} is damaged; run the study again in another folder")
-    if (document.get("format"), document.get("version")) != KNOWN[name]:
+    if (document.get("format"), document.get("version")) != KNOWN_FORMATS[name]:
         raise StudyError(f"{path} was made by another version of fedclust; make the report with that one")
     return document

@@ -6,66 +6,70 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedclust.report import bar_charts, line_charts
-from fedclust.report.chart_axes import COLOURS, chip
+from fedclust.report.chart_axes import COLOR_COUNT, chip
 from fedclust.report.markup import Markup, Node, table, tag
-from fedclust.report.run_facts import Finished
+from fedclust.report.run_facts import FinishedRun
 from fedclust.report.wording import (
-    MEANINGS,
-    beside,
+    INDEX_MEANINGS,
     clarity,
-    column,
-    count,
+    column_title,
+    format_by_deviation,
+    format_bytes,
+    format_count,
+    format_number,
+    format_share,
+    format_signed,
     index_name,
-    listed,
-    number,
-    share,
-    signed,
-    size,
+    join_words,
     traits,
 )
 
-STRONGEST = 2.0  # standard deviations at which a colour of the profiles is full
+FULL_COLOR_DEVIATION = 2.0  # standard deviations at which a colour of the profiles is full
 
 
 def section(name: str, title: str, *content: Node) -> Markup:
     return tag("section", tag("h2", title, id=f"{name}-head"), content, id=name, aria_labelledby=f"{name}-head")
 
 
-def absent(found: Mapping[str, Any]) -> Markup | None:
+def absence_note(found: Mapping[str, Any]) -> Markup | None:
     """The sentence for a part that could not be had; None where it is there."""
     return tag("p", found["absent"], class_="absent") if "absent" in found else None
 
 
-def headline(run: Finished) -> Markup:
+def headline(run: FinishedRun) -> Markup:
     """What was found, in plain words."""
     found = run.analysis
     rows, sites, width = found["sizes"].get("rows"), len(found["parties"]), len(found["columns"])
-    where = f"{count(sum(rows), 'row')} at {count(sites, 'site')}" if rows else count(sites, "site")
+    where = (
+        f"{format_count(sum(rows), 'row')} at {format_count(sites, 'site')}" if rows else format_count(sites, "site")
+    )
     facts = {
         "clusters": f"{found['k']}",
         "rows": f"{sum(rows):,}" if rows else "not known",
         "sites": f"{sites:,}",
         "columns": f"{width:,}",
         "rounds": f"{found['convergence']['rounds']:,}" if "rounds" in found["convergence"] else "not known",
-        "left each site": size(_most_bytes(found["left"])) if "sites" in found["left"] else "see its ledger",
+        "left each site": format_bytes(_max_bytes_sent(found["left"]))
+        if "sites" in found["left"]
+        else "see its ledger",
     }
     tiles = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return tag(
         "header",
         tag("p", "fedclust report", class_="kicker"),
-        tag("h1", f"{run.name}: {count(found['k'], 'cluster')} in {where}"),
+        tag("h1", f"{run.name}: {format_count(found['k'], 'cluster')} in {where}"),
         [tag("p", sentence, class_="lead" if at == 0 else None) for at, sentence in enumerate(_sentences(found))],
         tag("dl", tiles, class_="tiles"),
     )
 
 
-def _most_bytes(left: Mapping[str, Any]) -> int:
+def _max_bytes_sent(left: Mapping[str, Any]) -> int:
     return max((own["bytes"] for own in left["sites"].values()), default=0)
 
 
 def _sentences(found: Mapping[str, Any]) -> list[str]:
     names = [facts["name"] for facts in found["columns"]]
-    over = listed(names) if len(names) <= 6 else f"{len(names)} columns"
+    over = join_words(names) if len(names) <= 6 else f"{len(names)} columns"
     how = found["title"]
     rows, z = found["sizes"].get("rows"), found["profiles"].get("standardised")
     lead = f"{how[:1].upper()}{how[1:]} over {over}."
@@ -73,8 +77,9 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
         order = sorted(range(found["k"]), key=lambda c: -rows[c])
         big, small = order[0], order[-1]
         lead = (
-            f"The largest cluster, number {big}, holds {share(rows[big], sum(rows))} of the rows "
-            f"({traits(found['columns'], z[big])}); the smallest, number {small}, {share(rows[small], sum(rows))} "
+            f"The largest cluster, number {big}, holds {format_share(rows[big], sum(rows))} of the rows "
+            f"({traits(found['columns'], z[big])}); the smallest, number {small}, "
+            f"{format_share(rows[small], sum(rows))} "
             f"({traits(found['columns'], z[small])})."
         )
     same = "any other split of the columns" if found["split"] == "columns" else "the pooled rows"
@@ -92,11 +97,11 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
     return [lead, f"Found by {how} over {over}. {many} {exact}"]
 
 
-def choice(run: Finished) -> Markup:
+def k_choice_section(run: FinishedRun) -> Markup:
     """How the number of clusters came about."""
     found = run.analysis["selection"]
     if not found:
-        why = f"The study asks for {count(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
+        why = f"The study asks for {format_count(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
         advice = [
             why,
             "To have the number chosen, write ",
@@ -106,9 +111,9 @@ def choice(run: Finished) -> Markup:
             ".",
         ]
         return section("choice", "How many clusters", tag("p", advice, class_="absent"))
-    if (missing := absent(found)) is not None:
+    if (missing := absence_note(found)) is not None:
         return section("choice", "How many clusters", missing)
-    told = [tag("p", found["why"]), tag("p", MEANINGS.get(found["name"], ""), class_="quiet")]
+    told = [tag("p", found["why"]), tag("p", INDEX_MEANINGS.get(found["name"], ""), class_="quiet")]
     if found["stability"] is not None:
         agree = f"{float(found['stability']):.2f}"
         told.append(
@@ -118,7 +123,7 @@ def choice(run: Finished) -> Markup:
             )
         )
     told += [tag("p", note) for note in found["notes"]]
-    pair = tag("div", line_charts.k_curve(found), tag("div", told, _scores(found)), class_="pair")
+    pair = tag("div", line_charts.draw_k_curve(found), tag("div", told, _scores(found)), class_="pair")
     return section("choice", "How many clusters", pair)
 
 
@@ -129,25 +134,25 @@ def _scores(found: Mapping[str, Any]) -> Markup:
     for row in found["scores"]:
         mark = tag("strong", f"{row['k']} (chosen)") if row["chosen"] else str(row["k"])
         if by_index:
-            rows.append([mark, number(float(row["value"])), number(float(row["objective"]))])
+            rows.append([mark, format_number(float(row["value"])), format_number(float(row["objective"]))])
         else:
             note = "no separate clusters" if row["dropped"] else ""
-            rows.append([mark, row["family"], number(float(row["icl"])), number(float(row["bic"])), note])
+            rows.append([mark, row["family"], format_number(float(row["icl"])), format_number(float(row["bic"])), note])
     inner = table(head, rows, caption="Every candidate that was looked at", class_="numbers")
     return tag("details", tag("summary", f"All {len(rows)} candidates"), inner)
 
 
-def clusters(run: Finished) -> Markup:
+def clusters_section(run: FinishedRun) -> Markup:
     """What the clusters are: profiles, sizes, map."""
     found = run.analysis
-    rows, spread = found["sizes"].get("rows"), absent(found["map"])
+    rows, spread = found["sizes"].get("rows"), absence_note(found["map"])
     sized = (
-        bar_charts.sizes(rows, found["sizes"].get("weights") if found["m"] else None)
+        bar_charts.draw_sizes(rows, found["sizes"].get("weights") if found["m"] else None)
         if rows
         else tag("p", "Sizes: ", found["sizes"].get("absent", "not known"), class_="absent")
     )
-    mapped = line_charts.plane(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
-    many = found["k"] > COLOURS
+    mapped = line_charts.draw_map(found["map"], rows) if spread is None else [tag("h3", "Map"), spread]
+    many = found["k"] > COLOR_COUNT
     return section(
         "clusters",
         "What the clusters are",
@@ -167,7 +172,7 @@ def _cards(found: Mapping[str, Any]) -> Markup:
 def profiles(found: Mapping[str, Any]) -> Markup:
     """The centres as a table of colours: original units, and below them how far from the average."""
     profile = found["profiles"]
-    if (missing := absent(profile)) is not None:
+    if (missing := absence_note(profile)) is not None:
         return tag("div", tag("h3", "Centres"), missing, id="profiles")
     all_rows = profile["against"] == "all rows"
     head: list[Node] = ["column", *map(chip, range(found["k"])), *(["all rows"] if profile["mean"] else [])]
@@ -175,10 +180,10 @@ def profiles(found: Mapping[str, Any]) -> Markup:
     for at, facts in enumerate(found["columns"]):
         own = [(c[at], z[at]) for c, z in zip(profile["centers"], profile["standardised"], strict=True)]
         sd = profile["sd"][at] if profile["sd"] else 0.0
-        cells: list[Node] = [column(facts), *(_heat(value, z, sd) for value, z in own)]
+        cells: list[Node] = [column_title(facts), *(_heat_cell(value, z, sd) for value, z in own)]
         if profile["mean"]:
-            deviation = tag("small", f"± {beside(sd, sd)}")
-            cells.append(tag("td", beside(profile["mean"][at], sd), tag("br"), deviation))
+            deviation = tag("small", f"± {format_by_deviation(sd, sd)}")
+            cells.append(tag("td", format_by_deviation(profile["mean"][at], sd), tag("br"), deviation))
         rows.append(cells)
     caption = "Centres of the clusters, by column"
     against = (
@@ -194,23 +199,25 @@ def profiles(found: Mapping[str, Any]) -> Markup:
     )
 
 
-def _heat(value: float, z: float, sd: float) -> Markup:
+def _heat_cell(value: float, z: float, sd: float) -> Markup:
     side = "up" if z > 0 else "down"
-    strength = f"--part: {min(abs(z) / STRONGEST, 1.0) * 100:.0f}%"
-    return tag("td", beside(value, sd), tag("br"), tag("small", signed(z)), class_=side, style=strength)
+    strength = f"--part: {min(abs(z) / FULL_COLOR_DEVIATION, 1.0) * 100:.0f}%"
+    return tag(
+        "td", format_by_deviation(value, sd), tag("br"), tag("small", format_signed(z)), class_=side, style=strength
+    )
 
 
-def quality(run: Finished) -> Markup:
+def quality_section(run: FinishedRun) -> Markup:
     """How clear and how good the partition is."""
     found = run.analysis
-    fuzzy = absent(found["fuzziness"]) or bar_charts.fuzziness(
+    fuzzy = absence_note(found["fuzziness"]) or bar_charts.draw_fuzziness(
         found["fuzziness"]["coefficient"], float(found["fuzziness"]["entropy"]), found["k"]
     )
-    scores = absent(found["indices"])
+    scores = absence_note(found["indices"])
     if scores is None:
         hard = found["m"] is None
         rows = [
-            [index_name(name), number(float(facts["value"])), "lower" if facts["best"] == "min" else "higher"]
+            [index_name(name), format_number(float(facts["value"])), "lower" if facts["best"] == "min" else "higher"]
             for name, facts in found["indices"].items()
             if not (hard and name.startswith("partition"))
         ]
@@ -220,10 +227,10 @@ def quality(run: Finished) -> Markup:
     return section("quality", "How clear they are", tag("div", fuzzy, tag("div", scores), class_="pair"))
 
 
-def sites(run: Finished) -> Markup:
+def sites_section(run: FinishedRun) -> Markup:
     """Which site holds how much of which cluster."""
     found = run.analysis["composition"]
-    if (missing := absent(found)) is not None:
+    if (missing := absence_note(found)) is not None:
         return section("sites", "Who holds what", missing)
     head: list[Node] = ["site", *map(chip, range(run.analysis["k"]))]
     rows: list[list[Node]] = [
@@ -232,14 +239,14 @@ def sites(run: Finished) -> Markup:
     ]
     listed_all = table(head, rows, caption="Rows of each site by nearest centre", class_="numbers")
     return section(
-        "sites", "Who holds what", tag("div", bar_charts.composition(found["sites"]), listed_all, class_="pair")
+        "sites", "Who holds what", tag("div", bar_charts.draw_composition(found["sites"]), listed_all, class_="pair")
     )
 
 
-def course(run: Finished) -> Markup:
+def convergence_section(run: FinishedRun) -> Markup:
     """How the run settled."""
     found = run.analysis["convergence"]
-    if (missing := absent(found)) is not None:
+    if (missing := absence_note(found)) is not None:
         return section("course", "How the run settled", missing)
     if not found["shifts"] or None in found["shifts"]:
         return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
@@ -250,17 +257,21 @@ def course(run: Finished) -> Markup:
         return section("course", "How the run settled", tag("p", told))
     moving = "distances" if run.analysis["split"] == "columns" else "centres"
     moved = (
-        f"The {moving} moved by {number(shifts[0], 2)} in the first round and by {number(shifts[-1], 2)} in the last"
+        f"The {moving} moved by {format_number(shifts[0], 2)} in the first round and by "
+        f"{format_number(shifts[-1], 2)} in the last"
     )
     if found["stopped"]:
         ended = f"which was round {found['rounds']}, the last that the study allows."
     elif tol:
-        ended = f"which is below the tolerance of {number(tol)}: done after {count(found['rounds'], 'round')}."
+        ended = (
+            f"which is below the tolerance of {format_number(tol)}: done after "
+            f"{format_count(found['rounds'], 'round')}."
+        )
     else:
         ended = f"which was round {found['rounds']}."
     told = tag("div", tag("p", f"{moved}, {ended}"), _objective_course(found))
     return section(
-        "course", "How the run settled", tag("div", line_charts.convergence(found, moving), told, class_="pair")
+        "course", "How the run settled", tag("div", line_charts.draw_convergence(found, moving), told, class_="pair")
     )
 
 
@@ -269,4 +280,4 @@ def _objective_course(found: Mapping[str, Any]) -> Markup | None:
     first, last = found["objectives"][0], found["objective"]
     if first is None or last is None:
         return None
-    return tag("p", f"The objective went from {number(float(first), 6)} to {number(float(last), 6)}.")
+    return tag("p", f"The objective went from {format_number(float(first), 6)} to {format_number(float(last), 6)}.")

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-STRONG, SLIGHT = 1.0, 0.5  # standard deviations from the mean: high or low, rather so
-SPACE = "\u00a0"  # one that does not break
-OVERLAPPING, CLEAR = 0.35, 0.65  # of the way from belonging everywhere to belonging to one
-NAMED = 3  # columns that a description names at most
+STRONG_DEVIATION, SLIGHT_DEVIATION = 1.0, 0.5  # standard deviations from the mean: high or low, rather so
+NO_BREAK_SPACE = "\u00a0"  # one that does not break
+OVERLAP_SHARE, CLEAR_SHARE = 0.35, 0.65  # of the way from belonging everywhere to belonging to one
+MAX_NAMED_COLUMNS = 3  # columns that a description names at most
 
-INDICES = {
+INDEX_NAMES = {
     "fuzzy-davies-bouldin": "Fuzzy Davies-Bouldin",
     "davies-bouldin": "Davies-Bouldin",
     "xie-beni": "Xie-Beni",
@@ -20,7 +20,7 @@ INDICES = {
     "partition-coefficient": "Partition coefficient",
     "partition-entropy": "Partition entropy",
 }
-MEANINGS = {
+INDEX_MEANINGS = {
     "ICL": "ICL weighs how well so many Gaussian clusters fit the rows against how many they are and how much they "
     "overlap; BIC leaves the overlap out.",
     "fuzzy-davies-bouldin": "It compares how far rows spread around the centres with how far the centres are apart.",
@@ -33,10 +33,10 @@ MEANINGS = {
 }
 
 
-def number(value: float, digits: int = 4) -> str:
+def format_number(value: float, digits: int = 4) -> str:
     """A number in few digits.
 
-    >>> [number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-4, float("inf"))]
+    >>> [format_number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-4, float("inf"))]
     ['0', '1,234,567', '−1,234', '0.01235', '3', '1e−4', 'infinite']
     """
     if not math.isfinite(value):
@@ -44,65 +44,66 @@ def number(value: float, digits: int = 4) -> str:
     size = abs(value)
     if size >= 1e9 or 0 < size < 1e-3:
         mantissa, _, exponent = f"{value:.1e}".partition("e")
-        return minus(f"{mantissa.removesuffix('.0')}e{int(exponent)}")
+        return use_minus_sign(f"{mantissa.removesuffix('.0')}e{int(exponent)}")
     if size >= 1000:
-        return minus(f"{value:,.0f}")
+        return use_minus_sign(f"{value:,.0f}")
     shown = f"{value:.{digits}g}"
-    return minus(shown.rstrip("0").rstrip(".") if "." in shown else shown)
+    return use_minus_sign(shown.rstrip("0").rstrip(".") if "." in shown else shown)
 
 
-def minus(shown: str) -> str:
+def use_minus_sign(shown: str) -> str:
     """With a minus sign in place of a hyphen."""
     return shown.replace("-", "−")
 
 
-def beside(value: float, sd: float) -> str:
+def format_by_deviation(value: float, sd: float) -> str:
     """A number with the decimals that its column's standard deviation makes worth telling.
 
-    >>> beside(-0.00154, 0.504), beside(131.44, 17.6), beside(54321.0, 9000.0), beside(2.5, 0.0)
+    >>> format_by_deviation(-0.00154, 0.504), format_by_deviation(131.44, 17.6), format_by_deviation(54321.0, 9000.0),
+    format_by_deviation(2.5, 0.0)
     ('−0.002', '131.4', '54,321', '2.5')
     """
     if not (sd > 0 and 1e-6 < sd < 1e9 and abs(value) < 1e12):
-        return number(value)
+        return format_number(value)
     places = min(max(0, 2 - math.floor(math.log10(sd))), 8)
-    return minus(f"{value:,.{places}f}")
+    return use_minus_sign(f"{value:,.{places}f}")
 
 
-def count(value: int, one: str, many: str | None = None) -> str:
+def format_count(value: int, one: str, many: str | None = None) -> str:
     """A number with its noun.
 
-    >>> count(1, "site"), count(2000, "row")
+    >>> format_count(1, "site"), format_count(2000, "row")
     ('1 site', '2,000 rows')
     """
     return f"{value:,} {one if value == 1 else many or one + 's'}"
 
 
-def size(value: int) -> str:
+def format_bytes(value: int) -> str:
     """Bytes for people.
 
-    >>> [size(n).replace(SPACE, " ") for n in (999, 41210, 5_000_000)]
+    >>> [format_bytes(n).replace(NO_BREAK_SPACE, " ") for n in (999, 41210, 5_000_000)]
     ['999 B', '41.2 kB', '5 MB']
     """
     for unit, worth in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if value >= worth:
-            return f"{value / worth:.1f}".removesuffix(".0") + f"{SPACE}{unit}"
-    return f"{value}{SPACE}B"
+            return f"{value / worth:.1f}".removesuffix(".0") + f"{NO_BREAK_SPACE}{unit}"
+    return f"{value}{NO_BREAK_SPACE}B"
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     return f"{part / whole:.0%}" if whole else "0%"
 
 
-def listed(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """Words with commas and an 'and'."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
 def index_name(name: str) -> str:
-    return INDICES.get(name, name)
+    return INDEX_NAMES.get(name, name)
 
 
-def column(facts: Mapping[str, Any]) -> str:
+def column_title(facts: Mapping[str, Any]) -> str:
     """A column's name with its unit."""
     return f"{facts['name']} ({facts['unit']})" if facts["unit"] else str(facts["name"])
 
@@ -114,24 +115,24 @@ def traits(columns: Sequence[Mapping[str, Any]], z: Sequence[float]) -> str:
     'high spend, rather low visits'
     """
     order = sorted(range(len(z)), key=lambda at: -abs(z[at]))
-    said = [_trait(columns[at], z[at]) for at in order if abs(z[at]) >= SLIGHT]
-    more = f" and {len(said) - NAMED} more" if len(said) > NAMED else ""
-    return (", ".join(said[:NAMED]) + more) or "near the average throughout"
+    said = [_trait(columns[at], z[at]) for at in order if abs(z[at]) >= SLIGHT_DEVIATION]
+    more = f" and {len(said) - MAX_NAMED_COLUMNS} more" if len(said) > MAX_NAMED_COLUMNS else ""
+    return (", ".join(said[:MAX_NAMED_COLUMNS]) + more) or "near the average throughout"
 
 
 def _trait(facts: Mapping[str, Any], z: float) -> str:
     words = ("often", "seldom") if facts["type"] == "category" else ("high", "low")
-    return f"{'' if abs(z) >= STRONG else 'rather '}{words[0] if z > 0 else words[1]} {facts['name']}"
+    return f"{'' if abs(z) >= STRONG_DEVIATION else 'rather '}{words[0] if z > 0 else words[1]} {facts['name']}"
 
 
-def signed(value: float) -> str:
+def format_signed(value: float) -> str:
     """A standardised value, with its sign.
 
-    >>> signed(1.23), signed(-0.04), signed(-2.0)
+    >>> format_signed(1.23), format_signed(-0.04), format_signed(-2.0)
     ('+1.2', '0.0', '−2.0')
     """
     shown = f"{value:+.1f}"
-    return "0.0" if shown in {"+0.0", "-0.0"} else minus(shown)
+    return "0.0" if shown in {"+0.0", "-0.0"} else use_minus_sign(shown)
 
 
 def clarity(coefficient: float, clusters: int) -> str:
@@ -141,8 +142,8 @@ def clarity(coefficient: float, clusters: int) -> str:
     ('The clusters overlap strongly: many rows belong to several of them.', 'The clusters are clear')
     """
     part = (coefficient - 1 / clusters) / (1 - 1 / clusters) if clusters > 1 else 1.0
-    if part < OVERLAPPING:
+    if part < OVERLAP_SHARE:
         return "The clusters overlap strongly: many rows belong to several of them."
-    if part < CLEAR:
+    if part < CLEAR_SHARE:
         return "The clusters overlap somewhat: some rows belong to several of them."
     return "The clusters are clear: most rows belong to one of them."

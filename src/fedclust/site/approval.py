@@ -19,16 +19,16 @@ from typing import Any
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
-from fedclust.privacy.keys import Identity, signed_by
+from fedclust.privacy.keys import Identity, is_signed_by
 from fedclust.site.ledger import Tally
-from fedclust.site.policy import STRENGTH, Policy, mode
+from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
 
-FORMAT, VERSION = "fedclust-approval", 3
-ABOUT = b"fedclust approval 3\n"
+APPROVAL_FORMAT, APPROVAL_VERSION = "fedclust-approval", 3
+SIGNATURE_CONTEXT = b"fedclust approval 3\n"
 
 
 @dataclass(frozen=True)
-class Terms:
+class ApprovalTerms:
     """What a steward agrees to."""
 
     name: str
@@ -43,15 +43,15 @@ class Terms:
     noise: str = ""  # a digest of the noise that rows are under, where they are
 
     @property
-    def text(self) -> bytes:
-        return ABOUT + json.dumps(asdict(self), sort_keys=True).encode()
+    def signed_bytes(self) -> bytes:
+        return SIGNATURE_CONTEXT + json.dumps(asdict(self), sort_keys=True).encode()
 
 
 @dataclass(frozen=True)
 class Approval:
     """Terms that were signed, and what is true at this site, to hold them against; `today` tells the date."""
 
-    terms: Terms
+    terms: ApprovalTerms
     site: str
     policy: str
     sites: str
@@ -63,35 +63,38 @@ class Approval:
         """Whether a question is one of those the steward agreed to."""
         terms = self.terms
         return (
-            digest_in(call.run) == terms.study
+            study_digest_from_run(call.run) == terms.study
             and policy.digest == terms.policy
             and (self.site, self.sites, self.fedclust) == (terms.site, terms.sites, terms.fedclust)
             and self.noise == terms.noise
             and self.today() <= date.fromisoformat(terms.expires)
-            and self._had(call, tally) < terms.most.get(call.handler, 0)
-            and self._strong_enough(call)
+            and self._count_answers(call, tally) < terms.most.get(call.handler, 0)
+            and self._is_strong_enough(call)
         )
 
     @staticmethod
-    def _had(call: Call, tally: Tally) -> int:
+    def _count_answers(call: Call, tally: Tally) -> int:
         """Answers that count; one that is masked tells nothing more when it is asked for again."""
         if call.want != "total" or call.masks is None:
             return tally.by_handler[call.handler]
-        return tally.different[call.handler] - (call.question in tally.questions)
+        return tally.distinct_questions[call.handler] - (call.question_digest in tally.questions)
 
-    def _strong_enough(self, call: Call) -> bool:
+    def _is_strong_enough(self, call: Call) -> bool:
         """Sums travel under what was agreed to; where that is a veil, everything but keys does."""
         if self.terms.aggregation == "blind" and not call.veiled:
             return {d.kind for d in HANDLERS[call.handler].release.schema().values()} <= {"keys"}
-        return call.want != "total" or STRENGTH[mode(call)] >= STRENGTH[self.terms.aggregation]
+        return (
+            call.want != "total"
+            or AGGREGATION_STRENGTH[aggregation_of_call(call)] >= AGGREGATION_STRENGTH[self.terms.aggregation]
+        )
 
 
-def digest_of(study: str) -> str:
+def digest_study(study: str) -> str:
     """The digest of a study's text: one letter changes it."""
     return hashlib.sha256(study.encode()).hexdigest()[:32]
 
 
-def digest_in(run: str) -> str:
+def study_digest_from_run(run: str) -> str:
     """The digest that the name of a run ends in, or nothing."""
     return run.partition("-")[2]
 
@@ -102,32 +105,32 @@ def roster_digest(roster: Mapping[str, bytes]) -> str:
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
-def signed(terms: Terms, steward: Identity) -> str:
+def sign_terms(terms: ApprovalTerms, steward: Identity) -> str:
     """An approval file's text."""
     document = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": APPROVAL_FORMAT,
+        "version": APPROVAL_VERSION,
         **asdict(terms),
         "steward": steward.public.hex(),
-        "signature": steward.sign(terms.text).hex(),
+        "signature": steward.sign(terms.signed_bytes).hex(),
     }
     return json.dumps(document, indent=1) + "\n"
 
 
-def read(path: Path, steward: bytes) -> Terms:
+def read_terms(path: Path, steward: bytes) -> ApprovalTerms:
     """The terms in an approval file, if the steward of this site signed them."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if (document.pop("format"), document.pop("version")) != (FORMAT, VERSION):
+        if (document.pop("format"), document.pop("version")) != (APPROVAL_FORMAT, APPROVAL_VERSION):
             raise StudyError(f"{path} is an approval of another version of fedclust; approve the study anew")
         signature = bytes.fromhex(document.pop("signature"))
         document.pop("steward")
-        terms = Terms(**document)
+        terms = ApprovalTerms(**document)
         date.fromisoformat(terms.expires)
     except FileNotFoundError:
         raise StudyError(f"there is no approval at {path}; make one with fedclust site plan --approve") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise StudyError(f"{path} is not an approval; make one with fedclust site plan --approve") from None
-    if not signed_by(steward, signature, terms.text):
+    if not is_signed_by(steward, signature, terms.signed_bytes):
         raise StudyError(f"{path} was altered, or signed by someone else than this site's steward; approve anew")
     return terms

@@ -19,12 +19,12 @@ from fedclust.core.types import PartyId
 MIN_TOTALS = 2  # whole numbers over all rows that an answer may hold, however few columns there are
 
 
-def facts_are_facts(release: Release) -> bool:
+def has_valid_facts(release: Release) -> bool:
     """Whether every fact is a yes, a whole number within its bound, or names; whatever rules a site has."""
     return all(_is_fact(release.field_value(name), d) for name, d in release.schema().items() if d.kind == "facts")
 
 
-def keeps_to_classes(release: Release, site: Site, parties: Collection[PartyId]) -> bool:
+def fits_field_classes(release: Release, site: Site, parties: Collection[PartyId]) -> bool:
     """Whether every field holds what its class may; `parties` are those that a fact may name."""
     schema = release.schema()
     beside_points = any(d.kind == "points" for d in schema.values())
@@ -33,9 +33,9 @@ def keeps_to_classes(release: Release, site: Site, parties: Collection[PartyId])
         if d.kind == "facts" and isinstance(value, tuple):
             fits = set(value) <= set(parties) and len(set(value)) == len(value)
         elif d.kind == "counts" and d.combine == "each":
-            fits = _is_count(value, site, once=not beside_points)
-        elif (d.combine, d.kind) in _OF_SUMS and not d.cells:
-            fits = _OF_SUMS[d.combine, d.kind](value, site)
+            fits = _is_count(value, site, counts_rows_once=not beside_points)
+        elif (d.combine, d.kind) in _SUM_CHECKS and not d.cells:
+            fits = _SUM_CHECKS[d.combine, d.kind](value, site)
         else:
             fits = True
         if not fits:
@@ -50,13 +50,13 @@ def _is_fact(value: Any, declared: Disclosure) -> bool:
     return whole and declared.least <= int(value) <= declared.most
 
 
-def _is_count(value: Any, site: Site, *, once: bool) -> bool:
+def _is_count(value: Any, site: Site, *, counts_rows_once: bool) -> bool:
     """A count of rows or of their values, or counts of rows, each of which is in one of them."""
     held = site.rows + site.left_out
     if isinstance(value, np.ndarray):
         if value.dtype != np.int64 or value.ndim != 1 or (value < 0).any():
             return False
-        return not once or int(value.sum()) <= held
+        return not counts_rows_once or int(value.sum()) <= held
     return isinstance(value, (int, np.integer)) and 0 <= int(value) <= held * max(1, len(site.columns))
 
 
@@ -64,17 +64,17 @@ def _are_totals(value: Exact, site: Site) -> bool:
     """Numbers over all rows, a few or one for each column."""
     most = max(1, site.rows + site.left_out)
     few = int(np.prod(value.shape)) <= max(MIN_TOTALS, len(site.columns))
-    return few and not value.unit.any() and bool((value.floats() <= most).all())
+    return few and not value.unit.any() and bool((value.to_floats() <= most).all())
 
 
 def _are_marks(value: Exact, site: Site) -> bool:
     """No more marks than columns, at places that are not too many."""
     columns = max(1, len(site.columns))
     few = int(np.prod(value.shape)) <= MAX_PLACES * columns
-    return few and not value.unit.any() and float(value.floats().sum()) <= columns
+    return few and not value.unit.any() and float(value.to_floats().sum()) <= columns
 
 
-_OF_SUMS: Mapping[tuple[str, str], Callable[[Exact, Site], bool]] = {
+_SUM_CHECKS: Mapping[tuple[str, str], Callable[[Exact, Site], bool]] = {
     ("sum", "counts"): _are_totals,
     ("sum", "marks"): _are_marks,
 }

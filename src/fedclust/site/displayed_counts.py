@@ -6,30 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.release import HIDDEN
+from fedclust.core.release import HIDDEN_COUNT
 from fedclust.core.types import Ints
 
 
-def hide_small(counts: Ints, floor: int) -> Ints:
+def hide_small_counts(counts: Ints, floor: int) -> Ints:
     """Counts with every one below the floor hidden, none at all included: where 0 is shown, hidden is some.
 
     The total tells what the hidden ones are together, so they are at least two and a floor of rows; if not, the
     smallest of the others is hidden with them.
 
-    >>> hide_small(np.array([20, 3, 9]), 5).tolist()
+    >>> hide_small_counts(np.array([20, 3, 9]), 5).tolist()
     [20, -1, -1]
     """
     hidden = counts < (floor if floor > 1 else 0)
     while hidden.any() and not hidden.all() and (hidden.sum() < 2 or counts[hidden].sum() < floor):
         hidden.flat[np.where(hidden, np.iinfo(np.int64).max, counts).argmin()] = True
-    return np.where(hidden, HIDDEN, counts)
+    return np.where(hidden, HIDDEN_COUNT, counts)
 
 
-def rounded(counts: Any, step: int) -> Any:
+def round_counts(counts: Any, step: int) -> Any:
     """Counts to the nearest multiple of a step, half of it up; hidden ones stay hidden.
 
-    >>> rounded(np.array([12, 13, -1]), 5).tolist(), rounded(7, 5)
+    >>> round_counts(np.array([12, 13, -1]), 5).tolist(), round_counts(7, 5)
     ([10, 15, -1], 5)
     """
-    found = np.where(np.asarray(counts) == HIDDEN, HIDDEN, (2 * np.asarray(counts) + step) // (2 * step) * step)
+    found = np.where(
+        np.asarray(counts) == HIDDEN_COUNT, HIDDEN_COUNT, (2 * np.asarray(counts) + step) // (2 * step) * step
+    )
     return found.astype(np.int64) if isinstance(counts, np.ndarray) else int(found)

@@ -9,17 +9,17 @@ from typing import Any
 
 from fedclust.core import wire
 from fedclust.core.effects import Handler
-from fedclust.core.envelope import Call, Sealed
+from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import AnswerChanged, KeysRefused, OutOfBounds
-from fedclust.core.release import Release, numbers_in
+from fedclust.core.release import Release, count_numbers
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind.blind_aggregation import Veil
 from fedclust.site import class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
-from fedclust.site.ledger import Entry, Ledger
-from fedclust.site.noise_budget import Till
+from fedclust.site.ledger import Ledger, LedgerEntry
+from fedclust.site.noise_budget import NoiseBudget
 from fedclust.site.policy import Policy
 from fedclust.site.vault import RunVault, Vaults
 
@@ -35,7 +35,7 @@ class Gate:
         vaults: Callable[[], Vaults] | None = None,
         approval: Approval | None = None,
         *,
-        till: Till | None = None,
+        noise_budget: NoiseBudget | None = None,
         split: str | None = None,
         method: str | None = None,
     ) -> None:
@@ -44,13 +44,13 @@ class Gate:
         self.ledger = ledger
         self.vaults = vaults
         self.approval = approval
-        self.till = till or Till(policy)
+        self.noise_budget = noise_budget or NoiseBudget(policy)
         self.split, self.method = split, method
-        self.rules = guards.ALWAYS if policy.lax else guards.ENTRY
+        self.rules = guards.ALWAYS_GUARDS if policy.has_no_rules else guards.QUESTION_GUARDS
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
         """The code to refuse a question with, or None."""
-        question = self._question(call, handler, rows)
+        question = self._question_context(call, handler, rows)
         code = next((code for guard in self.rules if (code := guard(question)) is not None), None)
         if code is None and self.approval is not None and not self.approval.covers(call, self.policy, question.tally):
             return "not-approved"
@@ -58,18 +58,18 @@ class Gate:
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
         """The code to keep an answer in with, or None. A site that keeps one in abstains from the rest of the run."""
-        if not class_checks.facts_are_facts(release):
+        if not class_checks.has_valid_facts(release):
             return "not-as-declared"
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
                 raise OutOfBounds("this answer cannot be true, so it is not hidden in a sum")
-            rules = guards.LEAVING_MASKED
+            rules = guards.MASKED_ANSWER_GUARDS
         else:
-            rules = guards.LEAVING
-        if self.policy.lax:
+            rules = guards.ANSWER_GUARDS
+        if self.policy.has_no_rules:
             return None
         rows = 0 if self.policy.epsilon or handler.reads == "nothing" else site.rows
-        answer = guards.Answer(self._question(call, handler, rows), release, site)
+        answer = guards.AnswerContext(self._question_context(call, handler, rows), release, site)
         code = next((code for guard in rules if (code := guard(answer)) is not None), None)
         if code is not None:
             self.abstain(call, code)
@@ -77,77 +77,81 @@ class Gate:
 
     def abstain(self, call: Call, code: str) -> None:
         """Write down that this site takes no further part, unless it has no rules."""
-        if not self.policy.lax:
-            self.ledger.write(replace(self._entry(call), abstained=code))
+        if not self.policy.has_no_rules:
+            self.ledger.write(replace(self._make_entry(call), abstained=code))
 
-    def _question(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.Question:
-        everyone = None if self.policy.lax or self.vaults is None else frozenset(self.vaults().roster)
+    def _question_context(self, call: Call, handler: Handler[Any, Any], rows: int) -> guards.QuestionContext:
+        everyone = None if self.policy.has_no_rules or self.vaults is None else frozenset(self.vaults().roster)
         tally = self.ledger.tally(call.run)
-        return guards.Question(call, handler, self.policy, rows, tally, everyone, self.split, self.method)
+        return guards.QuestionContext(call, handler, self.policy, rows, tally, everyone, self.split, self.method)
 
-    def _entry(self, call: Call, size: int = 0, answer: str = "") -> Entry:
-        return Entry(call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer)
+    def _make_entry(self, call: Call, size: int = 0, answer: str = "") -> LedgerEntry:
+        return LedgerEntry(
+            call.run, call.step, call.handler, call.want, len(call.cohort), call.digest.hex(), size, answer
+        )
 
-    def account(self, call: Call, release: Release, size: int) -> None:
+    def record_as_sent(self, call: Call, release: Release, size: int) -> None:
         """Write an answer down as if it had left; what a plan does."""
-        self.ledger.write(self._accounted(self._entry(call, size), call, release))
+        self.ledger.write(self._add_counts(self._make_entry(call, size), call, release))
 
-    def _accounted(self, entry: Entry, call: Call, release: Release) -> Entry:
+    def _add_counts(self, entry: LedgerEntry, call: Call, release: Release) -> LedgerEntry:
         """An entry with what the rules count, and an approval."""
-        if self.policy.lax:
-            return entry if self.approval is None else replace(entry, question=call.question)
-        opened = guards.summed_over(call) or ()
+        if self.policy.has_no_rules:
+            return entry if self.approval is None else replace(entry, question=call.question_digest)
+        opened = guards.parties_in_opened_sum(call) or ()
         masked = call.want == "total" and call.masks is not None
         return replace(
             entry,
-            numbers=0 if masked else numbers_in(release),
-            question=call.question,
+            numbers=0 if masked else count_numbers(release),
+            question=call.question_digest,
             cohort="\n".join(sorted(call.cohort)) if masked else "",
             opened="\n".join(sorted(opened)),
-            gaps=guards.gaps_in(call),
+            gaps=guards.gap_rule_of_sum(call),
         )
 
-    def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> Sealed:
+    def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> SealedAnswer:
         """What travels. The ledger has it before the engine does."""
         if type(release) is not handler.release:
             raise TypeError(f"{handler.name} declared {handler.release.__name__}")
-        covered = self.covered(release)
-        hidden = self._hidden(call, covered)
+        covered = self.hide_and_round_counts(release)
+        hidden = self._hide_release(call, covered)
         sealed = (
-            Sealed(self.party, call.run, call.step, call.handler, hidden, call.masks)
+            SealedAnswer(self.party, call.run, call.step, call.handler, hidden, call.masks)
             if veil is None
-            else Sealed(self.party, call.run, call.step, veil.carrier, veil.over(hidden))
+            else SealedAnswer(self.party, call.run, call.step, veil.carrier, veil.over(hidden))
         )
         answer = "" if call.masks is None else hashlib.sha256(wire.encode(covered)).hexdigest()
-        entry = self._accounted(self._entry(call, sealed.size, answer), call, covered)
-        before = self.ledger.last(call.run)
+        entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, covered)
+        before = self.ledger.last_entry(call.run)
         if before is not None and (before.step, before.call) == (entry.step, entry.call) and before.answer != answer:
             raise AnswerChanged("the same question would get another answer under the same mask")
         self.ledger.write(entry)
         return sealed
 
-    def vault(self, run: str) -> RunVault:
+    def vault_for(self, run: str) -> RunVault:
         """The site's keys of a run."""
         if self.vaults is None:
             raise KeysRefused("this site has no identity; enrol it first")
-        return self.vaults().of(run)
+        return self.vaults().vault_for(run)
 
-    def _hidden(self, call: Call, release: Release) -> Release:
+    def _hide_release(self, call: Call, release: Release) -> Release:
         """The release as the coordinator may see it: letters sealed to their recipients, sums under masks."""
         if call.masks is None or call.want == "each":
             return release
-        hide = sealed_messages.sealed if call.want == "relay" else secure_aggregation.masked
-        return hide(release, call, self.vault(call.run), self.party)
+        hide = sealed_messages.seal_messages if call.want == "relay" else secure_aggregation.mask_release
+        return hide(release, call, self.vault_for(call.run), self.party)
 
-    def covered(self, release: Release) -> Release:
+    def hide_and_round_counts(self, release: Release) -> Release:
         """The release with small counts of rows hidden, and the others rounded, where they are displayed."""
         shown = {name: d for name, d in release.schema().items() if d.combine == "each" and d.kind == "counts"}
-        if not shown or self.policy.lax:
+        if not shown or self.policy.has_no_rules:
             return release
         changed = {}
         for name, disclosure in shown.items():
             counts = release.field_value(name)
             if disclosure.cells:
-                counts = displayed_counts.hide_small(counts, self.policy.min_cell)
-            changed[name] = displayed_counts.rounded(counts, self.policy.rounding) if self.policy.rounding else counts
+                counts = displayed_counts.hide_small_counts(counts, self.policy.min_cell)
+            changed[name] = (
+                displayed_counts.round_counts(counts, self.policy.rounding) if self.policy.rounding else counts
+            )
         return replace(release, **changed)

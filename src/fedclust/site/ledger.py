@@ -11,13 +11,13 @@ from pathlib import Path
 
 from fedclust.core.atomic_files import append_line
 from fedclust.core.errors import DataError
-from fedclust.core.run_series import series
+from fedclust.core.run_series import parse_series
 
-START = "fedclust ledger 2"
+LEDGER_START = "fedclust ledger 2"
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """One answer that left: to which question, as a sum or on its own, how many bytes.
 
     `answer` is a digest of what a mask hid, so that the mask never hides anything else. Where rules count them:
@@ -44,36 +44,36 @@ class Entry:
 
 @dataclass
 class Tally:
-    """What a run has had so far; `answered_for` is of all runs."""
+    """What a run has had so far; `cohorts_by_question` is of all runs."""
 
-    answered_for: dict[str, frozenset[str]]
+    cohorts_by_question: dict[str, frozenset[str]]
     calls: int = 0
     by_handler: Counter[str] = field(default_factory=Counter)
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
-    different: Counter[str] = field(default_factory=Counter)  # questions, by handler
+    distinct_questions: Counter[str] = field(default_factory=Counter)  # questions, by handler
     series: dict[str, set[str]] = field(default_factory=dict)  # of runs that had an answer, by handler
     cohorts: set[frozenset[str]] = field(default_factory=set)
     gaps: str = ""
     abstained: str | None = None
 
-    def cohort_of(self, question: str) -> frozenset[str] | None:
+    def cohort_for(self, question: str) -> frozenset[str] | None:
         """The sites for whose masked sum a question was answered."""
-        return self.answered_for.get(question)
+        return self.cohorts_by_question.get(question)
 
-    def add(self, entry: Entry) -> None:
+    def count_entry(self, entry: LedgerEntry) -> None:
         self.calls += 1
         self.by_handler[entry.handler] += 1
-        self.series.setdefault(entry.handler, set()).add(series(entry.run)[0])
+        self.series.setdefault(entry.handler, set()).add(parse_series(entry.run)[0])
         if entry.cohort:
-            self.answered_for[entry.question] = frozenset(entry.cohort.split("\n"))
+            self.cohorts_by_question[entry.question] = frozenset(entry.cohort.split("\n"))
         if entry.opened:
             self.cohorts.add(frozenset(entry.opened.split("\n")))
         self.gaps = self.gaps or entry.gaps
         if entry.question not in self.questions:
             self.numbers += entry.numbers
         if entry.question and entry.question not in self.questions:
-            self.different[entry.handler] += 1
+            self.distinct_questions[entry.handler] += 1
             self.questions.add(entry.question)
 
 
@@ -82,28 +82,28 @@ class Ledger:
 
     def __init__(self, folder: Path | None = None, *, durable: bool = True) -> None:
         self._durable = durable
-        self.entries: list[Entry] = []
-        self._last: dict[str, Entry] = {}
+        self.entries: list[LedgerEntry] = []
+        self._last_entries: dict[str, LedgerEntry] = {}
         self._tallies: dict[str, Tally] = {}
-        self._answered_for: dict[str, frozenset[str]] = {}
-        self._chain = START
+        self._cohorts_by_question: dict[str, frozenset[str]] = {}
+        self._chain_digest = LEDGER_START
         self._path = None if folder is None else folder / "ledger.jsonl"
         if self._path is not None:
-            self._load(self._path)
+            self._load_file(self._path)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: LedgerEntry) -> None:
         """Write an entry down before what it speaks of leaves."""
         if self._path is not None:
-            chain = _link(self._chain, entry)
-            self._append(self._path, json.dumps({**asdict(entry), "chain": chain}) + "\n")
-            self._chain = chain
-        self._add(entry)
+            chain = _chain_link(self._chain_digest, entry)
+            self._append_line(self._path, json.dumps({**asdict(entry), "chain": chain}) + "\n")
+            self._chain_digest = chain
+        self._count_entry(entry)
 
-    def last(self, run: str) -> Entry | None:
+    def last_entry(self, run: str) -> LedgerEntry | None:
         """The latest entry of a run."""
-        return self._last.get(run)
+        return self._last_entries.get(run)
 
-    def _append(self, path: Path, line: str) -> None:
+    def _append_line(self, path: Path, line: str) -> None:
         if not self.entries:
             path.parent.mkdir(parents=True, exist_ok=True)
         # Opened for each line: a process may hold thousands of sites, but not thousands of files.
@@ -114,20 +114,20 @@ class Ledger:
         """What the runs of a study have had so far; an answer sent again after a crash counts once."""
         study = run.partition("-")[2] or run  # a coordinator may name runs as it likes, but not another study
         if study not in self._tallies:
-            self._tallies[study] = Tally(self._answered_for)
+            self._tallies[study] = Tally(self._cohorts_by_question)
         return self._tallies[study]
 
-    def _add(self, entry: Entry) -> None:
+    def _count_entry(self, entry: LedgerEntry) -> None:
         if entry.abstained:
             self.tally(entry.run).abstained = entry.abstained
             return
-        before = self._last.get(entry.run)
+        before = self._last_entries.get(entry.run)
         if before is None or (before.step, before.call) != (entry.step, entry.call):
-            self.tally(entry.run).add(entry)
+            self.tally(entry.run).count_entry(entry)
         self.entries.append(entry)
-        self._last[entry.run] = entry
+        self._last_entries[entry.run] = entry
 
-    def _load(self, path: Path) -> None:
+    def _load_file(self, path: Path) -> None:
         """Check the chain; a last line cut short by a crash is dropped."""
         if not path.exists():
             return
@@ -137,18 +137,18 @@ class Ledger:
             try:
                 record = json.loads(line)
                 chain = record.pop("chain")
-                entry = Entry(**record)
+                entry = LedgerEntry(**record)
             except (ValueError, KeyError, TypeError):
                 raise DataError(
                     f"line {number} of {path} was altered; the ledger must be as the site wrote it"
                 ) from None
-            if _link(self._chain, entry) != chain:
+            if _chain_link(self._chain_digest, entry) != chain:
                 raise DataError(f"line {number} of {path} was altered; the ledger must be as the site wrote it")
-            self._chain = chain
-            self._add(entry)
+            self._chain_digest = chain
+            self._count_entry(entry)
         if lines[-1]:
             os.truncate(path, path.stat().st_size - len(lines[-1].encode()))
 
 
-def _link(chain: str, entry: Entry) -> str:
+def _chain_link(chain: str, entry: LedgerEntry) -> str:
     return hashlib.sha256((chain + json.dumps(asdict(entry), sort_keys=True)).encode()).hexdigest()

@@ -24,26 +24,28 @@ from fedclust.core import ring, wire
 from fedclust.core.atomic_files import sync_folder, write_file
 from fedclust.core.envelope import Call
 from fedclust.core.errors import DataError
-from fedclust.core.noise_price import ONE, Noisy, counted
-from fedclust.privacy.discrete_noise import drawn
-from fedclust.privacy.roster import lasting
+from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Noisy, exact_from_noise_units
+from fedclust.privacy.discrete_noise import draw_gaussian_noise
+from fedclust.privacy.roster import is_lasting
 from fedclust.site.policy import Policy
-from fedclust.site.privacy_spending import Budget, Purchase
+from fedclust.site.privacy_spending import PrivacySpending, Purchase
 
-DELTA = 1e-6  # where a policy names none
+DEFAULT_DELTA = 1e-6  # where a policy names none
 
 
-class Till:
+class NoiseBudget:
     """Where a site's answers under noise are paid for and kept."""
 
     def __init__(self, policy: Policy, folder: Path | None = None, *, durable: bool = True) -> None:
         self._policy, self._folder, self._durable = policy, folder, durable
-        self._kept: dict[str, bytes] = {}
+        self._kept_answers: dict[str, bytes] = {}
 
     @cached_property
-    def budget(self) -> Budget:
+    def spending(self) -> PrivacySpending:
         """The site's budget, opened when something first costs."""
-        found = Budget(self._folder, self._policy.epsilon, self._policy.delta or DELTA, durable=self._durable)
+        found = PrivacySpending(
+            self._folder, self._policy.epsilon, self._policy.delta or DEFAULT_DELTA, durable=self._durable
+        )
         given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
         if self._policy.epsilon and given > len(found.purchases):
             raise DataError(
@@ -52,28 +54,34 @@ class Till:
             )
         return found
 
-    def noisy(self, call: Call, kind: type[Noisy], answer: Callable[[], Any]) -> Any:
-        """The answer to a question under the noise its price asks for; `answer` is called where there is none yet."""
-        name = _name(call)
-        if (kept := self._find(name)) is not None:
-            return wire.decode(kind, kept)
+    def answer_with_noise(self, call: Call, release_type: type[Noisy], compute_answer: Callable[[], Any]) -> Any:
+        """The answer to a question under the noise its price asks for; `compute_answer` is called where there is none
+        yet.
+        """
+        name = _answer_name(call)
+        if (kept := self._find_answer(name)) is not None:
+            return wire.decode(release_type, kept)
         price = call.message.price
-        release = answer()  # a question that makes no sense ends here, and costs nothing
-        self.budget.spend(Purchase(call.run, call.step, call.handler, call.digest.hex(), price.rho))
+        release = compute_answer()  # a question that makes no sense ends here, and costs nothing
+        self.spending.spend(Purchase(call.run, call.step, call.handler, call.digest.hex(), price.rho))
         exact: ring.Exact = release.sums
-        noise = drawn(int(np.prod(exact.shape)), ONE * price.sigma).reshape(exact.shape)
-        covered = replace(release, sums=ring.total([exact, counted(noise)]))
-        self._keep(name, wire.encode(covered))
+        noise = draw_gaussian_noise(int(np.prod(exact.shape)), NOISE_UNITS_PER_ONE * price.sigma).reshape(exact.shape)
+        covered = replace(release, sums=ring.total([exact, exact_from_noise_units(noise)]))
+        self._keep_answer(name, wire.encode(covered))
         return covered
 
-    def _find(self, name: str) -> bytes | None:
-        if self._folder is not None and name not in self._kept and (path := self._folder / "noisy" / name).exists():
+    def _find_answer(self, name: str) -> bytes | None:
+        if (
+            self._folder is not None
+            and name not in self._kept_answers
+            and (path := self._folder / "noisy" / name).exists()
+        ):
             return path.read_bytes()
-        return self._kept.get(name)
+        return self._kept_answers.get(name)
 
-    def _keep(self, name: str, text: bytes) -> None:
+    def _keep_answer(self, name: str, text: bytes) -> None:
         if self._folder is None:
-            self._kept[name] = text
+            self._kept_answers[name] = text
             return
         path = self._folder / "noisy" / name
         if not path.parent.exists():
@@ -82,8 +90,8 @@ class Till:
         write_file(path, text)
 
 
-def _name(call: Call) -> str:
+def _answer_name(call: Call) -> str:
     """One name for what is asked, by whom and of whom; not for when, but where others may be summed each time."""
-    masks = () if call.masks is None or lasting(call.masks) else (call.masks,)
-    parts = (call.run, call.question, *sorted(call.cohort), *masks)
+    masks = () if call.masks is None or is_lasting(call.masks) else (call.masks,)
+    parts = (call.run, call.question_digest, *sorted(call.cohort), *masks)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.algorithms.shared.row_likeness import SLACK, count_equal_rows
+from fedclust.algorithms.shared.row_likeness import ROW_TOLERANCE, count_equal_rows
 from fedclust.core.effects import Handler
 from fedclust.core.question_types import FlooredQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, Disclosure, Release
+from fedclust.core.release import FLOOR_FROM_QUESTION, Disclosure, Release
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints
 
-WIDEST = 1023  # the power of two that any finite number lies below
-NEAR = 1 - 2.0**-40  # of a floor: an effective size is a float
+MAX_FINITE_EXPONENT = 1023  # the power of two that any finite number lies below
+FLOOR_TOLERANCE = 1 - 2.0**-40  # of a floor: an effective size is a float
 
 
-def points_of(release: type[Release]) -> dict[str, Disclosure]:
+def point_fields(release: type[Release]) -> dict[str, Disclosure]:
     """The fields that are points, in whatever way they leave."""
     return {name: d for name, d in release.schema().items() if d.kind == "points"}
 
 
 def declared_floor(disclosure: Disclosure, message: object) -> int:
     """How many rows each point stands for, by its declaration or by the question."""
-    if disclosure.floor != ASKED:
+    if disclosure.floor != FLOOR_FROM_QUESTION:
         return int(disclosure.floor)
     return message.rows_per_point() if isinstance(message, FlooredQuestion) else 0
 
@@ -42,28 +42,30 @@ class PointCheck:
 
     def passes(self, release: Release) -> bool:
         """Whether no point is a row that fewer than a floor of rows share, and none stands for fewer rows."""
-        for name, d in points_of(type(release)).items():
+        for name, d in point_fields(type(release)).items():
             places = release.field_value(name)
             if d.combine != "each" or places is None:
                 continue
             floor = max(declared_floor(d, self.message), self.min_cell)
-            if floor > 1 and not self._stand_for_rows(np.atleast_2d(places), floor, release):
+            if floor > 1 and not self._represent_enough_rows(np.atleast_2d(places), floor, release):
                 return False
         return True
 
-    def sums_are_rows(self, release: Release) -> bool:
+    def has_sum_equal_to_row(self, release: Release) -> bool:
         """Whether a sum by column is a row that fewer than a floor of rows share, whatever its cells say."""
         for name, d in release.schema().items():
             if d.combine != "sum" or d.kind not in ("sums", "weights"):
                 continue
             values = release.field_value(name).floats()
             if values.ndim and values.shape[-1] == len(self.site.columns):
-                equal = count_equal_rows(values.reshape(-1, values.shape[-1]), self.site.blocks(self.view), self._reach)
+                equal = count_equal_rows(
+                    values.reshape(-1, values.shape[-1]), self.site.blocks(self.question_view), self._largest_magnitudes
+                )
                 if ((equal > 0) & (equal < self.min_cell)).any():
                     return True
         return False
 
-    def _stand_for_rows(self, places: Floats, floor: int, release: Release) -> bool:
+    def _represent_enough_rows(self, places: Floats, floor: int, release: Release) -> bool:
         if places.ndim != 2 or places.shape[1] != len(self.site.columns):
             return False
         if not len(places):
@@ -73,19 +75,19 @@ class PointCheck:
             return False
         if self.handler.members is not None and not self._are_means(places, floor, sizes).all():
             return False
-        equal = count_equal_rows(places, self.site.blocks(self.view), self._reach)
+        equal = count_equal_rows(places, self.site.blocks(self.question_view), self._largest_magnitudes)
         return not bool(((equal > 0) & (equal < floor)).any())
 
     @property
-    def view(self) -> View:
+    def question_view(self) -> View:
         """How the question looks at rows; as they are where it has no view."""
         if isinstance(self.message, ViewedQuestion):
             return self.message.view
-        return View(np.full(len(self.site.columns), WIDEST, np.int32))
+        return View(np.full(len(self.site.columns), MAX_FINITE_EXPONENT, np.int32))
 
     @property
-    def _reach(self) -> Floats:
-        return self.view.largest(self.site.largest)
+    def _largest_magnitudes(self) -> Floats:
+        return self.question_view.transform_bound(self.site.largest)
 
     def _are_means(self, places: Floats, floor: int, sizes: list[Ints]) -> Bools:
         """Which points are the weighted means of as many rows as the floor says, computed here from the weights."""
@@ -93,7 +95,7 @@ class PointCheck:
             return np.ones(len(places), bool)
         total, squares, largest, rows = (np.zeros(len(places)) for _ in range(4))
         pull = np.zeros(places.shape)
-        blocks = iter(self.site.blocks(self.view))
+        blocks = iter(self.site.blocks(self.question_view))
         for weights in self.handler.members(self.site, self.message):
             block = next(blocks)
             if weights.shape != (len(places), block.shape[1]) or not bool((weights >= 0).all()):
@@ -104,9 +106,11 @@ class PointCheck:
             rows += (weights > 0).sum(axis=1)
             pull += weights @ block.T
         some = np.where(total > 0, total, 1.0)
-        fits = (np.abs(pull / some[:, None] - places) <= SLACK * np.maximum(self._reach, 1e-300)).all(axis=1)
-        enough = (total > 0) & (total**2 >= NEAR * floor * squares)
+        fits = (
+            np.abs(pull / some[:, None] - places) <= ROW_TOLERANCE * np.maximum(self._largest_magnitudes, 1e-300)
+        ).all(axis=1)
+        enough = (total > 0) & (total**2 >= FLOOR_TOLERANCE * floor * squares)
         if self.max_share:
-            enough &= NEAR * largest <= self.max_share * total
+            enough &= FLOOR_TOLERANCE * largest <= self.max_share * total
         counted = [np.asarray(size) == rows for size in sizes if np.shape(size) == rows.shape]
         return np.asarray(fits & enough & np.all(counted, axis=0)) if counted else np.asarray(fits & enough)

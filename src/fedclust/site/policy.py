@@ -15,10 +15,10 @@ from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.release import FieldClass
 
 Aggregation = Literal["plain", "secure", "blind"]
-STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
-OWN: frozenset[str] = frozenset({OWN_PACKAGE})
+AGGREGATION_STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
+OWN_PACKAGES: frozenset[str] = frozenset({OWN_PACKAGE})
 # Named one by one: a class that a later version knows is in no profile until somebody puts it there.
-CLASSES: frozenset[FieldClass] = frozenset(
+KNOWN_CLASSES: frozenset[FieldClass] = frozenset(
     {"facts", "marks", "counts", "sums", "points", "weights", "noisy", "keys", "shares"}
 )
 
@@ -50,8 +50,8 @@ class Policy:
     delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
     max_ids: float = 0.0  # that the other sites together may bring to an alignment, for each row here
     max_alignments: int = 0  # in a study
-    classes: frozenset[FieldClass] = CLASSES  # of fields that may leave
-    packages: frozenset[str] | None = OWN  # whose questions are answered; None: everybody's
+    classes: frozenset[FieldClass] = KNOWN_CLASSES  # of fields that may leave
+    packages: frozenset[str] | None = OWN_PACKAGES  # whose questions are answered; None: everybody's
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] | None = None
 
@@ -65,28 +65,28 @@ class Policy:
         return listed and not withheld and handler.classes <= self.classes
 
     @cached_property
-    def lax(self) -> bool:
+    def has_no_rules(self) -> bool:
         """Whether nothing but the list of questions is ruled."""
         plain = Policy(self.name)
         listed = ("name", "classes", "packages", "handlers", "withheld")
         return all(vars(self)[f.name] == vars(plain)[f.name] for f in fields(self) if f.name not in listed)
 
     @cached_property
-    def heavy(self) -> float:
+    def passing_weight(self) -> float:
         """The weight from which on a cell passes whatever its rows weigh: no row weighs more than one."""
         return max(float(self.min_cell), 1 / self.max_share if self.max_share else 0.0)
 
-    def document(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The rules for JSON and for a digest."""
         rules = {f.name: vars(self)[f.name] for f in fields(self)}
         return {n: sorted(value) if isinstance(value, frozenset) else value for n, value in rules.items()}
 
     @cached_property
     def digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.document(), sort_keys=True).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
 
 
-def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
+def _make_profile(name: str, floor: int, **rules: Any) -> Policy:
     """What every profile but "none" has in common."""
     return Policy(
         name,
@@ -107,15 +107,15 @@ def _between_organisations(name: str, floor: int, **rules: Any) -> Policy:
 # A point to start from is a mean of five rows, so a floor of more than five keeps points in.
 PROFILES = {
     "none": Policy("none", packages=None, withheld=frozenset()),  # all rows are in one process
-    "datashield": _between_organisations("datashield", 3, points=True),
-    "standard": _between_organisations("standard", 5, points=True),
-    "tre": _between_organisations("tre", 7, rounding=5),
-    "nhs": _between_organisations("nhs", 10),
-    "cms": _between_organisations("cms", 11),
+    "datashield": _make_profile("datashield", 3, points=True),
+    "standard": _make_profile("standard", 5, points=True),
+    "tre": _make_profile("tre", 7, rounding=5),
+    "nhs": _make_profile("nhs", 10),
+    "cms": _make_profile("cms", 11),
 }
 
 
-def profile(name: str | Policy) -> Policy:
+def find_policy(name: str | Policy) -> Policy:
     """A policy by its name."""
     if isinstance(name, Policy):
         return name
@@ -124,6 +124,6 @@ def profile(name: str | Policy) -> Policy:
     return PROFILES[name]
 
 
-def mode(call: Call) -> str:
+def aggregation_of_call(call: Call) -> str:
     """Under what a sum travels."""
     return "blind" if call.veiled else "plain" if call.masks is None else "secure"

@@ -20,11 +20,11 @@ from typing import Any
 from fedclust.core.atomic_files import append_line, sync_folder
 from fedclust.core.errors import DataError, OverBudget
 from fedclust.core.file_locks import wait_for_lock
-from fedclust.core.noise_price import ONE, Price
-from fedclust.privacy.accountant import epsilon_of, rho_of
-from fedclust.privacy.discrete_noise import gaussian, opendp
+from fedclust.core.noise_price import NOISE_UNITS_PER_ONE, Price
+from fedclust.privacy.accountant import epsilon_from_rho, rho_from_epsilon
+from fedclust.privacy.discrete_noise import gaussian_measurement, opendp
 
-START = "fedclust budget 1"
+BUDGET_START = "fedclust budget 1"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Purchase:
     rho: float
 
 
-class Budget:
+class PrivacySpending:
     """An epsilon at a delta for everything a site ever answers; without one, prices are written down only."""
 
     def __init__(self, folder: Path | None, epsilon: float = 0.0, delta: float = 0.0, *, durable: bool = True) -> None:
@@ -46,72 +46,72 @@ class Budget:
         self.purchases: list[Purchase] = []
         self._durable = durable
         self._path = None if folder is None else folder / "budget.jsonl"
-        self._chain, self._read = START, 0
+        self._chain_digest, self._read_position = BUDGET_START, 0
         self._filter: Any = None
-        self._passed = 0  # purchases that the filter knows
-        with self._locked() as file:
-            self._catch_up(file)
+        self._filtered_count = 0  # purchases that the filter knows
+        with self._lock_file() as file:
+            self._read_new_lines(file)
 
     @property
-    def rho(self) -> float | None:
+    def rho_limit(self) -> float | None:
         """All there is to spend, or None where there is no end of it."""
-        return rho_of(self.epsilon, self.delta) if self.epsilon else None
+        return rho_from_epsilon(self.epsilon, self.delta) if self.epsilon else None
 
     @property
-    def spent(self) -> float:
+    def spent_rho(self) -> float:
         """What was spent, in rho."""
         return sum(one.rho for one in self.purchases)
 
     def spent_epsilon(self, delta: float) -> float:
         """The same as epsilon at a delta."""
-        return epsilon_of(self.spent, delta)
+        return epsilon_from_rho(self.spent_rho, delta)
 
     def spend(self, purchase: Purchase) -> None:
         """Write a price down, on disk, or raise `OverBudget`; whatever is paid for must come after."""
-        with self._locked() as file:
-            self._catch_up(file)
-            self._pass(purchase)
+        with self._lock_file() as file:
+            self._read_new_lines(file)
+            self._check_price(purchase)
             if file is not None:
-                chain = _link(self._chain, purchase)
-                self._append(file, json.dumps({**asdict(purchase), "chain": chain}) + "\n")
-                self._chain = chain
+                chain = _chain_link(self._chain_digest, purchase)
+                self._append_line(file, json.dumps({**asdict(purchase), "chain": chain}) + "\n")
+                self._chain_digest = chain
             self.purchases.append(purchase)
 
-    def _pass(self, purchase: Purchase) -> None:
+    def _check_price(self, purchase: Purchase) -> None:
         """Have OpenDP's filter decide."""
-        if self.rho is None:
+        if self.rho_limit is None:
             return
-        if not Price(purchase.rho).sound:
+        if not Price(purchase.rho).is_valid:
             raise OverBudget("a price that is no price")
-        if self.spent + purchase.rho > self.rho * (1 + 2.0**-20):
-            raise self._full(purchase)  # no need to exhaust the filter, which would have to be rebuilt
+        if self.spent_rho + purchase.rho > self.rho_limit * (1 + 2.0**-20):
+            raise self._over_budget_error(purchase)  # no need to exhaust the filter, which would have to be rebuilt
         if self._filter is None:
-            self._filter, self._passed = _filter(self.rho), 0
-        for one in (*self.purchases[self._passed :], purchase):
-            self._query(one)
+            self._filter, self._filtered_count = _make_filter(self.rho_limit), 0
+        for one in (*self.purchases[self._filtered_count :], purchase):
+            self._query_filter(one)
 
-    def _query(self, purchase: Purchase) -> None:
+    def _query_filter(self, purchase: Purchase) -> None:
         try:
             # What it is asked stands for an answer: noise of this price. What leaves is drawn by the gate.
-            self._filter(gaussian(ONE * Price(purchase.rho).sigma))
+            self._filter(gaussian_measurement(NOISE_UNITS_PER_ONE * Price(purchase.rho).sigma))
         except opendp().OpenDPException as full:
             self._filter = None  # a price that was not paid leaves no trace: the filter is rebuilt from the file
-            raise self._full(purchase) from full
-        self._passed += 1
+            raise self._over_budget_error(purchase) from full
+        self._filtered_count += 1
 
-    def _full(self, purchase: Purchase) -> OverBudget:
+    def _over_budget_error(self, purchase: Purchase) -> OverBudget:
         return OverBudget(
-            f"{self.spent:.4g} of {self.rho:.4g} rho are spent, and {purchase.rho:.4g} more were asked for"
+            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho are spent, and {purchase.rho:.4g} more were asked for"
         )
 
-    def _append(self, file: Any, line: str) -> None:
-        self._read = append_line(file, line, durable=self._durable) + len(line.encode())
+    def _append_line(self, file: Any, line: str) -> None:
+        self._read_position = append_line(file, line, durable=self._durable) + len(line.encode())
 
-    def _catch_up(self, file: Any) -> None:
+    def _read_new_lines(self, file: Any) -> None:
         """Take note of what others wrote since; check the chain; drop a last line that a crash cut short."""
         if file is None:
             return
-        file.seek(self._read)
+        file.seek(self._read_position)
         text = file.read()
         whole, _, cut = text.rpartition("\n")
         found = []
@@ -121,21 +121,21 @@ class Budget:
                 chain = record.pop("chain")
                 purchase = Purchase(**record)
             except (ValueError, KeyError, TypeError):
-                raise self._altered() from None
-            if _link(self._chain, purchase) != chain:
-                raise self._altered()
-            self._chain = chain
+                raise self._altered_error() from None
+            if _chain_link(self._chain_digest, purchase) != chain:
+                raise self._altered_error()
+            self._chain_digest = chain
             found.append(purchase)
         self.purchases += found
-        self._read += len(text.encode()) - len(cut.encode())
+        self._read_position += len(text.encode()) - len(cut.encode())
         if cut:
-            file.truncate(self._read)
+            file.truncate(self._read_position)
 
-    def _altered(self) -> DataError:
+    def _altered_error(self) -> DataError:
         return DataError(f"{self._path} was altered; a budget must be as the site wrote it")
 
     @contextmanager
-    def _locked(self) -> Iterator[Any]:
+    def _lock_file(self) -> Iterator[Any]:
         """The file, for this desk alone; None where nothing is kept."""
         if self._path is None:
             yield None
@@ -149,13 +149,13 @@ class Budget:
             yield file
 
 
-def _filter(rho: float) -> Any:
+def _make_filter(rho: float) -> Any:
     """OpenDP's filter, at nothing spent; a row is worth 2^36 units of a sum."""
     dp = opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     odometer = dp.c.make_fully_adaptive_composition(*space, dp.zero_concentrated_divergence())
-    return dp.c.make_privacy_filter(odometer, d_in=float(ONE), d_out=rho)([0])
+    return dp.c.make_privacy_filter(odometer, d_in=float(NOISE_UNITS_PER_ONE), d_out=rho)([0])
 
 
-def _link(chain: str, purchase: Purchase) -> str:
+def _chain_link(chain: str, purchase: Purchase) -> str:
     return hashlib.sha256((chain + json.dumps(asdict(purchase), sort_keys=True)).encode()).hexdigest()

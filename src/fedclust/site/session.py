@@ -1,6 +1,7 @@
 """Where messages from outside reach a site: it meets a coordinator, knows it again after a restart, and hands calls in.
 
-Every engine between machines gives what arrives to `Reception.hear` and sends back what that returns. It never raises.
+Every engine between machines gives what arrives to `SiteSession.answer_message` and sends back what that returns. It
+never raises.
 """
 
 from __future__ import annotations
@@ -16,149 +17,156 @@ from typing import Self
 
 from fedclust.core import wire
 from fedclust.core.atomic_files import log_error, write_file
-from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, Sealed
+from fedclust.core.envelope import REMEDIES, Answer, Call, Refusal, SealedAnswer
 from fedclust.core.errors import DataError, RunFailed, StudyError, WireError
 from fedclust.core.file_locks import locked_folder
 from fedclust.core.greeting import Greeting, Welcome, versions_differ
 from fedclust.core.types import PartyId
-from fedclust.site.approval import digest_in, digest_of
-from fedclust.site.server import Desk
+from fedclust.site.approval import digest_study, study_digest_from_run
+from fedclust.site.server import SiteServer
 
-KEPT = 64  # sentences about refusals that nobody has asked for
-UNASKED = 256  # runs that are remembered though nothing was answered in them
-UNDER_VEIL = "a rule of its policy; which one, a blind run tells its lead alone"
-Opening = Callable[[str], Desk]
+MAX_KEPT_REFUSALS = 64  # sentences about refusals that nobody has asked for
+MAX_UNANSWERED_RUNS = 256  # runs that are remembered though nothing was answered in them
+VEILED_REFUSAL_REASON = "a rule of its policy; which one, a blind run tells its lead alone"
+ServerOpener = Callable[[str], SiteServer]
 """A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
 
 
-class Reception:
+class SiteSession:
     """One site's door for calls that arrive as bytes; the process that opened it is the only one that serves the site.
 
-    `only` is a study's text, where no other is to be served.
+    `only_study` is a study's text, where no other is to be served.
     """
 
-    def __init__(self, party: PartyId, folder: Path, opening: Opening, *, only: str | None = None) -> None:
+    def __init__(
+        self, party: PartyId, folder: Path, open_server: ServerOpener, *, only_study: str | None = None
+    ) -> None:
         self.party = party
         self.folder = folder
-        self.trouble: Exception | None = None  # for the site's own eyes
-        self.refusals: deque[str] = deque(maxlen=KEPT)  # why it said no, for whoever shows that to the site
-        self._opening = opening
-        self._only = only
-        self._run: str | None = None
-        self._desk: Desk | None = None
-        self._turn = threading.Lock()
-        self._lock = locked_folder(folder)
+        self.last_error: Exception | None = None  # for the site's own eyes
+        self.refusals: deque[str] = deque(
+            maxlen=MAX_KEPT_REFUSALS
+        )  # why it said no, for whoever shows that to the site
+        self._open_server = open_server
+        self._only_study = only_study
+        self._served_run: str | None = None
+        self._site_server: SiteServer | None = None
+        self._message_lock = threading.Lock()
+        self._folder_lock = locked_folder(folder)
 
     def __enter__(self) -> Self:
-        self._lock.__enter__()
+        self._folder_lock.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._lock.__exit__(kind, error, trace)
+        self._folder_lock.__exit__(kind, error, trace)
 
-    def hear(self, data: bytes) -> bytes:
+    def answer_message(self, data: bytes) -> bytes:
         """The reply to a greeting or to a call, one at a time."""
-        with self._turn:
-            self.trouble = None
-            return self._met(data) if data[:1] == b"{" else self._asked(data)
+        with self._message_lock:
+            self.last_error = None
+            return self._answer_greeting(data) if data[:1] == b"{" else self._answer_call_bytes(data)
 
-    def desk(self, run: str) -> Desk | None:
+    def server_for_run(self, run: str) -> SiteServer | None:
         """The desk of a run that this site was greeted for; none where it takes no part."""
-        with self._turn:
-            greeting = self.known(run)
-            return self._desk if greeting is not None and not self._against(greeting) else None
+        with self._message_lock:
+            greeting = self.greeting_for_run(run)
+            return self._site_server if greeting is not None and not self._refusal_of_greeting(greeting) else None
 
-    def known(self, run: str) -> Greeting | None:
+    def greeting_for_run(self, run: str) -> Greeting | None:
         """What this site was greeted with for a run, also before a restart."""
         with contextlib.suppress(OSError, WireError):
-            return Greeting.decode(self._path(run).read_bytes())
+            return Greeting.decode(self._greeting_path(run).read_bytes())
         return None
 
-    def _met(self, data: bytes) -> bytes:
+    def _answer_greeting(self, data: bytes) -> bytes:
         try:
             greeting = Greeting.decode(data)
         except WireError as error:
-            self._said_no(self._note("not-understood", error))
+            self._note_refusal(self._log_failure("not-understood", error))
             return Welcome("", self.party, "", "not-understood").encode()
         try:
-            code = self._against(greeting) or self._remembered(greeting)
+            code = self._refusal_of_greeting(greeting) or self._remember_greeting(greeting)
         except Exception as error:  # noqa: BLE001 a full disk, or text that is none: it stays at the site
-            code = self._note("failed", error)
+            code = self._log_failure("failed", error)
         if code:
-            self._said_no(code)
-        return Welcome.of(greeting, self.party, code).encode()
+            self._note_refusal(code)
+        return Welcome.reply_to(greeting, self.party, code).encode()
 
-    def _remembered(self, greeting: Greeting) -> str:
+    def _remember_greeting(self, greeting: Greeting) -> str:
         """Know a run again after a restart; the code to refuse it with where too many were greeted for nothing."""
-        path = self._path(greeting.run)
+        path = self._greeting_path(greeting.run)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            entries = self._desk.gate.ledger.entries if self._desk else []
-            answered = {self._path(run).name for run in {entry.run for entry in entries}}
-            if sum(known.name not in answered for known in path.parent.iterdir()) >= UNASKED:
-                self._run = self._desk = None
-                many = f"{UNASKED} runs or more greeted this site and got no answer"
-                return self._note("too-many-runs", RunFailed(f"{many}; clear what is old in {path.parent}"))
+            entries = self._site_server.gate.ledger.entries if self._site_server else []
+            answered = {self._greeting_path(run).name for run in {entry.run for entry in entries}}
+            if sum(known.name not in answered for known in path.parent.iterdir()) >= MAX_UNANSWERED_RUNS:
+                self._served_run = self._site_server = None
+                many = f"{MAX_UNANSWERED_RUNS} runs or more greeted this site and got no answer"
+                return self._log_failure("too-many-runs", RunFailed(f"{many}; clear what is old in {path.parent}"))
         write_file(path, greeting.encode())
         return ""
 
-    def _against(self, greeting: Greeting) -> str:
+    def _refusal_of_greeting(self, greeting: Greeting) -> str:
         """The code to refuse a coordinator with, or nothing: then the desk is open."""
-        if versions_differ(greeting, Welcome.of(greeting, self.party)):
+        if versions_differ(greeting, Welcome.reply_to(greeting, self.party)):
             return "another-version"
         if greeting.party != self.party:
             return "another-name"
-        if digest_of(greeting.study) != digest_in(greeting.run) or self._only not in (None, greeting.study):
+        if digest_study(greeting.study) != study_digest_from_run(greeting.run) or self._only_study not in (
+            None,
+            greeting.study,
+        ):
             return "another-study"
-        return self._opened(greeting)
+        return self._ensure_server(greeting)
 
-    def _opened(self, greeting: Greeting) -> str:
-        if self._run == greeting.run:
+    def _ensure_server(self, greeting: Greeting) -> str:
+        if self._served_run == greeting.run:
             return ""
-        self._run = self._desk = None  # one desk at a time writes the ledger
+        self._served_run = self._site_server = None  # one desk at a time writes the ledger
         try:
-            self._desk, self._run = self._opening(greeting.study), greeting.run
+            self._site_server, self._served_run = self._open_server(greeting.study), greeting.run
         except StudyError as error:
-            return self._note("another-study", error)
+            return self._log_failure("another-study", error)
         except DataError as error:
-            return self._note("bad-data", error)
+            return self._log_failure("bad-data", error)
         except Exception as error:  # noqa: BLE001 whatever it is, it stays at the site
-            return self._note("failed", error)
+            return self._log_failure("failed", error)
         return ""
 
-    def _asked(self, data: bytes) -> bytes:
+    def _answer_call_bytes(self, data: bytes) -> bytes:
         digest = hashlib.sha256(data).digest()
         try:
-            reply = self._replied(Call.decode(data))
+            reply = self._answer_call(Call.decode(data))
         except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
-            reply = Refusal(self.party, self._note("not-understood", error))
+            reply = Refusal(self.party, self._log_failure("not-understood", error))
         if isinstance(reply, Refusal):
-            self._said_no(reply.code)
-        return wire.encode(Answer.to(digest, reply))
+            self._note_refusal(reply.code)
+        return wire.encode(Answer.from_reply(digest, reply))
 
-    def _replied(self, call: Call) -> Sealed | Refusal:
-        if self._run != call.run:
-            greeting = self.known(call.run)
+    def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
+        if self._served_run != call.run:
+            greeting = self.greeting_for_run(call.run)
             if greeting is None:
                 return Refusal(self.party, "not-greeted")
-            if code := self._against(greeting):
+            if code := self._refusal_of_greeting(greeting):
                 return Refusal(self.party, code)
-        if self._desk is None:
+        if self._site_server is None:
             return Refusal(self.party, "not-greeted")
-        reply = self._desk.answer(call)
-        self.trouble = self._desk.trouble
+        reply = self._site_server.answer(call)
+        self.last_error = self._site_server.last_error
         return reply
 
-    def _said_no(self, code: str) -> None:
+    def _note_refusal(self, code: str) -> None:
         """Remember why: in the words of what went wrong here, else in those of the rule."""
-        self.refusals.append(str(self.trouble or REMEDIES.get(code, UNDER_VEIL)))
+        self.refusals.append(str(self.last_error or REMEDIES.get(code, VEILED_REFUSAL_REASON)))
 
-    def _note(self, code: str, error: Exception) -> str:
-        self.trouble = error
+    def _log_failure(self, code: str, error: Exception) -> str:
+        self.last_error = error
         log_error(self.folder, code, error)
         return code
 
-    def _path(self, run: str) -> Path:
+    def _greeting_path(self, run: str) -> Path:
         return self.folder / "runs" / hashlib.sha256(run.encode()).hexdigest()[:32]

@@ -9,76 +9,77 @@ from functools import cached_property
 import numpy as np
 
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
-from fedclust.core.noise_price import FINITE, PricedQuestion
-from fedclust.core.question_types import STRICT, GapsQuestion, ViewedQuestion
-from fedclust.core.site_interface import Order, Vault, View
+from fedclust.core.noise_price import FINITE_ROWS_ONLY, PricedQuestion
+from fedclust.core.question_types import REFUSE_GAPS, GapsQuestion, ViewedQuestion
+from fedclust.core.site_interface import RowOrder, Vault, View
 from fedclust.core.types import Array, Floats, Ints, PartyId
-from fedclust.questions.missing_values import MISSING
+from fedclust.questions.missing_values import MISSING_RULES
 from fedclust.questions.schema import Schema
-from fedclust.site.sources import Source, Survey, in_order, survey, taking_part
+from fedclust.site.sources import Source, Survey, select_rows, survey, take_rows
 
 
-class Holding:
+class SiteData:
     """Rows under a party's name, surveyed once for each way with gaps; of rows in memory the last view is kept.
 
-    `schema` is what the party declares its columns to be. Rows that sites agreed on are read from the `whole` of them.
+    `schema` is what the party declares its columns to be. Rows that sites agreed on are read from the `full_source` of
+    them.
     """
 
     def __init__(
-        self, party: PartyId, source: Source, schema: Schema | None = None, *, whole: Source | None = None
+        self, party: PartyId, source: Source, schema: Schema | None = None, *, full_source: Source | None = None
     ) -> None:
         self.party = party
         self.source = source
-        self.whole = source if whole is None else whole
+        self.full_source = source if full_source is None else full_source
         self.schema = dict(schema or {})
-        self._surveys: dict[str, Survey] = {}
-        self._admitted: View | None = None
-        self._view: View | None = None
-        self._seen: list[Array] | None = None
+        self._surveys_by_rule: dict[str, Survey] = {}
+        self._admitted_view: View | None = None
+        self._cached_view: View | None = None
+        self._cached_blocks: list[Array] | None = None
 
-    def ordered(self, order: Order) -> Holding:
+    def with_order(self, order: RowOrder) -> SiteData:
         """The rows that sites agreed on, in memory, in the order they agreed on."""
-        found = Holding(self.party, in_order(self.whole, order.rows), self.schema, whole=self.whole)
+        found = SiteData(self.party, take_rows(self.full_source, order.rows), self.schema, full_source=self.full_source)
         found.row_key = order.key  # says nothing of ids to those who do not share them
         return found
 
     @property
     def survey(self) -> Survey:
         """The facts of rows that may have no gaps."""
-        return self.under("refuse")
+        return self.survey_for("refuse")
 
-    def under(self, missing: str) -> Survey:
+    def survey_for(self, missing: str) -> Survey:
         """The facts of the rows that take part under a way with gaps; refuses rows that cannot."""
-        if missing not in (*MISSING, FINITE):
+        if missing not in (*MISSING_RULES, FINITE_ROWS_ONLY):
             raise DataError(f"{self.party} was asked to treat gaps in a way it does not know; update fedclust")
-        if missing not in self._surveys:
-            self._surveys[missing] = survey(self.source, missing)
-        return self._surveys[missing]
+        if missing not in self._surveys_by_rule:
+            self._surveys_by_rule[missing] = survey(self.source, missing)
+        return self._surveys_by_rule[missing]
 
     @property
-    def size(self) -> int:
+    def value_count(self) -> int:
         """How many values there are, where that is known without reading; else none."""
         if not self.source.resident:
             return 0
-        return next((found.rows for found in self._surveys.values()), 0) * len(self.source.columns)
+        return next((found.rows for found in self._surveys_by_rule.values()), 0) * len(self.source.columns)
 
     @cached_property
-    def declared(self) -> dict[str, bytes]:
+    def column_fingerprints(self) -> dict[str, bytes]:
         return {name: column.fingerprint() for name, column in self.schema.items()}
 
     def blocks(self, view: View) -> Iterable[Array]:
         """The rows in blocks of columns, as the study looks at them; a column beyond its bound is refused."""
-        if view is not self._admitted and not view.admits(self.under(view.missing).largest):
+        if view is not self._admitted_view and not view.admits(self.survey_for(view.missing).largest):
             raise OutOfBounds(f"a column of {self.party} exceeds its bound; scale the columns or declare wider bounds")
-        self._admitted = view
+        self._admitted_view = view
         if not self.source.resident:
-            return self._looked_at(view)
-        if self._seen is None or not view.same(self._view):
-            self._view, self._seen = view, list(self._looked_at(view))
-        return self._seen
+            return self._transform_blocks(view)
+        if self._cached_blocks is None or not view.shows_same(self._cached_view):
+            self._cached_view, self._cached_blocks = view, list(self._transform_blocks(view))
+        return self._cached_blocks
 
-    def _looked_at(self, view: View) -> Iterator[Array]:
-        return (view.of(taking_part(block, view.missing)) for block in self.source.blocks())
+    def _transform_blocks(self, view: View) -> Iterator[Array]:
+        return (view.transform(select_rows(block, view.missing)) for block in self.source.blocks())
 
     @cached_property
     def digest(self) -> bytes:
@@ -88,7 +89,7 @@ class Holding:
             for block in self.source.blocks():
                 digest.update(np.ascontiguousarray(block).tobytes())
             return digest.digest()
-        found = self.under("partial")
+        found = self.survey_for("partial")
         digest.update(str(found.rows).encode() + found.lo.tobytes() + found.hi.tobytes())
         return digest.digest()
 
@@ -102,73 +103,73 @@ class Holding:
         return digest.digest()
 
 
-def missing_in(message: object) -> str:
+def missing_rule_of(message: object) -> str:
     """How a question reads rows with gaps, as its type says; one that does not say gets no rows with gaps."""
     if isinstance(message, PricedQuestion):
-        return FINITE  # whatever it says: a site that refuses its rows would tell of them unpaid
+        return FINITE_ROWS_ONLY  # whatever it says: a site that refuses its rows would tell of them unpaid
     if isinstance(message, GapsQuestion):
         return message.rows_with_gaps()
     if isinstance(message, ViewedQuestion):
         return message.view.missing
-    return STRICT
+    return REFUSE_GAPS
 
 
-class Turn:
+class HandlerContext:
     """One step at one site: what `core.site.Site` promises to a handler."""
 
     def __init__(
         self,
-        holding: Holding,
-        stream: tuple[int, int],
+        site_data: SiteData,
+        seed_and_step: tuple[int, int],
         memory: Mapping[str, Array],
         missing: str = "refuse",
         vault: Callable[[], Vault] | None = None,
     ) -> None:
-        self._holding = holding
+        self._site_data = site_data
         self._missing = missing
-        self._stream = stream
+        self._seed_and_step = seed_and_step
         self.memory = memory
         self._vault = vault
 
     @property
     def party(self) -> PartyId:
-        return self._holding.party
+        return self._site_data.party
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self._holding.source.columns
+        return self._site_data.source.columns
 
     @property
-    def declared(self) -> Mapping[str, bytes]:
-        return self._holding.declared
+    def column_fingerprints(self) -> Mapping[str, bytes]:
+        return self._site_data.column_fingerprints
 
     @property
     def rows(self) -> int:
-        return self._holding.under(self._missing).rows
+        return self._site_data.survey_for(self._missing).rows
 
     @property
     def left_out(self) -> int:
-        return self._holding.under(self._missing).left_out
+        return self._site_data.survey_for(self._missing).left_out
 
     @property
     def gaps(self) -> Ints:
-        return self._holding.under(self._missing).gaps
+        return self._site_data.survey_for(self._missing).gaps
 
     @property
     def largest(self) -> Floats:
-        return self._holding.under(self._missing).largest
+        return self._site_data.survey_for(self._missing).largest
 
     @cached_property
     def rng(self) -> np.random.Generator:
         """The stream that (study seed, step, party) determines."""
-        return np.random.default_rng((*self._stream, self._name))
+        return np.random.default_rng((*self._seed_and_step, self._party_number))
 
-    def stream(self, seed: int) -> np.random.Generator:
+    def rng_from_seed(self, seed: int) -> np.random.Generator:
         """The stream that (seed, party) determines, in whatever step."""
-        return np.random.default_rng((seed, self._name))
+        return np.random.default_rng((seed, self._party_number))
 
     @property
-    def _name(self) -> int:
+    def _party_number(self) -> int:
         return int.from_bytes(hashlib.sha256(self.party.encode()).digest()[:8], "little")
 
     @property
@@ -178,52 +179,52 @@ class Turn:
         return self._vault()
 
     def blocks(self, view: View) -> Iterable[Array]:
-        return self._holding.blocks(view)
+        return self._site_data.blocks(view)
 
     def ids(self) -> Array | None:
-        return self._holding.whole.ids()
+        return self._site_data.full_source.ids()
 
     def row_key(self) -> bytes:
-        return self._holding.row_key
+        return self._site_data.row_key
 
 
-class RowlessTurn(Turn):
+class RowlessContext(HandlerContext):
     """The same for a question that says it reads nothing: neither rows nor what was remembered of them is there."""
 
     def __init__(
         self,
-        holding: Holding,
-        stream: tuple[int, int],
+        site_data: SiteData,
+        seed_and_step: tuple[int, int],
         memory: Mapping[str, Array],  # noqa: ARG002
-        missing: str = STRICT,
+        missing: str = REFUSE_GAPS,
         vault: Callable[[], Vault] | None = None,
     ) -> None:
-        super().__init__(holding, stream, {}, missing, vault)
+        super().__init__(site_data, seed_and_step, {}, missing, vault)
 
     @property
     def rows(self) -> int:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     @property
     def left_out(self) -> int:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     @property
     def gaps(self) -> Ints:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     @property
     def largest(self) -> Floats:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     def blocks(self, view: View) -> Iterable[Array]:  # noqa: ARG002
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     def ids(self) -> Array | None:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
     def row_key(self) -> bytes:
-        raise self._no_rows()
+        raise self._no_rows_error()
 
-    def _no_rows(self) -> TypeError:
+    def _no_rows_error(self) -> TypeError:
         return TypeError("this question was declared to read nothing of rows; say reads='rows' at its handler")

@@ -11,11 +11,11 @@ from typing import Any
 from fedclust.core import wire
 from fedclust.core.atomic_files import write_file
 from fedclust.core.types import PartyId
-from fedclust.privacy.keys import Identity, signed_by
+from fedclust.privacy.keys import Identity, is_signed_by
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredKeys:
     """The keys of one run as the disk has them."""
 
     run: str
@@ -33,7 +33,7 @@ class RunVault:
         self._path = path
         self._values: dict[str, bytes] = {}
         if path and path.exists():
-            self._values = wire.decode(Kept, path.read_bytes()).values
+            self._values = wire.decode(StoredKeys, path.read_bytes()).values
 
     @property
     def enrolled(self) -> tuple[PartyId, ...]:
@@ -44,23 +44,23 @@ class RunVault:
 
     def put(self, values: Mapping[str, bytes]) -> None:
         """Keep values, on disk before this returns."""
-        self._save({**self._values, **values})
+        self._save_keys({**self._values, **values})
 
     def drop(self, which: Callable[[str], bool]) -> None:
         """Forget the values of some names."""
         self.cache.clear()
-        self._save({name: value for name, value in self._values.items() if not which(name)})
+        self._save_keys({name: value for name, value in self._values.items() if not which(name)})
 
     def sign(self, message: bytes) -> bytes:
         return self._identity.sign(message)
 
-    def signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
+    def has_signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
         """Whether the identity enrolled under a party's name signed a message."""
-        return party in self._roster and signed_by(self._roster[party], signature, message)
+        return party in self._roster and is_signed_by(self._roster[party], signature, message)
 
-    def _save(self, values: dict[str, bytes]) -> None:
+    def _save_keys(self, values: dict[str, bytes]) -> None:
         if self._path:
-            write_file(self._path, wire.encode(Kept(self.run, values)))
+            write_file(self._path, wire.encode(StoredKeys(self.run, values)))
         self._values = values
 
 
@@ -71,14 +71,14 @@ class Vaults:
         self.identity = identity
         self.roster = dict(roster)
         self._folder = folder
-        self._open: dict[str, RunVault] = {}
+        self._vaults_by_run: dict[str, RunVault] = {}
 
-    def of(self, run: str) -> RunVault:
+    def vault_for(self, run: str) -> RunVault:
         """The vault of a run."""
-        if run not in self._open:
+        if run not in self._vaults_by_run:
             path = None
             if self._folder:
                 (self._folder / "keys").mkdir(mode=0o700, parents=True, exist_ok=True)
                 path = self._folder / "keys" / hashlib.sha256(run.encode()).hexdigest()[:32]
-            self._open[run] = RunVault(run, self.identity, self.roster, path)
-        return self._open[run]
+            self._vaults_by_run[run] = RunVault(run, self.identity, self.roster, path)
+        return self._vaults_by_run[run]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedclust.core.effects import HANDLERS
-from fedclust.core.envelope import Sealed
+from fedclust.core.envelope import SealedAnswer
 from fedclust.core.errors import QuorumLost
 from fedclust.core.types import Array, Floats, PartyId
 from fedclust.federation.federation import Federation
@@ -35,7 +35,7 @@ def is_lossless(estimator: Model) -> bool:
     return estimator.lossless
 
 
-def sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> dict[PartyId, Array]:
+def make_sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> dict[PartyId, Array]:
     """Three separated groups of rows, dealt unevenly to parties."""
     rng = np.random.default_rng(seed)
     centers = np.arange(3)[:, None] * 8.0 + rng.normal(size=(3, width))
@@ -45,56 +45,56 @@ def sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> di
 
 
 def check_runs_and_says_where_the_centres_are(bench: Bench) -> None:
-    model = bench.estimator().fit(bench.federation(sites()))
+    model = bench.estimator().fit(bench.federation(make_sites()))
     assert np.isfinite(_centers(model)).all()
     assert model.n_iter_ == len(model.history_)
     assert any(note.startswith("Not lossless") for note in model.notes_) != is_lossless(model)
 
 
 def check_same_seed_same_bits(bench: Bench) -> None:
-    first, second = (bench.estimator(7).fit(bench.federation(sites())) for _ in range(2))
-    assert _same(first, second)
+    first, second = (bench.estimator(7).fit(bench.federation(make_sites())) for _ in range(2))
+    assert _is_same_model(first, second)
 
 
 def check_party_order_does_not_matter(bench: Bench) -> None:
-    parts = sites()
+    parts = make_sites()
     start = bench.estimator().fit(bench.federation(parts)).initial_centers_
     backwards = dict(reversed(parts.items()))
     # A method without a start of its own to set picks by seed and party, in whatever order those come.
     given = {"init": start} if bench.estimator().takes_initial_centers else {}
     first, second = (bench.estimator().set_params(**given).fit(bench.federation(p)) for p in (parts, backwards))
-    assert _same(first, second)
+    assert _is_same_model(first, second)
 
 
 def check_equals_the_pooled_run(bench: Bench) -> None:
     if not is_lossless(bench.estimator()):
         return
-    parts = sites()
+    parts = make_sites()
     federated = bench.estimator().fit(bench.federation(parts))
     pooled = bench.estimator().set_params(init=federated.initial_centers_).fit(np.concatenate(list(parts.values())))
-    assert _same(federated, pooled)
+    assert _is_same_model(federated, pooled)
 
 
 def check_one_row_sites_take_part(bench: Bench) -> None:
-    X = np.concatenate(list(sites().values()))
+    X = np.concatenate(list(make_sites().values()))
     parts = {"many": X[2:], "one": X[:1], "two": X[1:2]}
     model = bench.estimator().fit(bench.federation(parts))
     assert np.isfinite(_centers(model)).all()
 
 
 def check_bytes_carried_are_bytes_in_the_ledger(bench: Bench) -> None:
-    fed = bench.federation(sites())
+    fed = bench.federation(make_sites())
     bench.estimator().fit(fed)
-    carried = fed.carried()
+    carried = fed.received_bytes()
     assert carried == {party: own["bytes"] for party, own in fed.traffic().items()}
     assert min(carried.values()) > 0
 
 
 def check_drop_outs_end_in_a_result_or_a_clear_refusal(bench: Bench) -> None:
     for step in range(1, 8):
-        fed = bench.federation(sites())
-        fed.use(Faulty(fed.engine, lambda s, p, step=step: "silent" if (s, p) == (step, "p1") else None))  # type: ignore[misc]
-        model, lost = _outcome(bench, fed)
+        fed = bench.federation(make_sites())
+        fed.use_engine(Faulty(fed.engine, lambda s, p, step=step: "silent" if (s, p) == (step, "p1") else None))  # type: ignore[misc]
+        model, lost = _fit_or_quorum_lost(bench, fed)
         assert (lost is None) != (model is None)
         assert lost is None or ("p1" in str(lost) and lost.missing == {"p1": "no-answer"})
         assert model is None or np.isfinite(_centers(model)).all()
@@ -102,55 +102,55 @@ def check_drop_outs_end_in_a_result_or_a_clear_refusal(bench: Bench) -> None:
 
 def check_late_and_foreign_answers_are_not_used(bench: Bench) -> None:
     """In plain mode the run ends; a masked sum is asked for again; a site's own answer cannot be replaced by masks."""
-    wants = _wants(bench)
+    wants = _list_wants(bench)
     step = min(4, len(wants))
     for fault in ("late", "foreign"):
-        fed = bench.federation(sites())
-        fed.use(Faulty(fed.engine, lambda s, p, fault=fault: fault if (s, p) == (step, "p2") else None))  # type: ignore[misc]
-        model, lost = _outcome(bench, fed)
+        fed = bench.federation(make_sites())
+        fed.use_engine(Faulty(fed.engine, lambda s, p, fault=fault: fault if (s, p) == (step, "p2") else None))  # type: ignore[misc]
+        model, lost = _fit_or_quorum_lost(bench, fed)
         if fed.aggregation.mode == "plain" or (wants[step - 1] == "each" and lost is not None):
             assert lost is not None, f"a {fault} answer was used"
             assert lost.missing == {"p2": "no-answer"}
         else:  # the step is repeated under fresh masks
-            assert _same(model, bench.estimator().fit(bench.federation(sites())))
+            assert _is_same_model(model, bench.estimator().fit(bench.federation(make_sites())))
 
 
 def check_a_recorded_run_replays_without_its_sites(bench: Bench) -> None:
     """A blind run is hidden from whoever lacks the lead's keys, so it has no such replay."""
-    with bench.federation(sites(), run=bench.folder) as fed:
-        if fed.aggregation.blind:
+    with bench.federation(make_sites(), run=bench.folder) as fed:
+        if fed.aggregation.is_blind:
             return
         live = bench.estimator().fit(fed)
         run, parties = fed.run_id, fed.parties
     with Replay(bench.folder / "journal", parties) as past:
-        again = bench.federation(sites())
-        again.use(past, run=run)
-        assert _same(live, bench.estimator().fit(again))
+        again = bench.federation(make_sites())
+        again.use_engine(past, run=run)
+        assert _is_same_model(live, bench.estimator().fit(again))
 
 
 def check_answers_are_pure(bench: Bench) -> None:
     """The same call at a fresh desk gives the same answer, and the rows are untouched; masks are fresh, though."""
-    parts = sites()
+    parts = make_sites()
     kept = {party: rows.copy() for party, rows in parts.items()}
     calls: list[Any] = []
     fed = bench.federation(parts)
-    fed.use(_Recorder(fed.engine, calls))
+    fed.use_engine(_Recorder(fed.engine, calls))
     bench.estimator().fit(fed)
     again = bench.federation(kept)
     if again.aggregation.mode != "plain":
         calls = []
     for step, replies in calls:
         answers = again.engine.exchange(step, timeout=None, quorum=0)
-        assert {party: reply.packed for party, reply in answers.items() if isinstance(reply, Sealed)} == {
-            party: reply.packed for party, reply in replies.items()
+        assert {party: reply.wire_bytes for party, reply in answers.items() if isinstance(reply, SealedAnswer)} == {
+            party: reply.wire_bytes for party, reply in replies.items()
         }
     assert all(np.array_equal(kept[party], rows) for party, rows in parts.items())
 
 
 def check_every_question_declares_what_it_discloses(bench: Bench) -> None:
     calls: list[Any] = []
-    fed = bench.federation(sites())
-    fed.use(_Recorder(fed.engine, calls))
+    fed = bench.federation(make_sites())
+    fed.use_engine(_Recorder(fed.engine, calls))
     bench.estimator().fit(fed)
     asked = {call.handler for step, _ in calls for call in step.values()}
     assert asked
@@ -171,16 +171,16 @@ class _Recorder:
         return replies
 
 
-def _wants(bench: Bench) -> list[str]:
+def _list_wants(bench: Bench) -> list[str]:
     """What each question of a run wants: a total, or one answer for each site."""
     calls: list[Any] = []
-    fed = bench.federation(sites())
-    fed.use(_Recorder(fed.engine, calls))
+    fed = bench.federation(make_sites())
+    fed.use_engine(_Recorder(fed.engine, calls))
     bench.estimator().fit(fed)
     return [next(iter(asked.values())).want for asked, _ in calls]
 
 
-def _outcome(bench: Bench, fed: Federation) -> tuple[Any, QuorumLost | None]:
+def _fit_or_quorum_lost(bench: Bench, fed: Federation) -> tuple[Any, QuorumLost | None]:
     try:
         return bench.estimator().fit(fed), None
     except QuorumLost as lost:
@@ -192,7 +192,7 @@ def _centers(model: Model) -> Floats:
     return model.cluster_centers_
 
 
-def _same(a: Model, b: Model) -> bool:
+def _is_same_model(a: Model, b: Model) -> bool:
     return bool(
         np.array_equal(_centers(a), _centers(b))
         and a.final_objective == b.final_objective

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, Self
 
-from fedclust.core.drive import Engine, Reply, recorded
-from fedclust.core.envelope import Call, Refusal, Sealed
+from fedclust.core.drive import Engine, Reply, recall_replies
+from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.errors import JournalError
 from fedclust.core.journal import Journal
 from fedclust.core.types import PartyId
@@ -43,9 +43,9 @@ class Faulty:
                 replies.pop(party, None)
             elif fault == "refuse":
                 replies[party] = Refusal(party, "failed")
-            elif fault == "late" and isinstance(reply, Sealed):
+            elif fault == "late" and isinstance(reply, SealedAnswer):
                 replies[party] = replace(reply, step=reply.step - 1)
-            elif fault == "foreign" and isinstance(reply, Sealed):
+            elif fault == "foreign" and isinstance(reply, SealedAnswer):
                 replies[party] = replace(reply, run="another")
         return replies
 
@@ -56,12 +56,12 @@ class Recorder:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.parties = engine.parties
-        self.seen: list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]] = []
+        self.exchanges: list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]] = []
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         """Carry the calls."""
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
-        self.seen.append((dict(calls), dict(replies)))
+        self.exchanges.append((dict(calls), dict(replies)))
         return replies
 
 
@@ -75,7 +75,7 @@ class Replay:
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
         """The recorded answers to these very calls."""
         step = next(iter(calls.values())).step
-        replies = recorded(self.journal, step, calls)
+        replies = recall_replies(self.journal, step, calls)
         if replies is None:
             raise JournalError(f"the journal ends before step {step}")
         return dict(replies)

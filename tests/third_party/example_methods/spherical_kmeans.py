@@ -24,7 +24,7 @@ from fedclust.core.types import Array, Floats
 from fedclust.kernels import distances, exact_sums
 from fedclust.models import Method
 from fedclust.models.assignment import CentersModel
-from fedclust.models.parameters import COUNT, QUORUM, TOLERANCE
+from fedclust.models.parameters import COUNT_PARAMETER, QUORUM_PARAMETER, TOLERANCE_PARAMETER
 from fedclust.questions import bounds
 
 UNIT = -50  # no coordinate of a unit vector is larger than 1
@@ -52,11 +52,11 @@ def sum_directions(site: Site, ask: Directions) -> DirectionSums:
     rows, parts = np.zeros(clusters, np.int64), []
     for block in site.blocks(ask.view):
         unit_rows = unit_length(block)
-        labels = distances.labels(unit_rows, ask.centers)[0]
+        labels = distances.nearest_centers(unit_rows, ask.centers)[0]
         rows += np.bincount(labels, minlength=clusters)
-        own = [exact_sums.exact(np.ascontiguousarray(unit_rows[:, labels == c]), units) for c in range(clusters)]
+        own = [exact_sums.exact_totals(np.ascontiguousarray(unit_rows[:, labels == c]), units) for c in range(clusters)]
         parts.append(Exact(np.stack(own), np.broadcast_to(units, (clusters, columns)).copy()))
-    return DirectionSums(Exact.counts(rows), ring.total(parts))
+    return DirectionSums(Exact.from_counts(rows), ring.total(parts))
 
 
 def unit_length(block: Array) -> Floats:
@@ -70,17 +70,17 @@ def fit(
     columns: int, clusters: int, *, init: Any, seed: int, tol: float | None, max_iter: int
 ) -> Protocol[tuple[View, Floats, Floats, Floats, list[dict[str, float]]]]:
     """Centres from sums of directions until they settle: view, initial centres, centres, rows and history."""
-    view = yield from bounds.agree(columns)
+    view = yield from bounds.agree_on_bounds(columns)
     if isinstance(init, str):
-        places, _ = yield from initial_centers.careful(view, clusters, seed, np.random.default_rng((seed, 1)))
-        start = view.back(places)
+        places, _ = yield from initial_centers.careful_centers(view, clusters, seed, np.random.default_rng((seed, 1)))
+        start = view.to_original_units(places)
     else:
         start = np.asarray(init, np.float64)
     centers = unit_length(start.T).T.copy()
     history: list[dict[str, float]] = []
     for number in range(1, max_iter + 1):
         found = yield from total(sum_directions, Directions(view, centers))
-        sums, rows = found.sums.floats(), found.rows.floats()
+        sums, rows = found.sums.to_floats(), found.rows.to_floats()
         lengths = np.sqrt((sums**2).sum(axis=1))[:, None]
         moved = np.where(lengths > 0, sums / np.where(lengths > 0, lengths, 1.0), centers)
         shift = math.sqrt(math.fsum(((moved - centers) ** 2).ravel().tolist()))
@@ -100,7 +100,7 @@ class SphericalKMeans(CentersModel):
     """
 
     takes_initial_centers = True
-    kept = (
+    saved_attributes = (
         "cluster_centers_",
         "scaled_centers_",
         "initial_centers_",
@@ -139,17 +139,17 @@ class SphericalKMeans(CentersModel):
             self.n_clusters,
             init=self.init,
             seed=self.seed_,
-            tol=self._stop(fed),
+            tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
         )
 
-    def _keep(self, fed: Federation, result: Any) -> None:
+    def _store_result(self, fed: Federation, result: Any) -> None:
         view, self.initial_centers_, centers, self.cluster_sizes_, self.history_ = result
         self.n_iter_, self.objective_ = len(self.history_), self.history_[-1]["objective"]
         self.keep_centers(fed, view, centers)
 
-    def _labels(self, block: Array) -> Any:
-        return distances.labels(unit_length(block), self.scaled_centers_)[0]
+    def _label_block(self, block: Array) -> Any:
+        return distances.nearest_centers(unit_length(block), self.scaled_centers_)[0]
 
 
 METHOD = Method(
@@ -157,5 +157,5 @@ METHOD = Method(
     SphericalKMeans,
     "spherical k-means",
     "Rows go to the centre with the smallest angle to them.",
-    {"tol": TOLERANCE, "max_iter": COUNT, "quorum": QUORUM},
+    {"tol": TOLERANCE_PARAMETER, "max_iter": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
 )

@@ -1,6 +1,6 @@
 """All models of a run as one stacked model: batch by batch through all layers and back, then a step of Adam.
 
-Beside `autoencoder`, whose `Farm` trains like this where a device likes few and large products.
+Beside `autoencoder`, whose `AutoencoderTrainer` trains like this where a device likes few and large products.
 """
 
 from __future__ import annotations
@@ -13,37 +13,42 @@ import numpy as np
 from fedclust.core.types import Array, Floats, Ints
 
 if TYPE_CHECKING:
-    from fedclust.algorithms.autoencoders.autoencoder import Farm, Schedule
+    from fedclust.algorithms.autoencoders.autoencoder import AutoencoderTrainer, Schedule
 
 
-class Stack:
+class StackedModels:
     """Models that train together, the one with most rows first; a row of weights, slopes and moments each."""
 
     def __init__(
-        self, farm: Farm, weights: Any, members: list[Ints], streams: list[np.random.Generator], how: Schedule
+        self,
+        trainer: AutoencoderTrainer,
+        weights: Any,
+        members: list[Ints],
+        streams: list[np.random.Generator],
+        schedule: Schedule,
     ) -> None:
-        self.farm, self.how = farm, how
+        self.trainer, self.schedule = trainer, schedule
         self.members, self.streams = members, streams
-        self.weights, self.slopes = weights, farm.torch.empty_like(weights)  # the weights are overwritten
-        self.means, self.squares = farm.torch.zeros_like(weights), farm.torch.zeros_like(weights)
+        self.weights, self.gradients = weights, trainer.torch.empty_like(weights)  # the weights are overwritten
+        self.means, self.squares = trainer.torch.zeros_like(weights), trainer.torch.zeros_like(weights)
         self.steps = np.zeros(len(members), np.int64)
-        most = how.epochs * -(-max(len(own) for own in members) // how.batch)
-        self.ticks = farm.torch.arange(most + 1, dtype=farm.torch.float32, device=farm.device)
+        most = schedule.epochs * -(-max(len(own) for own in members) // schedule.batch)
+        self.step_numbers = trainer.torch.arange(most + 1, dtype=trainer.torch.float32, device=trainer.device)
         self.views: dict[int, tuple[Any, Any]] = {}
 
     def run(self, done: Any, places: Ints) -> Floats:
         """Epoch after epoch; a model whose loss stalls goes to its place in `done`, and makes room; last losses."""
         losses, left = np.zeros(len(places)), np.arange(len(places))
         best, since = np.full(len(left), math.inf), np.zeros(len(left), np.int64)
-        for _ in range(self.how.epochs):
+        for _ in range(self.schedule.epochs):
             loss = self._epoch()
             losses[left] = loss
             better = loss < best
             best, since = np.where(better, loss, best), np.where(better, 0, since + 1)
-            going = np.ones(len(left), bool) if self.how.patience is None else since < self.how.patience
+            going = np.ones(len(left), bool) if self.schedule.patience is None else since < self.schedule.patience
             if not going.all():
                 done[self._index(places[left[~going]])] = self.weights[self._index(~going)]
-                self._only(going)
+                self._keep_models(going)
                 left, best, since = left[going], best[going], since[going]
             if not len(left):
                 break
@@ -51,12 +56,12 @@ class Stack:
         return losses
 
     def _index(self, which: Array) -> Any:
-        return self.farm.torch.as_tensor(which, device=self.farm.device)
+        return self.trainer.torch.as_tensor(which, device=self.trainer.device)
 
-    def _only(self, going: Array) -> None:
+    def _keep_models(self, going: Array) -> None:
         keep = self._index(going)
         self.weights, self.means, self.squares = self.weights[keep], self.means[keep], self.squares[keep]
-        self.slopes = self.slopes[: len(self.weights)]
+        self.gradients = self.gradients[: len(self.weights)]
         self.views.clear()
         where = np.flatnonzero(going)
         self.members = [self.members[i] for i in where]
@@ -65,20 +70,20 @@ class Stack:
 
     def _epoch(self) -> Floats:
         """One pass of every model over its rows; the mean loss of each on the way."""
-        torch, size = self.farm.torch, self.how.batch
+        torch, size = self.trainer.torch, self.schedule.batch
         counts = np.array([len(own) for own in self.members])
         batches = -(-counts // size)
         order = np.zeros((len(counts), int(batches[0]) * size), np.int64)
         for row, own, stream in zip(order, self.members, self.streams, strict=True):
             row[: len(own)] = own[stream.permutation(len(own))]
-        ids = torch.as_tensor(order, device=self.farm.device)
+        ids = torch.as_tensor(order, device=self.trainer.device)
         # Of each batch: its rows, and 2 / (rows x columns), the slope of a mean of squares, rounded once as torch does.
         shares = np.clip(counts[:, None] - size * np.arange(batches[0]), 0, size)
-        scales = (2.0 / (np.maximum(shares, 1) * self.farm.sizes[0])).astype(np.float32)
-        held = torch.as_tensor(shares, device=self.farm.device)
-        scaled = torch.as_tensor(scales, device=self.farm.device)
-        losses = torch.zeros(len(counts), device=self.farm.device)
-        place = torch.arange(size, device=self.farm.device)
+        scales = (2.0 / (np.maximum(shares, 1) * self.trainer.sizes[0])).astype(np.float32)
+        held = torch.as_tensor(shares, device=self.trainer.device)
+        scaled = torch.as_tensor(scales, device=self.trainer.device)
+        losses = torch.zeros(len(counts), device=self.trainer.device)
+        place = torch.arange(size, device=self.trainer.device)
         for number in range(int(batches[0])):
             share = shares[:, number]
             active, wide = int((share > 0).sum()), int(share[0])
@@ -86,15 +91,15 @@ class Stack:
             ragged = bool((share[:active] < wide).any())
             real = (place[:wide] < held[:active, number, None]).to(torch.float32)[:, :, None] if ragged else None
             places = ids[:active, number * size : number * size + wide]
-            x = self.farm.rows.index_select(0, places.reshape(-1)).view(*places.shape, -1)
+            x = self.trainer.rows.index_select(0, places.reshape(-1)).view(*places.shape, -1)
             losses[:active] += self._step(active, x, real, scaled[:active, number, None, None])
-        return np.asarray(losses.cpu().numpy() / (counts * self.farm.sizes[0]), np.float64)
+        return np.asarray(losses.cpu().numpy() / (counts * self.trainer.sizes[0]), np.float64)
 
     def _step(self, active: int, x: Any, real: Any, scale: Any) -> Any:
         """One batch of each model at work: errors back through the layers, then Adam; summed squares of the rows."""
-        torch = self.farm.torch
+        torch = self.trainer.torch
         parts, slopes = self._views(active)
-        found = self.farm.through(parts, x)
+        found = self.trainer.forward_layers(parts, x)
         out = found[-1]
         off = out - x if real is None else (out - x).mul_(real)
         loss = torch.linalg.vector_norm(off, dim=(1, 2)).square_()
@@ -115,7 +120,10 @@ class Stack:
     def _views(self, active: int) -> tuple[Any, Any]:
         """The layers of the first models' weights and of their slopes; made once, since making them takes time too."""
         if active not in self.views:
-            self.views[active] = (self.farm.parts(self.weights[:active]), self.farm.parts(self.slopes[:active]))
+            self.views[active] = (
+                self.trainer.layer_views(self.weights[:active]),
+                self.trainer.layer_views(self.gradients[:active]),
+            )
         return self.views[active]
 
     def _adam(self, active: int) -> None:
@@ -126,14 +134,14 @@ class Stack:
             stop = start + int((self.steps[start:active] == self.steps[start]).argmin() or active - start)
             runs.append(slice(start, stop))
             start = stop
-        self.farm.torch.ops.aten._fused_adam_(  # what torch's own Adam calls, without its wrappings
+        self.trainer.torch.ops.aten._fused_adam_(  # what torch's own Adam calls, without its wrappings
             [self.weights[run] for run in runs],
-            [self.slopes[run] for run in runs],
+            [self.gradients[run] for run in runs],
             [self.means[run] for run in runs],
             [self.squares[run] for run in runs],
             [],
-            [self.ticks[self.steps[run.start]] for run in runs],
-            lr=self.how.rate,
+            [self.step_numbers[self.steps[run.start]] for run in runs],
+            lr=self.schedule.rate,
             beta1=0.9,
             beta2=0.999,
             weight_decay=0.0,

@@ -18,20 +18,30 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.algorithms.cmeans import column_split
-from fedclust.algorithms.cmeans.column_split import Hello, Settled, Span, Table, chunks, reveal
-from fedclust.algorithms.cmeans.fit_result import Fitted, Notes, Round
+from fedclust.algorithms.cmeans.column_split import ColumnFit, EmptyQuestion, JointTable, RowSpan, reveal, row_chunks
+from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round
 from fedclust.core import wire
-from fedclust.core.effects import Ask, Keep, Mail, Protocol, each, handler, passed, report, written
+from fedclust.core.effects import (
+    Ask,
+    Keep,
+    Protocol,
+    SealedMessages,
+    collect_messages,
+    each,
+    forward_messages,
+    handler,
+    report,
+)
 from fedclust.core.errors import KeysRefused, RunFailed
 from fedclust.core.question_types import ClassesQuestion
 from fedclust.core.release import Done, Release, sealed_shares, shares
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Array, Ints, Limbs, PartyId
 from fedclust.privacy import masks, secret_argmin
-from fedclust.privacy.secret_argmin import Seat, Split
+from fedclust.privacy.secret_argmin import Seat, SplitNumbers
 
-TOKEN = 16  # bytes
-KEPT = ("seat.seats", "seat.before", "seat.after", "seat.used")
+TOKEN_BYTES = 16  # bytes
+SEAT_MEMORY_NAMES = ("seat.seats", "seat.before", "seat.after", "seat.used")
 
 
 @dataclass(frozen=True)
@@ -40,115 +50,115 @@ class Seats:
 
     parties: tuple[str, ...]
 
-    def at(self, party: PartyId, step: int = 0) -> PartyId:
+    def neighbor(self, party: PartyId, step: int = 0) -> PartyId:
         """The seat some steps after a party's."""
         return self.parties[(self.parties.index(party) + step) % len(self.parties)]
 
 
 @dataclass(frozen=True)
-class Compare:
+class RowComparison:
     """Rows to label, and who computes."""
 
     seats: Seats
-    span: Span
+    span: RowSpan
 
     @property
     def token(self) -> bytes:
         """What goes with every share, so that nobody compares its distances of some rows with others' of other rows."""
-        return hashlib.sha256(wire.encode(self)).digest()[:TOKEN]
+        return hashlib.sha256(wire.encode(self)).digest()[:TOKEN_BYTES]
 
 
 @dataclass(frozen=True)
-class Words(Release):
+class SeatMessages(Release):
     letters: dict[str, bytes] = sealed_shares(
         "to one of three computing sites: shares of distances; a single share is random"
     )
 
 
-@handler(releases=Words, split="columns")
-def sit_down(site: Site, ask: Seats) -> Keep[Words]:
+@handler(releases=SeatMessages, split="columns")
+def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     """Take a seat, and give the seat before a seed that both will draw masks from.
 
     Whoever sits down again begins anew: a mask of the seed it had before is never drawn twice.
     """
-    if site.party not in _three(site, ask).parties:
+    if site.party not in _check_seats(site, ask).parties:
         raise KeysRefused("a seat for another site")
     seed = secret_argmin.new_seed()
     others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
-    taken = {"seat.seats": _bytes(wire.encode(ask)), "seat.before": _bytes(seed)}
-    return Keep(Words({ask.at(site.party, -1): seed}), {**others, **taken})
+    taken = {"seat.seats": _array_from_bytes(wire.encode(ask)), "seat.before": _array_from_bytes(seed)}
+    return Keep(SeatMessages({ask.neighbor(site.party, -1): seed}), {**others, **taken})
 
 
 @handler(releases=Done, split="columns")
-def get_to_know(site: Site, mail: Mail) -> Keep[Done]:
+def receive_seed(site: Site, mail: SealedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
         raise KeysRefused("a seed for a seat that was not taken, or that has its seeds")
-    seed = _letter(mail, _seats(site).at(site.party, 1))
-    if len(seed) != secret_argmin.SEED:
+    seed = _message_from(mail, _remembered_seats(site).neighbor(site.party, 1))
+    if len(seed) != secret_argmin.SEED_BYTES:
         raise KeysRefused("a seed that is none")
-    return Keep(Done(), {**site.memory, "seat.after": _bytes(seed), "seat.used": np.zeros(1, np.int64)})
+    return Keep(Done(), {**site.memory, "seat.after": _array_from_bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
-@handler(releases=Words, split="columns")
-def hand_over(site: Site, ask: Compare) -> Words:
+@handler(releases=SeatMessages, split="columns")
+def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
     """The distances of a site that has no seat, split between two of the seats."""
-    if site.party in _three(site, ask.seats).parties:
+    if site.party in _check_seats(site, ask.seats).parties:
         raise KeysRefused("a part of a site that has a seat")
-    split = Split.of(_distances(site, ask.span))
+    split = SplitNumbers.from_sums(_distances(site, ask.span))
     first, second, _ = ask.seats.parties
-    return Words({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
+    return SeatMessages({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
 
 
-@handler(releases=Words, split="columns")
-def enter(site: Site, mail: Mail) -> Keep[Words]:
+@handler(releases=SeatMessages, split="columns")
+def enter_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
     """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
-    ask = wire.decode(Compare, mail.note)
-    seat, sums = _seat(site, ask.seats), _distances(site, ask.span)
+    ask = wire.decode(RowComparison, mail.note)
+    seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
     others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
     if set(mail.letters) != others:
         raise KeysRefused("parts of others than all the sites that have no seat")
     for letter in mail.letters.values():
-        text = _about(letter, ask.token)
-        part = _words(text, sums.shape) if seat.place else Split.grown(text, sums.shape)
-        sums = masks.added(sums, part)
-    state, sent = secret_argmin.entered(seat, sums)
-    letters = {ask.seats.at(site.party, 1): ask.token + sent.tobytes()}
-    return Keep(Words(letters), _memory(site, seat, {**state, "ask": _bytes(ask.token)}))
+        text = _strip_token(letter, ask.token)
+        part = _limbs_from_bytes(text, sums.shape) if seat.place else SplitNumbers.expand_seed(text, sums.shape)
+        sums = masks.add_limbs(sums, part)
+    state, sent = secret_argmin.start_comparison(seat, sums)
+    letters = {ask.seats.neighbor(site.party, 1): ask.token + sent.tobytes()}
+    return Keep(SeatMessages(letters), _memory_with_state(site, seat, {**state, "ask": _array_from_bytes(ask.token)}))
 
 
-@handler(releases=Words, split="columns")
-def go_on(site: Site, mail: Mail) -> Keep[Words]:
+@handler(releases=SeatMessages, split="columns")
+def continue_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
     """One exchange of the comparison."""
     seats = wire.decode(Seats, mail.note)
-    seat, before = _seat(site, seats), _state(site)
+    seat, before = _own_seat(site, seats), _state(site)
     if "own" in before:  # numbers were only entered yet: those come from the seat before, all else from the one after
-        heard = _about(_letter(mail, seats.at(site.party, -1)), before["ask"].tobytes())
+        received = _strip_token(_message_from(mail, seats.neighbor(site.party, -1)), before["ask"].tobytes())
     else:
-        heard = _letter(mail, seats.at(site.party, 1))
-    state, sent = secret_argmin.advanced(seat, before, np.frombuffer(heard, np.uint64))
-    return Keep(Words({seats.at(site.party, -1): sent.tobytes()}), _memory(site, seat, state))
+        received = _message_from(mail, seats.neighbor(site.party, 1))
+    state, sent = secret_argmin.advance_comparison(seat, before, np.frombuffer(received, np.uint64))
+    return Keep(SeatMessages({seats.neighbor(site.party, -1): sent.tobytes()}), _memory_with_state(site, seat, state))
 
 
 @dataclass(frozen=True)
-class Part(Release):
+class LabelShares(Release):
     words: Limbs = shares(
         "a share of each row's label; all three shares together give the label, two of them reveal nothing"
     )
 
 
-@handler(releases=Part, split="columns")
-def finish(site: Site, mail: Mail) -> Keep[Part]:
+@handler(releases=LabelShares, split="columns")
+def finish_comparison(site: Site, mail: SealedMessages) -> Keep[LabelShares]:
     """This seat's share of the labels."""
     seats = wire.decode(Seats, mail.note)
-    seat = _seat(site, seats)
-    heard = np.frombuffer(_letter(mail, seats.at(site.party, 1)), np.uint64)
-    words = secret_argmin.opened(seat, _state(site), heard)
-    return Keep(Part(words), _memory(site, seat, {}))
+    seat = _own_seat(site, seats)
+    received = np.frombuffer(_message_from(mail, seats.neighbor(site.party, 1)), np.uint64)
+    words = secret_argmin.open_winners(seat, _state(site), received)
+    return Keep(LabelShares(words), _memory_with_state(site, seat, {}))
 
 
 @dataclass(frozen=True)
-class Assigned(ClassesQuestion):
+class LabelAssignment(ClassesQuestion):
     """Each row's label; a label beyond the clusters leaves a row out."""
 
     labels: Array
@@ -160,102 +170,109 @@ class Assigned(ClassesQuestion):
 
 
 @handler(releases=Done, split="columns")
-def move(site: Site, ask: Assigned) -> Keep[Done]:
+def move_to_label_means(site: Site, ask: LabelAssignment) -> Keep[Done]:
     """Move this party's slices of the centres to the means of the labelled rows; one without rows stays."""
-    _not_singled(site)
+    _refuse_centers_on_rows(site)
     # Half of one for each row of a cluster, as `vertical` weighs them: the largest weight is below one.
     weights = np.where(ask.labels == np.arange(ask.clusters)[:, None], 0.5, 0.0)
     stays = np.full(ask.clusters, -1, np.int64)
-    moved = column_split.weigh.answer(site, column_split.Weights(0, weights, True, True, stays)).memory  # type: ignore[union-attr]
-    seat = {name: site.memory[name] for name in KEPT if name in site.memory}
-    return Keep(Done(), {name: own for name, own in {**moved, **seat}.items() if name != column_split.SINGLED})
+    moved = column_split.apply_weights.answer(site, column_split.RowWeights(0, weights, True, True, stays)).memory  # type: ignore[union-attr]
+    seat = {name: site.memory[name] for name in SEAT_MEMORY_NAMES if name in site.memory}
+    return Keep(Done(), {name: own for name, own in {**moved, **seat}.items() if name != column_split.SINGLE_ROW_MARK})
 
 
 def fit(
-    table: Table,
+    table: JointTable,
     parties: tuple[PartyId, ...],
     *,
     n_clusters: int,
-    settle: bool,
+    stop_when_stable: bool,
     max_iter: int,
     seed: int,
-    show: bool = False,
-) -> Protocol[Settled]:
-    """Alternate labels and means until no row changes its cluster (if it may `settle`), or `max_iter` is reached.
+    reveal_slices: bool = False,
+) -> Protocol[ColumnFit]:
+    """Alternate labels and means until no row changes its cluster (if it may `stop_when_stable`), or `max_iter` is
+    reached.
 
     Centres are in place. A cluster without rows gets half of the largest one's, drawn, to start anew from their mean.
     """
-    rng, notes, history = np.random.default_rng(seed), Notes(), list[Round]()
-    begun = (yield from each(reveal, Hello())) if show else None
-    seats = yield from seated(parties, n_clusters)
+    rng, notes, history = np.random.default_rng(seed), FitNotes(), list[Round]()
+    begun = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
+    seats = yield from assign_seats(parties, n_clusters)
     before: Ints | None = None
-    labels = yield from labelled(table, seats, parties, n_clusters)
+    labels = yield from label_rows(table, seats, parties, n_clusters)
     for number in range(1, max_iter + 1):
         changed = table.rows if before is None else int((labels != before).sum())
         history.append(Round(number, float(changed), math.nan))
         yield from report(round=number, shift=float(changed))
-        if settle and not changed:
+        if stop_when_stable and not changed:
             break
-        classes = _refilled(labels, n_clusters, rng, notes, number)
-        yield from each(move, Assigned(classes.astype(_narrowest(n_clusters)), n_clusters))
-        before, labels = labels, (yield from labelled(table, seats, parties, n_clusters))
+        classes = _refill_empty_clusters(labels, n_clusters, rng, notes, number)
+        yield from each(move_to_label_means, LabelAssignment(classes.astype(_label_dtype(n_clusters)), n_clusters))
+        before, labels = labels, (yield from label_rows(table, seats, parties, n_clusters))
     sizes = np.bincount(labels, minlength=n_clusters).astype(np.float64)
-    notes.left_empty(int((sizes <= 0).sum()))
+    notes.note_empty_clusters(int((sizes <= 0).sum()))
     nowhere = np.empty((n_clusters, 0))
-    fitted = Fitted(nowhere, nowhere, math.nan, sizes, tuple(history), tuple(notes.sentences()))
-    end = (yield from each(reveal, Hello())) if show else None
-    return Settled(fitted, nowhere, labels.astype(np.int32), begun, end)
+    fitted = FitResult(nowhere, nowhere, math.nan, sizes, tuple(history), tuple(notes.sentences()))
+    end = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
+    return ColumnFit(fitted, nowhere, labels.astype(np.int32), begun, end)
 
 
-def seated(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seats]:
+def assign_seats(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seats]:
     """The first three parties take their seats; for one cluster there is nothing to compare."""
     seats = Seats(tuple(parties[: secret_argmin.SEATS]))
     if n_clusters > 1:
-        seeds = yield from written(sit_down, seats, among=seats.parties)
-        yield _once(get_to_know, {party: Mail(own, b"") for party, own in seeds.items()})
+        seeds = yield from collect_messages(take_seat, seats, among=seats.parties)
+        yield _ask_once(receive_seed, {party: SealedMessages(own, b"") for party, own in seeds.items()})
     return seats
 
 
-def labelled(table: Table, seats: Seats, parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Ints]:
+def label_rows(table: JointTable, seats: Seats, parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Ints]:
     """The nearest centre of each row, the first of equals, chunk by chunk."""
     if n_clusters == 1:
         return np.zeros(table.rows, np.int64)
     found = []
-    for start, stop in chunks(table.rows, n_clusters * (n_clusters - 1) // 2):
-        ask = Compare(seats, Span(start, stop, table.unit))
+    for start, stop in row_chunks(table.rows, n_clusters * (n_clusters - 1) // 2):
+        ask = RowComparison(seats, RowSpan(start, stop, table.unit))
         others = tuple(party for party in parties if party not in seats.parties)
-        shares = (yield from written(hand_over, ask, among=others)) if others else {}
-        heard = yield from passed(enter, {party: shares.get(party, {}) for party in seats.parties}, wire.encode(ask))
+        shares = (yield from collect_messages(split_distances, ask, among=others)) if others else {}
+        received = yield from forward_messages(
+            enter_comparison, {party: shares.get(party, {}) for party in seats.parties}, wire.encode(ask)
+        )
         note = wire.encode(seats)
         for _ in range(secret_argmin.rounds(n_clusters)):
-            heard = yield from passed(go_on, heard, note)
-        parts = yield _once(finish, {party: Mail(own, note) for party, own in heard.items()})
-        labels = secret_argmin.labels([part.words for part in parts.values()], stop - start)
+            received = yield from forward_messages(continue_comparison, received, note)
+        parts = yield _ask_once(
+            finish_comparison, {party: SealedMessages(own, note) for party, own in received.items()}
+        )
+        labels = secret_argmin.winning_labels([part.words for part in parts.values()], stop - start)
         if labels is None:
             raise RunFailed("shares of labels do not fit together; a site computed something else than the others")
         found.append(labels)
     return np.concatenate(found)
 
 
-def questions(max_iter: int, n_clusters: int) -> dict[str, int]:
+def count_questions(max_iter: int, n_clusters: int) -> dict[str, int]:
     """How often a run asks each question at most, of rows that are compared in one go; what a plan counts."""
     labelled = max_iter + 1
     return {
-        sit_down.name: 1,
-        get_to_know.name: 1,
-        hand_over.name: labelled,
-        enter.name: labelled,
-        go_on.name: labelled * secret_argmin.rounds(n_clusters),
-        finish.name: labelled,
-        move.name: max_iter,
+        take_seat.name: 1,
+        receive_seed.name: 1,
+        split_distances.name: labelled,
+        enter_comparison.name: labelled,
+        continue_comparison.name: labelled * secret_argmin.rounds(n_clusters),
+        finish_comparison.name: labelled,
+        move_to_label_means.name: max_iter,
     }
 
 
-def _once(who: object, messages: dict[PartyId, Mail]) -> Ask:
-    return Ask(who, "each", messages=messages, once=True)  # type: ignore[arg-type]
+def _ask_once(who: object, messages: dict[PartyId, SealedMessages]) -> Ask:
+    return Ask(who, "each", messages=messages, asked_once=True)  # type: ignore[arg-type]
 
 
-def _refilled(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+def _refill_empty_clusters(
+    labels: Ints, n_clusters: int, rng: np.random.Generator, notes: FitNotes, number: int
+) -> Ints:
     """Labels in which each cluster without rows has half of the largest one's: so no centre is put on a row."""
     classes = labels.copy()
     for cluster in np.flatnonzero(np.bincount(labels, minlength=n_clusters) == 0):
@@ -263,26 +280,26 @@ def _refilled(labels: Ints, n_clusters: int, rng: np.random.Generator, notes: No
         if len(rows) < 2:
             break
         classes[rng.permutation(rows)[: len(rows) // 2]] = cluster
-        notes.reseeded(number, 1)
+        notes.note_reseeded(number, 1)
     return classes
 
 
-def _narrowest(n_clusters: int) -> type[np.generic]:
+def _label_dtype(n_clusters: int) -> type[np.generic]:
     return np.uint8 if n_clusters <= 256 else np.int32
 
 
-def _distances(site: Site, span: Span) -> Limbs:
+def _distances(site: Site, span: RowSpan) -> Limbs:
     """This party's share of the squared distances, to centres from which labels may be opened."""
-    _not_singled(site)
-    return column_split.measure.answer(site, span).d2.limbs  # type: ignore[union-attr]
+    _refuse_centers_on_rows(site)
+    return column_split.measure_distances.answer(site, span).d2.limbs  # type: ignore[union-attr]
 
 
-def _not_singled(site: Site) -> None:
-    if column_split.SINGLED in site.memory:
+def _refuse_centers_on_rows(site: Site) -> None:
+    if column_split.SINGLE_ROW_MARK in site.memory:
         raise KeysRefused("centres that may lie on single rows")
 
 
-def _three(site: Site, seats: Seats) -> Seats:
+def _check_seats(site: Site, seats: Seats) -> Seats:
     if len(seats.parties) != secret_argmin.SEATS or len(set(seats.parties)) != secret_argmin.SEATS:
         raise KeysRefused("seats that are not three")
     if not set(seats.parties) <= set(site.vault.enrolled):
@@ -290,13 +307,13 @@ def _three(site: Site, seats: Seats) -> Seats:
     return seats
 
 
-def _seats(site: Site) -> Seats:
+def _remembered_seats(site: Site) -> Seats:
     """As they were when this site sat down."""
     return wire.decode(Seats, site.memory["seat.seats"].tobytes())
 
 
-def _seat(site: Site, seats: Seats) -> Seat:
-    if "seat.after" not in site.memory or seats != _seats(site):
+def _own_seat(site: Site, seats: Seats) -> Seat:
+    if "seat.after" not in site.memory or seats != _remembered_seats(site):
         raise KeysRefused("a comparison that this site has no seat in")
     place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
     return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
@@ -306,27 +323,27 @@ def _state(site: Site) -> dict[str, Array]:
     return {name.removeprefix("bits."): own for name, own in site.memory.items() if name.startswith("bits.")}
 
 
-def _memory(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]:
+def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[str, Array]:
     kept = {name: own for name, own in site.memory.items() if not name.startswith("bits.")}
-    return {**kept, "seat.used": np.array([seat.used]), **{f"bits.{name}": own for name, own in state.items()}}
+    return {**kept, "seat.used": np.array([seat.use_count]), **{f"bits.{name}": own for name, own in state.items()}}
 
 
-def _letter(mail: Mail, sender: PartyId) -> bytes:
+def _message_from(mail: SealedMessages, sender: PartyId) -> bytes:
     if set(mail.letters) != {sender}:
         raise KeysRefused("letters from others than the neighbouring seat")
     return mail.letters[sender]
 
 
-def _about(letter: bytes, token: bytes) -> bytes:
+def _strip_token(letter: bytes, token: bytes) -> bytes:
     """A letter's share, of the rows that this site was asked about."""
-    if letter[:TOKEN] != token:
+    if letter[:TOKEN_BYTES] != token:
         raise KeysRefused("shares of other rows than those that this site was asked about")
-    return letter[TOKEN:]
+    return letter[TOKEN_BYTES:]
 
 
-def _words(text: bytes, shape: tuple[int, ...]) -> Limbs:
+def _limbs_from_bytes(text: bytes, shape: tuple[int, ...]) -> Limbs:
     return np.frombuffer(text, np.uint64).reshape(shape)
 
 
-def _bytes(data: bytes) -> Array:
+def _array_from_bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 from fedclust.core.effects import Handler, Protocol
 from fedclust.core.errors import OutOfBounds
 from fedclust.core.question_types import ViewedQuestion
-from fedclust.core.release import ROW_BITS, Release, together
+from fedclust.core.release import ROW_BITS, Release, stack_field
 from fedclust.core.repeated_totals import RepeatedTotal, total_at_finest_unit
 from fedclust.core.ring import Exact, power_above
 from fedclust.core.site_interface import View
@@ -69,8 +69,8 @@ class RoundSums:
     objective: float
 
     @classmethod
-    def of(cls, mass: Exact, pull: Exact, objective: Exact) -> RoundSums:
-        return cls(mass.floats(), pull.floats(), float(objective.floats()))
+    def from_exact(cls, mass: Exact, pull: Exact, objective: Exact) -> RoundSums:
+        return cls(mass.to_floats(), pull.to_floats(), float(objective.to_floats()))
 
 
 Q = TypeVar("Q", bound=RoundQuestion)
@@ -109,7 +109,7 @@ class FallingObjective:
 
     reach: int | None = None
 
-    def bound(self, ask: Q) -> Q:
+    def tighten(self, ask: Q) -> Q:
         """The question, with the closer of its own bound and this one."""
         return ask if self.reach is None else replace(ask, reach=min(ask.reach, self.reach))
 
@@ -135,11 +135,11 @@ def check_shares(blocks: Iterable[Array], reach: int, shares: Callable[[Array], 
 
 def pull_is_plausible(parts: Sequence[Any], view: View, mass: Floats) -> Bools:
     """Whether |pull_cf| <= mass_cf 2^e_f; each row's term may be off by half a unit."""
-    pull = together(parts, "pull")
+    pull = stack_field(parts, "pull")
     most = mass * np.ldexp(1.0, view.exponents) + np.ldexp(1.0, pull.unit + ROW_BITS)
-    return np.asarray((np.abs(pull.floats()) <= most).all(axis=(1, 2)))
+    return np.asarray((np.abs(pull.to_floats()) <= most).all(axis=(1, 2)))
 
 
 def objective_is_plausible(parts: Sequence[Any], reach: int) -> Bools:
     """Whether the objective is at most 2^reach for each row there may be."""
-    return np.asarray(together(parts, "objective").floats() <= 2.0 ** (reach + ROW_BITS))
+    return np.asarray(stack_field(parts, "objective").to_floats() <= 2.0 ** (reach + ROW_BITS))

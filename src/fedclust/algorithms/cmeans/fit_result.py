@@ -20,7 +20,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Moved:
+class RoundResult:
     """Where one round's sums put the centres."""
 
     centers: Floats
@@ -28,16 +28,16 @@ class Moved:
     objective: float
     hidden: int
     abstained: int
-    whole: bool = False  # whether every party was asked
-    who: tuple[PartyId, ...] = ()  # who answered
+    everyone_asked: bool = False  # whether every party was asked
+    answered_by: tuple[PartyId, ...] = ()  # who answered
 
-    def is_of_all(self, parties: Sequence[PartyId]) -> bool:
+    def includes_all(self, parties: Sequence[PartyId]) -> bool:
         """Whether every one of the parties was asked and answered."""
-        return self.whole and set(parties) <= set(self.who)
+        return self.everyone_asked and set(parties) <= set(self.answered_by)
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitResult:
     """A finished run. `notes` says whatever kept it from being lossless."""
 
     centers: Floats
@@ -49,27 +49,27 @@ class Fitted:
 
 
 @dataclass
-class Notes:
+class FitNotes:
     """What happened that a reader of the result must know."""
 
-    cells: Counter[int] = field(default_factory=Counter)
-    sites: int = 0
-    empty: list[int] = field(default_factory=list)
+    hidden_cells: Counter[int] = field(default_factory=Counter)
+    abstained_sites: int = 0
+    reseeded_rounds: list[int] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
 
-    def suppressed(self, number: int, moved: Moved) -> None:
+    def note_suppressed(self, number: int, moved: RoundResult) -> None:
         if moved.hidden:
-            self.cells[number] += moved.hidden
-        self.sites = max(self.sites, moved.abstained)
+            self.hidden_cells[number] += moved.hidden
+        self.abstained_sites = max(self.abstained_sites, moved.abstained)
 
-    def reseeded(self, number: int, clusters: int) -> None:
-        self.empty += [number] * clusters
+    def note_reseeded(self, number: int, clusters: int) -> None:
+        self.reseeded_rounds += [number] * clusters
 
-    def left_empty(self, clusters: int) -> None:
+    def note_empty_clusters(self, clusters: int) -> None:
         if clusters:
             self.others.append(f"Clusters without rows at the end: {clusters}. Ask for fewer, or begin elsewhere.")
 
-    def partial(self, participation: float, shift: float) -> None:
+    def note_participation(self, participation: float, shift: float) -> None:
         self.others.append(
             f"Not lossless: a random {participation:.0%} of the parties took part in each round; "
             f"one more round with all of them would move the centres by {shift:.3g}."
@@ -77,15 +77,19 @@ class Notes:
 
     def sentences(self) -> Iterator[str]:
         yield from self.others
-        if self.cells:
+        if self.hidden_cells:
             yield (
-                f"Not lossless: the singleton rule hid {self.cells.total()} cells in {len(self.cells)} rounds "
-                f"(first round {min(self.cells)}, last round {max(self.cells)})."
+                f"Not lossless: the singleton rule hid {self.hidden_cells.total()} cells in "
+                f"{len(self.hidden_cells)} rounds "
+                f"(first round {min(self.hidden_cells)}, last round {max(self.hidden_cells)})."
             )
-        if self.sites:
-            yield f"Not lossless: {self.sites} sites were too small for the paper's rule and abstained."
-        if self.empty:
-            yield f"A cluster was empty {len(self.empty)} times (last in round {self.empty[-1]}) and got a new centre."
+        if self.abstained_sites:
+            yield f"Not lossless: {self.abstained_sites} sites were too small for the paper's rule and abstained."
+        if self.reseeded_rounds:
+            yield (
+                f"A cluster was empty {len(self.reseeded_rounds)} times (last in round "
+                f"{self.reseeded_rounds[-1]}) and got a new centre."
+            )
 
 
 def frobenius(difference: Array) -> float:

@@ -26,35 +26,37 @@ from fedclust.algorithms.cmeans.exact_rounds import (
     pull_is_plausible,
     total_with_digits,
 )
-from fedclust.algorithms.cmeans.fit_result import Fitted, Moved, Notes, Round, frobenius
+from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round, RoundResult, frobenius
 from fedclust.algorithms.shared.participation import draw_parties
-from fedclust.algorithms.shared.reseeding import NewPlaces
+from fedclust.algorithms.shared.reseeding import CenterReseeder
 from fedclust.core.effects import Protocol, handler, report
 from fedclust.core.errors import RunFailed
-from fedclust.core.release import Release, additive, additive_counts, together
+from fedclust.core.release import Release, additive, additive_counts, stack_field
 from fedclust.core.ring import Exact
-from fedclust.core.row_weights import tallied
+from fedclust.core.row_weights import tally_weights
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels import distances, fuzzy_sweep, hard_sweep
 from fedclust.kernels.exact_sums import Blocks, Sums
-from fedclust.kernels.gap_sweep import weights
+from fedclust.kernels.gap_sweep import hard_or_fuzzy_weights
 from fedclust.kernels.units import squared_distance_bound
 
 
 @dataclass(frozen=True)
-class Centers(RoundQuestion):
+class CentersQuestion(RoundQuestion):
     """The centres at which to sum, and whether the papers' rules for lone rows and for small sites hold."""
 
     singletons: bool
     small_sites: bool
 
 
-def question(view: View, centers: Floats, m: float, *, singletons: bool = False, small_sites: bool = False) -> Centers:
+def make_question(
+    view: View, centers: Floats, m: float, *, singletons: bool = False, small_sites: bool = False
+) -> CentersQuestion:
     """The sums at some centres, at the usual units and, unless asked for, by none of the papers' rules."""
     shifts = np.zeros(len(centers), np.int32)
     reach = squared_distance_bound(view.exponents, centers)
-    return Centers(view, centers, m, shifts, reach, singletons, small_sites)
+    return CentersQuestion(view, centers, m, shifts, reach, singletons, small_sites)
 
 
 @dataclass(frozen=True)
@@ -65,34 +67,36 @@ class Moments(Release):
     hidden: Exact = additive_counts("how many cells were suppressed, and how many sites abstained")
 
     @classmethod
-    def plausible(cls, parts: Sequence[Moments], ask: Centers) -> Bools:
+    def plausible(cls, parts: Sequence[Moments], ask: CentersQuestion) -> Bools:
         """Besides: a cluster's sum is at most its weight times a column's bound, the objective 2^reach for each row."""
-        mass = together(parts, "mass").floats()[..., None]
+        mass = stack_field(parts, "mass").to_floats()[..., None]
         sound = pull_is_plausible(parts, ask.view, mass) & objective_is_plausible(parts, ask.reach)
         return super().plausible(parts, ask) & sound
 
 
-NOTHING_HIDDEN = Exact.counts((0, 0))
+NOTHING_HIDDEN = Exact.from_counts((0, 0))
 
 
-def behind(site: Site, ask: Centers) -> Floats:
+def membership_weights(site: Site, ask: CentersQuestion) -> Floats:
     """What the rows weigh in each cluster: u^m, or one for the nearest."""
-    return tallied(weights(distances.squared(block, ask.centers), ask.m) for block in site.blocks(ask.view))
+    return tally_weights(
+        hard_or_fuzzy_weights(distances.squared_distances(block, ask.centers), ask.m) for block in site.blocks(ask.view)
+    )
 
 
-@handler(releases=Moments, row_weights=behind)
-def moments(site: Site, ask: Centers) -> Moments:
+@handler(releases=Moments, row_weights=membership_weights)
+def moments(site: Site, ask: CentersQuestion) -> Moments:
     """One sweep over the rows."""
     mass, pull, objective = ask.units
     sums = Sums.zeros(mass, pull, int(objective))
     hidden = NOTHING_HIDDEN
     if ask.small_sites and _is_small(site, ask):
-        hidden = Exact.counts((0, 1))
+        hidden = Exact.from_counts((0, 1))
     else:
         blocks = site.blocks(ask.view)
         if ask.singletons:
             blocks, lone_rows = _without_singletons(list(blocks), ask)
-            hidden = Exact.counts((lone_rows, 0)) if lone_rows else NOTHING_HIDDEN
+            hidden = Exact.from_counts((lone_rows, 0)) if lone_rows else NOTHING_HIDDEN
         for some in [blocks] if isinstance(blocks, list) else blocks:
             _check_reach(some, ask)
             if ask.m == 1:
@@ -102,7 +106,7 @@ def moments(site: Site, ask: Centers) -> Moments:
     return Moments(Exact(sums.mass, mass), Exact(sums.pull, pull), Exact(sums.objective, objective), hidden)
 
 
-def _check_reach(blocks: Blocks, ask: Centers) -> None:
+def _check_reach(blocks: Blocks, ask: CentersQuestion) -> None:
     """Refuse rows that lie farther from all centres than the sums can hold."""
     if not ask.holds_any_row:
         listed = [blocks] if isinstance(blocks, np.ndarray) else blocks
@@ -110,30 +114,30 @@ def _check_reach(blocks: Blocks, ask: Centers) -> None:
         check_shares(far, ask.reach, lambda rows: _shares(rows, ask))
 
 
-def _box_within(block: Array, ask: Centers) -> bool:
+def _box_within(block: Array, ask: CentersQuestion) -> bool:
     """Whether the box around the rows lies near enough to one centre: no share exceeds the least squared distance."""
     low, high = block.min(axis=1).astype(np.float64), block.max(axis=1).astype(np.float64)
     far = np.maximum(np.abs(low - ask.centers), np.abs(high - ask.centers))
     return bool((far * far).sum(axis=1).min() <= 2.0 ** (ask.reach - 1))
 
 
-def _shares(rows: Array, ask: Centers) -> Floats:
+def _shares(rows: Array, ask: CentersQuestion) -> Floats:
     """What each row adds to the objective: sum_c u_c^m d2_c."""
     if ask.m == 1:
-        return distances.labels(rows, ask.centers)[1]
-    d2 = distances.squared(rows, ask.centers)
-    return np.asarray((weights(d2, ask.m) * d2).sum(axis=0))
+        return distances.nearest_centers(rows, ask.centers)[1]
+    d2 = distances.squared_distances(rows, ask.centers)
+    return np.asarray((hard_or_fuzzy_weights(d2, ask.m) * d2).sum(axis=0))
 
 
-def _is_small(site: Site, ask: Centers) -> bool:
+def _is_small(site: Site, ask: CentersQuestion) -> bool:
     """The paper's rule: a site takes part only if N > C (F + 1) / F, else its sums could be solved for its rows."""
     n_clusters, n_columns = ask.centers.shape
     return bool(site.rows * n_columns <= n_clusters * (n_columns + 1))
 
 
-def _without_singletons(blocks: list[Array], ask: Centers) -> tuple[list[Array], int]:
+def _without_singletons(blocks: list[Array], ask: CentersQuestion) -> tuple[list[Array], int]:
     """The paper's rule: a cluster with one row of this site sends nothing. The other rows, and how many were lone."""
-    labels = [distances.labels(block, ask.centers)[0] for block in blocks]
+    labels = [distances.nearest_centers(block, ask.centers)[0] for block in blocks]
     sizes = np.bincount(np.concatenate(labels), minlength=len(ask.centers)) if labels else np.zeros(1)
     lone = sizes == 1
     if not lone.any():
@@ -142,21 +146,23 @@ def _without_singletons(blocks: list[Array], ask: Centers) -> tuple[list[Array],
     return kept, int(lone.sum())
 
 
-Sweep = Callable[[Centers, tuple[PartyId, ...] | None], Protocol[Moved]]
+RoundProtocol = Callable[[CentersQuestion, tuple[PartyId, ...] | None], Protocol[RoundResult]]
 
 
-def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+def one_round(ask: CentersQuestion, among: tuple[PartyId, ...] | None) -> Protocol[RoundResult]:
     """Where the sums over all rows move the centres; NaN for one without mass."""
-    answer = yield from total_with_digits(moments, ask, _read, among)
-    cells, abstained = answer.first.hidden.integers()
+    answer = yield from total_with_digits(moments, ask, _read_sums, among)
+    cells, abstained = answer.first.hidden.to_integers()
     sums = answer.found
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = sums.pull / sums.mass[:, None]
-    return Moved(centers, sums.mass, sums.objective, cells, abstained, whole=among is None, who=answer.parties)
+    return RoundResult(
+        centers, sums.mass, sums.objective, cells, abstained, everyone_asked=among is None, answered_by=answer.parties
+    )
 
 
-def _read(sums: Moments) -> RoundSums:
-    return RoundSums.of(sums.mass, sums.pull, sums.objective)
+def _read_sums(sums: Moments) -> RoundSums:
+    return RoundSums.from_exact(sums.mass, sums.pull, sums.objective)
 
 
 def fit(
@@ -171,27 +177,27 @@ def fit(
     participation: float = 1.0,
     singletons: bool = False,
     small_sites: bool = False,
-    moved_by: Sweep = one_round,
-) -> Protocol[Fitted]:
+    ask_round: RoundProtocol = one_round,
+) -> Protocol[FitResult]:
     """Move the centres until they move by less than `tol`, or for `max_iter` rounds.
 
-    `moved_by` is another way to ask for the sums of one round, as rows with gaps need.
+    `ask_round` is another way to ask for the sums of one round, as rows with gaps need.
     """
-    centers, history, notes = start, list[Round](), Notes()
-    places, falling = NewPlaces(rng, notes), FallingObjective()
+    centers, history, notes = start, list[Round](), FitNotes()
+    places, falling = CenterReseeder(rng, notes), FallingObjective()
 
-    def sweep(among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
-        ask = question(view, centers, m, singletons=singletons, small_sites=small_sites)
-        return moved_by(falling.bound(ask), among)
+    def sweep(among: tuple[PartyId, ...] | None) -> Protocol[RoundResult]:
+        ask = make_question(view, centers, m, singletons=singletons, small_sites=small_sites)
+        return ask_round(falling.tighten(ask), among)
 
     for number in range(1, max_iter + 1):
         moved = yield from sweep(draw_parties(parties, participation, rng))
         if participation >= 1:
             _require_rows(moved)
-        notes.suppressed(number, moved)
-        target, reseeded = places.fill(moved, centers, number)
+        notes.note_suppressed(number, moved)
+        target, reseeded = places.reseed_empty(moved, centers, number)
         shift = frobenius(target - centers)
-        if target is moved.centers and moved.is_of_all(parties) and not (singletons or small_sites):
+        if target is moved.centers and moved.includes_all(parties) and not (singletons or small_sites):
             falling.observe(moved.objective, view, target)
         else:
             falling.forget()  # rows that were not in this sum may raise the next one
@@ -202,13 +208,15 @@ def fit(
             break
     closing = yield from sweep(None)
     _require_rows(closing)
-    notes.left_empty(int((closing.mass <= 0).sum()))
+    notes.note_empty_clusters(int((closing.mass <= 0).sum()))
     if participation < 1:
-        notes.partial(participation, frobenius(np.where(closing.mass[:, None] > 0, closing.centers, centers) - centers))
-    return Fitted(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes.sentences()))
+        notes.note_participation(
+            participation, frobenius(np.where(closing.mass[:, None] > 0, closing.centers, centers) - centers)
+        )
+    return FitResult(centers, start, closing.objective, closing.mass, tuple(history), tuple(notes.sentences()))
 
 
-def _require_rows(moved: Moved) -> None:
+def _require_rows(moved: RoundResult) -> None:
     """Centres that no row had a say in are no result."""
     if moved.mass.any():
         return

@@ -26,23 +26,29 @@ from fedclust.algorithms.cmeans.exact_rounds import (
     pull_is_plausible,
     total_with_digits,
 )
-from fedclust.algorithms.cmeans.fit_result import Moved
-from fedclust.algorithms.cmeans.row_split import Centers
+from fedclust.algorithms.cmeans.fit_result import RoundResult
+from fedclust.algorithms.cmeans.row_split import CentersQuestion
 from fedclust.algorithms.shared import initial_centers
 from fedclust.core.effects import Protocol, each, handler
 from fedclust.core.question_types import PointsQuestion, ViewedQuestion
-from fedclust.core.release import Release, additive, points, together
+from fedclust.core.release import Release, additive, points, stack_field
 from fedclust.core.ring import Exact
-from fedclust.core.row_weights import tallied
+from fedclust.core.row_weights import tally_weights
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Bools, Floats, PartyId
-from fedclust.kernels.gap_sweep import CHUNK_ROWS, PartialSums, accumulate, squared, weights
+from fedclust.kernels.gap_sweep import (
+    DISTANCE_CHUNK_ROWS,
+    PartialSums,
+    accumulate,
+    hard_or_fuzzy_weights,
+    partial_distances,
+)
 from fedclust.kernels.units import partial_distance_bound, unit_of
 from fedclust.questions import standardisation
 
 
 @dataclass(frozen=True)
-class Places(RoundQuestion):
+class GapCentersQuestion(RoundQuestion):
     """The centres at which to sum; shifts are of each cluster and column."""
 
     @cached_property
@@ -50,10 +56,10 @@ class Places(RoundQuestion):
         return partial_distance_bound(self.view.exponents, self.centers)
 
 
-def question(view: View, centers: Floats, m: float) -> Places:
+def make_question(view: View, centers: Floats, m: float) -> GapCentersQuestion:
     """The sums at some centres, at the usual units."""
     shifts = np.zeros(centers.shape, np.int32)
-    return Places(view, centers, m, shifts, partial_distance_bound(view.exponents, centers))
+    return GapCentersQuestion(view, centers, m, shifts, partial_distance_bound(view.exponents, centers))
 
 
 @dataclass(frozen=True)
@@ -64,30 +70,30 @@ class PartialMoments(Release):
     objective: Exact = additive("the sum of the weighted squared partial distances to the centres", least=0.0)
 
     @classmethod
-    def plausible(cls, parts: Sequence[PartialMoments], ask: Places) -> Bools:
+    def plausible(cls, parts: Sequence[PartialMoments], ask: GapCentersQuestion) -> Bools:
         """Besides, as for rows without gaps: no sum exceeds the weight of its cluster times the bound of a column."""
-        share = together(parts, "share").floats()
+        share = stack_field(parts, "share").to_floats()
         sound = pull_is_plausible(parts, ask.view, share) & objective_is_plausible(parts, ask.reach)
         return super().plausible(parts, ask) & sound
 
 
-def behind(site: Site, ask: Places) -> Floats:
+def membership_weights(site: Site, ask: GapCentersQuestion) -> Floats:
     """What the rows weigh in each cluster, and in each cluster and column that they have."""
-    return tallied(
-        _weights(block[:, at : at + CHUNK_ROWS], ask)
+    return tally_weights(
+        _weights_by_column(block[:, at : at + DISTANCE_CHUNK_ROWS], ask)
         for block in site.blocks(ask.view)
-        for at in range(0, block.shape[1], CHUNK_ROWS)
+        for at in range(0, block.shape[1], DISTANCE_CHUNK_ROWS)
     )
 
 
-def _weights(rows: Array, ask: Places) -> Floats:
-    own = weights(squared(rows, ask.centers), ask.m)
+def _weights_by_column(rows: Array, ask: GapCentersQuestion) -> Floats:
+    own = hard_or_fuzzy_weights(partial_distances(rows, ask.centers), ask.m)
     there = ~np.isnan(rows)
     return np.concatenate([own, (own[:, None, :] * there[None, :, :]).reshape(-1, rows.shape[1])])
 
 
-@handler(releases=PartialMoments, row_weights=behind)
-def moments(site: Site, ask: Places) -> PartialMoments:
+@handler(releases=PartialMoments, row_weights=membership_weights)
+def moments(site: Site, ask: GapCentersQuestion) -> PartialMoments:
     """One sweep over the rows."""
     share, pull, objective = ask.units
     sums = PartialSums.zeros(int(unit_of(0)), share, pull, int(objective))
@@ -103,32 +109,34 @@ def moments(site: Site, ask: Places) -> PartialMoments:
     )
 
 
-def _shares(rows: Array, ask: Places) -> Floats:
+def _shares(rows: Array, ask: GapCentersQuestion) -> Floats:
     """What each row adds to the objective: sum_c u_c^m d2_c."""
-    d2 = squared(rows, ask.centers)
-    return np.asarray((weights(d2, ask.m) * d2).sum(axis=0))
+    d2 = partial_distances(rows, ask.centers)
+    return np.asarray((hard_or_fuzzy_weights(d2, ask.m) * d2).sum(axis=0))
 
 
-def one_round(ask: Centers, among: tuple[PartyId, ...] | None) -> Protocol[Moved]:
+def one_round(ask: CentersQuestion, among: tuple[PartyId, ...] | None) -> Protocol[RoundResult]:
     """Where the sums over the values that are there move the centres.
 
     Unlike the ordinary objective, this one may rise from round to round, so each round finds its own bound.
     """
-    answer = yield from total_with_digits(moments, question(ask.view, ask.centers, ask.m), _read, among)
+    answer = yield from total_with_digits(moments, make_question(ask.view, ask.centers, ask.m), _read_sums, among)
     share, pull = answer.found.mass, answer.found.pull
     # A far cluster's mass may be nothing at the usual unit; its shares are not.
-    mass = np.maximum(answer.first.mass.floats(), share.max(axis=1))
+    mass = np.maximum(answer.first.mass.to_floats(), share.max(axis=1))
     with np.errstate(divide="ignore", invalid="ignore"):
         centers = np.where(share > 0, pull / share, ask.centers)
-    return Moved(centers, mass, answer.found.objective, 0, 0, whole=among is None, who=answer.parties)
+    return RoundResult(
+        centers, mass, answer.found.objective, 0, 0, everyone_asked=among is None, answered_by=answer.parties
+    )
 
 
-def _read(sums: PartialMoments) -> RoundSums:
-    return RoundSums.of(sums.share, sums.pull, sums.objective)
+def _read_sums(sums: PartialMoments) -> RoundSums:
+    return RoundSums.from_exact(sums.share, sums.pull, sums.objective)
 
 
 @dataclass(frozen=True)
-class Filled(ViewedQuestion, PointsQuestion):
+class FilledStartQuestion(ViewedQuestion, PointsQuestion):
     """How many centres are wanted, and what stands for a gap while they are chosen."""
 
     view: View
@@ -141,43 +149,43 @@ class Filled(ViewedQuestion, PointsQuestion):
 
 
 @dataclass(frozen=True)
-class Candidates(Release):
+class GapCandidates(Release):
     points: Floats = points(
         "points whose coordinates are each a mean of five values, or the mean over all sites",
-        floor=initial_centers.NEIGHBOURS,
+        floor=initial_centers.SMOOTHING_NEIGHBORS,
     )
 
 
-@handler(releases=Candidates)
-def seeds(site: Site, ask: Filled) -> Candidates:
+@handler(releases=GapCandidates)
+def seed_candidates(site: Site, ask: FilledStartQuestion) -> GapCandidates:
     """k-means++ on this party's rows with gaps filled, each choice smoothed; a party with too few rows sends none.
 
     A coordinate is the mean of the five nearest rows that have the column. Were gaps averaged in as filled, a row that
     alone has the column would be shown.
     """
-    rng = site.stream(ask.seed)
-    rows = initial_centers.rows_of(site, ask.view, sample=rng)
-    if len(rows) < initial_centers.NEIGHBOURS:
-        return Candidates(np.empty((0, len(ask.fill))))
+    rng = site.rng_from_seed(ask.seed)
+    rows = initial_centers.read_rows(site, ask.view, sample=rng)
+    if len(rows) < initial_centers.SMOOTHING_NEIGHBORS:
+        return GapCandidates(np.empty((0, len(ask.fill))))
     filled = np.where(np.isnan(rows), ask.fill, rows)
     chosen = initial_centers.plus_plus(filled, min(ask.count, len(rows)), rng)
-    return Candidates(np.stack([_smoothed(rows, filled, filled[i], ask.fill) for i in chosen]))
+    return GapCandidates(np.stack([_smooth_point(rows, filled, filled[i], ask.fill) for i in chosen]))
 
 
-def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
+def careful_centers(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
     """`start.careful` for rows with gaps; the mean over all sites stands for a gap."""
-    found = yield from standardisation.columns(view)
-    answers = yield from each(seeds, Filled(view, count, seed, found.mean))
+    found = yield from standardisation.column_statistics(view)
+    answers = yield from each(seed_candidates, FilledStartQuestion(view, count, seed, found.mean))
     candidates = np.concatenate([answer.points for answer in answers.values()])
-    return (yield from initial_centers.chosen(view, candidates, count, seed, rng))
+    return (yield from initial_centers.choose_centers(view, candidates, count, seed, rng))
 
 
-def _smoothed(rows: Floats, filled: Floats, point: Floats, fill: Floats) -> Floats:
+def _smooth_point(rows: Floats, filled: Floats, point: Floats, fill: Floats) -> Floats:
     nearest = np.argsort(((filled - point) ** 2).sum(axis=1), kind="stable")
     out = fill.copy()
     for f, column in enumerate(rows.T):
         values = column[nearest]
-        values = values[~np.isnan(values)][: initial_centers.NEIGHBOURS]
-        if len(values) == initial_centers.NEIGHBOURS:
+        values = values[~np.isnan(values)][: initial_centers.SMOOTHING_NEIGHBORS]
+        if len(values) == initial_centers.SMOOTHING_NEIGHBORS:
             out[f] = values.mean()
     return out

@@ -33,7 +33,7 @@ def fit(view: View, net: Net, *, fresh: bool, max_nodes: int, seed: int) -> Prot
     """One round: the sites learn their rows, the coordinator learns their nodes."""
     answers = yield from each(learn_rows, Batch(view, max_nodes, fresh))
     stream = order_nodes(answers, len(view.exponents), seed)
-    net = net.learn(stream, server=True, most=max_nodes)
+    net = net.learn(stream, server=True, max_nodes=max_nodes)
     clusters = int(net.components().max(initial=-1)) + 1
     yield from report(round=1, shift=0.0, nodes=len(net.places), clusters=clusters)
     restarted = tuple(party for party, own in answers.items() if own.has_no_memory)
@@ -51,9 +51,10 @@ def _notes(answers: Mapping[PartyId, Nodes], sent: int, net: Net, max_nodes: int
         notes.append(
             f"The memory of {max_nodes} nodes is full at {', '.join(full)}: rows there went to their nearest node."
         )
-    if net.refused:
+    if net.rows_refused:
         notes.append(
-            f"The coordinator's memory of {max_nodes} nodes is full: {net.refused} nodes went to their nearest one."
+            f"The coordinator's memory of {max_nodes} nodes is full: {net.rows_refused} nodes went to their "
+            f"nearest one."
         )
     if not len(net.places):
         notes.append(NO_NODES)

@@ -41,8 +41,8 @@ def learn_rows(site: Site, ask: Batch) -> Keep[Nodes]:
     columns = len(site.columns)
     net = Net.empty(columns) if ask.fresh else net_from_memory(site.memory, columns)
     for block in site.blocks(ask.view):
-        net = net.learn(block.T, most=ask.max_nodes)
-    release = Nodes(net.places, net.wins, net.refused, has_no_memory=not has_net(site.memory))
+        net = net.learn(block.T, max_nodes=ask.max_nodes)
+    release = Nodes(net.places, net.wins, net.rows_refused, has_no_memory=not has_net(site.memory))
     return Keep(release, {**site.memory, **net_to_memory(net)})
 
 

@@ -23,12 +23,12 @@ from scipy.sparse.csgraph import connected_components
 
 from fedclust.core.types import Array, Floats, Ints, PartyId
 
-PERCENTILE = 75.0
+GAP_PERCENTILE = 75.0
 THETA = 0.2
-NEAR = 1.5  # times a cluster's own error: what passes for as good where nothing is known to be different
+WIN_FACTOR = 1.5  # times a cluster's own error: what passes for as good where nothing is known to be different
 
 
-def wins(
+def win_shares(
     errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, *, near: bool = True
 ) -> dict[PartyId, Floats]:
     """For each party the share W (its models, clusters here) of this party's rows that its models win.
@@ -45,15 +45,15 @@ def wins(
         rows = labels == b
         if not rows.any():
             continue
-        rivals = _rivals(errors, rows, party, b)
+        rivals = _rival_errors(errors, rows, party, b)
         mine = own[b, rows]
-        bar = NEAR * mine if rivals is None else np.sqrt(mine * rivals) if near else rivals
+        bar = WIN_FACTOR * mine if rivals is None else np.sqrt(mine * rivals) if near else rivals
         for sender, e in errors.items():
             shares[sender][:, b] = (e[:, rows] < bar).mean(axis=1)
     return shares
 
 
-def _rivals(errors: Mapping[PartyId, NDArray[np.float32]], rows: Array, party: PartyId, b: int) -> Array | None:
+def _rival_errors(errors: Mapping[PartyId, NDArray[np.float32]], rows: Array, party: PartyId, b: int) -> Array | None:
     """The least error of models known to stand for other clusters than b, row by row; None where none is known."""
     own = errors[party]
     if len(own) > 1:
@@ -66,8 +66,8 @@ def _rivals(errors: Mapping[PartyId, NDArray[np.float32]], rows: Array, party: P
     return np.min(known, axis=0) if known else None
 
 
-def gaps(
-    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, percentile: float = PERCENTILE
+def error_gaps(
+    errors: Mapping[PartyId, NDArray[np.float32]], labels: Ints, party: PartyId, percentile: float = GAP_PERCENTILE
 ) -> dict[PartyId, Floats]:
     """For each party the percentile (its models, clusters here) of the scaled differences to the own errors."""
     own = errors[party]
@@ -84,54 +84,54 @@ def gaps(
     return found
 
 
-def square(tables: Mapping[PartyId, Mapping[PartyId, Floats]], parties: Sequence[PartyId]) -> tuple[Floats, Ints]:
+def join_tables(tables: Mapping[PartyId, Mapping[PartyId, Floats]], parties: Sequence[PartyId]) -> tuple[Floats, Ints]:
     """One matrix (models, clusters) over all parties from the columns each party found, and whose cluster each is."""
     blocks = [[tables[reader][sender] for reader in parties] for sender in parties]
     owner = np.repeat(np.arange(len(parties)), [tables[p][p].shape[1] for p in parties])
     return np.block(blocks), owner.astype(np.int64)
 
 
-def communities(W: Floats, owner: Ints) -> Ints:
+def find_communities(W: Floats, owner: Ints) -> Ints:
     """The community of each cluster by wins, from 0 on; -1 for an isolated one."""
-    D = apart(W)
+    D = win_distances(W)
     best, found = 0.0, np.arange(len(D))
     for labels in levels(D, owner):
         score = silhouette(D, labels)
         if score > best:
             best, found = score, labels
-    return _numbered(found)
+    return _number_communities(found)
 
 
-def let_go(W: Floats, labels: Ints) -> Ints:
+def drop_misfits(W: Floats, labels: Ints) -> Ints:
     """Communities without the clusters that lie nearer to having nothing in common than to what is usual.
 
     A cluster's distance is its mean 1 - min(W, W^T) to the others of its community, usual is the median of those; the
     farthest goes first, and whoever is left alone goes too.
 
     >>> W = np.array([[0, 0.9, 0.1, 0], [0.9, 0, 0.1, 0], [0.1, 0.1, 0, 0], [0, 0, 0, 0]])
-    >>> let_go(W, np.array([0, 0, 0, -1])).tolist()
+    >>> drop_misfits(W, np.array([0, 0, 0, -1])).tolist()
     [0, 0, -1, -1]
     """
-    D, labels = apart(W), labels.copy()
+    D, labels = win_distances(W), labels.copy()
     if not (labels >= 0).any():
         return labels
-    usual = float(np.nanmedian(_within(D, labels)))
+    usual = float(np.nanmedian(_distance_within_community(D, labels)))
     while True:
-        far = np.nan_to_num(_within(D, labels), nan=0.0)
+        far = np.nan_to_num(_distance_within_community(D, labels), nan=0.0)
         if far.max() <= (1.0 + usual) / 2:
             return labels
         labels[int(far.argmax())] = -1
-        labels = _numbered(np.where(labels < 0, len(labels) + np.arange(len(labels)), labels))
+        labels = _number_communities(np.where(labels < 0, len(labels) + np.arange(len(labels)), labels))
 
 
-def apart(W: Floats) -> Floats:
+def win_distances(W: Floats) -> Floats:
     """Distances from shares of wins."""
     D = 1.0 - np.minimum(W, W.T)
     np.fill_diagonal(D, 0.0)
     return np.asarray(D, np.float64)
 
 
-def _within(D: Floats, labels: Ints) -> Floats:
+def _distance_within_community(D: Floats, labels: Ints) -> Floats:
     """The mean distance of each cluster to the others of its community; NaN for an isolated one."""
     same = (labels[:, None] == labels) & (labels >= 0)
     count = same.sum(axis=1) - 1.0
@@ -183,13 +183,13 @@ def silhouette(D: Floats, labels: Ints) -> float:
     return float(np.where(size[at] > 1, (nearest - within) / widest, 0.0).mean())
 
 
-def linked(percentiles: Floats, owner: Ints, theta: float = THETA) -> Ints:
+def link_by_percentile(percentiles: Floats, owner: Ints, theta: float = THETA) -> Ints:
     """The community of each cluster by the paper's rule, from 0 on; -1 for an isolated one."""
     both = (percentiles < theta) & (theta > percentiles.T) & (owner[:, None] != owner[None, :])
-    return _numbered(connected_components(both, directed=False)[1].astype(np.int64))
+    return _number_communities(connected_components(both, directed=False)[1].astype(np.int64))
 
 
-def _numbered(labels: Ints) -> Ints:
+def _number_communities(labels: Ints) -> Ints:
     """Communities of two or more in the order of their first cluster; the others are isolated."""
     names, first, at, size = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
     number = np.full(len(names), -1, np.int64)

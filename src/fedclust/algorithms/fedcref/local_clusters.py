@@ -9,9 +9,9 @@ from fedclust.algorithms.autoencoders import autoencoder
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
 
-STARTS = ("kmeans", "encoded", "dec")
-MOST = 10  # clusters that are looked for where their number is not known
-SAMPLE = 2_000  # rows on which the number of clusters is judged
+LOCAL_STARTS = ("kmeans", "encoded", "dec")
+MAX_ESTIMATED_CLUSTERS = 10  # clusters that are looked for where their number is not known
+ESTIMATE_SAMPLE_ROWS = 2_000  # rows on which the number of clusters is judged
 
 
 def first_clusters(
@@ -24,8 +24,8 @@ def first_clusters(
         return np.unique(given, return_inverse=True)[1].astype(np.int64)
     if not len(rows):
         return np.zeros(0, np.int64)
-    seen = autoencoder.encoded(rows, seed=seed, device=device) if start == "encoded" else rows
-    count = min(clusters or estimated(seen, seed), len(np.unique(seen, axis=0)))
+    seen = autoencoder.encode_rows(rows, seed=seed, device=device) if start == "encoded" else rows
+    count = min(clusters or estimate_cluster_count(seen, seed), len(np.unique(seen, axis=0)))
     if count == 1:
         return np.zeros(len(rows), np.int64)
     deep = start == "dec"
@@ -33,16 +33,16 @@ def first_clusters(
     return np.unique(labels, return_inverse=True)[1].astype(np.int64)
 
 
-def estimated(rows: Array, seed: int) -> int:
+def estimate_cluster_count(rows: Array, seed: int) -> int:
     """The number of clusters, from 2 on, whose k-means partition has the largest silhouette; 1 for very few rows."""
     from sklearn.metrics import silhouette_score  # noqa: PLC0415 slow to import
 
     some = rows
-    if len(rows) > SAMPLE:
-        some = rows[np.random.default_rng(seed).choice(len(rows), SAMPLE, replace=False)]
+    if len(rows) > ESTIMATE_SAMPLE_ROWS:
+        some = rows[np.random.default_rng(seed).choice(len(rows), ESTIMATE_SAMPLE_ROWS, replace=False)]
     different = len(np.unique(some, axis=0))
     scores = {}
-    for count in range(2, min(MOST, different - 1) + 1):
+    for count in range(2, min(MAX_ESTIMATED_CLUSTERS, different - 1) + 1):
         labels = _kmeans(some, count, seed)
         if len(np.unique(labels)) > 1:
             scores[count] = float(silhouette_score(some, labels))

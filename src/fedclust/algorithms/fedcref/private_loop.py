@@ -24,47 +24,55 @@ from itertools import pairwise
 import numpy as np
 
 from fedclust.algorithms.autoencoders import private_gradients as models
-from fedclust.algorithms.autoencoders.autoencoder import Weights, drawn
+from fedclust.algorithms.autoencoders.autoencoder import Weights, draw_weights
 from fedclust.algorithms.fedcref import association
 from fedclust.algorithms.fedcref.private_site import (
-    AXES,
-    LENGTH,
-    LOGS,
-    SPAN,
-    Labels,
-    Look,
-    Parting,
-    ballot,
-    contest,
-    own_slopes,
+    AXIS_SPREAD,
+    ERROR_TERM_NORM,
+    MAX_LOG_ERROR,
+    START_AXES,
+    ClusterRule,
+    GivenLabels,
+    ModelsQuestion,
+    community_gradients,
+    count_votes,
+    count_wins,
+    own_gradients,
     own_sums,
-    slopes,
-    told,
-    usual,
+    remember_labels,
+    sum_errors,
 )
 from fedclust.algorithms.private_kmeans import private_fit
-from fedclust.algorithms.private_kmeans.private_questions import Box, Places
+from fedclust.algorithms.private_kmeans.private_questions import Box, OffsetsQuestion
 from fedclust.core.effects import Protocol, each_to, report, total
 from fedclust.core.noise_price import Price
 from fedclust.core.types import Floats, Ints, PartyId
 
-RATE = 0.01
-STEPS = 15  # of local models, and as many of communities'
-START, LOCAL, CONTEST, GROUP, BALLOT = 0.15, 0.35, 0.05, 0.5, 0.05  # shares of what is spent; the rest is for `usual`
-ROUNDS = 4  # of c-means
-LOUD = 8.0  # times as long as all of a cluster's slopes can be together: noise in which nothing is left of them
+LEARNING_RATE = 0.01
+MODEL_STEPS = 15  # of local models, and as many of communities'
+START_SHARE, LOCAL_SHARE, CONTEST_SHARE, GROUP_SHARE, BALLOT_SHARE = (
+    0.15,
+    0.35,
+    0.05,
+    0.5,
+    0.05,
+)  # shares of what is spent; the rest is for `usual`
+START_ROUNDS = 4  # of c-means
+MAX_NOISE_RATIO = (
+    8.0  # times as long as all of a cluster's slopes can be together: noise in which nothing is left of them
+)
 
 
 @dataclass
-class Found:
+class PrivateFedCRefResult:
     """Communities' models, those of isolated clusters by [site, cluster], whose rows go by which, and the price."""
 
     models: Weights
     communities: dict[PartyId, Ints]
-    lone: list[tuple[PartyId, int]]
-    lone_models: Weights
-    parting: Parting
-    usual: Floats
+    isolated_clusters: list[tuple[PartyId, int]]
+    isolated_models: Weights
+    rule: ClusterRule
+    usual_errors: Floats
     sizes: Floats
     isolated: int = 0
     prices: list[float] = field(default_factory=list)
@@ -72,7 +80,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Course:
+class PrivateRun:
     """Public facts of a run: bounds, layers, clusters at each site, and what may be spent."""
 
     box: Box
@@ -80,127 +88,134 @@ class Course:
     clusters: Mapping[PartyId, int]
     spending: private_fit.Spending
 
-    def own(self, share: float) -> Price:
+    def own_price(self, share: float) -> Price:
         """The price of an answer that a site gives as its own: its noise must do by itself."""
         return Price(self.spending.price(share).rho)
 
     @property
-    def places(self) -> dict[str, tuple[int, ...]]:
+    def cluster_numbers(self) -> dict[str, tuple[int, ...]]:
         """Clusters of all sites, numbered one after the other."""
         ends = np.cumsum([0, *self.clusters.values()]).tolist()
         return {p: tuple(range(a, b)) for p, a, b in zip(self.clusters, ends[:-1], ends[1:], strict=True)}
 
 
-def fit(course: Course, given: Mapping[PartyId, Ints] | None, rng: np.random.Generator) -> Protocol[Found]:
+def fit(
+    course: PrivateRun, given: Mapping[PartyId, Ints] | None, rng: np.random.Generator
+) -> Protocol[PrivateFedCRefResult]:
     """The whole run."""
     prices: list[float] = []
     rest = 1.0
     if given is None:
-        rest -= START
-        parting = yield from _started(course, rng, prices)
+        rest -= START_SHARE
+        rule = yield from _start_clusters(course, rng, prices)
     else:
-        yield from each_to(told, {p: Labels(np.asarray(given[p], np.int64)) for p in course.clusters})
-        parting = Parting("told", np.zeros((course.sizes[0], 0)), np.zeros((0, 0)), course.places)
-    local = yield from _local(course, parting, rng, prices, share=rest * LOCAL)
-    W, owner, rows = yield from _contested(course, parting, local, prices, share=rest * CONTEST)
-    labels = association.let_go(W, association.communities(W, owner))
-    shared = yield from _grouped(course, parting, local, labels, prices, share=rest * GROUP)
+        yield from each_to(remember_labels, {p: GivenLabels(np.asarray(given[p], np.int64)) for p in course.clusters})
+        rule = ClusterRule("told", np.zeros((course.sizes[0], 0)), np.zeros((0, 0)), course.cluster_numbers)
+    local = yield from _train_local_models(course, rule, rng, prices, share=rest * LOCAL_SHARE)
+    W, owner, rows = yield from _compare_models(course, rule, local, prices, share=rest * CONTEST_SHARE)
+    labels = association.drop_misfits(W, association.find_communities(W, owner))
+    shared = yield from _train_communities(course, rule, local, labels, prices, share=rest * GROUP_SHARE)
     every = np.concatenate([shared, local[labels < 0]])
-    picked = yield from _voted(course, every, labels, prices, share=rest * BALLOT)
-    found = yield from _told(course, every, picked, len(shared), prices, share=rest)
-    found.prices, found.isolated = prices, len(found.lone)
-    found.notes = _too_few(course, rows, course.own(rest * LOCAL / STEPS))
+    picked = yield from _pick_by_votes(course, every, labels, prices, share=rest * BALLOT_SHARE)
+    found = yield from _assemble_result(course, every, picked, len(shared), prices, share=rest)
+    found.prices, found.isolated = prices, len(found.isolated_clusters)
+    found.notes = _few_rows_notes(course, rows, course.own_price(rest * LOCAL_SHARE / MODEL_STEPS))
     yield from report(round=1, communities=len(found.models), isolated=found.isolated, active=0)
     return found
 
 
-def _started(course: Course, rng: np.random.Generator, prices: list[float]) -> Protocol[Parting]:
+def _start_clusters(course: PrivateRun, rng: np.random.Generator, prices: list[float]) -> Protocol[ClusterRule]:
     """Clusters of each site by noisy c-means along drawn axes, from drawn centres around its noisy mean."""
     width = course.sizes[0]
-    count = min(AXES, width)
+    count = min(START_AXES, width)
     axes = np.linalg.qr(rng.normal(size=(width, count)))[0]
-    price = course.own(START / (1 + ROUNDS))
-    reach, noise = SPAN * math.sqrt(count), price.sigma * private_fit.LONG
+    price = course.own_price(START_SHARE / (1 + START_ROUNDS))
+    reach, noise = AXIS_SPREAD * math.sqrt(count), price.sigma * private_fit.TERM_NORM
     centers = {p: np.zeros((1, count)) for p in course.clusters}
-    for number in range(1 + ROUNDS):
+    for number in range(1 + START_ROUNDS):
         wide = 2 * reach if number == 0 else reach
-        asks = {p: Places(price, course.box, axes, c, c, count, wide) for p, c in centers.items()}
+        asks = {p: OffsetsQuestion(price, course.box, axes, c, c, count, wide) for p, c in centers.items()}
         sums = yield from each_to(own_sums, asks)
         prices.append(price.rho)
         for p, before in tuple(centers.items()):
-            moved, _ = private_fit.shifted(sums[p].sums.floats() * private_fit.LONG, before, wide, noise=noise)
+            moved, _ = private_fit.shift_centers(
+                sums[p].sums.to_floats() * private_fit.TERM_NORM, before, wide, noise=noise
+            )
             if number == 0:
                 away = rng.normal(size=(course.clusters[p], count))
                 moved = moved + reach * away / np.linalg.norm(away, axis=1, keepdims=True)
             centers[p] = moved
-    return Parting("centers", axes, np.concatenate(list(centers.values())), course.places)
+    return ClusterRule("centers", axes, np.concatenate(list(centers.values())), course.cluster_numbers)
 
 
-def _local(
-    course: Course, parting: Parting, rng: np.random.Generator, prices: list[float], *, share: float
+def _train_local_models(
+    course: PrivateRun, rule: ClusterRule, rng: np.random.Generator, prices: list[float], *, share: float
 ) -> Protocol[Weights]:
     """A model for each cluster of each site, all from the same weights."""
-    first = drawn(course.sizes, rng)
-    price = course.own(share / STEPS)
-    trained = {p: models.Adam(np.tile(first, (k, 1)), RATE) for p, k in course.clusters.items()}
-    for _ in range(STEPS):
+    first = draw_weights(course.sizes, rng)
+    price = course.own_price(share / MODEL_STEPS)
+    trained = {p: models.Adam(np.tile(first, (k, 1)), LEARNING_RATE) for p, k in course.clusters.items()}
+    for _ in range(MODEL_STEPS):
         asks = {
-            p: Look(price, course.box, course.sizes, parting.of(p), own.weights, {p: tuple(range(len(own.weights)))})
+            p: ModelsQuestion(
+                price, course.box, course.sizes, rule.for_site(p), own.weights, {p: tuple(range(len(own.weights)))}
+            )
             for p, own in trained.items()
         }
-        sums = yield from each_to(own_slopes, asks)
+        sums = yield from each_to(own_gradients, asks)
         prices.append(price.rho)
         for p, own in trained.items():
-            own.step(sums[p].sums.floats())
+            own.step(sums[p].sums.to_floats())
     return np.concatenate([own.weights for own in trained.values()])
 
 
-def _contested(
-    course: Course, parting: Parting, local: Weights, prices: list[float], *, share: float
+def _compare_models(
+    course: PrivateRun, rule: ClusterRule, local: Weights, prices: list[float], *, share: float
 ) -> Protocol[tuple[Floats, Ints, Floats]]:
     """The shares W of rows that models win, whose cluster each is, and how many rows clusters have."""
     price = course.spending.price(share)
-    ask = Look(price, course.box, course.sizes, parting, local, course.places)
-    sums = yield from total(contest, ask)
+    ask = ModelsQuestion(price, course.box, course.sizes, rule, local, course.cluster_numbers)
+    sums = yield from total(count_wins, ask)
     prices.append(price.rho)
-    counts = sums.sums.floats() * math.sqrt(len(local) + 1)
-    rows = np.maximum(counts[:, -1], private_fit.LEAST)
+    counts = sums.sums.to_floats() * math.sqrt(len(local) + 1)
+    rows = np.maximum(counts[:, -1], private_fit.MIN_CLUSTER_MASS)
     W = np.clip(counts[:, :-1].T / rows, 0.0, 1.0)
     owner = np.repeat(np.arange(len(course.clusters)), list(course.clusters.values()))
     return W, owner.astype(np.int64), counts[:, -1]
 
 
-def _grouped(
-    course: Course, parting: Parting, local: Weights, labels: Ints, prices: list[float], *, share: float
+def _train_communities(
+    course: PrivateRun, rule: ClusterRule, local: Weights, labels: Ints, prices: list[float], *, share: float
 ) -> Protocol[Weights]:
     """A model for each community, by the rows of all sites."""
     count = int(labels.max(initial=-1)) + 1
     if not count:
         return np.zeros((0, local.shape[1]), np.float32)
-    trained = models.Adam(np.stack([local[labels == one].mean(axis=0) for one in range(count)]), RATE)
-    of = {p: tuple(labels[list(own)].tolist()) for p, own in course.places.items()}
-    price = course.spending.price(share / STEPS)
-    for _ in range(STEPS):
-        ask = Look(price, course.box, course.sizes, parting, trained.weights, of)
-        sums = yield from total(slopes, ask)
+    trained = models.Adam(np.stack([local[labels == one].mean(axis=0) for one in range(count)]), LEARNING_RATE)
+    of = {p: tuple(labels[list(own)].tolist()) for p, own in course.cluster_numbers.items()}
+    price = course.spending.price(share / MODEL_STEPS)
+    for _ in range(MODEL_STEPS):
+        ask = ModelsQuestion(price, course.box, course.sizes, rule, trained.weights, of)
+        sums = yield from total(community_gradients, ask)
         prices.append(price.rho)
-        trained.step(sums.sums.floats())
+        trained.step(sums.sums.to_floats())
     return trained.weights
 
 
-def _voted(
-    course: Course, every: Weights, labels: Ints, prices: list[float], *, share: float
+def _pick_by_votes(
+    course: PrivateRun, every: Weights, labels: Ints, prices: list[float], *, share: float
 ) -> Protocol[dict[PartyId, tuple[int, ...]]]:
     """The models that each site's clusters are formed by: of the communities' and its own isolated ones."""
     count = int(labels.max(initial=-1)) + 1
     alone = np.flatnonzero(labels < 0).tolist()
     candidates = {
-        p: (*range(count), *(count + alone.index(c) for c in own if labels[c] < 0)) for p, own in course.places.items()
+        p: (*range(count), *(count + alone.index(c) for c in own if labels[c] < 0))
+        for p, own in course.cluster_numbers.items()
     }
     price = course.spending.price(share)
-    sums = yield from total(ballot, _by_models(course, price, every, candidates))
+    sums = yield from total(count_votes, _models_question(course, price, every, candidates))
     prices.append(price.rho)
-    votes = dict(zip(sorted(candidates), sums.sums.floats(), strict=True))
+    votes = dict(zip(sorted(candidates), sums.sums.to_floats(), strict=True))
     picked = {}
     for p, own in candidates.items():
         best = np.argsort(-votes[p][list(own)], kind="stable")[: course.clusters[p]]
@@ -208,53 +223,55 @@ def _voted(
     return picked
 
 
-def _told(
-    course: Course,
+def _assemble_result(
+    course: PrivateRun,
     every: Weights,
     picked: Mapping[PartyId, tuple[int, ...]],
     shared: int,
     prices: list[float],
     *,
     share: float,
-) -> Protocol[Found]:
+) -> Protocol[PrivateFedCRefResult]:
     """What is usual for each model, and all of it put together; communities that nobody picked are gone."""
-    price = course.spending.price(share * (1 - LOCAL - CONTEST - GROUP - BALLOT))
+    price = course.spending.price(share * (1 - LOCAL_SHARE - CONTEST_SHARE - GROUP_SHARE - BALLOT_SHARE))
     used = sorted({one for own in picked.values() for one in own})
     own = {p: tuple(used.index(one) for one in some) for p, some in picked.items()}
-    ask = _by_models(course, price, every[used], own)
-    sums = (yield from total(usual, ask)).sums.floats() * LENGTH
+    ask = _models_question(course, price, every[used], own)
+    sums = (yield from total(sum_errors, ask)).sums.to_floats() * ERROR_TERM_NORM
     prices.append(price.rho)
-    rows = np.maximum(sums[:, 0], private_fit.LEAST)
+    rows = np.maximum(sums[:, 0], private_fit.MIN_CLUSTER_MASS)
     mean = np.clip(sums[:, 1] / rows, 0.0, 1.0)
     spread = np.sqrt(np.clip(sums[:, 2] / rows - mean**2, 1e-4, 1.0))
-    at = np.stack([-LOGS * mean, LOGS * spread])
+    at = np.stack([-MAX_LOG_ERROR * mean, MAX_LOG_ERROR * spread])
     kept = sum(one < shared for one in used)
     communities = {p: np.array([one if one < kept else -1 for one in some], np.int64) for p, some in own.items()}
     lone = [(p, c) for p, some in own.items() for c, one in enumerate(some) if one >= kept]
     places = [own[p][c] for p, c in lone]
-    return Found(
+    return PrivateFedCRefResult(
         every[used][:kept],
         communities,
         lone,
         every[used][places],
-        ask.parting,
+        ask.rule,
         np.concatenate([at[:, :kept], at[:, places]], axis=1),
         np.maximum(sums[:kept, 0], 0.0),
     )
 
 
-def _by_models(course: Course, price: Price, every: Weights, own: dict[PartyId, tuple[int, ...]]) -> Look:
+def _models_question(
+    course: PrivateRun, price: Price, every: Weights, own: dict[PartyId, tuple[int, ...]]
+) -> ModelsQuestion:
     """A question about rows by the best of some models for each site."""
-    parting = Parting("models", np.zeros((0, 0)), every.astype(np.float64), own)
-    return Look(price, course.box, course.sizes, parting, every, own)
+    rule = ClusterRule("models", np.zeros((0, 0)), every.astype(np.float64), own)
+    return ModelsQuestion(price, course.box, course.sizes, rule, every, own)
 
 
-def _too_few(course: Course, rows: Floats, price: Price) -> list[str]:
+def _few_rows_notes(course: PrivateRun, rows: Floats, price: Price) -> list[str]:
     """What to say of clusters whose slopes drown: noise in a step is as long as its numbers are many."""
     noise = price.sigma * math.sqrt(sum((a + 1) * b for a, b in pairwise(course.sizes)))
-    few = int((rows * LOUD < noise).sum())
+    few = int((rows * MAX_NOISE_RATIO < noise).sum())
     told = (
         f"Too few rows for this epsilon: at {few} of {len(rows)} clusters the noise in a step of training is over "
-        f"{LOUD:g} times as long as what all rows say. Use a larger epsilon, or fewer clusters."
+        f"{MAX_NOISE_RATIO:g} times as long as what all rows say. Use a larger epsilon, or fewer clusters."
     )
     return [told] if few else []

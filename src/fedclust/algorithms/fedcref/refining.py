@@ -15,29 +15,29 @@ from scipy.optimize import linear_sum_assignment
 
 from fedclust.core.types import Array, Bools, Ints
 
-LEAST = 1e-12  # errors below it count as it
-SLIGHT = 1e-6  # of the mean cost of a row: a smaller gain is none
-STEADY = 0.1  # how much communities and isolated clusters may change, as a share
-OVER = 3  # iterations
+MIN_ERROR = 1e-12  # errors below it count as it
+MIN_SWAP_GAIN = 1e-6  # of the mean cost of a row: a smaller gain is none
+MAX_RELATIVE_CHANGE = 0.1  # how much communities and isolated clusters may change, as a share
+SETTLED_ITERATIONS = 3  # iterations
 
 
-def refined(errors: Array, count: int) -> tuple[Ints, Ints]:
+def pick_models(errors: Array, count: int) -> tuple[Ints, Ints]:
     """Clusters from errors (models, rows): which models were picked, and the pick (a place in that list) of each row.
 
     Here the first and the last model are the best of two rows each; with the second for the last, no row does badly.
 
     >>> errors = np.array([[1, 1, 9, 9, 9], [9, 9, 1.1, 1.1, 1], [9, 9, 1, 1, 9]])
-    >>> [part.tolist() for part in refined(errors, 2)]
+    >>> [part.tolist() for part in pick_models(errors, 2)]
     [[0, 1], [0, 0, 1, 1, 1]]
     """
-    costs = np.log(np.maximum(errors, LEAST))
-    picked = _bettered(costs, _by_votes(errors, count))
+    costs = np.log(np.maximum(errors, MIN_ERROR))
+    picked = _improve_by_swaps(costs, _pick_by_votes(errors, count))
     best = costs[picked].argmin(axis=0)
     used, labels = np.unique(best, return_inverse=True)
     return np.array(picked, np.int64)[used], labels.astype(np.int64)
 
 
-def _by_votes(errors: Array, count: int) -> list[int]:
+def _pick_by_votes(errors: Array, count: int) -> list[int]:
     """The paper's Algorithm 2: again and again the model that is the best of most of the rows not yet taken."""
     left = np.ones(errors.shape[1], bool)
     free = np.ones(len(errors), bool)
@@ -52,7 +52,7 @@ def _by_votes(errors: Array, count: int) -> list[int]:
     return picked
 
 
-def _bettered(costs: Array, picked: list[int]) -> list[int]:
+def _improve_by_swaps(costs: Array, picked: list[int]) -> list[int]:
     """Swap one model for another, the most useful swap first, as long as the rows' least costs add up to less."""
     least = float(costs[picked].min(axis=0).sum())
     while True:
@@ -62,21 +62,21 @@ def _bettered(costs: Array, picked: list[int]) -> list[int]:
             others = costs[rest].min(axis=0) if rest else np.full(costs.shape[1], np.inf)
             for model in set(range(len(costs))) - set(picked):
                 total = float(np.minimum(others, costs[model]).sum())
-                if total < least - SLIGHT * costs.shape[1]:
+                if total < least - MIN_SWAP_GAIN * costs.shape[1]:
                     least, found = total, [*picked[:place], model, *picked[place + 1 :]]
         if found is picked:
             return picked
         picked = found
 
 
-def sure(errors: Array, labels: Ints, share: float) -> Bools:
+def clear_rows(errors: Array, labels: Ints, share: float) -> Bools:
     """The rows that train next: of each cluster this share, those whose model is farthest ahead of the next best.
 
     A row that two models do equally well on may be either's; what models learn from it makes them more alike.
     `errors` are of the clusters' models (clusters, rows); a site of one cluster has no doubts.
 
     >>> errors = np.array([[1, 1, 1, 8, 9], [9, 2, 9, 1, 1]])
-    >>> sure(errors, np.array([0, 0, 0, 1, 1]), 0.7).tolist()
+    >>> clear_rows(errors, np.array([0, 0, 0, 1, 1]), 0.7).tolist()
     [True, False, True, False, True]
     """
     found = np.ones(len(labels), bool)
@@ -86,7 +86,7 @@ def sure(errors: Array, labels: Ints, share: float) -> Bools:
     rest = errors.astype(np.float64)
     own = rest[labels, every]
     rest[labels, every] = np.inf
-    ahead = own / np.maximum(rest.min(axis=0), LEAST)
+    ahead = own / np.maximum(rest.min(axis=0), MIN_ERROR)
     for cluster in range(len(errors)):
         rows = np.flatnonzero(labels == cluster)
         if len(rows):
@@ -110,13 +110,13 @@ def agreement(before: Ints, after: Ints) -> float:
     return float(table[rows, columns].sum() / len(before))
 
 
-def settled(history: Sequence[tuple[int, int]]) -> bool:
+def has_settled(history: Sequence[tuple[int, int]]) -> bool:
     """Whether communities and isolated clusters both changed by a tenth at most over three iterations.
 
-    >>> settled([(10, 20), (10, 21), (10, 20)]), settled([(10, 20), (10, 24), (10, 20)])
+    >>> has_settled([(10, 20), (10, 21), (10, 20)]), has_settled([(10, 20), (10, 24), (10, 20)])
     (True, False)
     """
-    if len(history) < OVER:
+    if len(history) < SETTLED_ITERATIONS:
         return False
-    last = np.array(history[-OVER:], np.float64)
-    return bool((np.ptp(last, axis=0) <= STEADY * np.maximum(last.max(axis=0), 1e-9)).all())
+    last = np.array(history[-SETTLED_ITERATIONS:], np.float64)
+    return bool((np.ptp(last, axis=0) <= MAX_RELATIVE_CHANGE * np.maximum(last.max(axis=0), 1e-9)).all())

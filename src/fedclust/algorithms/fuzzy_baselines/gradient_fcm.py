@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.fit_result import Fitted, Round, frobenius
+from fedclust.algorithms.cmeans.fit_result import FitResult, Round, frobenius
 from fedclust.algorithms.fuzzy_baselines import local_fcm
 from fedclust.algorithms.shared.participation import draw_parties
 from fedclust.core.effects import Protocol, handler, report, total
@@ -37,11 +37,13 @@ from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
 
 GRADIENT_BITS = 56  # of a gradient, below its bound; those of 2^34 rows at each of 2 parties fit the ring
 RUNAWAY_BITS = 20  # centres 2^20 times as far out as any row will not come back
-LOSSY = "Not lossless: the centres follow averaged gradients, which need not lead where the pooled rows do."
+GRADIENT_LOSSY_NOTE = (
+    "Not lossless: the centres follow averaged gradients, which need not lead where the pooled rows do."
+)
 
 
 @dataclass(frozen=True)
-class Step(ViewedQuestion):
+class GradientQuestion(ViewedQuestion):
     """Where the centres are, and how many rounds to look ahead."""
 
     view: View
@@ -61,22 +63,24 @@ class Step(ViewedQuestion):
 
 
 @dataclass(frozen=True)
-class Slope(Release):
+class LocalGradient(Release):
     rows: Exact = additive_counts("the total number of rows")
     gradient: Exact = additive("each site's gradient, multiplied by its number of rows")
     objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
 
 
 # Gradients of one site alone, which in few rounds are its rows; a published method to compare with.
-@handler(releases=Slope, withheld=True)
-def slope(site: Site, ask: Step) -> Slope:
+@handler(releases=LocalGradient, withheld=True)
+def local_gradient(site: Site, ask: GradientQuestion) -> LocalGradient:
     """The gradient of this party's cost at the server's centres, by the memberships it would end at."""
     ahead = ask.centers
     for _ in range(ask.rounds):
-        ahead, mass = local_fcm.moved(site, ask.view, ahead, ask.m)
+        ahead, mass = local_fcm.run_local_round(site, ask.view, ahead, ask.m)
     gradient = 2 * mass[:, None] * (ask.centers - ahead)
-    weighted = Exact.of(site.rows * gradient, unit=np.tile(ask.unit, (len(ahead), 1)))
-    return Slope(Exact.counts(site.rows), weighted, local_fcm.cost_at(site, ask.view, ask.centers, ask.m))
+    weighted = Exact.from_floats(site.rows * gradient, unit=np.tile(ask.unit, (len(ahead), 1)))
+    return LocalGradient(
+        Exact.from_counts(site.rows), weighted, local_fcm.own_objective(site, ask.view, ask.centers, ask.m)
+    )
 
 
 def fit(
@@ -91,7 +95,7 @@ def fit(
     parties: Sequence[PartyId] = (),
     participation: float = 1.0,
     rng: np.random.Generator | None = None,
-) -> Protocol[Fitted]:
+) -> Protocol[FitResult]:
     """Follow the averaged gradient until the centres move by less than `tol`, or for `max_iter` rounds.
 
     With a stream, a fresh share of the parties is asked in each round.
@@ -99,16 +103,16 @@ def fit(
     centers, history = start, list[Round]()
     for number in range(1, max_iter + 1):
         among = None if rng is None else draw_parties(parties, participation, rng)
-        sums = yield from total(slope, Step(view, centers, m, local_rounds), among=among)
-        gradient = sums.gradient.floats() / sums.rows.integers()[0]
+        sums = yield from total(local_gradient, GradientQuestion(view, centers, m, local_rounds), among=among)
+        gradient = sums.gradient.to_floats() / sums.rows.to_integers()[0]
         shift = frobenius(step * gradient)
         centers = centers - step * gradient
-        objective = float(sums.objective.floats())
+        objective = float(sums.objective.to_floats())
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY_BITS)).any():
             raise RunFailed(f"the centres ran away in round {number}: step {step:g} is too long for these sites")
         if tol is not None and shift < tol:
             break
-    notes = [LOSSY, *local_fcm.partly(participation)]
-    return (yield from local_fcm.finished(view, centers, m, start=start, history=history, notes=notes))
+    notes = [GRADIENT_LOSSY_NOTE, *local_fcm.participation_notes(participation)]
+    return (yield from local_fcm.finish_fit(view, centers, m, start=start, history=history, notes=notes))

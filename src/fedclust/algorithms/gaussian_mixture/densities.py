@@ -22,7 +22,7 @@ from fedclust.core.errors import OutOfBounds
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
-from fedclust.core.row_weights import each_one, tallied
+from fedclust.core.row_weights import tally_unit_weights, tally_weights
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, elementary
@@ -33,7 +33,7 @@ from fedclust.kernels.units import TERM_BITS, bounds_above, unit_of
 from fedclust.questions import bounds
 
 LOG_DENSITY_BITS = 91  # a log density is rounded to 2^-91 of its bound, which lies far off
-ALL = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
+ALL_ROWS = 0  # the part that is all rows; 2h + 1 and 2h + 2 are the halves of halving h
 ENTROPY_UNIT = unit_of(4)  # -sum_k r log r <= log K < 2^4
 
 
@@ -56,7 +56,7 @@ class Gaussians:
 
 
 @dataclass(frozen=True)
-class Sweep(ViewedQuestion):
+class MixturesQuestion(ViewedQuestion):
     """Mixtures to evaluate in one sweep over the rows."""
 
     view: View
@@ -65,61 +65,61 @@ class Sweep(ViewedQuestion):
     seed: int
     mixtures: tuple[Gaussians, ...]
 
-    def width(self, of: Gaussians) -> int:
+    def sums_per_component(self, mixture: Gaussians) -> int:
         """Sums per component beside its mass: x, and x^2 or |x|^2."""
-        return len(self.reach) * 2 if _by_column(of) else len(self.reach) + 1
+        return len(self.reach) * 2 if _is_by_column(mixture) else len(self.reach) + 1
 
-    def units(self, of: Gaussians) -> tuple[Units, Units]:
+    def units(self, mixture: Gaussians) -> tuple[Units, Units]:
         """The units of mass and of the sums, from bounds on a single row's term."""
         squares = 2 * self.reach
-        if not _by_column(of):
+        if not _is_by_column(mixture):
             squares = bounds_above([math.fsum(np.ldexp(1.0, 2 * self.reach).tolist())])
-        k = len(of.means)
+        k = len(mixture.means)
         return np.full(k, unit_of(0), np.int32), np.tile(unit_of(np.concatenate([self.reach, squares])), (k, 1))
 
 
 @dataclass(frozen=True)
-class Moments(Release):
+class MixtureMoments(Release):
     mass: Exact = additive("the total weight of each component of each mixture", cells=True)
     pull: Exact = additive("the weighted sums of the rows of each component, and of their squares")
     log: Exact = additive("the log-likelihood of each mixture")
     entropy: Exact = additive("the entropy of the rows' memberships in each mixture")
 
 
-def behind(site: Site, ask: Sweep) -> Floats:
+def component_weights(site: Site, ask: MixturesQuestion) -> Floats:
     """What the rows weigh in each component of each mixture."""
-    return np.concatenate([tallied(_weights(site, ask, g)) for g in ask.mixtures], axis=1)
+    return np.concatenate([tally_weights(_block_weights(site, ask, g)) for g in ask.mixtures], axis=1)
 
 
-def _weights(site: Site, ask: Sweep, g: Gaussians) -> Iterator[Floats]:
+def _block_weights(site: Site, ask: MixturesQuestion, g: Gaussians) -> Iterator[Floats]:
     for block in site.blocks(ask.view):
-        x = half(within(np.asarray(block, np.float64), ask.reach), g.part, ask.seed)
+        x = rows_of_part(check_reach(np.asarray(block, np.float64), ask.reach), g.part, ask.seed)
         white = whiten(x, ask.root) if ask.root is not None and g.family == "EEE" else x
-        yield _responsibilities(scores(g, white), hard=_nearest(g))[0]
+        yield _responsibilities(component_scores(g, white), hard=_is_nearest(g))[0]
 
 
-@handler(releases=Moments, row_weights=behind)
-def moments(site: Site, ask: Sweep) -> Moments:
+@handler(releases=MixtureMoments, row_weights=component_weights)
+def moments(site: Site, ask: MixturesQuestion) -> MixtureMoments:
     """One sweep over the rows for all mixtures."""
     units = [ask.units(g) for g in ask.mixtures]
     sums = [Sums.zeros(mass, pull, 0) for mass, pull in units]
     log_units = np.array([log_density_unit(g) for g in ask.mixtures], np.int32)
     logs, entropies = np.zeros((2, len(ask.mixtures), 2), np.uint64)
     for block in site.blocks(ask.view):
-        whole = within(np.asarray(block, np.float64), ask.reach)
+        whole = check_reach(np.asarray(block, np.float64), ask.reach)
         for part in sorted({g.part for g in ask.mixtures}):
-            x = half(whole, part, ask.seed)
+            x = rows_of_part(whole, part, ask.seed)
             white = whiten(x, ask.root) if ask.root is not None else x
-            norm = np.concatenate([x, distances.squared(x, np.zeros((1, len(x))))])
-            square = np.concatenate([x, x * x]) if any(map(_by_column, ask.mixtures)) else norm
+            norm = np.concatenate([x, distances.squared_distances(x, np.zeros((1, len(x))))])
+            square = np.concatenate([x, x * x]) if any(map(_is_by_column, ask.mixtures)) else norm
             for j, g in enumerate(ask.mixtures):
                 if g.part == part:
-                    t = scores(g, white if g.family == "EEE" else x)
-                    r, log, entropy = _responsibilities(t, hard=_nearest(g))
-                    exact.weighted(sums[j], square if _by_column(g) else norm, r)
-                    exact.add(logs[j], _sum_of_logs(log, g))
-                    exact.add(entropies[j], exact.exact(entropy[None], ENTROPY_UNIT)[0])
-    return Moments(
+                    t = component_scores(g, white if g.family == "EEE" else x)
+                    r, log, entropy = _responsibilities(t, hard=_is_nearest(g))
+                    exact.add_weighted(sums[j], square if _is_by_column(g) else norm, r)
+                    exact.add_in_place(logs[j], _sum_of_logs(log, g))
+                    exact.add_in_place(entropies[j], exact.exact_totals(entropy[None], ENTROPY_UNIT)[0])
+    return MixtureMoments(
         Exact(np.concatenate([s.mass for s in sums]), np.concatenate([mass for mass, _ in units])),
         Exact(
             np.concatenate([s.pull.reshape(-1, 2) for s in sums]), np.concatenate([pull.ravel() for _, pull in units])
@@ -129,23 +129,23 @@ def moments(site: Site, ask: Sweep) -> Moments:
     )
 
 
-def scores(g: Gaussians, x: Floats) -> Floats:
+def component_scores(g: Gaussians, x: Floats) -> Floats:
     """The scores log pi_k N(x | m_k, S_k), components by rows, of a block of columns (whitened ones for EEE)."""
     if g.family == "VVI":
         scale = 1 / np.sqrt(g.variance)
         means = (g.means * scale)[:, None, :]
-        d2 = np.concatenate([distances.squared(x * s[:, None], m) for s, m in zip(scale, means, strict=True)])
+        d2 = np.concatenate([distances.squared_distances(x * s[:, None], m) for s, m in zip(scale, means, strict=True)])
     elif g.family == "EEE":
-        d2 = distances.squared(_straightened(x, g), g.means)
+        d2 = distances.squared_distances(_straighten_rows(x, g), g.means)
     else:
-        d2 = distances.squared(x, g.means) / g.variance
+        d2 = distances.squared_distances(x, g.means) / g.variance
     return np.asarray(g.offset[:, None] - 0.5 * d2, np.float64)
 
 
 def log_density(t: Floats) -> Floats:
     """The log of sum_k exp(t_k) of each row, the components added in their order."""
     top = t.max(axis=0)
-    return np.asarray(top + elementary.log(_in_order(elementary.exp(t - top))), np.float64)
+    return np.asarray(top + elementary.log(_sum_in_order(elementary.exp(t - top))), np.float64)
 
 
 def whiten(x: Floats, root: Floats) -> Floats:
@@ -159,7 +159,7 @@ def whiten(x: Floats, root: Floats) -> Floats:
     return z
 
 
-def _straightened(z: Floats, g: Gaussians) -> Floats:
+def _straighten_rows(z: Floats, g: Gaussians) -> Floats:
     along = np.zeros((len(g.axes), z.shape[1]))
     for f in range(len(z)):
         along += g.axes[:, f, None] * z[f]
@@ -177,20 +177,20 @@ def _responsibilities(t: Floats, *, hard: bool) -> tuple[Floats, Floats, Floats]
         return r, np.zeros(n), np.zeros(n)
     top = t.max(axis=0)
     e = elementary.exp(t - top)
-    s = _in_order(e)
+    s = _sum_in_order(e)
     log = top + elementary.log(s)
     r = e / s
-    return r, log, _in_order(r * (log - t))
+    return r, log, _sum_in_order(r * (log - t))
 
 
-def _in_order(terms: Floats) -> Floats:
+def _sum_in_order(terms: Floats) -> Floats:
     out = np.zeros(terms.shape[1])
     for term in terms:
         out += term
     return out
 
 
-def within(x: Floats, reach: Units) -> Floats:
+def check_reach(x: Floats, reach: Units) -> Floats:
     """The block itself, if it keeps to the bounds that its sums need."""
     if x.size and (np.abs(x).max(axis=1) > np.ldexp(1.0, reach)).any():
         raise OutOfBounds("a row lies beyond the bound that was agreed; the rows must not change during a run")
@@ -209,29 +209,29 @@ def _sum_of_logs(log: Floats, g: Gaussians) -> Limbs:
     return np.asarray(fine_sums(log[None], log_density_unit(g), LOG_DENSITY_BITS)[0], np.uint64)
 
 
-def _nearest(g: Gaussians) -> bool:
+def _is_nearest(g: Gaussians) -> bool:
     return g.family == "nearest"
 
 
-def _by_column(g: Gaussians) -> bool:
+def _is_by_column(g: Gaussians) -> bool:
     return g.family in ("VVI", "nearest")
 
 
-def half(x: Floats, part: int, seed: int) -> Floats:
+def rows_of_part(x: Floats, part: int, seed: int) -> Floats:
     """The rows of a block that are in a part, which a row's own bits and the seed decide, not who holds it.
 
     Halvings differ in the bit of the row's hash that they look at; rows that are equal stay together.
     """
-    if part == ALL:
+    if part == ALL_ROWS:
         return x
     hashed = np.full(x.shape[1], seed, np.uint64)
     for column in x + 0.0:  # -0 is 0
-        hashed = _mixed(hashed ^ np.ascontiguousarray(column).view(np.uint64))
+        hashed = _mix_bits(hashed ^ np.ascontiguousarray(column).view(np.uint64))
     halving, side = divmod(part - 1, 2)
     return np.ascontiguousarray(x[:, ((hashed >> np.uint64(halving)) & np.uint64(1)) == side])
 
 
-def _mixed(h: Limbs) -> Limbs:
+def _mix_bits(h: Limbs) -> Limbs:
     """The finaliser of SplitMix64: every bit of the result depends on every bit of h."""
     h = h + np.uint64(0x9E3779B97F4A7C15)
     h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -240,51 +240,51 @@ def _mixed(h: Limbs) -> Limbs:
 
 
 @dataclass(frozen=True)
-class Centred(ViewedQuestion):
+class CenteredQuestion(ViewedQuestion):
     """A view whose columns have mean 0."""
 
     view: View
 
 
-@handler(releases=bounds.Marks, max_distinct=3)
-def reach(site: Site, ask: Centred) -> bounds.Marks:
+@handler(releases=bounds.MagnitudeMarks, max_distinct=3)
+def mark_deviations(site: Site, ask: CenteredQuestion) -> bounds.MagnitudeMarks:
     """A mark per column at the smallest power of two above its largest deviation from the mean."""
     most = np.zeros(len(site.columns))
     for block in site.blocks(ask.view):
         most = np.maximum(most, np.abs(block).max(axis=1, initial=0.0))
-    return bounds.Marks(Exact.counts(bounds.marked(most)))
+    return bounds.MagnitudeMarks(Exact.from_counts(bounds.mark_exponents(most)))
 
 
 @dataclass(frozen=True)
-class Products(Release):
+class CovarianceProducts(Release):
     products: Exact = additive("the sums of the products of columns, for the covariance of all rows")
 
 
 @dataclass(frozen=True)
-class Spread(ViewedQuestion):
+class ScatterQuestion(ViewedQuestion):
     """Which rows to multiply column by column."""
 
     view: View
     reach: Units
     seed: int
-    part: int = ALL
+    part: int = ALL_ROWS
 
 
-def _of_part(site: Site, ask: Spread) -> Floats:
+def _part_row_weights(site: Site, ask: ScatterQuestion) -> Floats:
     """How many rows the part has."""
-    return each_one(np.array([sum(x.shape[1] for x in _rows(site, ask))]))
+    return tally_unit_weights(np.array([sum(x.shape[1] for x in _part_blocks(site, ask))]))
 
 
-@handler(releases=Products, row_weights=_of_part)
-def scatter(site: Site, ask: Spread) -> Products:
+@handler(releases=CovarianceProducts, row_weights=_part_row_weights)
+def scatter_matrix(site: Site, ask: ScatterQuestion) -> CovarianceProducts:
     """Sum x x^T over the rows of a part, columns by columns."""
     unit = unit_of(ask.reach[:, None] + ask.reach[None, :])
     sums = Sums.zeros(unit_of(ask.reach), unit, 0)
-    for x in _rows(site, ask):
-        exact.weighted(sums, x, x)
-    return Products(Exact(sums.pull, unit))
+    for x in _part_blocks(site, ask):
+        exact.add_weighted(sums, x, x)
+    return CovarianceProducts(Exact(sums.pull, unit))
 
 
-def _rows(site: Site, ask: Spread) -> Iterator[Floats]:
+def _part_blocks(site: Site, ask: ScatterQuestion) -> Iterator[Floats]:
     for block in site.blocks(ask.view):
-        yield half(within(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)
+        yield rows_of_part(check_reach(np.asarray(block, np.float64), ask.reach), ask.part, ask.seed)

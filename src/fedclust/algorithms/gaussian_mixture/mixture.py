@@ -17,14 +17,14 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Round, frobenius
 from fedclust.algorithms.gaussian_mixture.densities import (
-    ALL,
-    Centred,
+    ALL_ROWS,
+    CenteredQuestion,
     Gaussians,
-    Spread,
-    Sweep,
+    MixturesQuestion,
+    ScatterQuestion,
+    mark_deviations,
     moments,
-    reach,
-    scatter,
+    scatter_matrix,
 )
 from fedclust.core.effects import Protocol, report, total
 from fedclust.core.ring import power_above
@@ -36,8 +36,10 @@ from fedclust.questions import bounds, standardisation
 
 Family = Literal["EII", "VII", "VVI", "EEE"]
 FAMILIES: tuple[Family, ...] = ("EII", "VII", "VVI", "EEE")
-FLOOR = 1e-5  # no variance below this share of the mean variance (VVI: of its column's; EEE: of its direction's)
-SINGULAR = 1e-8  # columns closer to collinear than this are held apart
+MIN_VARIANCE_FRACTION = (
+    1e-5  # no variance below this share of the mean variance (VVI: of its column's; EEE: of its direction's)
+)
+MIN_EIGENVALUE = 1e-8  # columns closer to collinear than this are held apart
 MIN_COMPONENT_MASS = 2.0**-8  # a component of less mass keeps its place: too few digits to move it
 LOG_2PI = math.log(2 * math.pi)
 
@@ -54,13 +56,13 @@ class Frame:
     seed: int = 0  # decides how rows are halved
 
     @property
-    def typical(self) -> float:
+    def mean_variance(self) -> float:
         return float(self.variance.mean()) or 1.0
 
     @property
     def floors(self) -> Floats:
         """The least variance of each column; a constant one is taken to vary as the others do on average."""
-        return np.where(self.variance > 0, FLOOR * self.variance, self.typical)
+        return np.where(self.variance > 0, MIN_VARIANCE_FRACTION * self.variance, self.mean_variance)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Mixture:
 
 
 @dataclass(frozen=True)
-class Found:
+class MixtureSums:
     """One mixture's sums over all rows; squares by column, or (K, 1) of whole rows."""
 
     mass: Floats
@@ -85,7 +87,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedMixture:
     """A mixture, its log-likelihood and entropy, its components' masses and mean squared radii |x - m|^2 / D."""
 
     mixture: Mixture
@@ -97,69 +99,75 @@ class Evaluated:
     converged: bool = False
 
 
-def frame(view: View, *, full: bool) -> Protocol[Frame]:
+def make_frame(view: View, *, full: bool) -> Protocol[Frame]:
     """Centre the columns, agree on how far they reach; with `full` also on the covariance of all rows."""
-    found = yield from standardisation.columns(view)
-    origin, spread = view.back(found.mean), np.ones(len(found.mean)) if view.spread is None else view.spread
+    found = yield from standardisation.column_statistics(view)
+    origin, spread = (
+        view.to_original_units(found.mean),
+        np.ones(len(found.mean)) if view.spread is None else view.spread,
+    )
     moved = np.abs(origin - (0.0 if view.origin is None else view.origin)) / spread
     loose = bounds_above(2.0 * (2.0**e + b) for e, b in zip(view.exponents, moved, strict=True))
     seen, rows = replace(view, exponents=loose, origin=origin, spread=spread), int(found.counts[0])
-    tight = bounds.highest((yield from total(reach, Centred(seen))).marks)
+    tight = bounds.highest_exponents((yield from total(mark_deviations, CenteredQuestion(seen))).marks)
     out = Frame(seen, tight, rows, found.sd**2)
     if not full:
         return out
-    return (yield from _with_root(out, ALL, rows))
+    return (yield from _add_root(out, ALL_ROWS, rows))
 
 
-def in_part(of: Frame, part: int, rows: float) -> Protocol[Frame]:
+def frame_of_part(frame: Frame, part: int, rows: float) -> Protocol[Frame]:
     """The same columns with the root of a part's own x x^T, about 0, where the part's mean need not be.
 
     What EEE takes from the whole holds only for rows whose products it counts: a half has its own.
     """
-    return of if of.root is None else (yield from _with_root(of, part, max(rows, 1.0)))
+    return frame if frame.root is None else (yield from _add_root(frame, part, max(rows, 1.0)))
 
 
-def _with_root(of: Frame, part: int, rows: float) -> Protocol[Frame]:
-    sums = yield from total(scatter, Spread(of.view, of.reach, of.seed, part))
-    covariance = sums.products.floats() / rows
-    out = replace(of, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
+def _add_root(frame: Frame, part: int, rows: float) -> Protocol[Frame]:
+    sums = yield from total(scatter_matrix, ScatterQuestion(frame.view, frame.reach, frame.seed, part))
+    covariance = sums.products.to_floats() / rows
+    out = replace(frame, variance=np.diag(covariance).copy())  # from tighter bounds, so with more digits
     return replace(out, root=_root(covariance, out))
 
 
-def start(
-    of: Frame, families: Sequence[Family], centers: Sequence[Floats], *, parts: Sequence[int] | None = None
+def start_mixtures(
+    frame: Frame, families: Sequence[Family], centers: Sequence[Floats], *, parts: Sequence[int] | None = None
 ) -> Protocol[list[list[Mixture]]]:
     """For each set of centres, each family's mixture if every row (of a part) belongs to its nearest centre."""
-    parts = parts or [ALL] * len(centers)
-    found = yield from sweep(of, [nearest(points, part) for points, part in zip(centers, parts, strict=True)])
+    parts = parts or [ALL_ROWS] * len(centers)
+    found = yield from sum_mixtures(
+        frame, [nearest_gaussians(points, part) for points, part in zip(centers, parts, strict=True)]
+    )
     return [
-        [step(family, of, sums, points) for family in families] for sums, points in zip(found, centers, strict=True)
+        [maximization_step(family, frame, sums, points) for family in families]
+        for sums, points in zip(found, centers, strict=True)
     ]
 
 
-def climb(
-    of: Frame,
+def run_em(
+    frame: Frame,
     mixtures: Sequence[Mixture],
     *,
     tol: float | None,
     max_iter: int,
     parts: Sequence[int] | None = None,
-) -> Protocol[list[Evaluated]]:
+) -> Protocol[list[EvaluatedMixture]]:
     """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_iter`."""
-    parts = parts or [ALL] * len(mixtures)
+    parts = parts or [ALL_ROWS] * len(mixtures)
     now, histories = list(mixtures), [list[Round]() for _ in mixtures]
-    last: list[Evaluated | None] = [None] * len(mixtures)
+    last: list[EvaluatedMixture | None] = [None] * len(mixtures)
     active = list(range(len(mixtures)))
     for number in range(1, max_iter + 2):
-        sums = yield from sweep(of, [replace(gaussians(now[j], of), part=parts[j]) for j in active])
+        sums = yield from sum_mixtures(frame, [replace(to_gaussians(now[j], frame), part=parts[j]) for j in active])
         going: list[int] = []
         for j, found in zip(active, sums, strict=True):
-            before, last[j] = last[j], _evaluated(now[j], found)
-            level = before is not None and tol is not None and (found.log - before.log) / of.rows < tol
+            before, last[j] = last[j], _evaluate(now[j], found)
+            level = before is not None and tol is not None and (found.log - before.log) / frame.rows < tol
             if level or number > max_iter:
-                last[j] = replace(_evaluated(now[j], found), converged=level)
+                last[j] = replace(_evaluate(now[j], found), converged=level)
                 continue
-            after = step(now[j].family, of, found, now[j].means)
+            after = maximization_step(now[j].family, frame, found, now[j].means)
             histories[j].append(Round(number, frobenius(after.means - now[j].means), -found.log))
             now[j] = after
             going.append(j)
@@ -171,23 +179,25 @@ def climb(
     return [replace(e, history=tuple(h)) for e, h in zip(last, histories, strict=True) if e is not None]
 
 
-def sweep(of: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[Found]]:
+def sum_mixtures(frame: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[MixtureSums]]:
     """The sums of several mixtures."""
-    root = of.root if any(g.family == "EEE" for g in mixtures) else None
-    ask = Sweep(of.view, of.reach, root, of.seed, tuple(mixtures))
+    root = frame.root if any(g.family == "EEE" for g in mixtures) else None
+    ask = MixturesQuestion(frame.view, frame.reach, root, frame.seed, tuple(mixtures))
     sums = yield from total(moments, ask)
-    mass, pull, logs, entropies = (field.floats() for field in (sums.mass, sums.pull, sums.log, sums.entropy))
-    found, at, at_pull = list[Found](), 0, 0
-    columns = len(of.reach)
+    mass, pull, logs, entropies = (field.to_floats() for field in (sums.mass, sums.pull, sums.log, sums.entropy))
+    found, at, at_pull = list[MixtureSums](), 0, 0
+    columns = len(frame.reach)
     for j, g in enumerate(mixtures):
-        k, width = len(g.means), ask.width(g)
+        k, width = len(g.means), ask.sums_per_component(g)
         own = pull[at_pull : at_pull + k * width].reshape(k, width)
-        found.append(Found(mass[at : at + k], own[:, :columns], own[:, columns:], float(logs[j]), float(entropies[j])))
+        found.append(
+            MixtureSums(mass[at : at + k], own[:, :columns], own[:, columns:], float(logs[j]), float(entropies[j]))
+        )
         at, at_pull = at + k, at_pull + k * width
     return found
 
 
-def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
+def maximization_step(family: Family, frame: Frame, found: MixtureSums, before: Floats) -> Mixture:
     """The mixture that the sums make likeliest, its variances held above their floors."""
     thick = found.mass >= MIN_COMPONENT_MASS
     mass = np.where(thick, found.mass, 1.0)
@@ -195,38 +205,38 @@ def step(family: Family, of: Frame, found: Found, before: Floats) -> Mixture:
     rows = math.fsum(found.mass.tolist()) or 1.0  # a part of the rows may have none
     weights = found.mass / rows
     if family == "EEE":
-        return Mixture(family, weights, means, _covariance(of, weights, means))
+        return Mixture(family, weights, means, _covariance(frame, weights, means))
     deviations = _deviations(found, means)
     columns = means.shape[1]
     if family == "VVI":
-        variance = np.where(thick[:, None], deviations / mass[:, None], of.variance)
-        return Mixture(family, weights, means, np.maximum(variance, of.floors))
+        variance = np.where(thick[:, None], deviations / mass[:, None], frame.variance)
+        return Mixture(family, weights, means, np.maximum(variance, frame.floors))
     if family == "VII":
-        variance = np.where(thick, deviations.sum(axis=1) / (columns * mass), of.typical)[:, None]
+        variance = np.where(thick, deviations.sum(axis=1) / (columns * mass), frame.mean_variance)[:, None]
     else:
         variance = np.array([[math.fsum(deviations.ravel().tolist()) / (columns * rows)]])
-    return Mixture(family, weights, means, np.maximum(variance, FLOOR * of.typical))
+    return Mixture(family, weights, means, np.maximum(variance, MIN_VARIANCE_FRACTION * frame.mean_variance))
 
 
-def gaussians(m: Mixture, of: Frame) -> Gaussians:
+def to_gaussians(m: Mixture, frame: Frame) -> Gaussians:
     """A mixture as the sites evaluate it."""
     k, columns = m.means.shape
     log_weights = elementary.log(np.maximum(m.weights, 2.0**-1000)) - 0.5 * columns * LOG_2PI
-    if m.family == "EEE" and of.root is not None:
-        return _whitened(m, of.root, of.reach, log_weights)
+    if m.family == "EEE" and frame.root is not None:
+        return _whitened_gaussians(m, frame.root, frame.reach, log_weights)
     volume = elementary.log(np.broadcast_to(m.variance, (k, columns)).copy()).sum(axis=1)
     offset = log_weights - 0.5 * volume
-    far = (((np.ldexp(1.0, of.reach) + np.abs(m.means)) ** 2) / m.variance).sum(axis=1).max()
+    far = (((np.ldexp(1.0, frame.reach) + np.abs(m.means)) ** 2) / m.variance).sum(axis=1).max()
     return Gaussians(m.family, offset, m.means, m.variance, *_no_axes(columns), unit=_unit(offset, far))
 
 
-def nearest(points: Floats, part: int = ALL) -> Gaussians:
+def nearest_gaussians(points: Floats, part: int = ALL_ROWS) -> Gaussians:
     """Not a mixture: every row (of a part) belongs to its nearest point."""
     k, columns = points.shape
     return Gaussians("nearest", np.zeros(k), points, np.ones((1, 1)), *_no_axes(columns), unit=0, part=part)
 
 
-def of_covariance(m: Mixture) -> tuple[Gaussians, Floats]:
+def gaussians_from_covariance(m: Mixture) -> tuple[Gaussians, Floats]:
     """A mixture of family EEE by its covariance alone, and the root to whiten with."""
     root = np.asarray(np.linalg.cholesky(m.variance), np.float64)
     columns = len(root)
@@ -236,30 +246,30 @@ def of_covariance(m: Mixture) -> tuple[Gaussians, Floats]:
     return Gaussians("EEE", offset, np.ascontiguousarray(means), np.ones((1, 1)), *_no_axes(columns), unit=0), root
 
 
-def parameters(family: Family, k: int, columns: int) -> int:
+def count_parameters(family: Family, k: int, columns: int) -> int:
     """How many free numbers a mixture has: KD means, K - 1 weights, and those of its covariances."""
     c = {"EII": 1, "VII": k, "VVI": k * columns, "EEE": columns * (columns + 1) // 2}[family]
     return k * columns + k - 1 + c
 
 
-def bic(of: Evaluated, rows: int) -> float:
+def bic(evaluated: EvaluatedMixture, rows: int) -> float:
     """-2 l + p log N; the smaller the better."""
-    k, columns = of.mixture.means.shape
-    return -2 * of.log + parameters(of.mixture.family, k, columns) * math.log(rows)
+    k, columns = evaluated.mixture.means.shape
+    return -2 * evaluated.log + count_parameters(evaluated.mixture.family, k, columns) * math.log(rows)
 
 
-def icl(of: Evaluated, rows: int) -> float:
+def icl(evaluated: EvaluatedMixture, rows: int) -> float:
     """BIC + 2 E, E = -sum r log r: undecided rows count against a mixture."""
-    return bic(of, rows) + 2 * of.entropy
+    return bic(evaluated, rows) + 2 * evaluated.entropy
 
 
-def _evaluated(m: Mixture, found: Found) -> Evaluated:
+def _evaluate(m: Mixture, found: MixtureSums) -> EvaluatedMixture:
     squared = _deviations(found, m.means).sum(axis=1)
     radii = np.maximum(squared, 0.0) / (m.means.shape[1] * np.where(found.mass >= MIN_COMPONENT_MASS, found.mass, 1.0))
-    return Evaluated(m, found.log, found.entropy, found.mass, radii)
+    return EvaluatedMixture(m, found.log, found.entropy, found.mass, radii)
 
 
-def _deviations(found: Found, means: Floats) -> Floats:
+def _deviations(found: MixtureSums, means: Floats) -> Floats:
     """Sums of r (x - m)^2 from sums around 0, by column where the squares are."""
     cross, own = means * found.pull, means * means
     if found.squares.shape[1] != means.shape[1] or means.shape[1] == 1:
@@ -271,18 +281,18 @@ def _axes(root: Floats, weights: Floats, means: Floats) -> tuple[Floats, Floats,
     """Whitened means, the directions in which the components may lie apart, and the variance left along each."""
     mu = np.linalg.solve(root, means.T).T
     _, spans, axes = np.linalg.svd(np.sqrt(weights)[:, None] * mu, full_matrices=False)
-    left = np.where(spans > 1e-7, np.maximum(1 - spans**2, FLOOR), 1.0)
+    left = np.where(spans > 1e-7, np.maximum(1 - spans**2, MIN_VARIANCE_FRACTION), 1.0)
     return np.ascontiguousarray(mu), np.ascontiguousarray(axes), left
 
 
-def _covariance(of: Frame, weights: Floats, means: Floats) -> Floats:
-    root = _required(of.root)
+def _covariance(frame: Frame, weights: Floats, means: Floats) -> Floats:
+    root = _require_root(frame.root)
     _, axes, left = _axes(root, weights, means)
     inner = np.eye(len(root)) - (axes.T * (1 - left)) @ axes
     return np.asarray(root @ inner @ root.T, np.float64)
 
 
-def _whitened(m: Mixture, root: Floats, reach: Units, log_weights: Floats) -> Gaussians:
+def _whitened_gaussians(m: Mixture, root: Floats, reach: Units, log_weights: Floats) -> Gaussians:
     mu, axes, left = _axes(root, m.weights, m.means)
     gains = 1 / np.sqrt(left) - 1
     means = mu + ((mu @ axes.T) * gains) @ axes
@@ -303,18 +313,18 @@ def _no_axes(columns: int) -> tuple[Floats, Floats]:
     return np.zeros((0, columns)), np.zeros(0)
 
 
-def _root(covariance: Floats, of: Frame) -> Floats:
+def _root(covariance: Floats, frame: Frame) -> Floats:
     """The lower triangular root of a covariance whose correlations are held away from being singular."""
-    scale = np.sqrt(np.where(of.variance > 0, of.variance, of.typical))
+    scale = np.sqrt(np.where(frame.variance > 0, frame.variance, frame.mean_variance))
     correlation = covariance / np.outer(scale, scale)
     np.fill_diagonal(correlation, 1.0)  # of constant columns, too
     values, vectors = np.linalg.eigh(correlation)
-    if values[0] < SINGULAR:
-        correlation = (vectors * np.maximum(values, SINGULAR)) @ vectors.T
+    if values[0] < MIN_EIGENVALUE:
+        correlation = (vectors * np.maximum(values, MIN_EIGENVALUE)) @ vectors.T
     return np.asarray(np.linalg.cholesky(correlation) * scale[:, None], np.float64)
 
 
-def _required(root: Floats | None) -> Floats:
+def _require_root(root: Floats | None) -> Floats:
     if root is None:
         raise ValueError("the frame was made without the covariance that EEE needs")
     return root

@@ -22,114 +22,125 @@ import numpy as np
 
 from fedclust.algorithms.cmeans.fit_result import Round, frobenius
 from fedclust.algorithms.private_kmeans import noisy_cells
-from fedclust.algorithms.private_kmeans.private_questions import ALONG, Box, Grid, Lengths, Places, Radius
-from fedclust.core.effects import Protocol, handler, heard, report
+from fedclust.algorithms.private_kmeans.private_questions import (
+    MAX_GRID_AXES,
+    Box,
+    GridQuestion,
+    LengthsQuestion,
+    MomentsQuestion,
+    OffsetsQuestion,
+)
+from fedclust.core.effects import Protocol, handler, report, total_with_parties
 from fedclust.core.errors import WireError
-from fedclust.core.noise_price import Noisy, Price, counted, everything, noisy
+from fedclust.core.noise_price import Noisy, Price, exact_from_noise_units, noisy, unbounded_view
 from fedclust.core.ring import Exact, total
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels import bounded_sums, distances
 
-OCTAVES = 16  # half octaves of norms that are told apart
-BEYOND = 0.02  # of the rows may be longer than the radius
-MASS = 0.25  # how much a row counts beside its place
-LONG = math.sqrt(1 + MASS * MASS)
-FEW = 3  # clusters that need one round only
-ROUNDS = 4
-SHARES = {True: (0.05, 0.3, 0.45, 0.2), False: (0.05, 0.25, 0.55, 0.15)}  # of the budget: few clusters, or many
-WHOLE = 1 - 2.0**-30  # so that parts, rounded, never add up to more
+HALF_OCTAVES = 16  # half octaves of norms that are told apart
+MAX_LONG_ROW_FRACTION = 0.02  # of the rows may be longer than the radius
+COUNT_WEIGHT = 0.25  # how much a row counts beside its place
+TERM_NORM = math.sqrt(1 + COUNT_WEIGHT * COUNT_WEIGHT)
+ONE_ROUND_CLUSTERS = 3  # clusters that need one round only
+RELATIVE_ROUNDS = 4
+BUDGET_SHARES = {True: (0.05, 0.3, 0.45, 0.2), False: (0.05, 0.25, 0.55, 0.15)}  # of the budget: few clusters, or many
+SPENDABLE_FRACTION = 1 - 2.0**-30  # so that parts, rounded, never add up to more
 LLOYD_ROUNDS = 5
-LEAST = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
-ABOVE = 3.0  # standard deviations of its noise that the number of rows should have at least
-THIN = 0.02  # of the radius, that a cluster is taken to be wide at least
+MIN_CLUSTER_MASS = 20.0  # rows that a cluster is taken to have at least: noise must not divide by nearly nothing
+MIN_ROWS_TO_NOISE = 3.0  # standard deviations of its noise that the number of rows should have at least
+MIN_WIDTH_FRACTION = 0.02  # of the radius, that a cluster is taken to be wide at least
 
 
 @dataclass(frozen=True)
-class Counts(Noisy):
+class CellCounts(Noisy):
     sums: Exact = noisy("how many rows lie in each cell of a public grid")
 
 
 @dataclass(frozen=True)
-class Products(Noisy):
+class SecondMoments(Noisy):
     sums: Exact = noisy(
         "for each pair of columns, the sum of their products over rows clipped to public bounds, and the number of rows"
     )
 
 
 @dataclass(frozen=True)
-class Moves(Noisy):
+class ClusterOffsets(Noisy):
     sums: Exact = noisy(
         "the sum of each cluster's offsets from its centre, clipped to a fixed length, and the number of rows"
     )
 
 
-@handler(releases=Counts)
-def lengths(site: Site, ask: Lengths) -> Counts:
+@handler(releases=CellCounts)
+def lengths(site: Site, ask: LengthsQuestion) -> CellCounts:
     """Rows by half octaves of their norm, the longest first."""
-    _sound(ask, site)
-    edges = ask.box.radius * 2.0 ** (-0.5 * np.arange(1, OCTAVES))
+    _check_question(ask, site)
+    edges = ask.box.radius * 2.0 ** (-0.5 * np.arange(1, HALF_OCTAVES))
 
     def own(z: Floats) -> Ints:
-        return _marked(OCTAVES - 1 - np.searchsorted(edges[::-1], np.sqrt(bounded_sums.squares(z))), OCTAVES)
+        return _tally_cells(
+            HALF_OCTAVES - 1 - np.searchsorted(edges[::-1], np.sqrt(bounded_sums.squares(z))), HALF_OCTAVES
+        )
 
-    return Counts(_added(site, ask.box, own, shape=(OCTAVES, 1)))
+    return CellCounts(_sum_blocks(site, ask.box, own, shape=(HALF_OCTAVES, 1)))
 
 
-@handler(releases=Products)
-def products(site: Site, ask: Radius) -> Products:
+@handler(releases=SecondMoments)
+def second_moments(site: Site, ask: MomentsQuestion) -> SecondMoments:
     """Second moments of the rows, each no longer than one."""
-    _sound(ask, site)
+    _check_question(ask, site)
     width = len(ask.box.low)
     shape = (width * (width + 1) // 2 + 1,)
-    return Products(
-        _added(site, ask.box, lambda z: bounded_sums.products(bounded_sums.within(z, ask.radius)), shape=shape)
+    return SecondMoments(
+        _sum_blocks(
+            site, ask.box, lambda z: bounded_sums.products(bounded_sums.clip_to_norm(z, ask.radius)), shape=shape
+        )
     )
 
 
-@handler(releases=Counts)
-def grid(site: Site, ask: Grid) -> Counts:
+@handler(releases=CellCounts)
+def count_cells(site: Site, ask: GridQuestion) -> CellCounts:
     """Rows by cells; those outside count in the cells at the edge."""
-    _sound(ask, site)
+    _check_question(ask, site)
     count = math.prod(ask.bins.tolist())
 
     def own(z: Floats) -> Ints:
-        y = along(z, ask.axes)
+        y = project_rows(z, ask.axes)
         at = (y + ask.half[:, None]) / (2 * ask.half[:, None]) * ask.bins[:, None]
         inside = np.clip(np.nan_to_num(at), 0, ask.bins[:, None] - 1).astype(np.int64)
-        return _marked(np.ravel_multi_index(tuple(inside), tuple(ask.bins.tolist())), count)
+        return _tally_cells(np.ravel_multi_index(tuple(inside), tuple(ask.bins.tolist())), count)
 
-    return Counts(_added(site, ask.box, own, shape=(count, 1)))
+    return CellCounts(_sum_blocks(site, ask.box, own, shape=(count, 1)))
 
 
-@handler(releases=Moves)
-def moves(site: Site, ask: Places) -> Moves:
+@handler(releases=ClusterOffsets)
+def cluster_offsets(site: Site, ask: OffsetsQuestion) -> ClusterOffsets:
     """Of each cluster the sum of its rows' offsets, in units of the reach, and of their counts."""
-    return Moves(offsets(site, ask))
+    return ClusterOffsets(sum_offsets(site, ask))
 
 
-def offsets(site: Site, ask: Places) -> Exact:
-    """The sums of `moves`."""
-    _sound(ask, site)
+def sum_offsets(site: Site, ask: OffsetsQuestion) -> Exact:
+    """The sums of `cluster_offsets`."""
+    _check_question(ask, site)
     clusters, width = ask.centers.shape
 
     def own(z: Floats) -> Ints:
-        y = along(z, ask.axes)
-        nearest = distances.labels(y[: ask.seen], np.ascontiguousarray(ask.centers[:, : ask.seen]))[0]
-        away = bounded_sums.within(y - ask.pivots[nearest].T, ask.reach)
-        terms = np.concatenate([away, np.full((1, y.shape[1]), MASS)]) / LONG
-        return bounded_sums.by_cell(nearest.astype(np.int64), terms, clusters)
+        y = project_rows(z, ask.axes)
+        nearest = distances.nearest_centers(y[: ask.seen], np.ascontiguousarray(ask.centers[:, : ask.seen]))[0]
+        away = bounded_sums.clip_to_norm(y - ask.pivots[nearest].T, ask.reach)
+        terms = np.concatenate([away, np.full((1, y.shape[1]), COUNT_WEIGHT)]) / TERM_NORM
+        return bounded_sums.sum_by_cell(nearest.astype(np.int64), terms, clusters)
 
-    return _added(site, ask.box, own, shape=(clusters, width + 1))
+    return _sum_blocks(site, ask.box, own, shape=(clusters, width + 1))
 
 
-def _sound(ask: Lengths | Radius | Grid | Places, site: Site) -> None:
+def _check_question(ask: LengthsQuestion | MomentsQuestion | GridQuestion | OffsetsQuestion, site: Site) -> None:
     """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
     if not ask.fits(len(site.columns)):
         raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large or too small")
 
 
-def along(z: Floats, axes: Floats) -> Floats:
+def project_rows(z: Floats, axes: Floats) -> Floats:
     """Rows along axes. Column after column: how a row's digits are rounded must not depend on its neighbours."""
     y = np.zeros((axes.shape[1], z.shape[1]))
     for values, weights in zip(z, axes, strict=True):
@@ -137,15 +148,15 @@ def along(z: Floats, axes: Floats) -> Floats:
     return y
 
 
-def _marked(where: Ints, count: int) -> Ints:
-    return bounded_sums.by_cell(where, np.ones((1, len(where))), count)
+def _tally_cells(where: Ints, count: int) -> Ints:
+    return bounded_sums.sum_by_cell(where, np.ones((1, len(where))), count)
 
 
-def _added(site: Site, box: Box, own: Callable[[Floats], Ints], *, shape: tuple[int, ...]) -> Exact:
+def _sum_blocks(site: Site, box: Box, own: Callable[[Floats], Ints], *, shape: tuple[int, ...]) -> Exact:
     """What `own` makes of each block, added up; sums of any number of rows fit the ring."""
-    parts = [counted(np.zeros(shape, np.int64))]
-    for block in site.blocks(everything(len(site.columns))):
-        parts = [total([*parts, counted(own(box.of(block)))])]
+    parts = [exact_from_noise_units(np.zeros(shape, np.int64))]
+    for block in site.blocks(unbounded_view(len(site.columns))):
+        parts = [total([*parts, exact_from_noise_units(own(box.scale_block(block)))])]
     return parts[0]
 
 
@@ -158,15 +169,15 @@ class Spending:
     parties: tuple[PartyId, ...]
 
     def price(self, share: float) -> Price:
-        return Price(self.rho * WHOLE * share, self.honest)
+        return Price(self.rho * SPENDABLE_FRACTION * share, self.honest)
 
-    def sd(self, price: Price) -> float:
+    def noise_sd(self, price: Price) -> float:
         """The standard deviation of a sum's noise, every site's together, in units of one row."""
         return price.sigma * math.sqrt(len(self.parties))
 
 
 @dataclass(frozen=True)
-class Private:
+class PrivateResult:
     """What was found: centres in units of the box, rows of each cluster, as far as noise lets tell."""
 
     centers: Floats
@@ -179,35 +190,42 @@ class Private:
     notes: tuple[str, ...]
 
 
-def fit(box: Box, ks: Sequence[int], spending: Spending, rng: np.random.Generator, m: float = 1.0) -> Protocol[Private]:
+def fit(
+    box: Box, ks: Sequence[int], spending: Spending, rng: np.random.Generator, m: float = 1.0
+) -> Protocol[PrivateResult]:
     """The three releases and the relative rounds; of several numbers of clusters, the histogram chooses."""
     most = max(ks)
-    shares = SHARES[most <= FEW]
+    shares = BUDGET_SHARES[most <= ONE_ROUND_CLUSTERS]
     first, second, third = (spending.price(share) for share in shares[:3])
-    counts, _ = yield from heard(lengths, Lengths(first, box))
-    radius = _radius(counts.sums.floats().ravel(), box.radius, spending.sd(first))
-    sums, _ = yield from heard(products, Radius(second, box, radius))
-    frame = _frame(sums.sums.floats(), len(box.low), most, radius)
-    lattice = frame.lattice(noise=spending.sd(third))
-    asked = Grid(third, box, frame.turn[:, : len(lattice.half)], lattice.half, lattice.bins)
-    seen, _ = yield from heard(grid, asked)
-    found = noisy_cells.find(seen.sums.floats().ravel(), lattice, ks, frame.width, noise=spending.sd(third), rng=rng)
+    counts, _ = yield from total_with_parties(lengths, LengthsQuestion(first, box))
+    radius = _radius(counts.sums.to_floats().ravel(), box.radius, spending.noise_sd(first))
+    sums, _ = yield from total_with_parties(second_moments, MomentsQuestion(second, box, radius))
+    frame = _make_frame(sums.sums.to_floats(), len(box.low), most, radius)
+    lattice = frame.make_lattice(noise=spending.noise_sd(third))
+    asked = GridQuestion(third, box, frame.projection[:, : len(lattice.half_width)], lattice.half_width, lattice.bins)
+    seen, _ = yield from total_with_parties(count_cells, asked)
+    found = noisy_cells.find_clusters(
+        seen.sums.to_floats().ravel(), lattice, ks, frame.width, noise=spending.noise_sd(third), rng=rng
+    )
     start = np.zeros((len(found.places), frame.axes.shape[1]))
     start[:, : found.places.shape[1]] = found.places
-    settled = yield from _rounds(box, start, found, frame, spending, share=shares[3])
-    width, centers = frame.within(found), settled.centers
+    settled = yield from _relative_rounds(box, start, found, frame, spending, share=shares[3])
+    width, centers = frame.cluster_width(found), settled.centers
     if m > 1:
-        centers = noisy_cells.softened(centers, settled.mass, width=width, columns=len(box.low), m=m, rng=rng)
-    lifted, unsure = frame.lifted(centers), spending.sd(second) * bounded_sums.NORM / bounded_sums.ONE_ROW
-    return Private(
+        centers = noisy_cells.fuzzy_centers(centers, settled.mass, width=width, columns=len(box.low), m=m, rng=rng)
+    lifted, unsure = (
+        frame.to_box_units(centers),
+        spending.noise_sd(second) * bounded_sums.UNIT_NORM / bounded_sums.ROW_COUNT_UNIT,
+    )
+    return PrivateResult(
         lifted,
-        frame.lifted(start),
+        frame.to_box_units(start),
         settled.mass,
         frame.rows,
         width * radius,
         settled.history,
         (first.rho, second.rho, third.rho, *settled.prices),
-        (*found.notes, *_few(frame.rows, unsure)),
+        (*found.notes, *_few_rows_note(frame.rows, unsure)),
     )
 
 
@@ -225,33 +243,33 @@ class _Frame:
     radius: float
 
     @property
-    def turn(self) -> Floats:
+    def projection(self) -> Floats:
         """What takes a row to its places along the axes."""
         return self.axes / self.radius
 
-    def lifted(self, places: Floats) -> Floats:
+    def to_box_units(self, places: Floats) -> Floats:
         return np.asarray(places @ self.axes.T * self.radius)
 
-    def within(self, found: noisy_cells.Found) -> float:
+    def cluster_width(self, found: noisy_cells.CellClusters) -> float:
         return found.width if self.width is None else self.width
 
-    def lattice(self, *, noise: float) -> noisy_cells.Lattice:
-        half = np.clip(2.5 * np.sqrt(self.spread[:ALONG]), 0.05, 1.2)
-        return noisy_cells.lattice(half, self.width, self.rows, noise=noise)
+    def make_lattice(self, *, noise: float) -> noisy_cells.Lattice:
+        half = np.clip(2.5 * np.sqrt(self.spread[:MAX_GRID_AXES]), 0.05, 1.2)
+        return noisy_cells.make_lattice(half, self.width, self.rows, noise=noise)
 
 
 def _radius(counts: Floats, largest: float, noise: float) -> float:
     """The least radius that more than a few rows reach."""
-    enough = BEYOND * counts.sum() + 2 * noise
+    enough = MAX_LONG_ROW_FRACTION * counts.sum() + 2 * noise
     reached = np.flatnonzero(np.cumsum(counts) >= enough)
-    at = min(int(reached[0]) if len(reached) else 0, OCTAVES - 4)
+    at = min(int(reached[0]) if len(reached) else 0, HALF_OCTAVES - 4)
     return float(largest * 2.0 ** (-0.5 * at))
 
 
-def _frame(sums: Floats, width: int, clusters: int, radius: float) -> _Frame:
+def _make_frame(sums: Floats, width: int, clusters: int, radius: float) -> _Frame:
     """The axes along which rows spread most, from the matrix of products."""
     matrix, rows = bounded_sums.moments(sums, width)
-    rows = max(rows, LEAST * clusters)
+    rows = max(rows, MIN_CLUSTER_MASS * clusters)
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1], vectors[:, ::-1]
     used = min(clusters, width)
@@ -260,44 +278,48 @@ def _frame(sums: Floats, width: int, clusters: int, radius: float) -> _Frame:
         np.ascontiguousarray(vectors[:, :used]),
         np.clip(values[:used] / rows, 1e-3, 1.0),
         rows,
-        None if rest is None else math.sqrt(max(rest, THIN**2)),
+        None if rest is None else math.sqrt(max(rest, MIN_WIDTH_FRACTION**2)),
         radius,
     )
 
 
 @dataclass(frozen=True)
-class _Settled:
+class _RelativeResult:
     centers: Floats
     mass: Floats
     history: tuple[Round, ...]
     prices: tuple[float, ...]
 
 
-def _rounds(
-    box: Box, start: Floats, found: noisy_cells.Found, frame: _Frame, spending: Spending, *, share: float
-) -> Protocol[_Settled]:
+def _relative_rounds(
+    box: Box, start: Floats, found: noisy_cells.CellClusters, frame: _Frame, spending: Spending, *, share: float
+) -> Protocol[_RelativeResult]:
     """Relative rounds of c-means along the axes; the first also finds places along axes the histogram did not have."""
-    count = 1 if len(start) <= FEW else ROUNDS
-    price, seen, width = spending.price(share / count), found.places.shape[1], frame.within(found)
+    count = 1 if len(start) <= ONE_ROUND_CLUSTERS else RELATIVE_ROUNDS
+    price, seen, width = spending.price(share / count), found.places.shape[1], frame.cluster_width(found)
     centers, mass, history = start, found.mass, list[Round]()
     for number in range(1, count + 1):
         reach = width * (math.sqrt(centers.shape[1]) + 2)
         if number == 1:
             reach += math.sqrt(float(frame.spread[seen:].sum()))
         by = seen if number == 1 else centers.shape[1]
-        sums, _ = yield from heard(moves, Places(price, box, frame.turn, centers, centers, by, reach))
-        moved, mass = shifted(sums.sums.floats() * LONG, centers, reach, noise=spending.sd(price) * LONG)
+        sums, _ = yield from total_with_parties(
+            cluster_offsets, OffsetsQuestion(price, box, frame.projection, centers, centers, by, reach)
+        )
+        moved, mass = shift_centers(
+            sums.sums.to_floats() * TERM_NORM, centers, reach, noise=spending.noise_sd(price) * TERM_NORM
+        )
         shift = frobenius(moved - centers) * frame.radius
         centers = moved
         history.append(Round(number, shift, math.nan))
         yield from report(round=number, shift=shift)
-    return _Settled(centers, mass, tuple(history), (price.rho,) * count)
+    return _RelativeResult(centers, mass, tuple(history), (price.rho,) * count)
 
 
-def shifted(sums: Floats, pivots: Floats, reach: float, *, noise: float) -> tuple[Floats, Floats]:
+def shift_centers(sums: Floats, pivots: Floats, reach: float, *, noise: float) -> tuple[Floats, Floats]:
     """Where noisy sums put the centres, and how many rows are behind each; a cluster lost in noise stays."""
-    mass = sums[:, -1] / MASS
-    step = sums[:, :-1] * reach / np.maximum(mass, LEAST)[:, None]
+    mass = sums[:, -1] / COUNT_WEIGHT
+    step = sums[:, :-1] * reach / np.maximum(mass, MIN_CLUSTER_MASS)[:, None]
     length = np.linalg.norm(step, axis=1, keepdims=True)
     step *= np.minimum(1.0, reach / np.maximum(length, np.finfo(np.float64).tiny))
     some = mass > 2 * noise
@@ -306,7 +328,7 @@ def shifted(sums: Floats, pivots: Floats, reach: float, *, noise: float) -> tupl
 
 def lloyd(
     box: Box, clusters: int, spending: Spending, rng: np.random.Generator, rounds: int = LLOYD_ROUNDS
-) -> Protocol[Private]:
+) -> Protocol[PrivateResult]:
     """Plain DP-Lloyd: c-means whose sums get noise as large as the bounds ask for, so many rounds, drawn centres."""
     half = (box.high - box.low) / 2 / box.unit
     start = rng.uniform(-half, half, (clusters, len(half)))
@@ -314,14 +336,16 @@ def lloyd(
     axes, nowhere = np.eye(len(half)) / box.radius, np.zeros((clusters, len(half)))
     centers, mass = start / box.radius, np.zeros(clusters)
     for number in range(1, rounds + 1):
-        sums, _ = yield from heard(moves, Places(price, box, axes, centers, nowhere, len(half), 1.0))
-        noise = spending.sd(price) * LONG
-        moved, mass = shifted(sums.sums.floats() * LONG, nowhere, 1.0, noise=noise)
+        sums, _ = yield from total_with_parties(
+            cluster_offsets, OffsetsQuestion(price, box, axes, centers, nowhere, len(half), 1.0)
+        )
+        noise = spending.noise_sd(price) * TERM_NORM
+        moved, mass = shift_centers(sums.sums.to_floats() * TERM_NORM, nowhere, 1.0, noise=noise)
         moved = np.where((mass > 2 * noise)[:, None], moved, centers)
         history.append(Round(number, frobenius(moved - centers) * box.radius, math.nan))
         centers = moved
         yield from report(round=number, shift=history[-1].shift)
-    return Private(
+    return PrivateResult(
         centers * box.radius,
         start,
         mass,
@@ -329,13 +353,13 @@ def lloyd(
         math.nan,
         tuple(history),
         (price.rho,) * rounds,
-        _few(float(mass.sum()), spending.sd(price) * LONG / MASS * math.sqrt(clusters)),
+        _few_rows_note(float(mass.sum()), spending.noise_sd(price) * TERM_NORM / COUNT_WEIGHT * math.sqrt(clusters)),
     )
 
 
-def _few(rows: float, unsure: float) -> tuple[str, ...]:
+def _few_rows_note(rows: float, unsure: float) -> tuple[str, ...]:
     """What to say where the number of rows is hardly above its own noise."""
-    if rows >= ABOVE * unsure:
+    if rows >= MIN_ROWS_TO_NOISE * unsure:
         return ()
     told = (
         f"There are few rows beside the noise in their number (standard deviation {unsure:,.0f}): the centres may be "

@@ -13,10 +13,10 @@ import numpy as np
 from fedclust.core.noise_price import Price, PricedQuestion
 from fedclust.core.types import Array, Floats, Ints
 
-ALONG = 3  # axes of a histogram at most
-LARGEST = 2.0**130  # no number of a question is larger: products of a few stay finite
-MOST_CELLS = 1 << 16  # that a site counts in
-MOST_AXES = 1 << 10
+MAX_GRID_AXES = 3  # axes of a histogram at most
+MAX_QUESTION_NUMBER = 2.0**130  # no number of a question is larger: products of a few stay finite
+MAX_COUNTED_CELLS = 1 << 16  # that a site counts in
+MAX_QUESTION_AXES = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,10 @@ class Box:
         """Whether these are the bounds of so many columns."""
         alike = all(part.shape == (columns,) for part in (self.low, self.high, self.unit))
         return (
-            alike and _tame(self.low, self.high) and _tame(positive=self.unit) and bool((self.low <= self.high).all())
+            alike
+            and _is_within_range(self.low, self.high)
+            and _is_within_range(positive=self.unit)
+            and bool((self.low <= self.high).all())
         )
 
     @property
@@ -43,18 +46,18 @@ class Box:
         """No row is longer."""
         return float(np.linalg.norm((self.high - self.low) / 2 / self.unit)) or 1.0
 
-    def of(self, block: Array) -> Floats:
+    def scale_block(self, block: Array) -> Floats:
         """A block of columns, seen from the middle."""
         cut = np.clip(np.asarray(block, np.float64), self.low[:, None], self.high[:, None])
         return np.asarray((cut - self.middle[:, None]) / self.unit[:, None])
 
-    def back(self, points: Floats) -> Floats:
+    def to_original_units(self, points: Floats) -> Floats:
         """Points (rows by columns) in original units; they lie within the bounds as rows do."""
         return np.asarray(np.clip(points * self.unit + self.middle, self.low, self.high))
 
 
 @dataclass(frozen=True)
-class Lengths(PricedQuestion):
+class LengthsQuestion(PricedQuestion):
     """Count rows by their length."""
 
     price: Price
@@ -65,7 +68,7 @@ class Lengths(PricedQuestion):
 
 
 @dataclass(frozen=True)
-class Radius(PricedQuestion):
+class MomentsQuestion(PricedQuestion):
     """Sum the products of columns, of rows cut to a radius."""
 
     price: Price
@@ -73,11 +76,11 @@ class Radius(PricedQuestion):
     radius: float
 
     def fits(self, columns: int) -> bool:
-        return self.box.fits(columns) and _tame(positive=self.radius)
+        return self.box.fits(columns) and _is_within_range(positive=self.radius)
 
 
 @dataclass(frozen=True)
-class Grid(PricedQuestion):
+class GridQuestion(PricedQuestion):
     """Count rows by cells along axes (columns by axes), from -half to half in so many bins each."""
 
     price: Price
@@ -89,13 +92,15 @@ class Grid(PricedQuestion):
     def fits(self, columns: int) -> bool:
         count = len(self.bins)
         shaped = self.axes.shape == (columns, count) and self.half.shape == self.bins.shape == (count,)
-        cells = math.prod(self.bins.tolist()) if shaped and 1 <= count <= ALONG and (self.bins >= 1).all() else 0
-        tame = _tame(self.axes) and _tame(positive=self.half)
-        return self.box.fits(columns) and 1 <= cells <= MOST_CELLS and tame
+        cells = (
+            math.prod(self.bins.tolist()) if shaped and 1 <= count <= MAX_GRID_AXES and (self.bins >= 1).all() else 0
+        )
+        tame = _is_within_range(self.axes) and _is_within_range(positive=self.half)
+        return self.box.fits(columns) and 1 <= cells <= MAX_COUNTED_CELLS and tame
 
 
 @dataclass(frozen=True)
-class Places(PricedQuestion):
+class OffsetsQuestion(PricedQuestion):
     """Sum where rows lie from the pivot of their nearest centre, by the first `seen` axes; `reach` is the farthest."""
 
     price: Price
@@ -110,13 +115,15 @@ class Places(PricedQuestion):
         if self.centers.ndim != 2 or self.pivots.shape != self.centers.shape:
             return False
         clusters, axes = self.centers.shape
-        shaped = self.axes.shape == (columns, axes) and 1 <= self.seen <= axes <= MOST_AXES
-        tame = _tame(self.axes, self.centers, self.pivots) and _tame(positive=self.reach)
-        return self.box.fits(columns) and shaped and 1 <= clusters <= MOST_CELLS and tame
+        shaped = self.axes.shape == (columns, axes) and 1 <= self.seen <= axes <= MAX_QUESTION_AXES
+        tame = _is_within_range(self.axes, self.centers, self.pivots) and _is_within_range(positive=self.reach)
+        return self.box.fits(columns) and shaped and 1 <= clusters <= MAX_COUNTED_CELLS and tame
 
 
-def _tame(*numbers: Floats, positive: Floats | float = 1.0) -> bool:
+def _is_within_range(*numbers: Floats, positive: Floats | float = 1.0) -> bool:
     """Whether numbers are finite and not too large, and those that must be positive not too small either."""
     sizes = np.asarray(positive)
     parts = [*numbers, sizes]
-    return all(bool((np.abs(part) <= LARGEST).all()) for part in parts) and bool((sizes >= 1 / LARGEST).all())
+    return all(bool((np.abs(part) <= MAX_QUESTION_NUMBER).all()) for part in parts) and bool(
+        (sizes >= 1 / MAX_QUESTION_NUMBER).all()
+    )

@@ -22,12 +22,12 @@ from fedclust.core.types import Array, Bools, Floats, PartyId
 from fedclust.kernels import distances
 from fedclust.questions import standardisation
 
-NEIGHBOURS = 5  # paper 0: the mean of the 5 nearest rows stands for a row
-RESTARTS = 8
+SMOOTHING_NEIGHBORS = 5  # paper 0: the mean of the 5 nearest rows stands for a row
+CANDIDATE_RESTARTS = 8
 
 
 @dataclass(frozen=True)
-class Wish(ViewedQuestion, PointsQuestion):
+class StartQuestion(ViewedQuestion, PointsQuestion):
     """How many centres are wanted."""
 
     view: View
@@ -41,11 +41,12 @@ class Wish(ViewedQuestion, PointsQuestion):
 @dataclass(frozen=True)
 class Candidates(Release):
     points: Floats = points(
-        "candidate initial centres: means of at least five rows each, or points drawn at random", floor=NEIGHBOURS
+        "candidate initial centres: means of at least five rows each, or points drawn at random",
+        floor=SMOOTHING_NEIGHBORS,
     )
 
     @classmethod
-    def plausible(cls, parts: Sequence[Candidates], ask: Wish) -> Bools:
+    def plausible(cls, parts: Sequence[Candidates], ask: StartQuestion) -> Bools:
         """Besides: no more points than were asked for, in every column, at most thrice as far out as any row."""
         most = 3 * np.ldexp(1.0, ask.view.exponents)  # a mean and twice a standard deviation
         shapes = [own.points.ndim == 2 and own.points.shape[1] == len(most) for own in parts]
@@ -56,10 +57,10 @@ class Candidates(Release):
         return np.asarray(super().plausible(parts, ask) & np.array(near, bool))
 
 
-def box(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None) -> Protocol[Floats]:
+def box_centers(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None) -> Protocol[Floats]:
     """Uniform between bounds (in the view), one draw per centre and column."""
     if bounds is None:
-        found = yield from standardisation.columns(view)
+        found = yield from standardisation.column_statistics(view)
         low, high = found.mean - 2 * found.sd, found.mean + 2 * found.sd
     else:
         low, high = bounds
@@ -67,57 +68,57 @@ def box(view: View, count: int, seed: int, bounds: tuple[Floats, Floats] | None)
 
 
 @handler(releases=Candidates)
-def draw(site: Site, ask: Wish) -> Candidates:
+def draw_candidates(site: Site, ask: StartQuestion) -> Candidates:
     """Points drawn in this party's mean +- 2 sd, never a row; a party with too few rows draws none."""
-    rows = rows_of(site, ask.view)
-    if len(rows) < NEIGHBOURS:
+    rows = read_rows(site, ask.view)
+    if len(rows) < SMOOTHING_NEIGHBORS:
         return Candidates(np.empty((0, rows.shape[1])))
     mean, sd = rows.mean(axis=0), rows.std(axis=0)
     # Of a column that is constant here the draw must not show the value.
     sd = np.where(sd > 0, sd, np.ldexp(1.0, ask.view.exponents - 6))
-    return Candidates(mean + 2 * sd * site.stream(ask.seed).uniform(-1, 1, (ask.count, rows.shape[1])))
+    return Candidates(mean + 2 * sd * site.rng_from_seed(ask.seed).uniform(-1, 1, (ask.count, rows.shape[1])))
 
 
-def party(
+def party_centers(
     view: View, count: int, parties: tuple[PartyId, ...], seed: int, rng: np.random.Generator
 ) -> Protocol[Floats]:
     """Centres drawn by one party, chosen at random among those with rows enough."""
     for i in rng.permutation(len(parties)):
-        answers = yield from each_to(draw, {parties[i]: Wish(view, count, seed)})
+        answers = yield from each_to(draw_candidates, {parties[i]: StartQuestion(view, count, seed)})
         if len(answers[parties[i]].points):
             return answers[parties[i]].points
-    raise DataError(f"no site has the {NEIGHBOURS} rows that drawing a start takes; use start 'box'")
+    raise DataError(f"no site has the {SMOOTHING_NEIGHBORS} rows that drawing a start takes; use start 'box'")
 
 
 @handler(releases=Candidates)
-def seeds(site: Site, ask: Wish) -> Candidates:
+def seed_candidates(site: Site, ask: StartQuestion) -> Candidates:
     """k-means++ on this party's rows, each choice smoothed; a party with too few rows sends none."""
-    rng = site.stream(ask.seed)
-    rows = rows_of(site, ask.view, sample=rng)
-    if len(rows) < NEIGHBOURS:
+    rng = site.rng_from_seed(ask.seed)
+    rows = read_rows(site, ask.view, sample=rng)
+    if len(rows) < SMOOTHING_NEIGHBORS:
         return Candidates(np.empty((0, rows.shape[1])))
     picked = plus_plus(rows, min(ask.count, len(rows)), rng)
-    return Candidates(np.stack([_smoothed(rows, rows[i]) for i in picked]))
+    return Candidates(np.stack([_smooth_point(rows, rows[i]) for i in picked]))
 
 
-def careful(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
+def careful_centers(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
     """c-means of all parties' candidates, the best of a few starts; centres too few to choose are drawn as in `box`.
 
     Also returns how many were drawn.
     """
-    answers = yield from each(seeds, Wish(view, count, seed))
+    answers = yield from each(seed_candidates, StartQuestion(view, count, seed))
     candidates = np.concatenate([answer.points for answer in answers.values()])
-    return (yield from chosen(view, candidates, count, seed, rng))
+    return (yield from choose_centers(view, candidates, count, seed, rng))
 
 
-def chosen(
+def choose_centers(
     view: View, candidates: Floats, count: int, seed: int, rng: np.random.Generator
 ) -> Protocol[tuple[Floats, int]]:
     """Centres among candidates, drawn where there are too few; also how many were drawn."""
     if len(candidates) < count:
-        drawn = yield from box(view, count - len(candidates), seed, None)
+        drawn = yield from box_centers(view, count - len(candidates), seed, None)
         return np.concatenate([candidates, drawn]), len(drawn)
-    return min((_lloyd(candidates, count, rng) for _ in range(RESTARTS)), key=lambda found: found[0])[1], 0
+    return min((_lloyd(candidates, count, rng) for _ in range(CANDIDATE_RESTARTS)), key=lambda found: found[0])[1], 0
 
 
 def plus_plus(rows: Floats, count: int, rng: np.random.Generator, tries: int = 3) -> list[int]:
@@ -142,7 +143,7 @@ def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 5
     centers = points[plus_plus(points, count, rng)].copy()
     columns = np.ascontiguousarray(points.T)
     for _ in range(rounds):
-        labels, d2 = distances.labels(columns, centers)
+        labels, d2 = distances.nearest_centers(columns, centers)
         moved = np.stack(
             [points[labels == c].mean(axis=0) if (labels == c).any() else centers[c] for c in range(count)]
         )
@@ -152,9 +153,11 @@ def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 5
     return float(d2.sum()), centers
 
 
-def rows_of(site: Site, view: View, sample: np.random.Generator | None = None, most: int = 20_000) -> Floats:
+def read_rows(site: Site, view: View, sample: np.random.Generator | None = None, max_rows: int = 20_000) -> Floats:
     """The party's rows in memory; of a large holding a random sample of whole rows."""
-    keep = None if sample is None or site.rows <= most else np.sort(sample.choice(site.rows, most, replace=False))
+    keep = (
+        None if sample is None or site.rows <= max_rows else np.sort(sample.choice(site.rows, max_rows, replace=False))
+    )
     parts: list[Array] = []
     at = 0
     for block in site.blocks(view):
@@ -164,14 +167,14 @@ def rows_of(site: Site, view: View, sample: np.random.Generator | None = None, m
     return np.concatenate(parts).astype(np.float64)
 
 
-def _smoothed(rows: Floats, point: Floats) -> Floats:
+def _smooth_point(rows: Floats, point: Floats) -> Floats:
     """The mean of the five nearest rows, or of so many more that it is no row which fewer than five share."""
     far = _squared(rows, point)
     reach = np.abs(rows).max(axis=0)
-    for many in range(NEIGHBOURS, len(rows) + 1):
+    for many in range(SMOOTHING_NEIGHBORS, len(rows) + 1):
         nearest = np.argpartition(far, many - 1)[:many]
         mean = np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
-        if not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < NEIGHBOURS:
+        if not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < SMOOTHING_NEIGHBORS:
             break
     return mean
 

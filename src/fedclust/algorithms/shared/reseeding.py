@@ -13,49 +13,49 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.algorithms.cmeans.fit_result import Moved, Notes, frobenius
+from fedclust.algorithms.cmeans.fit_result import FitNotes, RoundResult, frobenius
 from fedclust.core.types import Floats, Ints
 
-TRIES = 20  # new places in a row without a cluster filled, then the empty ones stay so
+MAX_RESEED_TRIES = 20  # new places in a row without a cluster filled, then the empty ones stay so
 
 
 @dataclass
-class NewPlaces:
+class CenterReseeder:
     """New centres for empty clusters, round by round."""
 
     rng: np.random.Generator
-    notes: Notes
+    notes: FitNotes
     tries: int = 0
-    empty: int = 0  # how many clusters were when places were last given
+    empty_count: int = 0  # how many clusters were when places were last given
 
-    def fill(self, moved: Moved, centers: Floats, number: int) -> tuple[Floats, bool]:
+    def reseed_empty(self, moved: RoundResult, centers: Floats, number: int) -> tuple[Floats, bool]:
         """The next centres, and whether there are new places among them. Without a row to win a centre stays."""
         empty = np.flatnonzero(moved.mass <= 0)
         if not len(empty):
-            self.tries = self.empty = 0
+            self.tries = self.empty_count = 0
             return moved.centers, False
-        self.tries = self.tries + 1 if len(empty) == self.empty else 0
-        self.empty = len(empty)
+        self.tries = self.tries + 1 if len(empty) == self.empty_count else 0
+        self.empty_count = len(empty)
         target = moved.centers.copy()
         target[empty] = centers[empty]
-        if moved.objective <= 0 or self.tries >= TRIES or len(empty) == len(centers):
+        if moved.objective <= 0 or self.tries >= MAX_RESEED_TRIES or len(empty) == len(centers):
             return target, False
         width = centers.shape[1]
         step = math.sqrt(moved.objective / math.fsum(moved.mass.tolist()) / width) * 0.5**self.tries
-        beside = self._drawn(moved.mass, len(empty))
-        away = np.stack([direction(self.rng, width) for _ in empty])
+        beside = self._draw_clusters(moved.mass, len(empty))
+        away = np.stack([random_direction(self.rng, width) for _ in empty])
         target[empty] = moved.centers[beside] + step * away
-        self.notes.reseeded(number, len(empty))
+        self.notes.note_reseeded(number, len(empty))
         return target, True
 
-    def _drawn(self, mass: Floats, count: int) -> Ints:
+    def _draw_clusters(self, mass: Floats, count: int) -> Ints:
         """Clusters, each as likely as its mass."""
         upto = np.cumsum(mass)
         at = np.searchsorted(upto, self.rng.random(count) * upto[-1], side="right")
         return np.asarray(np.minimum(at, np.flatnonzero(mass > 0)[-1]), np.int64)
 
 
-def direction(rng: np.random.Generator, width: int) -> Floats:
+def random_direction(rng: np.random.Generator, width: int) -> Floats:
     """A random vector of length one, by operations that round alike everywhere."""
     while True:
         drawn = 2 * rng.random(width) - 1
@@ -63,7 +63,7 @@ def direction(rng: np.random.Generator, width: int) -> Floats:
             return np.asarray(drawn / length, np.float64)
 
 
-def rows_of_their_own(weights: Floats, d2: Floats, rng: np.random.Generator, notes: Notes, number: int) -> Ints:
+def reseed_rows(weights: Floats, d2: Floats, rng: np.random.Generator, notes: FitNotes, number: int) -> Ints:
     """For each cluster without mass a row of its own that it is put on, far rows first; -1 for the others.
 
     Where every row lies on a centre there is none to win, and an empty cluster stays where it is.
@@ -73,13 +73,13 @@ def rows_of_their_own(weights: Floats, d2: Floats, rng: np.random.Generator, not
     for cluster in np.flatnonzero(weights.sum(axis=1) <= 0):
         if not nearest.any():
             break
-        rows[cluster] = drawn(nearest, rng)
+        rows[cluster] = draw_index(nearest, rng)
         nearest[rows[cluster]] = 0.0
-        notes.reseeded(number, 1)
+        notes.note_reseeded(number, 1)
     return rows
 
 
-def drawn(weights: Floats, rng: np.random.Generator) -> int:
+def draw_index(weights: Floats, rng: np.random.Generator) -> int:
     """A number, each as likely as its weight."""
     mass = np.cumsum(weights)
     if mass[-1] <= 0:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedclust.core.types import Array, Floats, Ints
 
-SLACK = 1e-9
+ROW_TOLERANCE = 1e-9
 
 
 def near_rows(points: Floats, rows: Floats) -> NDArray[np.bool_]:
@@ -24,7 +24,7 @@ def near_rows(points: Floats, rows: Floats) -> NDArray[np.bool_]:
     """
     if not len(rows):
         return np.zeros(len(points), bool)
-    slack = SLACK * np.abs(rows).max(axis=0)
+    slack = ROW_TOLERANCE * np.abs(rows).max(axis=0)
     columns = np.argsort(-np.ptp(rows, axis=0), kind="stable")  # those that tell most rows apart come first
     found = np.zeros(len(points), bool)
     for at, point in enumerate(points):
@@ -46,7 +46,7 @@ def count_equal_rows(points: Floats, blocks: Iterable[Array], reach: Floats) -> 
     array([1, 0])
     """
     found = np.zeros(len(points), np.int64)
-    slack = SLACK * reach
+    slack = ROW_TOLERANCE * reach
     for block in blocks:
         for at, point in enumerate(points):
             left = np.arange(block.shape[1])

@@ -10,7 +10,7 @@ from fedclust.core.types import Floats, Ints
 from fedclust.kernels import distances
 
 
-def starts(points: Floats, weights: Ints, count: int, rng: np.random.Generator, times: int) -> list[Floats]:
+def plus_plus_starts(points: Floats, weights: Ints, count: int, rng: np.random.Generator, times: int) -> list[Floats]:
     """k-means++ on weighted points, a few times."""
     found = []
     for _ in range(times):
@@ -35,7 +35,7 @@ def kmeans(points: Floats, weights: Ints, centers: Floats, rounds: int = 300) ->
     """
     columns = np.ascontiguousarray(points.T)
     for _ in range(rounds):
-        labels, d2 = distances.labels(columns, centers)
+        labels, d2 = distances.nearest_centers(columns, centers)
         mass = np.bincount(labels, weights, len(centers))
         pull = np.zeros_like(centers)
         np.add.at(pull, labels, points * weights[:, None])

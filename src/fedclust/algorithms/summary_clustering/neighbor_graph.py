@@ -75,7 +75,7 @@ def find_clusters(places: Floats, rows: Ints, seed: int) -> Clusters:
     n = len(places)
     if n < 3:
         return Clusters(np.zeros(n, np.int32), ())
-    apart = np.sqrt(distances.squared(np.ascontiguousarray(places.T), places))
+    apart = np.sqrt(distances.squared_distances(np.ascontiguousarray(places.T), places))
     weights = rows.astype(np.float64)
     order = _nearest_first(apart)
     whole = _neighbor_graph(order, apart, weights)
@@ -137,7 +137,7 @@ def labels_by_vote(block: Array, places: Floats, labels: Units) -> Units:
     """
     voters, count = min(VOTERS, len(places)), int(labels.max()) + 1
     if voters == 1 or count == 1:
-        return labels[distances.labels(block, places)[0]]
+        return labels[distances.nearest_centers(block, places)[0]]
     near, d = _nearest_points(block, places, voters)
     weight = 1.0 / (d + 1e-9 * d[:, -1:] + np.finfo(float).tiny)
     votes = np.zeros((len(near), count))
@@ -154,7 +154,7 @@ def _nearest_points(block: Array, places: Floats, count: int) -> tuple[Ints, Flo
         return near, d
     found = []
     for at in range(0, block.shape[1], CHUNK_ROWS):
-        d2 = np.ascontiguousarray(distances.squared(block[:, at : at + CHUNK_ROWS], places).T)
+        d2 = np.ascontiguousarray(distances.squared_distances(block[:, at : at + CHUNK_ROWS], places).T)
         near = np.sort(np.argpartition(d2, count - 1, axis=1)[:, :count], axis=1)
         own = np.take_along_axis(d2, near, axis=1)
         by = np.argsort(own, axis=1, kind="stable")

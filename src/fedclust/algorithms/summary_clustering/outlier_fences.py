@@ -15,7 +15,7 @@ from typing import Self
 
 import numpy as np
 
-from fedclust.algorithms.shared.row_likeness import SLACK
+from fedclust.algorithms.shared.row_likeness import ROW_TOLERANCE
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels import elementary
 
@@ -79,4 +79,4 @@ def _quartiles(points: Floats, rows: Ints | None) -> tuple[Floats, Floats]:
 
 def _rounding_error(low: Floats, high: Floats) -> Floats:
     """A width that may be due to rounding alone, in columns with these extremes."""
-    return np.asarray(SLACK * np.maximum(np.abs(low), np.abs(high)) + SMALLEST_WIDTH, np.float64)
+    return np.asarray(ROW_TOLERANCE * np.maximum(np.abs(low), np.abs(high)) + SMALLEST_WIDTH, np.float64)

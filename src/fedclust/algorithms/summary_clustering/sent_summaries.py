@@ -85,12 +85,12 @@ class SentSummaries:
     def places_in(self, view: View) -> Floats:
         """The places of all summaries sent, in any view of the same rows: a mean moves as its rows do."""
         first = self._first_view(view)
-        return self.places if view.same(first) else view.points(first.back(self.places))
+        return self.places if view.shows_same(first) else view.transform_points(first.to_original_units(self.places))
 
     def with_sent(self, places: Floats, weights: Floats, view: View) -> SentSummaries:
         """The same with more summaries sent; all are kept in the view of the first, so that no conversion rounds."""
         first = self._first_view(view) if len(self.places) else view
-        own = places if view.same(first) else first.points(view.back(places))
+        own = places if view.shows_same(first) else first.transform_points(view.to_original_units(places))
         return replace(
             self,
             places=np.concatenate([self.places, own]),

@@ -42,7 +42,7 @@ def refine_by_kmeans(places: Floats, rows: Ints, labels: Units) -> Units:
     """The labels of k-means that starts from the means of clusters."""
     means = np.stack([np.average(places[labels == c], axis=0, weights=rows[labels == c]) for c in np.unique(labels)])
     _, centers = weighted_kmeans.kmeans(places, rows, means)
-    return distances.labels(np.ascontiguousarray(places.T), centers)[0]
+    return distances.nearest_centers(np.ascontiguousarray(places.T), centers)[0]
 
 
 def adjusted_rand(a: Units, b: Units) -> float:
@@ -58,9 +58,9 @@ def adjusted_rand(a: Units, b: Units) -> float:
 
 def _best_kmeans(places: Floats, rows: Ints, count: int, rng: np.random.Generator, times: int) -> Units:
     """The labels of the best of some runs of k-means, numbered from 0 in the order of the points."""
-    starts = weighted_kmeans.starts(places, rows, count, rng, times)
+    starts = weighted_kmeans.plus_plus_starts(places, rows, count, rng, times)
     tries = (weighted_kmeans.kmeans(places, rows, start) for start in starts)
     _, centers = min(tries, key=lambda found: found[0])
-    labels = distances.labels(np.ascontiguousarray(places.T), centers)[0]
+    labels = distances.nearest_centers(np.ascontiguousarray(places.T), centers)[0]
     _, first, back = np.unique(labels, return_index=True, return_inverse=True)
     return np.asarray(np.argsort(np.argsort(first))[back], np.int32)

@@ -27,7 +27,7 @@ from fedclust.algorithms.summary_clustering.weighted_points import WeightedPoint
 from fedclust.core.effects import Keep, Protocol, each, handler, report
 from fedclust.core.errors import KeysRefused, OutOfBounds
 from fedclust.core.question_types import FlooredQuestion, ViewedQuestion
-from fedclust.core.release import ASKED, HIDDEN, Release, counts, facts, points
+from fedclust.core.release import FLOOR_FROM_QUESTION, HIDDEN_COUNT, Release, counts, facts, points
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.questions import bounds, standardisation
@@ -57,7 +57,9 @@ class Batch(ViewedQuestion, FlooredQuestion):
 
 @dataclass(frozen=True)
 class Summaries(Release):
-    places: Floats = points("means of at least the required number of rows; no row is in two of them", floor=ASKED)
+    places: Floats = points(
+        "means of at least the required number of rows; no row is in two of them", floor=FLOOR_FROM_QUESTION
+    )
     rows: Ints = counts("how many rows each mean stands for")
     waiting: bool = facts("whether rows are held back because they were too few, or too similar, for a summary")
     has_no_memory: bool = facts("whether this site remembers no earlier round")
@@ -73,11 +75,11 @@ def summarise_rows(site: Site, ask: Batch) -> Keep[Summaries]:
         memory = SentSummaries.empty(columns)
     new = memory.new_rows(rows)
     pool = np.concatenate([memory.waiting, new])
-    places = view.of(pool.T).T
+    places = view.transform(pool.T).T
     summaries = WeightedPoints.empty(columns)
     if len(pool) >= ask.floor:
         compared = OutlierFences.of_points(places).damp(places) if ask.damped else places
-        every_row = np.concatenate([places, view.of(rows.T).T])
+        every_row = np.concatenate([places, view.transform(rows.T).T])
         summaries = summaries.add_rows(places, compared).summarise(ask.floor, every_row)
     earlier = memory.places_in(view)
     before = WeightedPoints(earlier, earlier, memory.weights, np.ones(len(memory.weights)))
@@ -181,13 +183,13 @@ def _join_summaries(places: Floats, rows: Ints, count: int, *, damped: bool) -> 
 
 def _replace_hidden(rows: Ints, floor: int) -> Ints:
     """Counts of rows, with the floor for those that a gate hid."""
-    return np.where(rows == HIDDEN, floor, rows).astype(np.int64)
+    return np.where(rows == HIDDEN_COUNT, floor, rows).astype(np.int64)
 
 
 def _mean_of_all_rows(view: View) -> Protocol[tuple[Floats, Ints]]:
     """The mean of all rows, from exact totals."""
-    agreed = yield from bounds.agree(len(view.exponents), view.missing)
+    agreed = yield from bounds.agree_on_bounds(len(view.exponents), view.missing)
     if view.origin is not None and view.spread is not None:
-        agreed = standardisation.scaled(agreed, view.origin, view.spread)
-    found = yield from standardisation.columns(agreed)
+        agreed = standardisation.scale_view(agreed, view.origin, view.spread)
+    found = yield from standardisation.column_statistics(agreed)
     return found.mean[None, :], found.counts[:1]

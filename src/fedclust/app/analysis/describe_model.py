@@ -15,26 +15,26 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedclust.app import indices
 from fedclust.app.analysis import epsilon_curve
-from fedclust.app.analysis.hidden_counts import covered
-from fedclust.app.analysis.k_curve import chosen
+from fedclust.app.analysis.hidden_counts import hide_derivable_counts
+from fedclust.app.analysis.k_curve import describe_choice
 from fedclust.app.analysis.part_guard import PartGuard, plain_values
-from fedclust.app.analysis.what_left import left
+from fedclust.app.analysis.what_left import list_what_left
 from fedclust.app.choose_k import Selection
-from fedclust.core.effects import ALL, Protocol
+from fedclust.core.effects import ALL_PARTIES, Protocol
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import QuorumLost, StudyError, Waiting
-from fedclust.core.release import HIDDEN
+from fedclust.core.release import HIDDEN_COUNT
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
-from fedclust.federation.federation import FEW, Federation
+from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
-from fedclust.models.methods import method_of
+from fedclust.models.methods import method_of_model
 from fedclust.questions import cluster_indices as index_sums
 from fedclust.questions import composition, pca, standardisation
 
-FORMAT, VERSION = "fedclust-analysis", 1
-RULES = frozenset(  # codes of a site that will not answer
+ANALYSIS_FORMAT, ANALYSIS_VERSION = "fedclust-analysis", 1
+RULE_CODES = frozenset(  # codes of a site that will not answer
     {
         "handler-not-allowed",
         "too-few-rows",
@@ -53,8 +53,8 @@ RULES = frozenset(  # codes of a site that will not answer
         "not-private",
     }
 )
-NO_CENTERS = "The method has no centres that rows could be counted around."
-ALONE = "site"  # what an array is called when it is a federation by itself
+NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
+ARRAY_SITE_NAME = "site"  # what an array is called when it is a federation by itself
 
 
 def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict[str, Any]:
@@ -71,34 +71,36 @@ def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict
     """
     check_is_fitted(model)
     if not isinstance(fed, Federation):
-        fed = Federation.local({ALONE: fed}, columns=list(model.columns_))
+        fed = Federation.local({ARRAY_SITE_NAME: fed}, columns=list(model.columns_))
     parts = PartGuard()
-    seen = _seen(model, fed, parts)
+    seen = _choose_describer(model, fed, parts)
     found: dict[str, dict[str, Any] | None] = {
         "profiles": parts.guard("profiles", seen.profiles),
         "map": parts.guard("map", seen.map),
         "sizes": parts.guard("sizes", seen.sizes),
         "indices": (scores := parts.guard("indices", seen.indices)),
         "composition": parts.guard("composition", seen.composition),
-        "fuzziness": parts.guard("fuzziness", lambda: _fuzziness(model, scores)),
-        "selection": None if selection is None else parts.guard("choice of K", lambda: chosen(selection)),
-        "convergence": parts.guard("convergence", lambda: _convergence(model)),
-        "privacy": parts.guard("privacy", lambda: _privacy(model, fed)) if model.privacy_part else None,
-        "left": parts.guard("list of what left", lambda: left(fed)),  # last: whatever was asked above left, too
+        "fuzziness": parts.guard("fuzziness", lambda: _describe_fuzziness(model, scores)),
+        "selection": None if selection is None else parts.guard("choice of K", lambda: describe_choice(selection)),
+        "convergence": parts.guard("convergence", lambda: _describe_convergence(model)),
+        "privacy": parts.guard("privacy", lambda: _describe_privacy(model, fed)) if model.privacy_part else None,
+        "left": parts.guard(
+            "list of what left", lambda: list_what_left(fed)
+        ),  # last: whatever was asked above left, too
     }
     notes = [*(() if selection is None else selection.notes), *model.notes_, *parts.notes]
     return {
-        "format": FORMAT,
-        "version": VERSION,
-        **plain_values(_facts(model, fed)),
+        "format": ANALYSIS_FORMAT,
+        "version": ANALYSIS_VERSION,
+        **plain_values(_model_facts(model, fed)),
         **found,
         "notes": plain_values(notes),
     }
 
 
-def _facts(model: Model, fed: Federation) -> dict[str, Any]:
-    units = {name: c for raw, c in fed.schema.items() for name in c.names(raw)}
-    method = method_of(model)
+def _model_facts(model: Model, fed: Federation) -> dict[str, Any]:
+    units = {name: c for raw, c in fed.schema.items() for name in c.encoded_column_names(raw)}
+    method = method_of_model(model)
     return {
         "method": method.name if method else type(model).__name__,
         "title": method.title if method else type(model).__name__,
@@ -115,36 +117,38 @@ def _facts(model: Model, fed: Federation) -> dict[str, Any]:
     }
 
 
-def _seen(model: Model, fed: Federation, parts: PartGuard) -> _OverRows | _OverColumns | _Closed | _Private | _Rounds:
+def _choose_describer(
+    model: Model, fed: Federation, parts: PartGuard
+) -> _RowSplitDescriber | _ColumnSplitDescriber | _ClosedSitesDescriber | _PrivateDescriber | _LaterRoundDescriber:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
     if model.privacy_part is not None:
-        return _Private(model)
+        return _PrivateDescriber(model)
     if model.remembers_rounds and model.saw_batches:
-        return _Rounds(model)
+        return _LaterRoundDescriber(model)
     if not isinstance(model, CentersModel):
-        return _Closed(model, {"absent": NO_CENTERS})
+        return _ClosedSitesDescriber(model, {"absent": NO_CENTERS_REASON})
     if fed.split == "columns":
-        return _OverColumns(model, fed)
+        return _ColumnSplitDescriber(model, fed)
     try:
-        return _OverRows(model, fed, parts)
+        return _RowSplitDescriber(model, fed, parts)
     except QuorumLost as lost:
-        return _Closed(model, _refused(lost))
+        return _ClosedSitesDescriber(model, _refusal_reason(lost))
     except Waiting:
         raise
     except Exception as error:  # noqa: BLE001 a finished run stays finished
-        return _Closed(model, parts.absent("view of the rows", error))
+        return _ClosedSitesDescriber(model, parts.absent("view of the rows", error))
 
 
-def _refused(lost: QuorumLost) -> dict[str, str]:
+def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
     """Why there is no answer, where it is the sites' own rule; an answer that merely did not come ends the run."""
-    if not set(lost.missing.values()) <= RULES:
+    if not set(lost.missing.values()) <= RULE_CODES:
         raise lost
     told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
     return {"absent": f"Sites did not answer ({told})."}
 
 
 @dataclass
-class _OverRows:
+class _RowSplitDescriber:
     """Sites with whole rows."""
 
     model: CentersModel
@@ -152,47 +156,49 @@ class _OverRows:
     parts: PartGuard
 
     def __post_init__(self) -> None:
-        self.view, self.centers, self.columns = self._run(self._look())
+        self.view, self.centers, self.columns = self._run_protocol(self._look_at_columns())
         try:
-            asked = self._ask(self._plane)
+            asked = self._ask_sites(self._plane_and_spread)
         except (QuorumLost, Waiting):
             raise
         except Exception as error:  # noqa: BLE001 a finished run stays finished
             asked = self.parts.absent("map", error)
         self.absent: dict[str, str] | None = asked if isinstance(asked, dict) else None
         self.plane: pca.Plane | None = None if self.absent else asked[0]
-        self.spread: pca.Spread | None = None if self.absent else asked[1]
+        self.spread: pca.ClusterSpread | None = None if self.absent else asked[1]
 
-    def _run(self, protocol: Protocol[Any]) -> Any:
-        return self.fed.run(protocol, quorum=self.model.quorum, missing=self.model.missing, asks=FEW)[0]
+    def _run_protocol(self, protocol: Protocol[Any]) -> Any:
+        return self.fed.run(
+            protocol, quorum=self.model.quorum, missing=self.model.missing, asks_multiple=SHORT_PROTOCOL_ASKS
+        )[0]
 
-    def _ask(self, script: Callable[[], Protocol[Any]]) -> Any:
+    def _ask_sites(self, script: Callable[[], Protocol[Any]]) -> Any:
         """What a script finds, or why the sites did not let it."""
         try:
-            return self._run(script())
+            return self._run_protocol(script())
         except QuorumLost as lost:
-            return _refused(lost)
+            return _refusal_reason(lost)
         except StudyError as unfit:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
-    def _look(self) -> Protocol[tuple[View, Floats, standardisation.Columns]]:
+    def _look_at_columns(self) -> Protocol[tuple[View, Floats, standardisation.ColumnStatistics]]:
         """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
-        view, centers = yield from indices.view_of(self.model, self.fed)
-        return view, centers, (yield from standardisation.columns(view))
+        view, centers = yield from indices.model_view(self.model, self.fed)
+        return view, centers, (yield from standardisation.column_statistics(view))
 
-    def _plane(self) -> Protocol[tuple[pca.Plane, pca.Spread]]:
-        everyone = self.model.quorum == ALL
+    def _plane_and_spread(self) -> Protocol[tuple[pca.Plane, pca.ClusterSpread]]:
+        everyone = self.model.quorum == ALL_PARTIES
         plane = yield from pca.plane(self.view, self.columns, everyone=everyone)
-        return plane, (yield from pca.spread(self.view, self.centers, plane))
+        return plane, (yield from pca.cluster_spread(self.view, self.centers, plane))
 
     def profiles(self) -> dict[str, Any]:
         spread = np.ones(len(self.columns.sd)) if self.view.spread is None else self.view.spread
         sd = np.where(self.columns.sd > 0, self.columns.sd, 1.0)
         return {
-            "centers": self.view.back(self.centers),
+            "centers": self.view.to_original_units(self.centers),
             "standardised": (self.centers - self.columns.mean) / sd,
             "against": "all rows",
-            "mean": self.view.back(self.columns.mean[None, :])[0],
+            "mean": self.view.to_original_units(self.columns.mean[None, :])[0],
             "sd": self.columns.sd * spread,
         }
 
@@ -204,37 +210,41 @@ class _OverRows:
             "columns": [names[at] for at in used],
             "left_out": len(names) - len(used),
             "axes": self.plane.axes,
-            "shares": list(self.plane.shares),
+            "shares": list(self.plane.variance_shares),
             "centers": self.spread.places,
             "means": self.spread.means,
             "covariances": self.spread.covariances,
         }
 
     def sizes(self) -> dict[str, Any]:
-        return self.absent or {} if self.spread is None else _sizes(self.model, self.spread.counts)
+        return self.absent or {} if self.spread is None else _describe_sizes(self.model, self.spread.counts)
 
     def indices(self) -> dict[str, Any]:
         whole = self.view.missing != "partial"  # with gaps there are no means of labels
-        names = [name for name in index_sums.BEST if whole or name not in index_sums.CRISP]
-        if len(self.centers) < 2 and self.fed.aggregation.fixed_rounds:
+        names = [name for name in index_sums.BEST_DIRECTION if whole or name not in index_sums.CRISP_INDICES]
+        if len(self.centers) < 2 and self.fed.aggregation.has_fixed_rounds:
             # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
             with np.errstate(all="ignore"):
-                self._ask(lambda: index_sums.scores(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names))
-        found = self._ask(lambda: index_sums.scores(self.view, self.centers, self.model.fuzziness, names))
-        return found if "absent" in found else _indices(found)
+                self._ask_sites(
+                    lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
+                )
+        found = self._ask_sites(
+            lambda: index_sums.compute_indices(self.view, self.centers, self.model.fuzziness, names)
+        )
+        return found if "absent" in found else _describe_indices(found)
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
             return {"absent": "Sums are opened over all sites only, so what each site holds stays there."}
-        found = self._ask(lambda: composition.compositions(self.view, self.centers))
+        found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)
-        counts = {party: [None if n == HIDDEN else n for n in own.tolist()] for party, own in found.items()}
-        return {"sites": covered(counts)}
+        counts = {party: [None if n == HIDDEN_COUNT else n for n in own.tolist()] for party, own in found.items()}
+        return {"sites": hide_derivable_counts(counts)}
 
 
 @dataclass
-class _OverColumns:
+class _ColumnSplitDescriber:
     """Sites with some columns of the same rows: each keeps its own, so less can be said."""
 
     model: CentersModel
@@ -245,7 +255,7 @@ class _OverColumns:
         if origin is not None and self.model.scale == "standardise":
             seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
             return {"centers": self.model.cluster_centers_, **seen, "mean": origin, "sd": self.model.spread_}
-        return _among_centers(self.model)
+        return _profiles_of_centers(self.model)
 
     def map(self) -> dict[str, Any]:
         return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
@@ -253,11 +263,11 @@ class _OverColumns:
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
             return {"absent": "Labels stay at the sites."}
-        return _sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
+        return _describe_sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
 
     def indices(self) -> dict[str, Any]:
         try:
-            return _indices(indices.scores(self.model, self.fed))
+            return _describe_indices(indices.scores(self.model, self.fed))
         except StudyError as unfit:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
@@ -266,14 +276,14 @@ class _OverColumns:
 
 
 @dataclass
-class _Closed:
+class _ClosedSitesDescriber:
     """Sites whose rules allow no question beyond the fit."""
 
     model: Model
     absent: dict[str, str]
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model)
+        return _profiles_of_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
         return self.absent
@@ -282,16 +292,16 @@ class _Closed:
 
 
 @dataclass
-class _Private:
+class _PrivateDescriber:
     """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
 
     model: Model
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model)
+        return _profiles_of_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
-        return _sizes_by_weight(self.model)
+        return _describe_weights(self.model)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "Under differential privacy nothing is asked that was not paid for."}
@@ -300,16 +310,16 @@ class _Private:
 
 
 @dataclass
-class _Rounds:
+class _LaterRoundDescriber:
     """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
 
     model: Model
 
     def profiles(self) -> dict[str, Any]:
-        return _among_centers(self.model)
+        return _profiles_of_centers(self.model)
 
     def sizes(self) -> dict[str, Any]:
-        return _sizes_by_weight(self.model)
+        return _describe_weights(self.model)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
@@ -317,7 +327,7 @@ class _Rounds:
     map = composition = indices
 
 
-def _among_centers(model: Model) -> dict[str, Any]:
+def _profiles_of_centers(model: Model) -> dict[str, Any]:
     """Profiles where nothing but the centres is known."""
     centers = model.cluster_centers_
     if centers is None:
@@ -327,22 +337,22 @@ def _among_centers(model: Model) -> dict[str, Any]:
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
 
 
-def _sizes(model: Model, counts: Ints) -> dict[str, Any]:
-    return {"rows": counts.tolist(), "weights": model.cluster_sizes_ if model.soft else None}
+def _describe_sizes(model: Model, counts: Ints) -> dict[str, Any]:
+    return {"rows": counts.tolist(), "weights": model.cluster_sizes_ if model.is_soft else None}
 
 
-def _sizes_by_weight(model: Model) -> dict[str, Any]:
+def _describe_weights(model: Model) -> dict[str, Any]:
     """Sizes where rows are not counted anew."""
     if model.cluster_sizes_ is None:
         return {"absent": "The method does not tell how many rows a cluster has."}
-    return _sizes(model, np.rint(model.cluster_sizes_).astype(np.int64))
+    return _describe_sizes(model, np.rint(model.cluster_sizes_).astype(np.int64))
 
 
-def _indices(values: Mapping[str, float]) -> dict[str, Any]:
-    return {name: {"value": value, "best": index_sums.BEST[name]} for name, value in values.items()}
+def _describe_indices(values: Mapping[str, float]) -> dict[str, Any]:
+    return {name: {"value": value, "best": index_sums.BEST_DIRECTION[name]} for name, value in values.items()}
 
 
-def _fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any]:
     if (mixture := model.mixture_part) is not None:
         return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
     if not model.fuzziness > 1:
@@ -355,12 +365,12 @@ def _fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _privacy(model: Model, fed: Federation) -> dict[str, Any]:
+def _describe_privacy(model: Model, fed: Federation) -> dict[str, Any]:
     promise = model.privacy_part
-    return {} if promise is None else epsilon_curve.described(model, promise, len(fed.parties))
+    return {} if promise is None else epsilon_curve.describe_privacy(model, promise, len(fed.parties))
 
 
-def _convergence(model: Model) -> dict[str, Any]:
+def _describe_convergence(model: Model) -> dict[str, Any]:
     return {
         "rounds": model.n_iter_,
         "shifts": model.shifts,

@@ -9,13 +9,13 @@ from fedclust.core.types import PartyId
 Cells = list[int | None]
 
 
-def covered(found: Mapping[PartyId, Sequence[int | None]]) -> dict[PartyId, Cells]:
+def hide_derivable_counts(found: Mapping[PartyId, Sequence[int | None]]) -> dict[PartyId, Cells]:
     """Each site's counts by cluster, None where hidden, and more of them hidden until none follows from a total.
 
     The sites hide small counts themselves, each so that its own total does not tell them. A cluster's total over all
     sites is known, too: where one site alone hides its count, another's is hidden with it, a small one if may be.
 
-    >>> covered({"a": [None, None, 30], "b": [9, 40, 20], "c": [50, 8, 10]})
+    >>> hide_derivable_counts({"a": [None, None, 30], "b": [9, 40, 20], "c": [50, 8, 10]})
     {'a': [None, None, 30], 'b': [None, None, 20], 'c': [50, 8, 10]}
     """
     table = {party: list(own) for party, own in found.items()}
@@ -28,13 +28,13 @@ def covered(found: Mapping[PartyId, Sequence[int | None]]) -> dict[PartyId, Cell
             known = [place for place in line if table[place[0]][place[1]] is not None]
             shown = [place for place in known if table[place[0]][place[1]]] or known  # zeros only where nothing else is
             if shown and sum(table[party][c] is None for party, c in line) == 1:
-                party, c = min(shown, key=lambda place: _cost(table, lines, place))
+                party, c = min(shown, key=lambda place: _hiding_cost(table, lines, place))
                 table[party][c] = None
                 changed = True
     return table
 
 
-def _cost(
+def _hiding_cost(
     table: Mapping[PartyId, Cells], lines: Sequence[Sequence[tuple[PartyId, int]]], place: tuple[PartyId, int]
 ) -> tuple[int, int]:
     """How many lines through a place would be left with one gap, and the count itself."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedclust.questions.cluster_indices import BEST
+from fedclust.questions.cluster_indices import BEST_DIRECTION
 
-NAMES = {
+INDEX_TITLES = {
     "fuzzy-davies-bouldin": "fuzzy Davies-Bouldin index",
     "davies-bouldin": "Davies-Bouldin index",
     "xie-beni": "Xie-Beni index",
@@ -15,12 +15,12 @@ NAMES = {
 }
 
 
-def chosen(found: Any) -> dict[str, Any]:
+def describe_choice(found: Any) -> dict[str, Any]:
     """What was looked at, what was chosen, and why in a sentence."""
     by_index = found.criterion == "index"
-    curve = _best(found.scores, "value" if by_index else "icl")
+    curve = _best_by_k(found.scores, "value" if by_index else "icl")
     name = found.scores[0]["index"] if by_index else "ICL"
-    best = BEST[name] if by_index else "min"
+    best = BEST_DIRECTION[name] if by_index else "min"
     return {
         "k": found.k,
         "criterion": found.criterion,
@@ -29,20 +29,20 @@ def chosen(found: Any) -> dict[str, Any]:
         "range": list(found.range),
         "stability": found.stability,
         "curve": [{"k": k, "value": value} for k, value in curve.items()],
-        "beside": None if by_index else [{"k": k, "value": v} for k, v in _best(found.scores, "bic").items()],
+        "beside": None if by_index else [{"k": k, "value": v} for k, v in _best_by_k(found.scores, "bic").items()],
         "scores": found.scores,
         "notes": list(found.notes),
-        "why": _why(
+        "why": _explain_choice(
             found.k,
-            NAMES.get(name, name.replace("-", " ") if by_index else name),
+            INDEX_TITLES.get(name, name.replace("-", " ") if by_index else name),
             curve,
             best,
-            "" if by_index else _least(_best(found.scores, "bic")),
+            "" if by_index else _lowest_k(_best_by_k(found.scores, "bic")),
         ),
     }
 
 
-def _best(scores: Sequence[Mapping[str, Any]], what: str) -> dict[int, float]:
+def _best_by_k(scores: Sequence[Mapping[str, Any]], what: str) -> dict[int, float]:
     """For each K its best candidate that counts; one of those dropped only where there is no other."""
     out: dict[int, float] = {}
     for k in sorted({row["k"] for row in scores}):
@@ -52,11 +52,11 @@ def _best(scores: Sequence[Mapping[str, Any]], what: str) -> dict[int, float]:
     return out
 
 
-def _least(curve: Mapping[int, float]) -> str:
+def _lowest_k(curve: Mapping[int, float]) -> str:
     return str(min(curve, key=lambda k: curve[k]))
 
 
-def _why(k: int, name: str, curve: Mapping[int, float], best: str, by_bic: str) -> str:
+def _explain_choice(k: int, name: str, curve: Mapping[int, float], best: str, by_bic: str) -> str:
     sign = 1.0 if best == "min" else -1.0
     order = sorted(curve, key=lambda n: sign * curve[n])
     looked = f"of {len(curve)} values of K from {min(curve)} to {max(curve)}"
@@ -64,8 +64,8 @@ def _why(k: int, name: str, curve: Mapping[int, float], best: str, by_bic: str) 
     if len(curve) == 1:
         return f"K = {k} was the only value looked at."
     if order[0] == k:
-        after = f"the next best is {_told(curve[order[1]])} at K = {order[1]}"
-        return f"K = {k} has the {least} {name} {looked}: {_told(curve[k])}; {after}."
+        after = f"the next best is {_format_value(curve[order[1]])} at K = {order[1]}"
+        return f"K = {k} has the {least} {name} {looked}: {_format_value(curve[k])}; {after}."
     if str(k) == by_bic:
         return (
             f"K = {k} has the lowest BIC {looked}; by {name}, which counts overlap against a K, it would be {order[0]}."
@@ -75,5 +75,5 @@ def _why(k: int, name: str, curve: Mapping[int, float], best: str, by_bic: str) 
     return f"At K = {k} the curve of the {name} bends most, {looked}; its {least} value is at {order[0]}."
 
 
-def _told(value: float) -> str:
+def _format_value(value: float) -> str:
     return f"{value:,.0f}" if 1e4 > abs(value) >= 1e3 else f"{value:.4g}"

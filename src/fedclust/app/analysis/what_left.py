@@ -8,7 +8,7 @@ from fedclust.core.effects import HANDLERS
 from fedclust.federation.federation import Federation
 
 
-def left(fed: Federation) -> dict[str, Any]:
+def list_what_left(fed: Federation) -> dict[str, Any]:
     """What left each site by its own ledger, by question; an answer that was sent again after a crash counts once."""
     sites = fed.local_sites
     if not sites:
@@ -31,12 +31,12 @@ def left(fed: Federation) -> dict[str, Any]:
             for party, entries in own.items()
         },
         "questions": [
-            {"name": name, "times": len(q["steps"]), "bytes": q["bytes"], "fields": _fields(name)}
+            {"name": name, "times": len(q["steps"]), "bytes": q["bytes"], "fields": _field_reasons(name)}
             for name, q in sorted(questions.items(), key=lambda item: min(item[1]["steps"]))
         ],
     }
 
 
-def _fields(handler: str) -> list[dict[str, str]]:
+def _field_reasons(handler: str) -> list[dict[str, str]]:
     schema = HANDLERS[handler].release.schema()
     return [{"name": name, "leaves": d.combine, "why": d.why} for name, d in schema.items()]

@@ -22,7 +22,7 @@ from fedclust.core.errors import StudyError
 from fedclust.core.types import Floats
 
 Table = TypeVar("Table")
-PLACES = 199  # thresholds that are tried
+MAX_THRESHOLDS = 199  # thresholds that are tried
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ def empirical_epsilon(
     """
     if runs < 4:
         raise StudyError(f"runs is {runs}; half of them choose the test, so at least 4 are needed")
-    there, gone = (np.stack([_flat(mechanism(t), score) for _ in range(runs)]) for t in (with_row, without_row))
+    there, gone = (np.stack([_score_vector(mechanism(t), score) for _ in range(runs)]) for t in (with_row, without_row))
     half = runs // 2
-    along = _direction(there[:half], gone[:half])
+    along = _separating_direction(there[:half], gone[:half])
     event = _best_event(there[:half] @ along, gone[:half] @ along, delta, confidence)
-    return event.counted(there[half:] @ along, gone[half:] @ along, delta, confidence)
+    return event.gather_evidence(there[half:] @ along, gone[half:] @ along, delta, confidence)
 
 
-def bound(hits: int, strays: int, runs: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
+def epsilon_lower_bound(hits: int, strays: int, runs: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
     """The least epsilon, at a confidence, of an event seen in `hits` runs on one table and `strays` on its neighbour.
 
     Worked out: of 100 runs each, all and none. At 95%, p >= .025^(1/100) = .96378 and q <= 1 - .96378 = .03622.
 
-    >>> round(bound(100, 0, 100), 4)  # ln(.96378 / .03622)
+    >>> round(epsilon_lower_bound(100, 0, 100), 4)  # ln(.96378 / .03622)
     3.2813
     """
     each = (1 - confidence) / 2
@@ -96,19 +96,19 @@ class _Event:
     above: bool
     likelier_with: bool
 
-    def counted(self, there: Floats, gone: Floats, delta: float, confidence: float) -> Evidence:
+    def gather_evidence(self, there: Floats, gone: Floats, delta: float, confidence: float) -> Evidence:
         hits, strays = (int(((s > self.threshold) == self.above).sum()) for s in (there, gone))
         if not self.likelier_with:
             hits, strays = strays, hits
-        epsilon = bound(hits, strays, len(there), delta=delta, confidence=confidence)
+        epsilon = epsilon_lower_bound(hits, strays, len(there), delta=delta, confidence=confidence)
         return Evidence(epsilon, hits, strays, len(there), confidence)
 
 
-def _flat(outcome: Any, score: Callable[[Any], float] | None) -> Floats:
+def _score_vector(outcome: Any, score: Callable[[Any], float] | None) -> Floats:
     return np.ravel(np.asarray(outcome if score is None else score(outcome), np.float64))
 
 
-def _direction(there: Floats, gone: Floats) -> Floats:
+def _separating_direction(there: Floats, gone: Floats) -> Floats:
     """Where the two lie apart, each number in units of its own spread."""
     spread = (there.var(axis=0) + gone.var(axis=0)) / 2
     apart = there.mean(axis=0) - gone.mean(axis=0)
@@ -119,6 +119,6 @@ def _direction(there: Floats, gone: Floats) -> Floats:
 def _best_event(there: Floats, gone: Floats, delta: float, confidence: float) -> _Event:
     pooled = np.unique(np.concatenate([there, gone]))
     middles = (pooled[1:] + pooled[:-1]) / 2 if len(pooled) > 1 else pooled
-    tried = middles[np.unique(np.linspace(0, len(middles) - 1, PLACES).astype(np.int64))]
+    tried = middles[np.unique(np.linspace(0, len(middles) - 1, MAX_THRESHOLDS).astype(np.int64))]
     events = [_Event(float(t), above, with_) for t in tried for above in (True, False) for with_ in (True, False)]
-    return max(events, key=lambda event: event.counted(there, gone, delta, confidence).epsilon)
+    return max(events, key=lambda event: event.gather_evidence(there, gone, delta, confidence).epsilon)

@@ -13,7 +13,7 @@ from fedclust.app.study.study_parts import Study
 from fedclust.core.errors import DataError, StudyError
 from fedclust.federation.federation import Federation, RunRecord
 from fedclust.models import FederatedEstimator
-from fedclust.site.site_data import Holding
+from fedclust.site.site_data import SiteData
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,11 @@ class OpenStudy:
     fed: Federation
     estimator: FederatedEstimator
 
-    def digests(self) -> dict[str, str]:
+    def row_digests(self) -> dict[str, str]:
         """For each site a digest that changes when its rows do."""
-        return {site.name: _digest(self.fed.local_sites[site.name].holding, site.source) for site in self.study.sites}
+        return {
+            site.name: _digest_rows(self.fed.local_sites[site.name].site_data, site.source) for site in self.study.sites
+        }
 
 
 def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = True) -> OpenStudy:
@@ -35,11 +37,11 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
     `record` is where its run will be written down; nothing is written yet. A `fresh` study needs as many rows as it
     looks for clusters; a further batch may be small.
     """
-    fed = study.federation(record)
+    fed = study.open_federation(record)
     needs_all = study.cluster.options.get("quorum", "all") == "all"
     if needs_all:
-        _policies(study, fed)
-    estimator = study.estimator(fed.columns)
+        _check_policies(study, fed)
+    estimator = study.make_estimator(fed.columns)
     estimator.protocol(fed).close()  # checks the parameters; no step is taken
     start = study.cluster.options.get("init")
     if isinstance(start, list) and len(start[0]) != len(fed.columns):
@@ -48,23 +50,23 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
             "give one number for each column"
         )
     missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values
-    rows = [site.holding.under(missing).rows for site in fed.local_sites.values()]
+    rows = [site.site_data.survey_for(missing).rows for site in fed.local_sites.values()]
     if study.id is not None and study.split == "rows":
         for site in fed.local_sites.values():
-            site.holding.source.ids()  # refuses ids that repeat
+            site.site_data.source.ids()  # refuses ids that repeat
     in_all = sum(rows) if study.split == "rows" else min(rows)
     if not in_all:
         raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
-    if fresh and in_all < study.cluster.most:
+    if fresh and in_all < study.cluster.max_clusters:
         raise DataError(
-            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.most}; ask for fewer clusters"
+            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.max_clusters}; ask for fewer clusters"
         )
     if needs_all:
-        _floors(fed, missing)
+        _check_row_floors(fed, missing)
     return OpenStudy(study, fed, estimator)
 
 
-def _policies(study: Study, fed: Federation) -> None:
+def _check_policies(study: Study, fed: Federation) -> None:
     """What a site's policy is certain to refuse, whatever its rows are, in a run that needs all sites."""
     for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
@@ -73,32 +75,32 @@ def _policies(study: Study, fed: Federation) -> None:
                 f"the policy '{policy.name}' of site '{party}' asks for sums over at least {policy.min_parties} sites, "
                 f"and the study has {len(fed.parties)}; add sites, or agree on another policy"
             )
-        values = policy.max_ratio * len(desk.holding.source.columns)
+        values = policy.max_ratio * len(desk.site_data.source.columns)
         plain = study.split == "columns" and study.aggregation.mode == "plain"
-        if plain and policy.max_ratio and study.cluster.most > values:
+        if plain and policy.max_ratio and study.cluster.max_clusters > values:
             raise StudyError(
                 f"the policy '{policy.name}' of site '{party}' lets no distances of every row leave unmasked, which a "
                 'plain column split needs; set aggregation = "secure" in [privacy]'
             )
 
 
-def _floors(fed: Federation, missing: str) -> None:
+def _check_row_floors(fed: Federation, missing: str) -> None:
     """A site that its own policy keeps out would stop a run that needs all."""
     for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
-        if desk.holding.under(missing).rows < policy.min_rows:
+        if desk.site_data.survey_for(missing).rows < policy.min_rows:
             raise StudyError(
                 f"site '{party}' holds fewer than the {policy.min_rows} rows its policy '{policy.name}' asks for; "
                 "leave it out, or set quorum in [cluster]"
             )
 
 
-def _digest(holding: Holding, source: Any) -> str:
+def _digest_rows(holding: SiteData, source: Any) -> str:
     """Of a file its bytes; of anything else the number of rows and each column's extremes, which is what is at hand."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    found = holding.under("partial")
+    found = holding.survey_for("partial")
     digest = hashlib.sha256(f"{found.rows} {holding.source.columns} {found.gaps.tolist()}".encode())
     digest.update(np.concatenate([found.lo, found.hi]).tobytes())
     return digest.hexdigest()

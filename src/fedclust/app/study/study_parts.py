@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fedclust.app.study.study_keys import meant
+from fedclust.app.study.study_keys import suggest_key
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
 from fedclust.federation.federation import Federation, RunRecord
 from fedclust.models.base import FederatedEstimator
-from fedclust.models.methods import private_methods, study_method
+from fedclust.models.methods import find_study_method, private_methods
 from fedclust.questions.alignment import Alignment
 from fedclust.questions.schema import Column, encoded_names
-from fedclust.site.policy import Policy, profile
+from fedclust.site.policy import Policy, find_policy
 
 
 @dataclass(frozen=True)
-class Site:
+class StudySite:
     """One party of a study that runs in this process: where its rows are, and what its policy lets happen to them."""
 
     name: str
@@ -31,22 +31,24 @@ class Site:
     @property
     def rules(self) -> Policy:
         """The policy, with the packages that the study names."""
-        found = profile(self.policy)
+        found = find_policy(self.policy)
         if found.packages is None or not self.packages:
             return found
         return replace(found, packages=found.packages | set(self.packages))
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Where to look for k, None: where the sites' own findings lead; `how` is what `select_k` takes by these names."""
+class KSearch:
+    """Where to look for k, None: where the sites' own findings lead; `options` is what `select_k` "
+    "takes by these names.
+    """
 
     ks: tuple[int, ...] | None = None
-    how: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterSettings:
     """What to look for: `k` clusters, or as many as `choice` finds.
 
     `options` holds what the study says beyond that, by the estimator's own names.
@@ -55,10 +57,10 @@ class Cluster:
     method: str
     k: int | None
     options: Mapping[str, Any] = field(default_factory=dict)
-    choice: Choice | None = None
+    choice: KSearch | None = None
 
     @property
-    def most(self) -> int:
+    def max_clusters(self) -> int:
         """The largest number of clusters that is certain to be tried."""
         return self.choice.ks[-1] if self.choice and self.choice.ks else self.k or 1
 
@@ -69,8 +71,8 @@ class Study:
 
     name: str
     text: str
-    cluster: Cluster
-    sites: tuple[Site, ...]
+    cluster: ClusterSettings
+    sites: tuple[StudySite, ...]
     columns: tuple[str, ...] | None = None
     schema: Mapping[str, Column] = field(default_factory=dict)
     scale: str = "none"
@@ -83,7 +85,7 @@ class Study:
     seed: int = 0
     noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
 
-    def federation(self, run: str | Path | RunRecord | None = None) -> Federation:
+    def open_federation(self, run: str | Path | RunRecord | None = None) -> Federation:
         """The study's sites, opened in this process."""
         own = {
             site.name: {name: self.schema.get(name, Column()) for name in site.columns}
@@ -104,11 +106,11 @@ class Study:
             seed=self.seed,
         )
 
-    def estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
+    def make_estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
         """The study's method, ready to fit; `columns` are the sites' where the study names none."""
         if self.noise:
-            return self._private(columns)
-        method = study_method(self.cluster.method)
+            return self._private_estimator(columns)
+        method = find_study_method(self.cluster.method)
         ready = method.estimator(**self.cluster.options)
         taken = ready.get_params()
         said = {"missing": self.missing != "refuse", "scale": self.scale != "none", "bounds": self.bounds is not None}
@@ -116,10 +118,10 @@ class Study:
             why = "needs every value" if name == "missing" else f"takes no {name}"
             raise StudyError(f"method '{method.name}' {why}; leave {name} out")
         # What the study leaves out keeps the method's own default.
-        values = {"missing": self.missing, "scale": self.scale, "bounds": self._bounds(columns)}
+        values = {"missing": self.missing, "scale": self.scale, "bounds": self._bounds_by_column(columns)}
         ready.set_params(**{name: values[name] for name, is_said in said.items() if is_said})
         if not method.finds_k:
-            ready.set_params(n_clusters=self.cluster.most)
+            ready.set_params(n_clusters=self.cluster.max_clusters)
         return ready
 
     def private_form(self) -> Study:
@@ -134,28 +136,32 @@ class Study:
         return replace(
             self,
             noise={"epsilon": 1.0},
-            cluster=replace(self.cluster, options={**options, "n_clusters": self.cluster.most}, choice=None),
+            cluster=replace(self.cluster, options={**options, "n_clusters": self.cluster.max_clusters}, choice=None),
         )
 
-    def _private(self, columns: Sequence[str] | None) -> FederatedEstimator:
+    def _private_estimator(self, columns: Sequence[str] | None) -> FederatedEstimator:
         kind = private_methods()[self.cluster.method]
         if self.missing == "partial":
             raise StudyError("under differential privacy rows with gaps are left out; set missing to 'drop'")
         for name in self.noise:
             if name not in kind().get_params():
                 raise StudyError(f"method '{self.cluster.method}' takes no {name}; leave it out of [privacy]")
-        return kind(scale=self.scale, bounds=self._bounds(columns), **self.noise, **self.cluster.options)
+        return kind(scale=self.scale, bounds=self._bounds_by_column(columns), **self.noise, **self.cluster.options)
 
-    def _bounds(self, columns: Sequence[str] | None) -> list[tuple[float, float]] | tuple[float, float] | None:
+    def _bounds_by_column(
+        self, columns: Sequence[str] | None
+    ) -> list[tuple[float, float]] | tuple[float, float] | None:
         if not isinstance(self.bounds, Mapping):
             return self.bounds
         names = tuple(self.bounds) if columns is None else tuple(columns)
-        limits = {n: column.limits() for raw, column in self.schema.items() for n in column.names(raw)}
+        limits = {n: column.limits() for raw, column in self.schema.items() for n in column.encoded_column_names(raw)}
         pairs = {**{name: pair for name, pair in limits.items() if pair is not None}, **self.bounds}
         for name in names:
             if name not in pairs:
                 raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
         for name in self.bounds:
             if name not in names:
-                raise StudyError(f"[bounds] names '{name}', which is no column; {meant(name, names) or 'leave it out'}")
+                raise StudyError(
+                    f"[bounds] names '{name}', which is no column; {suggest_key(name, names) or 'leave it out'}"
+                )
         return [pairs[name] for name in names]

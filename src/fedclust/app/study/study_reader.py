@@ -7,12 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.app.study import toml_text
-from fedclust.app.study.study_columns import declared, once
-from fedclust.app.study.study_keys import ALIGN, CHOOSING, NEEDED, PRIVACY, SITE, TOP, checked, cluster_keys, k_range
-from fedclust.app.study.study_parts import Choice, Cluster, Site, Study
+from fedclust.app.study.study_columns import check_no_repeats, parse_columns
+from fedclust.app.study.study_keys import (
+    ALIGN_KEYS,
+    CHOICE_KEYS,
+    PRIVACY_KEYS,
+    REQUIRED_KEYS,
+    SITE_KEYS,
+    STUDY_KEYS,
+    check_table,
+    cluster_keys,
+    parse_k_range,
+)
+from fedclust.app.study.study_parts import ClusterSettings, KSearch, Study, StudySite
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
-from fedclust.models.methods import private_methods, registry, study_method
+from fedclust.models.methods import find_study_method, method_registry, private_methods
 from fedclust.questions.alignment import Alignment
 
 
@@ -35,16 +45,16 @@ def read_study(path: str | Path, *, folder: Path | None = None, served: bool = F
 
 def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), served: bool = False) -> Study:
     """A study from its text."""
-    top = checked(toml_text.tables(text, path), TOP, "the study")
-    for name, remedy in NEEDED.items():
+    top = check_table(toml_text.parse_toml(text, path), STUDY_KEYS, "the study")
+    for name, remedy in REQUIRED_KEYS.items():
         if not top.get(name):
             raise StudyError(f"the study lacks {remedy}")
-    split, privacy = top.get("split", "rows"), checked(top.get("privacy", {}), PRIVACY, "[privacy]")
-    schema, align = declared(top), _align(top)
+    split, privacy = top.get("split", "rows"), check_table(top.get("privacy", {}), PRIVACY_KEYS, "[privacy]")
+    schema, align = parse_columns(top), _parse_alignment(top)
     if align is not None:
         own = "the site's own" if served else None  # a site that serves may name its id itself
         align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
-    cluster = _cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
+    cluster = _parse_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
     quorum, many = cluster.options.get("quorum"), len(top["sites"])
     if isinstance(quorum, int) and quorum > many:
         raise StudyError(
@@ -55,15 +65,15 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
         name=top["name"],
         text=text,
         cluster=cluster,
-        noise=_noise(privacy),
-        sites=tuple(_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
+        noise=_parse_noise(privacy),
+        sites=tuple(_parse_site(name, table, split, folder, served=served) for name, table in top["sites"].items()),
         columns=None if schema is None else tuple(schema),
         schema=schema or {},
         scale=top.get("scale", "none"),
         missing=top.get("missing", "refuse"),
         split=split,
         id=top.get("id"),
-        bounds=_pairs(top.get("bounds")),
+        bounds=_parse_bounds(top.get("bounds")),
         aggregation=Aggregation(
             privacy.get("aggregation", "plain"), privacy.get("lead"), privacy.get("early_stopping", False)
         ),
@@ -72,7 +82,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     )
 
 
-def _noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parse_noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
     """What differential privacy is asked for, by the estimators' own names; nothing where none is."""
     given = {name: privacy[name] for name in ("epsilon", "delta", "variant") if name in privacy}
     if given and "epsilon" not in given:
@@ -80,46 +90,46 @@ def _noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
     return given
 
 
-def _align(top: Mapping[str, Any]) -> Alignment | None:
+def _parse_alignment(top: Mapping[str, Any]) -> Alignment | None:
     if "align" not in top:
         return None
-    table = checked(top["align"], ALIGN, "[align]")
+    table = check_table(top["align"], ALIGN_KEYS, "[align]")
     return Alignment(table.get("method", "psi"), table.get("duplicates", "refuse"))
 
 
-def _cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> Cluster:
+def _parse_cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> ClusterSettings:
     named = table.get("method")
-    if isinstance(named, str) and named in registry().broken:
-        study_method(named)  # says what is wrong with its package
-    checked(table, cluster_keys(named), "[cluster]")
-    finds = _finds(table)
+    if isinstance(named, str) and named in method_registry().broken_plugins:
+        find_study_method(named)  # says what is wrong with its package
+    check_table(table, cluster_keys(named), "[cluster]")
+    finds = _method_finds_k(table)
     if private:
-        return _private_cluster(table, seed)
-    taken = study_method(table["method"]).parameters
+        return _parse_private_cluster(table, seed)
+    taken = find_study_method(table["method"]).parameters
     options: dict[str, Any] = {"random_state": seed}
     for name, value in table.items():
         if name == "seed":
             options["random_state"] = value
-        elif name not in {"method", "k", *CHOOSING}:
+        elif name not in {"method", "k", *CHOICE_KEYS}:
             if name not in taken:
                 raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
             options[name] = None if value == "none" else value
-    start, choice = table.get("init"), None if finds else _choice(table)
+    start, choice = table.get("init"), None if finds else _parse_choice(table)
     if isinstance(start, list) and choice is not None:
         raise StudyError("init in [cluster] gives centres where k is to be chosen; give k as their number")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
             f"init in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
         )
-    return Cluster(table["method"], None if choice else table.get("k"), options, choice)
+    return ClusterSettings(table["method"], None if choice else table.get("k"), options, choice)
 
 
-def _private_cluster(table: Mapping[str, Any], seed: int) -> Cluster:
+def _parse_private_cluster(table: Mapping[str, Any], seed: int) -> ClusterSettings:
     """Under differential privacy k is chosen from the noisy counts of the run itself: no more is asked for."""
     private = private_methods()
     if table["method"] not in private:
         raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(private)}")
-    taken, ends = private[table["method"]]().get_params(), k_range(table["k"])
+    taken, ends = private[table["method"]]().get_params(), parse_k_range(table["k"])
     options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
     if table["k"] == "auto":
         raise StudyError("k in [cluster] is 'auto', which asks the sites; with epsilon give a range such as '2..8'")
@@ -128,51 +138,51 @@ def _private_cluster(table: Mapping[str, Any], seed: int) -> Cluster:
             if name not in taken:
                 raise StudyError(f"{name} in [cluster] does not go with epsilon in [privacy]; leave one of them out")
             options[name] = value
-    return Cluster(table["method"], None if ends else table["k"], options)
+    return ClusterSettings(table["method"], None if ends else table["k"], options)
 
 
-def _finds(table: Mapping[str, Any]) -> bool:
+def _method_finds_k(table: Mapping[str, Any]) -> bool:
     """Whether the method finds k itself; then the study says nothing about k, else it must."""
     if "method" not in table:
         raise StudyError('[cluster] lacks method; add a line such as method = "fuzzy-c-means"')
-    finds = study_method(table["method"]).finds_k
+    finds = find_study_method(table["method"]).finds_k
     if "k" not in table and not finds:
         raise StudyError("[cluster] lacks k; add a line such as k = 3")
-    for name in ("k", *CHOOSING) if finds else ():
+    for name in ("k", *CHOICE_KEYS) if finds else ():
         if name in table:
             raise StudyError(f"method '{table['method']}' finds the number of clusters; leave {name} out of [cluster]")
     return finds
 
 
-def _choice(table: Mapping[str, Any]) -> Choice | None:
+def _parse_choice(table: Mapping[str, Any]) -> KSearch | None:
     """How k is to be chosen; None where it is a number."""
-    how = {name: table[name] for name in CHOOSING if name in table}
+    how = {name: table[name] for name in CHOICE_KEYS if name in table}
     if isinstance(table["k"], int):
         for name in how:
             raise StudyError(f"{name} in [cluster] says how to choose k, which is {table['k']}; give a range as k")
         return None
     if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
         raise StudyError("criterion 'two-step' takes no index and no rule; leave them out, or the criterion")
-    ends = k_range(table["k"])
-    return Choice(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
+    ends = parse_k_range(table["k"])
+    return KSearch(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 
 
-def _site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> Site:
+def _parse_site(name: str, table: Any, split: str, folder: Path, *, served: bool) -> StudySite:
     place = f"[sites.{name}]"
     if not isinstance(table, dict):
         raise StudyError(f'{name} in [sites] must be a table; write [sites.{name}] with source = "FILE" below it')
-    checked(table, SITE, place)
+    check_table(table, SITE_KEYS, place)
     if "source" not in table and not served:
         raise StudyError(f'{place} lacks its source; add source = "FILE"')
     if "columns" in table and split == "rows":
         raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
     columns = tuple(table["columns"]) if "columns" in table else None
-    once(columns or (), f"columns in {place}")
-    source = _source(table["source"], folder, place) if "source" in table else ""
-    return Site(name, source, table.get("policy", "none"), columns, tuple(table.get("packages", ())))
+    check_no_repeats(columns or (), f"columns in {place}")
+    source = _resolve_source(table["source"], folder, place) if "source" in table else ""
+    return StudySite(name, source, table.get("policy", "none"), columns, tuple(table.get("packages", ())))
 
 
-def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
+def _resolve_source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
     """Where the rows are, with a path from where the study lies."""
     if isinstance(given, str):
         return given if "://" in given else folder / Path(given).expanduser()
@@ -189,7 +199,7 @@ def _source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str
     return {**given, "database": str(folder / Path(database).expanduser())}
 
 
-def _pairs(bounds: Any) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
+def _parse_bounds(bounds: Any) -> tuple[float, float] | dict[str, tuple[float, float]] | None:
     if isinstance(bounds, dict):
         return {name: (float(low), float(high)) for name, (low, high) in bounds.items()}
     return None if bounds is None else (float(bounds[0]), float(bounds[1]))

@@ -11,19 +11,19 @@ from typing import Any
 from fedclust.core.errors import StudyError
 
 
-def tables(text: str, path: Path) -> dict[str, Any]:
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
     """The file's tables, or one sentence on the line that is wrong."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise StudyError(_complaint(str(error), text.splitlines(), path)) from None
+        raise StudyError(_explain_toml_error(str(error), text.splitlines(), path)) from None
 
 
-def _complaint(message: str, lines: Sequence[str], path: Path) -> str:
+def _explain_toml_error(message: str, lines: Sequence[str], path: Path) -> str:
     fault, _, place = message.rpartition(" (at ")
     number = int(found[1]) if (found := re.match(r"line (\d+)", place)) else len(lines)
     if "twice" in fault or "overwrite" in fault:
-        name = _name_at(lines[:number])
+        name = _declared_name(lines[:number])
         if name[:1] == ["sites"] and len(name) == 2:
             return f"two sites are called '{name[1]}' (line {number} of {path}); give each its own name"
         return f"'{'.'.join(name)}' is given twice (line {number} of {path}); keep one"
@@ -31,16 +31,16 @@ def _complaint(message: str, lines: Sequence[str], path: Path) -> str:
     return f"line {number} of {path} is not TOML ({fault[0].lower()}{fault[1:]}); {hint}"
 
 
-def _name_at(lines: Sequence[str]) -> list[str]:
+def _declared_name(lines: Sequence[str]) -> list[str]:
     """The full name of what the last line declares: the table it is in, and its key."""
     own = re.match(r"\s*\[([^\]]+)\]|\s*([^=\[]+?)\s*=", lines[-1])
     if own is None:
         return [lines[-1].strip()]
     if own[1]:
-        return _parts(own[1])
+        return _split_dotted_name(own[1])
     headers = (found[1] for line in reversed(lines) if (found := re.match(r"\s*\[([^\]]+)\]", line)))
-    return [*_parts(next(headers, "")), *_parts(own[2])]
+    return [*_split_dotted_name(next(headers, "")), *_split_dotted_name(own[2])]
 
 
-def _parts(dotted: str) -> list[str]:
+def _split_dotted_name(dotted: str) -> list[str]:
     return [quoted or bare for quoted, bare in re.findall(r"""["']([^"']*)["']|([\w-]+)""", dotted)]

@@ -9,75 +9,75 @@ from typing import Protocol as Structural
 from fedclust.core.errors import FedclustError, StudyError
 from fedclust.core.types import PartyId
 from fedclust.engines.files.message_file import (
-    COORDINATOR,
-    LEADS,
+    COORDINATOR_ID,
+    LEAD_SUFFIX,
     Chain,
-    Letter,
-    Old,
-    Refused,
+    DuplicateMessage,
+    MessageRefused,
+    SignedMessage,
     chain_path,
-    digest,
-    proven,
+    check_sender,
+    message_digest,
 )
-from fedclust.engines.files.message_folder import Folder
+from fedclust.engines.files.message_folder import MessageFolder
 from fedclust.privacy.keys import Identity
-from fedclust.site.session import Reception
-from fedclust.site.site_file import SiteFile, private_key
+from fedclust.site.session import SiteSession
+from fedclust.site.site_file import SiteFile, read_private_key
 
 
 @dataclass
-class Turn:
+class InboxReport:
     """What one look into the inbox came to."""
 
     answered: list[str] = field(default_factory=list)  # names of letters that were read and replied to
     written: list[str] = field(default_factory=list)  # names of letters that are in the outbox since
-    known: list[str] = field(default_factory=list)  # names of letters that were answered earlier
+    answered_before: list[str] = field(default_factory=list)  # names of letters that were answered earlier
     refused: dict[str, str] = field(default_factory=dict)
-    unfinished: dict[str, str] = field(default_factory=dict)
-    ended: bool = False  # a run was told to be over
-    over: bool = False  # every run that was met has ended, now or earlier
+    incomplete: dict[str, str] = field(default_factory=dict)
+    has_run_ended: bool = False  # a run was told to be over
+    all_ended: bool = False  # every run that was met has ended, now or earlier
 
 
-class Hearing(Structural):
+class Responder(Structural):
     """Whoever answers: under which name, what it keeps where, and what it replies."""
 
     @property
     def party(self) -> PartyId: ...
     @property
     def folder(self) -> Path: ...
-    def hear(self, data: bytes) -> bytes: ...
+    def answer_message(self, data: bytes) -> bytes: ...
 
 
-class Mailroom:
+class FileTransport:
     """The answering end of a correspondence: a site's with the coordinator, or the coordinator's with a lead.
 
-    `public` is the key that the other end signs with; `leads` tells letters between coordinator and lead from others.
+    `public` is the key that the other end signs with; `to_lead` tells letters between coordinator and lead from others.
     """
 
     def __init__(
         self,
-        reception: Hearing,
+        responder: Responder,
         identity: Identity,
         public: bytes,
         inbox: Path,
         outbox: Path,
         *,
-        other: PartyId = COORDINATOR,
-        leads: bool = False,
+        other: PartyId = COORDINATOR_ID,
+        to_lead: bool = False,
     ) -> None:
-        self.reception = reception
+        self.responder = responder
         self.identity = identity
         self._public = public
         self._other = other
-        self._leads = leads
-        self._inbox = Folder(inbox, self._check)
-        self._outbox = Folder(outbox, self._check)
+        self._to_lead = to_lead
+        self._inbox = MessageFolder(inbox, self._check_message)
+        self._outbox = MessageFolder(outbox, self._check_message)
         self._chains: dict[str, Chain] = {}
-        self._led: dict[str, None] = {}  # runs with letters that are not for this end to answer
-        self._known: list[str] = []
+        self._runs_to_lead: dict[str, None] = {}  # runs with letters that are not for this end to answer
+        self._answered_before: list[str] = []
 
     @classmethod
-    def of(cls, reception: Reception, site: SiteFile, inbox: Path, outbox: Path) -> Mailroom:
+    def for_site(cls, reception: SiteSession, site: SiteFile, inbox: Path, outbox: Path) -> FileTransport:
         """The correspondence of a site that serves, between two folders."""
         if site.identity is None or site.coordinator is None:
             raise StudyError(
@@ -85,115 +85,121 @@ class Mailroom:
             )
         if not inbox.is_dir():
             raise StudyError(f"there is no inbox at {inbox}; make the folder, and put the coordinator's letters in it")
-        return cls(reception, private_key(site.identity), site.coordinator, inbox, outbox)
+        return cls(reception, read_private_key(site.identity), site.coordinator, inbox, outbox)
 
     @property
     def runs(self) -> tuple[str, ...]:
         """The runs that letters came of, those to a site as their lead included."""
-        return tuple(self._chains | self._led)
+        return tuple(self._chains | self._runs_to_lead)
 
-    def ended(self, run: str) -> bool:
+    def has_ended(self, run: str) -> bool:
         """Whether a correspondence is over, and was so before this process began."""
-        path = chain_path(self.reception.folder, run)
-        return path.exists() and Chain.load(path, run).over
+        path = chain_path(self.responder.folder, run)
+        return path.exists() and Chain.load(path, run).ended
 
-    def turn(self) -> Turn:
+    def answer_inbox(self) -> InboxReport:
         """Answer what is there to be answered; a bad file keeps no good one from being read."""
-        found = Turn()
-        self._known = found.known
-        lots: dict[str, list[tuple[str, Letter, bytes]]] = {}
-        for name, letter, data in self._inbox.letters():
-            if letter.run.endswith(LEADS) != self._leads:
-                self._led[letter.run.removesuffix(LEADS)] = None
+        found = InboxReport()
+        self._answered_before = found.answered_before
+        lots: dict[str, list[tuple[str, SignedMessage, bytes]]] = {}
+        for name, letter, data in self._inbox.read_messages():
+            if letter.run.endswith(LEAD_SUFFIX) != self._to_lead:
+                self._runs_to_lead[letter.run.removesuffix(LEAD_SUFFIX)] = None
                 continue
             lots.setdefault(letter.run, []).append((name, letter, data))
         failed: list[Exception] = []
         for run, lot in lots.items():
             try:
-                self._correspond(run, lot, found)
+                self._answer_run(run, lot, found)
             except (FedclustError, OSError) as error:
                 failed.append(error)  # the other runs are answered first
         if failed:
             raise failed[0]
-        found.refused = dict(self._inbox.bad)
-        found.unfinished = dict(self._inbox.unfinished)
-        found.over = bool(self._chains) and all(chain.over for chain in self._chains.values())
+        found.refused = dict(self._inbox.refused)
+        found.incomplete = dict(self._inbox.incomplete)
+        found.all_ended = bool(self._chains) and all(chain.ended for chain in self._chains.values())
         return found
 
-    def _correspond(self, run: str, lot: list[tuple[str, Letter, bytes]], found: Turn) -> None:
-        new = self._new(run, lot)
+    def _answer_run(self, run: str, messages: list[tuple[str, SignedMessage, bytes]], report: InboxReport) -> None:
+        new = self._new_messages(run, messages)
         last = max((i for i, (_, letter, _) in enumerate(new) if letter.kind == "call"), default=-1)
         for i, (name, letter, data) in enumerate(new):
-            chain = self._chains[run].next(letter, data)
+            chain = self._chains[run].accept_message(letter, data)
             # A question after which another came has been given up by whoever asked it.
             if letter.kind != "call" or i == last:
-                chain = self._replied(chain, letter)
-                found.answered += [name] if letter.kind != "end" else []
-                found.ended |= letter.kind == "end"
-            self._save(chain)
+                chain = self._append_reply(chain, letter)
+                report.answered += [name] if letter.kind != "end" else []
+                report.has_run_ended |= letter.kind == "end"
+            self._save_chain(chain)
         known = self._chains.get(run)
         if known is not None:
-            found.written += self._outbox.put(known.waiting)
+            report.written += self._outbox.write_messages(known.undelivered)
 
-    def _new(self, run: str, lot: list[tuple[str, Letter, bytes]]) -> list[tuple[str, Letter, bytes]]:
+    def _new_messages(
+        self, run: str, messages: list[tuple[str, SignedMessage, bytes]]
+    ) -> list[tuple[str, SignedMessage, bytes]]:
         """Letters that follow each other and the last one taken."""
-        path = chain_path(self.reception.folder, run)
-        chain = self._chains.get(run) or (Chain.load(path, run) if path.exists() or self._begins(lot) else None)
+        path = chain_path(self.responder.folder, run)
+        chain = self._chains.get(run) or (
+            Chain.load(path, run) if path.exists() or self._has_greeting(messages) else None
+        )
         if chain is None:
-            for name, *_ in lot:
+            for name, *_ in messages:
                 self._inbox.refuse(name, "it is of a run that this site was not greeted for, or has lost its memory of")
             return []
         self._chains[run] = chain
         taken = []
-        for name, letter, data in lot:
-            if name in self._inbox.bad:
+        for name, letter, data in messages:
+            if name in self._inbox.refused:
                 continue
             try:
-                after = chain.next(letter, data)
-                readable(letter, self._chains[run])
-            except Old:
-                self._known.append(name)
-            except Refused as error:
-                if letter.number <= chain.got + 1:
+                after = chain.accept_message(letter, data)
+                check_readable(letter, self._chains[run])
+            except DuplicateMessage:
+                self._answered_before.append(name)
+            except MessageRefused as error:
+                if letter.number <= chain.received + 1:
                     self._inbox.refuse(name, str(error))
                 else:
-                    self._inbox.unfinished[name] = str(error)
+                    self._inbox.incomplete[name] = str(error)
             else:
                 chain = after
                 taken.append((name, letter, data))
         return taken
 
-    def _begins(self, lot: list[tuple[str, Letter, bytes]]) -> bool:
-        return any(letter.number == 1 and letter.kind == "greeting" for _, letter, _ in lot)
+    def _has_greeting(self, messages: list[tuple[str, SignedMessage, bytes]]) -> bool:
+        return any(letter.number == 1 and letter.kind == "greeting" for _, letter, _ in messages)
 
-    def _replied(self, chain: Chain, letter: Letter) -> Chain:
+    def _append_reply(self, chain: Chain, letter: SignedMessage) -> Chain:
         """The chain with a reply to a letter."""
-        self._outbox.remove(chain.waiting)
-        chain = replace(chain, waiting={})  # whoever writes on has what was written before, or gave it up
+        self._outbox.remove(chain.undelivered)
+        chain = replace(chain, undelivered={})  # whoever writes on has what was written before, or gave it up
         if letter.kind == "end":
-            return replace(chain, over=True)
-        way = self.reception.party, self._other
+            return replace(chain, ended=True)
+        way = self.responder.party, self._other
         if letter.kind == "greeting":
-            hello = chain.hello_in(letter)
-            chain = replace(chain, public=hello.public, over=False)
-            reply = chain.hello(self.reception.hear(hello.text))
-            return chain.written("welcome", reply, self.identity, way, in_clear=True)
-        return chain.written("answer", self.reception.hear(chain.text(letter)), self.identity, way)
+            hello = chain.read_hello(letter)
+            chain = replace(chain, public=hello.public, ended=False)
+            reply = chain.encode_hello(self.responder.answer_message(hello.text))
+            return chain.append_message("welcome", reply, self.identity, way, in_clear=True)
+        return chain.append_message(
+            "answer", self.responder.answer_message(chain.decrypt_message(letter)), self.identity, way
+        )
 
-    def _save(self, chain: Chain) -> None:
-        chain.save(chain_path(self.reception.folder, chain.run))
+    def _save_chain(self, chain: Chain) -> None:
+        chain.save(chain_path(self.responder.folder, chain.run))
         self._chains[chain.run] = chain
 
-    def _check(self, letter: Letter, data: bytes) -> None:
+    def _check_message(self, letter: SignedMessage, data: bytes) -> None:
         known = self._chains.get(letter.run)
-        if known is not None and letter.number == known.got and digest(data) == known.got_digest:
+        if known is not None and letter.number == known.received and message_digest(data) == known.received_digest:
             return  # proven when it was taken
-        proven(letter, data, self._public, sender=self._other, recipient=self.reception.party)
+        check_sender(letter, data, self._public, sender=self._other, recipient=self.responder.party)
 
 
-def readable(letter: Letter, chain: Chain) -> None:
+def check_readable(letter: SignedMessage, chain: Chain) -> None:
     """Refuse a letter that cannot be read, before it counts as taken."""
     if letter.kind == "greeting":
-        chain.hello_in(letter)
+        chain.read_hello(letter)
     elif letter.kind != "end":
-        chain.text(letter)
+        chain.decrypt_message(letter)

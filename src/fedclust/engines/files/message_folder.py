@@ -10,106 +10,115 @@ from pathlib import Path
 
 from fedclust.core.atomic_files import make_shared_folder, write_file
 from fedclust.core.errors import RunFailed
-from fedclust.engines.files.message_file import SUFFIX, Letter, Refused, Unfinished, read, seen
+from fedclust.engines.files.message_file import (
+    MESSAGE_SUFFIX,
+    IncompleteMessage,
+    MessageRefused,
+    SignedMessage,
+    escape_unprintable,
+    read_message,
+)
 
-Check = Callable[[Letter, bytes], None]
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+MessageCheck = Callable[[SignedMessage, bytes], None]
+DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @dataclass
-class Folder:
-    """Reads each file once, unless it changed meanwhile. `bad` and `unfinished` name files with their reasons."""
+class MessageFolder:
+    """Reads each file once, unless it changed meanwhile. `refused` and `incomplete` name files with their reasons."""
 
     path: Path
-    check: Check  # refuses a letter that is not from whom, or not for whom, it should be
-    bad: dict[str, str] = field(default_factory=dict)
-    unfinished: dict[str, str] = field(default_factory=dict)
-    _read: dict[str, tuple[tuple[int, int], tuple[Letter, bytes] | None]] = field(default_factory=dict)
-    _whole: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
+    check: MessageCheck  # refuses a letter that is not from whom, or not for whom, it should be
+    refused: dict[str, str] = field(default_factory=dict)
+    incomplete: dict[str, str] = field(default_factory=dict)
+    _read_files: dict[str, tuple[tuple[int, int], tuple[SignedMessage, bytes] | None]] = field(default_factory=dict)
+    _intact_files: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
 
-    def letters(self) -> list[tuple[str, Letter, bytes]]:
+    def read_messages(self) -> list[tuple[str, SignedMessage, bytes]]:
         """All sound letters with the names of their files, in the order they were written."""
         found = []
-        self.unfinished.clear()
+        self.incomplete.clear()
         present = set()
-        for path in self._files():
+        for path in self._message_files():
             present.add(path.name)
-            taken = self._taken(path)
+            taken = self._read_if_changed(path)
             if taken is not None:
                 found.append((path.name, *taken))
-        self._read = {name: known for name, known in self._read.items() if name in present}
+        self._read_files = {name: known for name, known in self._read_files.items() if name in present}
         return sorted(found, key=lambda one: (one[1].run, one[1].number, one[0]))
 
     def refuse(self, name: str, why: str) -> None:
         """A sound letter that cannot be used."""
-        self.bad[name] = why
+        self.refused[name] = why
 
     def remove(self, names: Iterable[str]) -> None:
         """Let go of letters that did their duty."""
         for name in names:
-            self._whole.pop(name, None)
+            self._intact_files.pop(name, None)
             with suppress(OSError):
-                self._place(name).unlink()
+                self._file_path(name).unlink()
 
-    def put(self, letters: Mapping[str, bytes]) -> list[str]:
+    def write_messages(self, letters: Mapping[str, bytes]) -> list[str]:
         """Make letters appear, each whole or not at all; those that lie there as they were written are left alone."""
-        places = {name: self._place(name) for name in letters}
+        places = {name: self._file_path(name) for name in letters}
         try:
             make_shared_folder(self.path)
-            new = [name for name, place in places.items() if not self._holds(place, letters[name])]
+            new = [name for name, place in places.items() if not self._is_intact(place, letters[name])]
             for name in new:
                 write_file(places[name], letters[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
-            what = "there is no room for a letter" if error.errno in FULL else "no letter can be written"
+            what = "there is no room for a letter" if error.errno in DISK_FULL_ERRORS else "no letter can be written"
             raise RunFailed(f"{what} in {self.path} ({reason}); mend that, then go on") from None
         return new
 
-    def _holds(self, place: Path, data: bytes) -> bool:
+    def _is_intact(self, place: Path, data: bytes) -> bool:
         """Whether a letter lies there as it was written; it is read again only where it changed."""
         try:
             about = place.stat()
             seal = (about.st_size, about.st_mtime_ns, data)
-            if self._whole.get(place.name) == seal:
+            if self._intact_files.get(place.name) == seal:
                 return True
             if about.st_size != len(data) or place.read_bytes() != data:
                 return False
         except OSError:
             return False
-        self._whole[place.name] = seal
+        self._intact_files[place.name] = seal
         return True
 
-    def _place(self, name: str) -> Path:
+    def _file_path(self, name: str) -> Path:
         """Where a letter lies: in this folder, whatever it is called."""
         if name in ("", ".", "..") or "/" in name or "\\" in name:
-            raise RunFailed(f"a letter cannot be called '{seen(name)}': that is no name of a file in {self.path}")
+            raise RunFailed(
+                f"a letter cannot be called '{escape_unprintable(name)}': that is no name of a file in {self.path}"
+            )
         return self.path / name
 
-    def _files(self) -> list[Path]:
+    def _message_files(self) -> list[Path]:
         try:
-            return sorted(path for path in self.path.iterdir() if path.suffix == SUFFIX and path.is_file())
+            return sorted(path for path in self.path.iterdir() if path.suffix == MESSAGE_SUFFIX and path.is_file())
         except OSError:
             return []
 
-    def _taken(self, path: Path) -> tuple[Letter, bytes] | None:
+    def _read_if_changed(self, path: Path) -> tuple[SignedMessage, bytes] | None:
         try:
             about = path.stat()
         except OSError:
             return None
         mark = (about.st_size, about.st_mtime_ns)
-        known = self._read.get(path.name)
+        known = self._read_files.get(path.name)
         if known is not None and known[0] == mark:
             return known[1]
-        self.bad.pop(path.name, None)
+        self.refused.pop(path.name, None)
         taken = None
         try:
-            letter, data = read(path)
+            letter, data = read_message(path)
             self.check(letter, data)
             taken = letter, data
-        except Unfinished as error:
-            self.unfinished[path.name] = str(error)
+        except IncompleteMessage as error:
+            self.incomplete[path.name] = str(error)
             return None  # looked at again, whatever its date says
-        except Refused as error:
-            self.bad[path.name] = str(error)
-        self._read[path.name] = (mark, taken)
+        except MessageRefused as error:
+            self.refused[path.name] = str(error)
+        self._read_files[path.name] = (mark, taken)
         return taken

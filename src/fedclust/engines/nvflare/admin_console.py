@@ -16,20 +16,23 @@ from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, NoReply
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from fedclust.core.errors import RunFailed
-from fedclust.engines.nvflare.child_processes import keep_address
-from fedclust.engines.nvflare.startup_kit import ADMIN, BRIDGE, DESK
+from fedclust.engines.nvflare.child_processes import hide_own_address
+from fedclust.engines.nvflare.startup_kit import ADMIN_NAME, SERVER_BRIDGE_PATH, SITE_EXECUTOR_PATH
 
-ENDED = ("FINISHED", "FAILED", "ABANDONED")
-TRIES, PAUSE = 5, 1.0  # of a question to the server; seconds that each waits longer than the one before
-IDLE = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
+ENDED_JOB_STATES = ("FINISHED", "FAILED", "ABANDONED")
+MAX_QUERY_ATTEMPTS, QUERY_BACKOFF_SECONDS = (
+    5,
+    1.0,
+)  # of a question to the server; seconds that each waits longer than the one before
+TASK_POLL_SECONDS = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
 
 
-class Console:
+class AdminConsole:
     """A session with the server of this machine, once it is opened."""
 
     def __init__(self, kit: Path, work: Path) -> None:
         self.work = work
-        keep_address()
+        hide_own_address()
         logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it would write to the user's terminal
         home = work / "admin"
         shutil.rmtree(home, ignore_errors=True)
@@ -44,43 +47,43 @@ class Console:
         self._kit = home
         self._session: Any = None
 
-    def opened(self) -> bool:
+    def try_open(self) -> bool:
         """Whether the server lets us in; it may still be starting."""
         try:
             with redirect_stdout(io.StringIO()):  # it tells the user of each attempt
-                self._session = new_secure_session(ADMIN, str(self._kit), timeout=5.0, auto_login_max_tries=1)
+                self._session = new_secure_session(ADMIN_NAME, str(self._kit), timeout=5.0, auto_login_max_tries=1)
         except NoConnection:
             return False
         return True
 
-    def connected(self) -> dict[str, float]:
+    def last_contacts(self) -> dict[str, float]:
         """When each connected site was last heard of, by FLARE's clock, which is this machine's."""
-        found = self._asked(lambda session: session.get_connected_client_list())
+        found = self._query_server(lambda session: session.get_connected_client_list())
         return {client.name: float(client.last_connect_time) for client in found}
 
-    def begin(self, sites: Sequence[str]) -> str:
+    def submit_job(self, sites: Sequence[str]) -> str:
         """Submit the job that joins these sites."""
         path = str(write_job(self.work / "job", sites))
-        return str(self._asked(lambda session: session.submit_job(path)))
+        return str(self._query_server(lambda session: session.submit_job(path)))
 
-    def ended(self, job: str) -> bool:
+    def has_job_ended(self, job: str) -> bool:
         """Whether a job will never run, or has run."""
-        status: str = self._asked(lambda session: session.get_job_status(job)) or ""
-        return status.startswith(ENDED)
+        status: str = self._query_server(lambda session: session.get_job_status(job)) or ""
+        return status.startswith(ENDED_JOB_STATES)
 
-    def end(self, job: str) -> None:
+    def abort_job(self, job: str) -> None:
         with suppress(Exception):  # it may have ended by itself
             self._session.abort_job(job)
 
-    def _asked(self, question: Callable[[Any], Any]) -> Any:
+    def _query_server(self, question: Callable[[Any], Any]) -> Any:
         """Ask the server. It ends a session that has asked nothing for half an hour, which is then opened anew."""
-        for turn in range(TRIES):
+        for turn in range(MAX_QUERY_ATTEMPTS):
             try:
                 return question(self._session)
             except (SessionClosed, NoConnection, NoReply, InternalError):
-                time.sleep(turn * PAUSE)
+                time.sleep(turn * QUERY_BACKOFF_SECONDS)
                 self.close()
-                self.opened()
+                self.try_open()
         raise RunFailed("NVIDIA FLARE's server does not answer its own coordinator; resume, once it runs again")
 
     def close(self) -> None:
@@ -102,12 +105,12 @@ def write_job(folder: Path, sites: Sequence[str]) -> Path:
         },
         "coordinator/config/config_fed_server.json": {
             "format_version": 2,
-            "task_request_interval": IDLE,
-            "workflows": [{"id": "bridge", "path": BRIDGE, "args": {}}],
+            "task_request_interval": TASK_POLL_SECONDS,
+            "workflows": [{"id": "bridge", "path": SERVER_BRIDGE_PATH, "args": {}}],
         },
         "site/config/config_fed_client.json": {
             "format_version": 2,
-            "executors": [{"tasks": ["none"], "executor": {"path": DESK, "args": {}}}],
+            "executors": [{"tasks": ["none"], "executor": {"path": SITE_EXECUTOR_PATH, "args": {}}}],
         },
     }
     for name, document in documents.items():

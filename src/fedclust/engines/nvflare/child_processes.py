@@ -21,16 +21,20 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from pathlib import Path
 
-TOPIC, HERE, BYTES = "fedclust", "fedclust.here", "bytes"  # what our messages are called in FLARE, and their one field
-ADDRESS, KEY = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
-PAUSE = 0.25  # seconds after a call that could not be taken
-SILENT = 5.0  # seconds within which who calls shows that it has the key
-PLAIN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
-PROGRAMS = {
+REQUEST_TOPIC, ARRIVAL_TOPIC, PAYLOAD_FIELD = (
+    "fedclust",
+    "fedclust.here",
+    "bytes",
+)  # what our messages are called in FLARE, and their one field
+LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
+ACCEPT_PAUSE_SECONDS = 0.25  # seconds after a call that could not be taken
+AUTHENTICATION_SECONDS = 5.0  # seconds within which who calls shows that it has the key
+PLAIN_PATH_PATTERN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
+FLARE_PROGRAMS = {
     "server": "nvflare.private.fed.app.server.server_train",
     "site": "nvflare.private.fed.app.client.client_train",
 }
-QUIET = {
+FLARE_ENVIRONMENT = {
     "GRPC_VERBOSITY": "NONE",
     "GRPC_ENABLE_FORK_SUPPORT": "False",
     "NVFLARE_TELEMETRY": "0",
@@ -42,23 +46,25 @@ QUIET = {
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """Bytes to a site, or from it; none where the site could not be reached. `asking` is what an answer belongs to."""
+class Packet:
+    """Bytes to a site, or from it; none where the site could not be reached. `request_number` is what an answer belongs
+    to.
+    """
 
-    to: str
+    site: str
     data: bytes
     timeout: float
-    asking: int
+    request_number: int
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedSites:
     """The sites of a job that has begun."""
 
     sites: tuple[str, ...]
 
 
-class Home:
+class JobListener:
     """Where FLARE's jobs call: a listener that only holders of a fresh key get through to."""
 
     def __init__(self) -> None:
@@ -68,9 +74,9 @@ class Home:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {ADDRESS: str(self.listener.address), KEY: self.key.hex()}
+        return {LINE_ADDRESS_VARIABLE: str(self.listener.address), LINE_KEY_VARIABLE: self.key.hex()}
 
-    def calls(self) -> Iterator[Connection]:
+    def accept_lines(self) -> Iterator[Connection]:
         """The lines of jobs that call, until this is closed; a stranger, or a job that died as it called, is none."""
         told = False
         while True:
@@ -83,15 +89,15 @@ class Home:
                     why = error.strerror or error
                     sys.stderr.write(f"fedclust: no call of NVIDIA FLARE can be taken ({why}); it is tried on\n")
                 told = True
-                time.sleep(PAUSE)
+                time.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             told = False
-            if self._known(line):
+            if self._authenticate(line):
                 yield line
 
-    def _known(self, line: Connection) -> bool:
+    def _authenticate(self, line: Connection) -> bool:
         """Whether the far end has the key; one that does not say so is cut off, and does not keep others waiting."""
-        late = threading.Timer(SILENT, hang_up, (line,))
+        late = threading.Timer(AUTHENTICATION_SECONDS, shut_down_line, (line,))
         late.start()
         try:
             deliver_challenge(line, self.key)
@@ -108,27 +114,29 @@ class Home:
         self.listener.close()
 
 
-def call_home() -> Connection:
+def connect_to_listener() -> Connection:
     """The line from a FLARE job to the process that began it all."""
-    return Client(os.environ[ADDRESS], authkey=bytes.fromhex(os.environ[KEY]))
+    return Client(os.environ[LINE_ADDRESS_VARIABLE], authkey=bytes.fromhex(os.environ[LINE_KEY_VARIABLE]))
 
 
-def hang_up(line: Connection) -> None:
+def shut_down_line(line: Connection) -> None:
     """End a line that another thread reads: to close it would neither wake that thread nor tell the far end."""
     with suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 
-def named_plainly(folder: Path, scratch: Path) -> Path:
+def plain_path(folder: Path, scratch: Path) -> Path:
     """The folder by a path that FLARE's command lines survive, which break at blanks and quotes."""
-    if PLAIN.fullmatch(str(folder)):
+    if PLAIN_PATH_PATTERN.fullmatch(str(folder)):
         return folder
     link = scratch / "kit"
     link.symlink_to(folder)
     return link
 
 
-def start(program: str, arguments: list[str], *, log: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def start_program(
+    program: str, arguments: list[str], *, log: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     """Start FLARE's server or a site's client; it ends when its standard input does, so with us at the latest."""
     with log.open("ab") as file:
         return subprocess.Popen(  # noqa: S603 our own interpreter
@@ -136,12 +144,12 @@ def start(program: str, arguments: list[str], *, log: Path, environment: Mapping
             stdin=subprocess.PIPE,
             stdout=file,
             stderr=file,
-            env={**os.environ, **QUIET, **environment},
+            env={**os.environ, **FLARE_ENVIRONMENT, **environment},
             start_new_session=True,  # Ctrl-C is for the coordinator to hear
         )
 
 
-def stop(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> None:
+def stop_program(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> None:
     """End a FLARE process that was started here."""
     if process.stdin:
         process.stdin.close()
@@ -152,18 +160,18 @@ def stop(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> None:
         process.wait()
 
 
-def end_with(line: Connection) -> None:
+def exit_with_line(line: Connection) -> None:
     """End this process when the other end of a line is gone; nothing is ever said on it."""
     with suppress(OSError, EOFError):
         line.recv_bytes()
     os._exit(1)
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this process, and the jobs it started, when its standard input ends: nobody is left who wants them."""
     import psutil  # noqa: PLC0415 comes with FLARE, as does all that calls this
 
-    def wait() -> None:
+    def wait_for_end() -> None:
         while os.read(0, 1024):
             pass
         for child in psutil.Process().children(recursive=True):  # jobs are sessions of their own
@@ -171,10 +179,10 @@ def end_with_parent() -> None:
                 child.kill()
         os._exit(1)
 
-    threading.Thread(target=wait, name="end-with-parent", daemon=True).start()
+    threading.Thread(target=wait_for_end, name="end-with-parent", daemon=True).start()
 
 
-def keep_address() -> None:
+def hide_own_address() -> None:
     """Keep a machine's address within its network to itself.
 
     FLARE finds it by looking up the way to an address far outside, and tells its server; nothing needs it.
@@ -186,10 +194,10 @@ def keep_address() -> None:
 
 def main() -> None:
     program, *arguments = sys.argv[1:]
-    end_with_parent()
-    keep_address()
-    sys.argv = [PROGRAMS[program], *arguments]
-    runpy.run_module(PROGRAMS[program], run_name="__main__", alter_sys=True)
+    exit_with_parent()
+    hide_own_address()
+    sys.argv = [FLARE_PROGRAMS[program], *arguments]
+    runpy.run_module(FLARE_PROGRAMS[program], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

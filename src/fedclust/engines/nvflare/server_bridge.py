@@ -18,77 +18,84 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 
 from fedclust.core import wire
-from fedclust.engines.nvflare.child_processes import BYTES, HERE, TOPIC, Joined, Parcel, call_home
+from fedclust.engines.nvflare.child_processes import (
+    ARRIVAL_TOPIC,
+    PAYLOAD_FIELD,
+    REQUEST_TOPIC,
+    JoinedSites,
+    Packet,
+    connect_to_listener,
+)
 
-AT_ONCE = 64  # parcels on their way
-GATHERING = 40.0  # seconds that sites have to begin their half of a job
-ENDING = 10.0  # seconds that FLARE has to end a job
-POLL = 0.5  # seconds between looks at whether FLARE wants the job to end
+MAX_PACKETS_IN_FLIGHT = 64  # parcels on their way
+SITE_JOIN_SECONDS = 40.0  # seconds that sites have to begin their half of a job
+JOB_END_SECONDS = 10.0  # seconds that FLARE has to end a job
+LINE_POLL_SECONDS = 0.5  # seconds between looks at whether FLARE wants the job to end
 
 
-class Bridge(Controller):  # type: ignore[misc]
+class ServerBridge(Controller):  # type: ignore[misc]
     """A controller that asks no task of its own."""
 
     def start_controller(self, fl_ctx: Any) -> None:
         self.engine = fl_ctx.get_engine()
-        self.here: set[str] = set()
-        self.engine.register_aux_message_handler(HERE, self._arrived)
+        self.arrived_sites: set[str] = set()
+        self.engine.register_aux_message_handler(ARRIVAL_TOPIC, self._note_arrival)
 
-    def _arrived(self, topic: str, request: Any, fl_ctx: Any) -> Any:  # noqa: ARG002 FLARE's signature
+    def _note_arrival(self, topic: str, request: Any, fl_ctx: Any) -> Any:  # noqa: ARG002 FLARE's signature
         """A site's half of the job has begun."""
-        self.here.add(str(fl_ctx.get_peer_context().get_identity_name()))
+        self.arrived_sites.add(str(fl_ctx.get_peer_context().get_identity_name()))
         return make_reply(ReturnCode.OK)
 
-    def _gathered(self, abort_signal: Any) -> tuple[str, ...]:
+    def _wait_for_sites(self, abort_signal: Any) -> tuple[str, ...]:
         """The sites of this job, as soon as all of them are here, or those that came in time."""
-        until = time.monotonic() + GATHERING
+        until = time.monotonic() + SITE_JOIN_SECONDS
         everyone = {client.name for client in self.engine.get_clients()}
-        while not everyone <= self.here and time.monotonic() < until and not abort_signal.triggered:
+        while not everyone <= self.arrived_sites and time.monotonic() < until and not abort_signal.triggered:
             time.sleep(0.02)
-        return tuple(sorted(everyone & self.here))
+        return tuple(sorted(everyone & self.arrived_sites))
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:  # noqa: ARG002 FLARE's signature
         """Carry parcels until the coordinator hangs up or FLARE ends the job."""
-        with call_home() as line:
-            line.send_bytes(wire.encode(Joined(self._gathered(abort_signal))))
-            with ThreadPoolExecutor(AT_ONCE, "parcel") as carriers:
+        with connect_to_listener() as line:
+            line.send_bytes(wire.encode(JoinedSites(self._wait_for_sites(abort_signal))))
+            with ThreadPoolExecutor(MAX_PACKETS_IN_FLIGHT, "parcel") as carriers:
                 lock = threading.Lock()
                 while not abort_signal.triggered:
-                    if not line.poll(POLL):
+                    if not line.poll(LINE_POLL_SECONDS):
                         continue
                     try:
-                        parcel = wire.decode(Parcel, line.recv_bytes())
+                        parcel = wire.decode(Packet, line.recv_bytes())
                     except (EOFError, OSError):
-                        self._end_soon()
+                        self._exit_after_timeout()
                         break
-                    carriers.submit(self._carry, parcel, line, lock)
+                    carriers.submit(self._carry_packet, parcel, line, lock)
 
     @staticmethod
-    def _end_soon() -> None:
+    def _exit_after_timeout() -> None:
         """The coordinator hung up. FLARE ends the job now, unless its server went with the coordinator."""
-        end = threading.Timer(ENDING, os._exit, (0,))
+        end = threading.Timer(JOB_END_SECONDS, os._exit, (0,))
         end.daemon = True
         end.start()
 
-    def _carry(self, parcel: Parcel, line: Connection, lock: threading.Lock) -> None:
+    def _carry_packet(self, parcel: Packet, line: Connection, lock: threading.Lock) -> None:
         """One parcel there, and what comes back: nothing in it, where the site could not be reached.
 
         A site that is there and says nothing is silent: it would be no nearer on another road.
         """
         request = Shareable()
-        request[BYTES] = parcel.data
+        request[PAYLOAD_FIELD] = parcel.data
         with self.engine.new_context() as context:
             # One target a call: broadcasts of several messages are not to be relied on in this version.
-            replies = self.engine.send_aux_request([parcel.to], TOPIC, request, parcel.timeout, context) or {}
-        reply = replies.get(parcel.to)
+            replies = self.engine.send_aux_request([parcel.site], REQUEST_TOPIC, request, parcel.timeout, context) or {}
+        reply = replies.get(parcel.site)
         data = b""
         if reply is not None and reply.get_return_code() == ReturnCode.OK:
-            data = reply.get(BYTES)
+            data = reply.get(PAYLOAD_FIELD)
             if not isinstance(data, bytes) or not data:
                 return
         try:
             with lock:
-                line.send_bytes(wire.encode(Parcel(parcel.to, data, 0.0, parcel.asking)))
+                line.send_bytes(wire.encode(Packet(parcel.site, data, 0.0, parcel.request_number)))
         except OSError:
             return  # the coordinator is gone; it will ask again when it is back
 

@@ -26,21 +26,21 @@ from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
 from fedclust.core.errors import StudyError
-from fedclust.site.approval import digest_of
-from fedclust.site.site_file import check_owners_alone
+from fedclust.site.approval import digest_study
+from fedclust.site.site_file import check_key_permissions
 
-FORMAT, VERSION = "fedclust-kit", 1
-ADMIN, ORG, ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
-BRIDGE = "fedclust.engines.nvflare.server_bridge.Bridge"
-DESK = "fedclust.engines.nvflare.site_bridge.DeskExecutor"
-PLAIN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may carry
-MOST_DAYS = 360  # of a certificate, in FLARE's provisioning
-HEARTBEAT = 30  # seconds after which a silent site counts as gone
-LOOPBACK = ("localhost", "127.0.0.1")
-LAUNCHERS = "nvflare.app_common.job_launcher"
-NO_GPU = "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager"
-USES_NO_GPU = "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
-DISK = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
+KIT_FORMAT, KIT_VERSION = "fedclust-kit", 1
+ADMIN_NAME, ORG_NAME, ADMIN_ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
+SERVER_BRIDGE_PATH = "fedclust.engines.nvflare.server_bridge.ServerBridge"
+SITE_EXECUTOR_PATH = "fedclust.engines.nvflare.site_bridge.SiteExecutor"
+CERTIFICATE_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may carry
+MAX_CERTIFICATE_DAYS = 360  # of a certificate, in FLARE's provisioning
+HEARTBEAT_TIMEOUT_SECONDS = 30  # seconds after which a silent site counts as gone
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1")
+LAUNCHER_PACKAGE = "nvflare.app_common.job_launcher"
+RESOURCE_MANAGER_PATH = "nvflare.app_common.resource_managers.gpu_resource_manager.GPUResourceManager"
+RESOURCE_CONSUMER_PATH = "nvflare.app_common.resource_consumers.gpu_resource_consumer.GPUResourceConsumer"
+STORAGE_PATH = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Kit:
         path = folder / "kit.json"
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if (found.pop("format"), found.pop("version")) != (FORMAT, VERSION):
+            if (found.pop("format"), found.pop("version")) != (KIT_FORMAT, KIT_VERSION):
                 raise StudyError(f"{folder} is a kit of another version of fedclust; enrol anew")
             kit = cls(**found)
         except FileNotFoundError:
@@ -70,26 +70,26 @@ class Kit:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StudyError(f"{path} is damaged; ask for the kit anew") from None
         if kit.role != role:
-            raise StudyError(f"{folder} is the kit of {_whose(kit)}; this needs the kit of a {role}")
-        _in_date(folder / "startup")
+            raise StudyError(f"{folder} is the kit of {_owner_name(kit)}; this needs the kit of a {role}")
+        _check_certificate_dates(folder / "startup")
         for key in (*folder.glob("startup/*.key"), *folder.glob("admin/startup/*.key")):
-            check_owners_alone(key)
+            check_key_permissions(key)
         return kit
 
     def check_study(self, text: str) -> None:
         """Refuse a study that the kit was not made for: sites would, one after the other."""
-        if digest_of(text) != self.digest:
+        if digest_study(text) != self.digest:
             raise StudyError(
-                f"the kit of {_whose(self)} was made for another text of the study '{self.study}'; "
+                f"the kit of {_owner_name(self)} was made for another text of the study '{self.study}'; "
                 "take the study.toml that came with the kits as it is, or enrol anew"
             )
 
     def write(self, folder: Path) -> None:
-        document = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        document = {"format": KIT_FORMAT, "version": KIT_VERSION, **asdict(self)}
         (folder / "kit.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def _in_date(startup: Path) -> None:
+def _check_certificate_dates(startup: Path) -> None:
     """Refuse certificates that are over, or not begun: their holder would be turned away without a word."""
     today = dt.datetime.now(dt.UTC)
     for path in startup.glob("*.crt"):
@@ -104,30 +104,36 @@ def _in_date(startup: Path) -> None:
             raise StudyError(f"the certificate in {path} begins on {begin}; is this machine's clock right?")
 
 
-def _whose(kit: Kit) -> str:
+def _owner_name(kit: Kit) -> str:
     return "the coordinator" if kit.role == "coordinator" else f"site '{kit.name}'"
 
 
-def provisioned(out: Path, kits: Mapping[str, Kit], *, days: int) -> None:
+def provision_kits(out: Path, kits: Mapping[str, Kit], *, days: int) -> None:
     """Fill `out/NAME` for each kit, the coordinator's under its own name: certificates and FLARE's settings."""
     coordinator = next(kit for kit in kits.values() if kit.role == "coordinator")
     with tempfile.TemporaryDirectory(dir=out) as scratch:
-        made = _certificates(Path(scratch), coordinator, days)
+        made = _make_certificates(Path(scratch), coordinator, days)
         for folder, kit in kits.items():
             home = out / folder
             if kit.role == "site":
-                _take(made / kit.names[kit.name], home, ("client.crt", "client.key", "rootCA.pem", "fed_client.json"))
-                _settings(home / "local", SITE_RESOURCES, SITE_RIGHTS)
+                _copy_startup_files(
+                    made / kit.names[kit.name], home, ("client.crt", "client.key", "rootCA.pem", "fed_client.json")
+                )
+                _write_settings(home / "local", SITE_RESOURCES, SITE_RIGHTS)
             else:
-                _take(made / kit.host, home, ("server.crt", "server.key", "rootCA.pem", "fed_server.json"))
-                _bind(home / "startup" / "fed_server.json", kit)
-                _take(made / ADMIN, home / "admin", ("client.crt", "client.key", "rootCA.pem", "fed_admin.json"))
-                _reach(home / "admin" / "startup" / "fed_admin.json")
+                _copy_startup_files(
+                    made / kit.host, home, ("server.crt", "server.key", "rootCA.pem", "fed_server.json")
+                )
+                _bind_to_loopback(home / "startup" / "fed_server.json", kit)
+                _copy_startup_files(
+                    made / ADMIN_NAME, home / "admin", ("client.crt", "client.key", "rootCA.pem", "fed_admin.json")
+                )
+                _use_local_server(home / "admin" / "startup" / "fed_admin.json")
 
 
 def site_names(sites: tuple[str, ...]) -> dict[str, str]:
     """What certificates call the sites: their own names where those will do."""
-    taken = {site for site in sites if PLAIN.fullmatch(site)}
+    taken = {site for site in sites if CERTIFICATE_NAME_PATTERN.fullmatch(site)}
     names = {}
     for number, site in enumerate(sites, 1):
         name = site if site in taken else f"site-{number}"
@@ -138,16 +144,18 @@ def site_names(sites: tuple[str, ...]) -> dict[str, str]:
     return names
 
 
-def _certificates(scratch: Path, kit: Kit, days: int) -> Path:
+def _make_certificates(scratch: Path, kit: Kit, days: int) -> Path:
     """FLARE's provisioning, and the folder where it put everyone's part."""
-    if not 1 <= days <= MOST_DAYS:
-        raise StudyError(f"certificates for {days} days cannot be made; NVIDIA FLARE makes them for 1 to {MOST_DAYS}")
+    if not 1 <= days <= MAX_CERTIFICATE_DAYS:
+        raise StudyError(
+            f"certificates for {days} days cannot be made; NVIDIA FLARE makes them for 1 to {MAX_CERTIFICATE_DAYS}"
+        )
     project = Project("fedclust", kit.study, props={"api_version": 3})
     ports = {"fed_learn_port": kit.port, "admin_port": kit.port, "connection_security": "mtls"}
-    project.set_server(kit.host, ORG, {**ports, "host_names": list(LOOPBACK)})
+    project.set_server(kit.host, ORG_NAME, {**ports, "host_names": list(LOOPBACK_HOSTS)})
     for name in kit.names.values():
-        project.add_client(name, ORG, {})
-    project.add_admin(ADMIN, ORG, {"role": ROLE})
+        project.add_client(name, ORG_NAME, {})
+    project.add_admin(ADMIN_NAME, ORG_NAME, {"role": ADMIN_ROLE})
     builders = [
         WorkspaceBuilder(template_file=["master_template.yml"]),
         StaticFileBuilder(config_folder="config", scheme="grpc"),
@@ -173,7 +181,7 @@ class _Log:
     def warning(self, text: str) -> None: ...
 
 
-def _take(made: Path, home: Path, files: tuple[str, ...]) -> None:
+def _copy_startup_files(made: Path, home: Path, files: tuple[str, ...]) -> None:
     (home / "startup").mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in files:
         shutil.copyfile(made / "startup" / name, home / "startup" / name)
@@ -181,7 +189,7 @@ def _take(made: Path, home: Path, files: tuple[str, ...]) -> None:
             (home / "startup" / name).chmod(0o600)
 
 
-def _bind(path: Path, kit: Kit) -> None:
+def _bind_to_loopback(path: Path, kit: Kit) -> None:
     """FLARE listens on loopback only where its target is a loopback address; any other would be all interfaces."""
     config = json.loads(path.read_text())
     (server,) = config["servers"]
@@ -190,14 +198,14 @@ def _bind(path: Path, kit: Kit) -> None:
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
-def _reach(path: Path) -> None:
+def _use_local_server(path: Path) -> None:
     """The coordinator's own console goes to the server on its own machine."""
     config = json.loads(path.read_text())
     config["admin"].update(host="localhost", uid_source="cert")
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
-def server_workspace(kit: Path, work: Path) -> None:
+def make_server_workspace(kit: Path, work: Path) -> None:
     """A folder for FLARE's server: the kit's certificates, and settings that keep all it writes inside the folder."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     (work / "startup").mkdir(mode=0o700, exist_ok=True)
@@ -205,22 +213,22 @@ def server_workspace(kit: Path, work: Path) -> None:
         link = work / "startup" / file.name
         link.unlink(missing_ok=True)
         link.symlink_to(file.resolve())
-    _settings(work / "local", server_resources(work), SERVER_RIGHTS)
+    _write_settings(work / "local", server_resources(work), SERVER_RIGHTS)
 
 
-def _settings(local: Path, resources: Mapping[str, Any], rights: Mapping[str, str]) -> None:
+def _write_settings(local: Path, resources: Mapping[str, Any], rights: Mapping[str, str]) -> None:
     local.mkdir(mode=0o700, parents=True, exist_ok=True)
-    policy = {"format_version": "1.0", "permissions": {ROLE: dict(rights)}}
+    policy = {"format_version": "1.0", "permissions": {ADMIN_ROLE: dict(rights)}}
     for name, document in (
         ("resources.json", resources),
         ("authorization.json", policy),
-        ("log_config.json", LOG),
-        ("comm_config.json", COMMUNICATION),
+        ("log_config.json", LOG_CONFIG),
+        ("comm_config.json", COMMUNICATION_CONFIG),
     ):
         (local / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-COMMUNICATION: dict[str, Any] = {
+COMMUNICATION_CONFIG: dict[str, Any] = {
     "allow_adhoc_conns": False,
     "backbone_conn_gen": 2,
     # FLARE keeps a thread for every reply until nobody would send it again, a minute by default: thousands, in a long
@@ -231,7 +239,7 @@ COMMUNICATION: dict[str, Any] = {
     "streaming_chunk_size": 68 << 10,
 }
 # Warnings and worse to one file beside the kit; nothing on the console.
-LOG: dict[str, Any] = {
+LOG_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {
@@ -266,13 +274,17 @@ SERVER_RIGHTS = {**SITE_RIGHTS, "view": "any", "operate": "any"}
 SITE_RESOURCES: dict[str, Any] = {
     "format_version": 2,
     "class_list_enforcement_mode": "enforce",
-    "class_allow_list": [DESK],
+    "class_allow_list": [SITE_EXECUTOR_PATH],
     "allow_log_streaming": False,
     "client": {"retry_timeout": 30, "compression": "Gzip"},
     "components": [
-        {"id": "resource_manager", "path": NO_GPU, "args": {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0}},
-        {"id": "resource_consumer", "path": USES_NO_GPU, "args": {}},
-        {"id": "process_launcher", "path": f"{LAUNCHERS}.client_process_launcher.ClientProcessJobLauncher", "args": {}},
+        {"id": "resource_manager", "path": RESOURCE_MANAGER_PATH, "args": {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0}},
+        {"id": "resource_consumer", "path": RESOURCE_CONSUMER_PATH, "args": {}},
+        {
+            "id": "process_launcher",
+            "path": f"{LAUNCHER_PACKAGE}.client_process_launcher.ClientProcessJobLauncher",
+            "args": {},
+        },
     ],
 }
 
@@ -282,12 +294,12 @@ def server_resources(work: Path) -> dict[str, Any]:
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [BRIDGE],
+        "class_allow_list": [SERVER_BRIDGE_PATH],
         "servers": [
             {
                 "admin_storage": "transfer",
                 "max_num_clients": 1000,
-                "heart_beat_timeout": HEARTBEAT,
+                "heart_beat_timeout": HEARTBEAT_TIMEOUT_SECONDS,
                 "download_job_url": "http://localhost/",
                 "admin_timeout": 10.0,
             }
@@ -296,7 +308,7 @@ def server_resources(work: Path) -> dict[str, Any]:
             "path": "nvflare.app_common.state_persistors.storage_state_persistor.StorageStatePersistor",
             "args": {
                 "uri_root": "/",
-                "storage": {"path": DISK, "args": {"root_dir": str(work / "snapshots"), "uri_root": "/"}},
+                "storage": {"path": STORAGE_PATH, "args": {"root_dir": str(work / "snapshots"), "uri_root": "/"}},
             },
         },
         "components": [
@@ -310,10 +322,10 @@ def server_resources(work: Path) -> dict[str, Any]:
                 "path": "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
                 "args": {"uri_root": str(work / "jobs"), "job_store_id": "job_store"},
             },
-            {"id": "job_store", "path": DISK},
+            {"id": "job_store", "path": STORAGE_PATH},
             {
                 "id": "process_launcher",
-                "path": f"{LAUNCHERS}.server_process_launcher.ServerProcessJobLauncher",
+                "path": f"{LAUNCHER_PACKAGE}.server_process_launcher.ServerProcessJobLauncher",
                 "args": {},
             },
         ],

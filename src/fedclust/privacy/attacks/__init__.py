@@ -1,33 +1,34 @@
 """The attacks that published protocols fall to, as functions of what an observer saw; see docs/attacks.md.
 
-a and a3  `differencing`   b  `fuzzy`       d  `cohorts`                          a3 at a site  `broadcasts`
-a2        `singletons`     c  `unfolding`   e  `shown_points`, `remainders`
+a and a3  `attack_by_differencing`   b  `fuzzy`       d  `cohorts`                          a3 at a site
+`attack_sent_centers`
+a2        `singletons`     c  `attack_by_unfolding`   e  `attack_shown_points`, `attack_remainders`
 """
 
-from fedclust.privacy.attacks.cohorts import cohorts, told_apart
-from fedclust.privacy.attacks.differencing import differencing
-from fedclust.privacy.attacks.fuzzy_sums import fuzzy
+from fedclust.privacy.attacks.cohorts import attack_by_cohorts, isolate_site_sums
+from fedclust.privacy.attacks.differencing import attack_by_differencing
+from fedclust.privacy.attacks.fuzzy_sums import attack_fuzzy_sums
 from fedclust.privacy.attacks.scoring import Score, score
-from fedclust.privacy.attacks.sent_centers import broadcasts
-from fedclust.privacy.attacks.shown_points import remainders, shown_points
-from fedclust.privacy.attacks.singletons import singletons
-from fedclust.privacy.attacks.transcript import Found, Seen
-from fedclust.privacy.attacks.unfolding import completed, unfold, unfolding
+from fedclust.privacy.attacks.sent_centers import attack_sent_centers
+from fedclust.privacy.attacks.shown_points import attack_remainders, attack_shown_points
+from fedclust.privacy.attacks.singletons import attack_singletons
+from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint
+from fedclust.privacy.attacks.unfolding import attack_by_unfolding, complete_rows, unfold
 
 __all__ = [
-    "Found",
+    "Observation",
+    "RecoveredPoint",
     "Score",
-    "Seen",
-    "broadcasts",
-    "cohorts",
-    "completed",
-    "differencing",
-    "fuzzy",
-    "remainders",
+    "attack_by_cohorts",
+    "attack_by_differencing",
+    "attack_by_unfolding",
+    "attack_fuzzy_sums",
+    "attack_remainders",
+    "attack_sent_centers",
+    "attack_shown_points",
+    "attack_singletons",
+    "complete_rows",
+    "isolate_site_sums",
     "score",
-    "shown_points",
-    "singletons",
-    "told_apart",
     "unfold",
-    "unfolding",
 ]

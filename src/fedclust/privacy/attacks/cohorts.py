@@ -12,47 +12,50 @@ from itertools import combinations
 import numpy as np
 
 from fedclust.core.ring import Exact
-from fedclust.privacy.attacks.differencing import differencing
-from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, difference
+from fedclust.privacy.attacks.differencing import attack_by_differencing
+from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint, Transcript, difference
 
-ADDITIVE = ("mass", "sizes", "pull", "objective", "rows", "sums", "counts", "products")
+ADDITIVE_FIELDS = ("mass", "sizes", "pull", "objective", "rows", "sums", "counts", "products")
 
 
-def cohorts(transcript: Transcript) -> tuple[Found, ...]:
+def attack_by_cohorts(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Rows that show once sums are told apart by site."""
-    return differencing(told_apart(transcript))
+    return attack_by_differencing(isolate_site_sums(transcript))
 
 
-def told_apart(transcript: Transcript) -> list[Seen]:
+def isolate_site_sums(transcript: Transcript) -> list[Observation]:
     """Each site's own sums, as far as sums over two cohorts give them away."""
-    same: dict[bytes, list[Seen]] = {}
+    same: dict[bytes, list[Observation]] = {}
     for seen in transcript:
         if len(seen.parties) > 1:
-            same.setdefault(_question(seen), []).append(seen)
-    found: dict[tuple[int, tuple[str, ...]], Seen] = {}
+            same.setdefault(_question_digest(seen), []).append(seen)
+    found: dict[tuple[int, tuple[str, ...]], Observation] = {}
     for asked in same.values():
         for one, other in combinations(asked, 2):
             more, fewer = (one, other) if len(one.parties) > len(other.parties) else (other, one)
             rest = set(more.parties) - set(fewer.parties)
             if len(rest) == 1 and set(fewer.parties) < set(more.parties):
-                own = Seen(more.step, more.question, tuple(rest), more.asked, _less(more, fewer))
+                own = Observation(more.step, more.question, tuple(rest), more.asked, _subtract_sums(more, fewer))
                 found.setdefault((more.step, own.parties), own)
     return sorted(found.values(), key=lambda seen: seen.step)
 
 
-def _less(more: Seen, fewer: Seen) -> dict[str, object]:
+def _subtract_sums(more: Observation, fewer: Observation) -> dict[str, object]:
     """What one sum holds beyond another, field by field."""
     fields: dict[str, object] = {}
-    for name in ADDITIVE:
-        if not (more.has(name) and fewer.has(name)) or more.number(name).shape != fewer.number(name).shape:
+    for name in ADDITIVE_FIELDS:
+        if (
+            not (more.has_fields(name) and fewer.has_fields(name))
+            or more.floats_of(name).shape != fewer.floats_of(name).shape
+        ):
             continue
         a, b = more.answer[name], fewer.answer[name]
         exact = isinstance(a, Exact) and isinstance(b, Exact) and np.array_equal(a.unit, b.unit)
-        fields[name] = difference(a, b) if exact else more.number(name) - fewer.number(name)
+        fields[name] = difference(a, b) if exact else more.floats_of(name) - fewer.floats_of(name)
     return fields
 
 
-def _question(seen: Seen) -> bytes:
+def _question_digest(seen: Observation) -> bytes:
     """What was asked, apart from of whom and at which unit."""
     digest = hashlib.sha256(seen.question.encode())
     for name, value in sorted(seen.asked.items()):

@@ -13,50 +13,61 @@ from itertools import pairwise
 import numpy as np
 
 from fedclust.core.types import Floats
-from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, distinct, minus, streams
+from fedclust.privacy.attacks.transcript import (
+    Observation,
+    RecoveredPoint,
+    Transcript,
+    distinct_points,
+    group_by_question,
+    subtract_field,
+)
 
-CELLS = (("mass", "pull"), ("sizes", "pull"))  # how answers call counts and sums
+CELL_FIELDS = (("mass", "pull"), ("sizes", "pull"))  # how answers call counts and sums
 
 
-def differencing(transcript: Transcript) -> tuple[Found, ...]:
+def attack_by_differencing(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Rows that changed their cluster alone, or were alone in one."""
-    found: list[Found] = []
-    for count, total in CELLS:
-        for _, rounds in streams(transcript, count, total):
-            usable = [seen for seen in rounds if _cells(seen, count, total)]
+    found: list[RecoveredPoint] = []
+    for count, total in CELL_FIELDS:
+        for _, rounds in group_by_question(transcript, count, total):
+            usable = [seen for seen in rounds if _has_hard_cells(seen, count, total)]
             for seen in usable:
-                found += _lone(seen, count, total)
+                found += _rows_alone(seen, count, total)
             for before, after in pairwise(usable):
-                found += _moved(before, after, count, total)
-    return distinct(found)
+                found += _rows_that_moved(before, after, count, total)
+    return distinct_points(found)
 
 
-def _cells(seen: Seen, count: str, total: str) -> bool:
+def _has_hard_cells(seen: Observation, count: str, total: str) -> bool:
     """Counts by cluster beside sums by cluster and column; fuzzy counts are for another attack."""
-    shape = seen.number(count).shape
+    shape = seen.floats_of(count).shape
     fuzzy = "m" in seen.asked and float(seen.asked["m"]) != 1.0
-    return len(shape) == 1 and seen.number(total).shape[:1] == shape and not fuzzy
+    return len(shape) == 1 and seen.floats_of(total).shape[:1] == shape and not fuzzy
 
 
-def _lone(seen: Seen, count: str, total: str) -> Iterator[Found]:
-    for cluster in np.flatnonzero(seen.number(count) == 1):
-        yield Found(seen.original(seen.number(total)[cluster]), seen.step, seen.parties, "a cluster of one row")
+def _rows_alone(seen: Observation, count: str, total: str) -> Iterator[RecoveredPoint]:
+    for cluster in np.flatnonzero(seen.floats_of(count) == 1):
+        yield RecoveredPoint(
+            seen.to_original_units(seen.floats_of(total)[cluster]), seen.step, seen.parties, "a cluster of one row"
+        )
 
 
-def _moved(before: Seen, after: Seen, count: str, total: str) -> Iterator[Found]:
-    if before.number(count).shape != after.number(count).shape:
+def _rows_that_moved(before: Observation, after: Observation, count: str, total: str) -> Iterator[RecoveredPoint]:
+    if before.floats_of(count).shape != after.floats_of(count).shape:
         return
-    counts, sums = minus(after, before, count), minus(after, before, total)
+    counts, sums = subtract_field(after, before, count), subtract_field(after, before, total)
     for cluster in np.flatnonzero(np.abs(counts) == 1):
         gained = counts[cluster] > 0
         row = sums[cluster] if gained else -sums[cluster]
-        old, new = nearest(row, before.centers), nearest(row, after.centers)
+        old, new = nearest_center(row, before.centers), nearest_center(row, after.centers)
         if old == new and old is not None:
             continue
         if (new if gained else old) in (None, cluster):
-            yield Found(after.original(row), after.step, after.parties, "the one row that came or went")
+            yield RecoveredPoint(
+                after.to_original_units(row), after.step, after.parties, "the one row that came or went"
+            )
 
 
-def nearest(point: Floats, centers: Floats | None) -> int | None:
+def nearest_center(point: Floats, centers: Floats | None) -> int | None:
     """The nearest centre, or None where the centres are not known."""
     return None if centers is None else int(np.argmin(((centers - point) ** 2).sum(axis=1)))

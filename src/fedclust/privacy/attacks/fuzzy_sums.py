@@ -16,17 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.types import Floats
-from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, distinct, streams
+from fedclust.privacy.attacks.transcript import (
+    Observation,
+    RecoveredPoint,
+    Transcript,
+    distinct_points,
+    group_by_question,
+)
 
-AT_ONCE = 64
-STEPS = 60
-SOLVED = 1e-8  # of the largest number, per equation
-MOST = 80  # unknowns: beyond, this solver rarely arrives
-SLACK = 1.15  # equations for each unknown: fewer leave room for wrong solutions
+STARTS_PER_BATCH = 64
+MAX_DESCENT_STEPS = 60
+SOLVED_TOLERANCE = 1e-8  # of the largest number, per equation
+MAX_UNKNOWNS = 80  # unknowns: beyond, this solver rarely arrives
+EQUATIONS_PER_UNKNOWN = 1.15  # equations for each unknown: fewer leave room for wrong solutions
 
 
 @dataclass(frozen=True)
-class Sums:
+class FuzzyEquations:
     """What one party's sums say: centres (R, C, F), masses and pulls side by side (R, C, 1 + F), fuzziness, rows."""
 
     centers: Floats
@@ -35,77 +41,82 @@ class Sums:
     rows: int
 
     @property
-    def enough(self) -> bool:
+    def is_solvable(self) -> bool:
         """Whether there are equations for all unknowns, and no more of those than the solver can take."""
         unknowns = self.rows * self.centers.shape[2]
-        return bool(self.target.size >= SLACK * unknowns and unknowns <= MOST)
+        return bool(self.target.size >= EQUATIONS_PER_UNKNOWN * unknowns and unknowns <= MAX_UNKNOWNS)
 
 
-def fuzzy(transcript: Transcript, *, batches: int = 6, rounds: int = 12, seed: int = 0) -> tuple[Found, ...]:
+def attack_fuzzy_sums(
+    transcript: Transcript, *, batches: int = 6, rounds: int = 12, seed: int = 0
+) -> tuple[RecoveredPoint, ...]:
     """Rows that solve the equations of a party's rounds, or of all parties'; tries 64 starts a batch."""
-    found: list[Found] = []
+    found: list[RecoveredPoint] = []
     for last, sums in _systems(transcript, rounds):
         solution = solve(sums, batches=batches, rng=np.random.default_rng(seed))
         if solution is not None:
-            found += [Found(last.original(x), last.step, last.parties, "a solution of the equations") for x in solution]
-    return distinct(found)
+            found += [
+                RecoveredPoint(last.to_original_units(x), last.step, last.parties, "a solution of the equations")
+                for x in solution
+            ]
+    return distinct_points(found)
 
 
-def solvable(transcript: Transcript, *, rounds: int = 12) -> bool:
+def has_solvable_sums(transcript: Transcript, *, rounds: int = 12) -> bool:
     """Whether any party's equations are enough, and few enough to be tried."""
-    return any(sums.enough for _, sums in _systems(transcript, rounds))
+    return any(sums.is_solvable for _, sums in _systems(transcript, rounds))
 
 
-def _systems(transcript: Transcript, rounds: int) -> Iterator[tuple[Seen, Sums]]:
+def _systems(transcript: Transcript, rounds: int) -> Iterator[tuple[Observation, FuzzyEquations]]:
     """The equations of each party, and of all, with the last answer among them."""
-    counts = rows_of(transcript)
-    for (_, parties), seen in streams(transcript, "mass", "pull"):
+    counts = row_counts(transcript)
+    for (_, parties), seen in group_by_question(transcript, "mass", "pull"):
         usable = _fuzzy_rounds(seen)[:rounds]
         rows = counts.get(parties, 0)
-        if usable and rows and usable[0].number("mass").ndim == 1:
+        if usable and rows and usable[0].floats_of("mass").ndim == 1:
             yield (
                 usable[-1],
-                Sums(
+                FuzzyEquations(
                     np.stack([np.asarray(s.centers) for s in usable]),
-                    np.stack([np.column_stack([s.number("mass"), s.number("pull")]) for s in usable]),
+                    np.stack([np.column_stack([s.floats_of("mass"), s.floats_of("pull")]) for s in usable]),
                     float(usable[0].asked["m"]),
                     rows,
                 ),
             )
 
 
-def rows_of(transcript: Transcript) -> dict[tuple[str, ...], int]:
+def row_counts(transcript: Transcript) -> dict[tuple[str, ...], int]:
     """How many rows each party, or all together, hold, where an answer said so."""
     said = {}
     for seen in transcript:
-        if seen.has("rows") and np.ndim(seen.number("rows")) == 0:
-            value = float(seen.number("rows"))
+        if seen.has_fields("rows") and np.ndim(seen.floats_of("rows")) == 0:
+            value = float(seen.floats_of("rows"))
             if 0 < value < 2**31:
                 said[seen.parties] = int(value)
     return said
 
 
-def solve(sums: Sums, *, batches: int, rng: np.random.Generator) -> Floats | None:
+def solve(sums: FuzzyEquations, *, batches: int, rng: np.random.Generator) -> Floats | None:
     """The rows, or None where no start arrived."""
     mass, size = sums.target[..., 0], np.abs(sums.target).max()
     possible = bool((mass > 0).all() and (mass.sum(axis=1) <= sums.rows + 1e-6).all() and np.isfinite(size))
-    if not sums.enough or not possible:
+    if not sums.is_solvable or not possible:
         return None
     for _ in range(batches):
         X, cost = descend(sums, _starts(sums, rng))
-        if cost.min() < (SOLVED * size) ** 2:
+        if cost.min() < (SOLVED_TOLERANCE * size) ** 2:
             return np.asarray(X[np.argmin(cost)])
     return None
 
 
-def descend(sums: Sums, X: Floats) -> tuple[Floats, Floats]:
+def descend(sums: FuzzyEquations, X: Floats) -> tuple[Floats, Floats]:
     """Levenberg-Marquardt from many starts (B, N, F) at once; rows and mean squared residuals where each came to."""
     size = (len(X), -1)
     unknowns = X[0].size
     damping = np.full(len(X), 1e-2)
     residual, jacobian = equations(sums, X)
     cost = (residual**2).mean(axis=1)
-    for _ in range(STEPS):
+    for _ in range(MAX_DESCENT_STEPS):
         normal = np.einsum("bei,bej->bij", jacobian, jacobian, optimize=True)
         slope = np.einsum("bei,be->bi", jacobian, residual, optimize=True)
         at = np.arange(unknowns)
@@ -125,7 +136,7 @@ def descend(sums: Sums, X: Floats) -> tuple[Floats, Floats]:
     return X, cost
 
 
-def equations(sums: Sums, X: Floats) -> tuple[Floats, Floats]:
+def equations(sums: FuzzyEquations, X: Floats) -> tuple[Floats, Floats]:
     """Residuals (B, E) of every equation at rows X, and their derivatives (B, E, N F)."""
     m, power = sums.m, 1 / (sums.m - 1)
     B, N, F = X.shape
@@ -148,20 +159,20 @@ def equations(sums: Sums, X: Floats) -> tuple[Floats, Floats]:
     return (values - sums.target).reshape(B, -1), slopes.reshape(B, R * C * (1 + F), N * F)
 
 
-def _starts(sums: Sums, rng: np.random.Generator) -> Floats:
+def _starts(sums: FuzzyEquations, rng: np.random.Generator) -> Floats:
     """Rows around the last centres, as many around each as its mass suggests, some starts wider than others."""
     last = sums.target[-1]
     centers = last[:, 1:] / last[:, :1]
     spread = np.concatenate([sums.centers.reshape(-1, centers.shape[1]), centers]).std(axis=0) + 1e-12
     share = last[:, 0] / last[:, 0].sum()
-    places = centers[rng.choice(len(centers), (AT_ONCE, sums.rows), p=share)]
-    wide = rng.uniform(0.3, 2.0, (AT_ONCE, 1, 1)) * spread
+    places = centers[rng.choice(len(centers), (STARTS_PER_BATCH, sums.rows), p=share)]
+    wide = rng.uniform(0.3, 2.0, (STARTS_PER_BATCH, 1, 1)) * spread
     return np.asarray(places + wide * rng.normal(size=places.shape), np.float64)
 
 
-def _fuzzy_rounds(seen: list[Seen]) -> list[Seen]:
+def _fuzzy_rounds(seen: list[Observation]) -> list[Observation]:
     """One answer for each set of centres; a finer unit at the same centres says nothing new."""
-    kept: dict[bytes, Seen] = {}
+    kept: dict[bytes, Observation] = {}
     for one in seen:
         if one.centers is not None and float(one.asked.get("m", 1.0)) > 1:
             kept[one.centers.tobytes()] = one

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.types import Array, PartyId
-from fedclust.privacy.attacks.transcript import Found
+from fedclust.privacy.attacks.transcript import RecoveredPoint
 
-EXACT = 1e-9  # of a column's largest magnitude
-NEAR = 1e-3  # of a column's range
+EXACT_TOLERANCE = 1e-9  # of a column's largest magnitude
+NEARLY_TOLERANCE = 1e-3  # of a column's range
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Score:
         return Score(self.exact + other.exact, self.nearly + other.nearly, self.wrong + other.wrong, owners)
 
 
-def score(found: Sequence[Found], rows: Mapping[PartyId, Array]) -> Score:
+def score(found: Sequence[RecoveredPoint], rows: Mapping[PartyId, Array]) -> Score:
     """Compare points with the rows of all parties.
 
     >>> rows = {"a": np.array([[0.0, 1.0], [2.0, 4.0]])}
-    >>> score([Found(np.array([2.0, 4.0]), 1, ("a",), "a row")], rows)
+    >>> score([RecoveredPoint(np.array([2.0, 4.0]), 1, ("a",), "a row")], rows)
     Score(exact=1, nearly=0, wrong=0, owners=('a',))
     """
     X = np.concatenate([np.asarray(own, np.float64) for own in rows.values()])
     owner = np.repeat(list(rows), [len(own) for own in rows.values()])
-    fine = EXACT * np.abs(X).max(axis=0, initial=0.0)
-    coarse = NEAR * (X.max(axis=0) - X.min(axis=0))
+    fine = EXACT_TOLERANCE * np.abs(X).max(axis=0, initial=0.0)
+    coarse = NEARLY_TOLERANCE * (X.max(axis=0) - X.min(axis=0))
     exact, nearly, wrong = set[int](), set[int](), 0
     for one in found:
         gap = np.abs(X - one.point)

@@ -10,44 +10,53 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedclust.privacy.attacks.differencing import CELLS, nearest
-from fedclust.privacy.attacks.transcript import Found, Seen, Transcript, distinct
+from fedclust.privacy.attacks.differencing import CELL_FIELDS, nearest_center
+from fedclust.privacy.attacks.transcript import Observation, RecoveredPoint, Transcript, distinct_points
 
-NEIGHBOURS = 5  # of how many rows a shown mean is made
-SHOWN = ("points", "places", "centers")  # how answers call points
+ROWS_PER_MEAN = 5  # of how many rows a shown mean is made
+POINT_FIELDS = ("points", "places", "centers")  # how answers call points
 
 
-def shown_points(transcript: Transcript) -> tuple[Found, ...]:
+def attack_shown_points(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Points as they were shown, each taken for a row."""
-    return distinct(found for found, _ in _shown(transcript))
+    return distinct_points(found for found, _ in _points_shown(transcript))
 
 
-def remainders(transcript: Transcript) -> tuple[Found, ...]:
+def attack_remainders(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
     """Rows that remain when a mean of five is taken from a sum of six of the same site."""
-    found: list[Found] = []
-    for point, seen in _shown(transcript):
+    found: list[RecoveredPoint] = []
+    for point, seen in _points_shown(transcript):
         for other in transcript:
             if other.parties == seen.parties:
-                found += _sixth(point.point, other)
-    return distinct(found)
+                found += _sixth_rows(point.point, other)
+    return distinct_points(found)
 
 
-def _shown(transcript: Transcript) -> Iterator[tuple[Found, Seen]]:
+def _points_shown(transcript: Transcript) -> Iterator[tuple[RecoveredPoint, Observation]]:
     for seen in transcript:
-        for name in SHOWN:
-            if seen.has(name) and np.ndim(seen.answer[name]) == 2:
-                for point in seen.number(name):
-                    yield Found(seen.original(point), seen.step, seen.parties, "a point shown as it is"), seen
+        for name in POINT_FIELDS:
+            if seen.has_fields(name) and np.ndim(seen.answer[name]) == 2:
+                for point in seen.floats_of(name):
+                    yield (
+                        RecoveredPoint(
+                            seen.to_original_units(point), seen.step, seen.parties, "a point shown as it is"
+                        ),
+                        seen,
+                    )
 
 
-def _sixth(mean: np.ndarray[tuple[int], np.dtype[np.float64]], seen: Seen) -> Iterator[Found]:
-    for count, total in CELLS:
-        if not seen.has(count, total) or float(seen.asked.get("m", 1.0)) != 1.0 or seen.number(count).ndim != 1:
+def _sixth_rows(mean: np.ndarray[tuple[int], np.dtype[np.float64]], seen: Observation) -> Iterator[RecoveredPoint]:
+    for count, total in CELL_FIELDS:
+        if (
+            not seen.has_fields(count, total)
+            or float(seen.asked.get("m", 1.0)) != 1.0
+            or seen.floats_of(count).ndim != 1
+        ):
             continue
-        counts, sums = seen.number(count), seen.number(total)
-        for cluster in np.flatnonzero(counts == NEIGHBOURS + 1):
-            six = seen.original(sums[cluster] / (NEIGHBOURS + 1)) * (NEIGHBOURS + 1)
-            row = six - NEIGHBOURS * mean
-            centers = None if seen.centers is None else seen.original(seen.centers)
-            if nearest(row, centers) in (None, cluster) and nearest(mean, centers) in (None, cluster):
-                yield Found(row, seen.step, seen.parties, "the sixth row beside a mean of five")
+        counts, sums = seen.floats_of(count), seen.floats_of(total)
+        for cluster in np.flatnonzero(counts == ROWS_PER_MEAN + 1):
+            six = seen.to_original_units(sums[cluster] / (ROWS_PER_MEAN + 1)) * (ROWS_PER_MEAN + 1)
+            row = six - ROWS_PER_MEAN * mean
+            centers = None if seen.centers is None else seen.to_original_units(seen.centers)
+            if nearest_center(row, centers) in (None, cluster) and nearest_center(mean, centers) in (None, cluster):
+                yield RecoveredPoint(row, seen.step, seen.parties, "the sixth row beside a mean of five")

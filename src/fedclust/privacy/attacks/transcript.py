@@ -3,9 +3,9 @@
 A transcript is a list of `Seen`, in order. Whoever wants to try the attacks on another tool fills one in:
 
 >>> import numpy as np
->>> first = Seen(1, "moments", ("a",), {"centers": np.array([[0.0], [4.0]])},
+>>> first = Observation(1, "moments", ("a",), {"centers": np.array([[0.0], [4.0]])},
 ...              {"mass": np.array([2.0, 1.0]), "pull": np.array([[3.0], [5.0]])})
->>> first.number("mass").tolist()
+>>> first.floats_of("mass").tolist()
 [2.0, 1.0]
 """
 
@@ -27,7 +27,7 @@ Numbers = Array | Exact
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observation:
     """One answer, or one sum of answers, together with the question as far as the observer knows it.
 
     `parties` are those whose sum it is: one name for a party's own answer. `asked` and `answer` map names to arrays;
@@ -40,19 +40,19 @@ class Seen:
     asked: Mapping[str, Any] = field(default_factory=dict)
     answer: Mapping[str, Any] = field(default_factory=dict)
 
-    def has(self, *names: str) -> bool:
+    def has_fields(self, *names: str) -> bool:
         return all(name in self.answer for name in names)
 
     @cached_property
-    def _floats(self) -> dict[str, Floats]:
+    def _float_cache(self) -> dict[str, Floats]:
         return {}
 
-    def number(self, name: str) -> Floats:
+    def floats_of(self, name: str) -> Floats:
         """A field of the answer as floats."""
-        if name not in self._floats:
+        if name not in self._float_cache:
             value = self.answer[name]
-            self._floats[name] = value.floats() if isinstance(value, Exact) else np.asarray(value, np.float64)
-        return self._floats[name]
+            self._float_cache[name] = value.to_floats() if isinstance(value, Exact) else np.asarray(value, np.float64)
+        return self._float_cache[name]
 
     @property
     def centers(self) -> Floats | None:
@@ -60,14 +60,14 @@ class Seen:
         found = self.asked.get("centers")
         return None if found is None else np.asarray(found, np.float64)
 
-    def original(self, point: Floats) -> Floats:
+    def to_original_units(self, point: Floats) -> Floats:
         """A point in the units of the rows: the question may look at them through `origin` and `spread`."""
         origin, spread = self.asked.get("origin"), self.asked.get("spread")
         return point if origin is None or spread is None else np.asarray(point * spread + origin)
 
 
 @dataclass(frozen=True)
-class Found:
+class RecoveredPoint:
     """A point that an attack takes for a row (or, in `d`, for a site's own sum), in the units of the rows."""
 
     point: Floats
@@ -76,17 +76,17 @@ class Found:
     taken_for: str
 
 
-Transcript = Sequence[Seen]
+Transcript = Sequence[Observation]
 
 
-def minus(a: Seen, b: Seen, name: str) -> Floats:
+def subtract_field(a: Observation, b: Observation, name: str) -> Floats:
     """The difference of one field of two answers, exact where the numbers are."""
     left, right = a.answer[name], b.answer[name]
     if not (isinstance(left, Exact) and isinstance(right, Exact)):
-        return a.number(name) - b.number(name)
+        return a.floats_of(name) - b.floats_of(name)
     if not np.array_equal(left.unit, right.unit):
-        return _rescaled(left, right)
-    return difference(left, right).floats()
+        return _subtract_across_units(left, right)
+    return difference(left, right).to_floats()
 
 
 def difference(left: Exact, right: Exact) -> Exact:
@@ -97,11 +97,13 @@ def difference(left: Exact, right: Exact) -> Exact:
     return ring.total([left, Exact(np.stack([low, high], axis=-1), left.unit)])
 
 
-def streams(transcript: Transcript, *fields: str) -> Iterable[tuple[tuple[str, tuple[PartyId, ...]], list[Seen]]]:
+def group_by_question(
+    transcript: Transcript, *fields: str
+) -> Iterable[tuple[tuple[str, tuple[PartyId, ...]], list[Observation]]]:
     """Answers with these fields, in order, for each question and whose sum it is."""
-    found: dict[tuple[str, tuple[PartyId, ...]], list[Seen]] = {}
+    found: dict[tuple[str, tuple[PartyId, ...]], list[Observation]] = {}
     for seen in transcript:
-        if seen.has(*fields):
+        if seen.has_fields(*fields):
             found.setdefault((seen.question, seen.parties), []).append(seen)
     return found.items()
 
@@ -115,20 +117,20 @@ def plain_fields(message: Any) -> dict[str, Any]:
     return values
 
 
-def distinct(found: Iterable[Found]) -> tuple[Found, ...]:
+def distinct_points(found: Iterable[RecoveredPoint]) -> tuple[RecoveredPoint, ...]:
     """Each point once, as it was first found; the same up to the last digits counts as the same."""
-    kept: dict[bytes, Found] = {}
+    kept: dict[bytes, RecoveredPoint] = {}
     for one in found:
         digits = np.array([float(f"{value:.9e}") + 0.0 for value in np.ravel(one.point)])
         kept.setdefault(digits.tobytes(), one)
     return tuple(kept.values())
 
 
-def _rescaled(left: Exact, right: Exact) -> Floats:
+def _subtract_across_units(left: Exact, right: Exact) -> Floats:
     """A difference of numbers in different units, by integers of any size."""
     units = [np.broadcast_to(x.unit, x.shape).ravel().tolist() for x in (left, right)]
     out = []
-    for a, b, e, f in zip(left.integers(), right.integers(), *units, strict=True):
+    for a, b, e, f in zip(left.to_integers(), right.to_integers(), *units, strict=True):
         unit = min(e, f)
         number = (a << (e - unit)) - (b << (f - unit))
         out.append(float(number) * 2.0**unit if abs(number) < 1 << 900 else np.inf)

@@ -15,41 +15,41 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.types import Floats, PartyId
-from fedclust.privacy.attacks.transcript import Seen, Transcript
+from fedclust.privacy.attacks.transcript import Observation, Transcript
 
-NOISE = 1e-9  # singular values below this share of the largest are rounding
+SINGULAR_VALUE_TOLERANCE = 1e-9  # singular values below this share of the largest are rounding
 
 
 @dataclass(frozen=True)
-class Unfolded:
-    """Rows as far as distances tell: `coordinates` up to a turn where `metric`, else up to a linear map."""
+class UnfoldedRows:
+    """Rows as far as distances tell: `coordinates` up to a turn where `is_metric`, else up to a linear map."""
 
     coordinates: Floats
-    metric: bool
+    is_metric: bool
     parties: tuple[PartyId, ...]
 
 
-def unfolding(transcript: Transcript) -> tuple[Unfolded, ...]:
+def attack_by_unfolding(transcript: Transcript) -> tuple[UnfoldedRows, ...]:
     """Rows up to a turn, from each party's distances and from the total ones."""
     matrices: dict[tuple[PartyId, ...], list[Floats]] = {}
-    for parties, seen in _chunked(transcript).items():
+    for parties, seen in _distance_matrices(transcript).items():
         matrices[parties] = [whole for whole in seen if whole.shape[1] == max(d.shape[1] for d in seen)]
     found = (unfold(np.concatenate(seen).T, parties) for parties, seen in matrices.items())
     return tuple(one for one in found if one is not None)
 
 
-def unfold(d2: Floats, parties: tuple[PartyId, ...] = ()) -> Unfolded | None:
+def unfold(d2: Floats, parties: tuple[PartyId, ...] = ()) -> UnfoldedRows | None:
     """Rows from squared distances, rows by centres."""
     if d2.shape[0] < 3 or d2.shape[1] < 2 or not np.isfinite(d2).all() or (d2 < 0).any():
         return None
     product = -0.5 * (d2 - d2.mean(axis=0) - d2.mean(axis=1, keepdims=True) + d2.mean())
     left, values, _ = np.linalg.svd(product, full_matrices=False)
-    width = int((values > NOISE * values[0]).sum()) if values[0] > 0 else 0
+    width = int((values > SINGULAR_VALUE_TOLERANCE * values[0]).sum()) if values[0] > 0 else 0
     if not 0 < width < min(product.shape) - 1:
         return None  # as many directions as centring leaves: nothing fits together
     left = left[:, :width] * np.sqrt(len(d2))
     shape = _metric(left, d2.mean(axis=1))
-    return Unfolded(left if shape is None else left @ shape, shape is not None, parties)
+    return UnfoldedRows(left if shape is None else left @ shape, shape is not None, parties)
 
 
 def _metric(left: Floats, means: Floats) -> Floats | None:
@@ -70,28 +70,28 @@ def _metric(left: Floats, means: Floats) -> Floats | None:
         return None
 
 
-def completed(unfolded: Unfolded, known: Floats, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
+def complete_rows(unfolded: UnfoldedRows, known: Floats, at: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Floats:
     """All rows, from some known ones (of at least F + 1) at places `at`."""
     Z = np.column_stack([unfolded.coordinates, np.ones(len(unfolded.coordinates))])
     return np.asarray(Z @ np.linalg.lstsq(Z[at], known, rcond=None)[0], np.float64)
 
 
-def _chunked(transcript: Transcript) -> dict[tuple[PartyId, ...], list[Floats]]:
+def _distance_matrices(transcript: Transcript) -> dict[tuple[PartyId, ...], list[Floats]]:
     """Matrices (centres by rows) put together from the chunks they came in."""
     found: dict[tuple[PartyId, ...], list[Floats]] = {}
-    open_: dict[tuple[PartyId, ...], list[Seen]] = {}
+    open_: dict[tuple[PartyId, ...], list[Observation]] = {}
     for seen in transcript:
-        if not seen.has("d2") or seen.number("d2").ndim != 2:
+        if not seen.has_fields("d2") or seen.floats_of("d2").ndim != 2:
             continue
         parts = open_.setdefault(seen.parties, [])
         if parts and int(seen.asked.get("start", 0)) == 0:
-            found.setdefault(seen.parties, []).append(_joined(parts))
+            found.setdefault(seen.parties, []).append(_join_chunks(parts))
             parts.clear()
         parts.append(seen)
     for parties, parts in open_.items():
-        found.setdefault(parties, []).append(_joined(parts))
+        found.setdefault(parties, []).append(_join_chunks(parts))
     return found
 
 
-def _joined(parts: list[Seen]) -> Floats:
-    return np.concatenate([part.number("d2") for part in parts], axis=1)
+def _join_chunks(parts: list[Observation]) -> Floats:
+    return np.concatenate([part.floats_of("d2") for part in parts], axis=1)

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedclust.core import wire
-from fedclust.core.drive import Engine, Reply, alike
-from fedclust.core.envelope import Call, Sealed
-from fedclust.core.journal import ANSWERED, ASKED, Journal
+from fedclust.core.drive import Engine, Reply, refuse_other_forms
+from fedclust.core.envelope import Call, SealedAnswer
+from fedclust.core.journal import ANSWER_RECORD, QUESTION_RECORD, Journal
 from fedclust.core.types import PartyId
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenMessages:
     """The bytes of one exchange by party."""
 
     messages: dict[str, bytes]
 
 
-class Adder:
+class AddingEngine:
     """Another engine, from which the lead gets sums instead of what they are made of."""
 
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
@@ -35,12 +35,14 @@ class Adder:
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
         if self.journal:
             step = next(iter(calls.values())).step
-            self.journal.write(ASKED, step, wire.encode(Seen({p: call.packed for p, call in calls.items()})))
-            answers = {p: r.packed for p, r in replies.items() if isinstance(r, Sealed)}
-            self.journal.write(ANSWERED, step, wire.encode(Seen(answers)))
+            self.journal.write(
+                QUESTION_RECORD, step, wire.encode(SeenMessages({p: call.wire_bytes for p, call in calls.items()}))
+            )
+            answers = {p: r.wire_bytes for p, r in replies.items() if isinstance(r, SealedAnswer)}
+            self.journal.write(ANSWER_RECORD, step, wire.encode(SeenMessages(answers)))
         if any(call.want != "total" for call in calls.values()):
             return replies
-        sums = {p: r for p, r in alike(replies).items() if isinstance(r, Sealed)}
+        sums = {p: r for p, r in refuse_other_forms(replies).items() if isinstance(r, SealedAnswer)}
         if len(sums) < len(calls):
             return replies
         total = next(iter(sums.values())).release.total([reply.release for reply in sums.values()])

@@ -4,7 +4,7 @@ One site leads. It drives the script and keeps the journal. It gives the others 
 their identities signed. Questions travel encrypted under that key and bound to run and step; sums are masked as in
 secure aggregation, and a further mask from the group key stays in the sum until it is back at the lead; what a party
 answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times; messages
-that are shorter than the `Room` made for them are filled up, so that their lengths do not tell what is in them.
+that are shorter than the `Padding` made for them are filled up, so that their lengths do not tell what is in them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedclust.core import ring, wire
-from fedclust.core.drive import lost
-from fedclust.core.effects import ALL, HANDLERS, Ask, AtStep, Protocol, Want, each_to, handler, rewrite
+from fedclust.core.drive import quorum_lost_error
+from fedclust.core.effects import ALL_PARTIES, HANDLERS, Ask, AtStep, Protocol, Want, each_to, handler, rewrite
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, QuorumLost, WireError
 from fedclust.core.release import Done, Release, additive, shares
@@ -27,9 +27,9 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys, masks
-from fedclust.privacy.padding import Room, Shapes, emptied, empty_release, filled
-from fedclust.privacy.roster import accept, offer, roster_of, secret
-from fedclust.privacy.secure_aggregation import Secure
+from fedclust.privacy.padding import Padding, Shapes, empty_release, pad_text, unpad_text
+from fedclust.privacy.roster import accept, offer, read_roster, read_secret
+from fedclust.privacy.secure_aggregation import SecureAggregator
 
 T = TypeVar("T")
 SALT = 16
@@ -52,7 +52,7 @@ def group(site: Site, ask: Group) -> Done:
     if vault.get("group.lead") not in (None, ask.lead.encode()):
         raise KeysRefused("another site leads this run")
     key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
-    common = keys.opened(key, ask.text, about)
+    common = keys.decrypt(key, ask.text, about)
     if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
         raise KeysRefused("another group key was given under this name")
     vault.put(
@@ -83,7 +83,7 @@ class Inner:
     handler: str
     want: str
     masks: str | None
-    room: Room
+    room: Padding
     body: bytes
 
 
@@ -135,11 +135,11 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     """The question under a veil, and how to veil its answer."""
     veiled: Veiled = call.message
     common = _kept(vault, "group")
-    key = keys.derived(common, "question", call.run, call.step, veiled.salt)
+    key = keys.derive_key(common, "question", call.run, call.step, veiled.salt)
     place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
-    if not vault.signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
+    if not vault.has_signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
         raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
-    inner = wire.decode(Inner, emptied(keys.opened(key, veiled.text, place)))
+    inner = wire.decode(Inner, unpad_text(keys.decrypt(key, veiled.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError("a veiled question for something this version does not know")
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
@@ -148,11 +148,11 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
     if want == "total" and inner.masks is None:
         raise WireError("a veiled sum without masks")
     answers, room = _kept(vault, "group.answers"), inner.room
-    if not room.sound:
+    if not room.is_within_limit:
         raise WireError("a veiled question that wants more filling than any needs")
 
     def alone(release: Release) -> Told:
-        return Told(_locked(answers, filled(wire.encode(release), room.told), call.run, call.step))
+        return Told(_locked(answers, pad_text(wire.encode(release), room.own_answer), call.run, call.step))
 
     def in_sum(release: Release) -> Hidden:
         chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
@@ -178,12 +178,14 @@ class Led:
 class Blind:
     """Rewrites the protocols of one federation so that whoever carries its messages learns nothing from them."""
 
-    def __init__(self, secure: Secure, parties: Sequence[PartyId], lead: PartyId, vault: Callable[[], Vault]) -> None:
+    def __init__(
+        self, secure: SecureAggregator, parties: Sequence[PartyId], lead: PartyId, vault: Callable[[], Vault]
+    ) -> None:
         self.secure = secure
         self.parties = tuple(parties)
         self.lead = lead
         self._vault = vault
-        self.room = Room()
+        self.room = Padding()
         self._given: str | None = None  # the name of the keys under which the group key was given
         self._keys = Led(b"", {}, {})
 
@@ -191,36 +193,36 @@ class Blind:
         """The same protocol, with sums masked and everything veiled."""
 
         def lower(ask: Ask) -> Protocol[Any]:
-            if ask.who.name in IN_CLEAR:
+            if ask.handler.name in IN_CLEAR:
                 return (yield ask)
             if ask.masks is not None:
                 return (yield from self._led(ask, run))  # whoever masks it repeats it
-            return (yield from self.secure.repeated(lambda: self._led(ask, run)))
+            return (yield from self.secure.retry_with_fresh_keys(lambda: self._led(ask, run)))
 
-        return rewrite(self.secure.rewrite(protocol, quorum=ALL), lower)
+        return rewrite(self.secure.rewrite(protocol, quorum=ALL_PARTIES), lower)
 
     def _led(self, ask: Ask, run: str) -> Protocol[Any]:
         """A veiled question, once everyone has the group key; it names the keys that are in force now."""
-        name = yield from self.secure.agree()
+        name = yield from self.secure.agree_on_keys()
         if self._given != name:
             yield from self._give()
         return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
 
     def _give(self) -> Protocol[None]:
         """Make a group key, keep it for good, and send it to everyone: a resumed run meets it again."""
-        vault, name = self._vault(), self.secure.lasting or ""
+        vault, name = self._vault(), self.secure.lasting_keys or ""
         if vault.get(f"led.{name}") is None:
             if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
                 vault.put({f"led.group.{name}": secrets.token_bytes(32)})
             common, letters, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
             for party in self.parties:
                 key, about = _between(vault, name, party, way=(self.lead, party))
-                letters[party] = keys.locked(key, common, about)
+                letters[party] = keys.encrypt(key, common, about)
                 answers[party] = _answers(vault, name, party)
             vault.put({f"led.{name}": wire.encode(Led(common, letters, answers))})
         self._keys = wire.decode(Led, _kept(vault, f"led.{name}"))
         given = {party: Group(self.lead, name, text) for party, text in self._keys.letters.items()}
-        yield from each_to(group, given, quorum=ALL)
+        yield from each_to(group, given, quorum=ALL_PARTIES)
         self._given = name
 
     def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
@@ -231,21 +233,21 @@ class Blind:
         carrier = add if ask.want == "total" else tell
 
         def veil(message: Any, to: PartyId = "") -> AtStep:
-            body = Inner(ask.who.name, ask.want, ask.masks, room, wire.encode(message))
-            inner = filled(wire.encode(body), room.question)
+            body = Inner(ask.handler.name, ask.want, ask.masks, room, wire.encode(message))
+            inner = pad_text(wire.encode(body), room.question)
 
             def made(step: int) -> Veiled:
                 at[:] = [step]
                 salt, key = self._salted(inner, run, step, to)
                 place = _asked(run, step, carrier.name, cohort, to)
-                text = keys.locked(key, inner, place)
+                text = keys.encrypt(key, inner, place)
                 return Veiled(bool(to), salt, text, self._vault().sign(place + text))
 
             return AtStep(made)
 
         outer = replace(
             ask,
-            who=carrier,
+            handler=carrier,
             want="total" if ask.want == "total" else "each",
             message=None if ask.messages is not None else veil(ask.message),
             messages=None if ask.messages is None else {to: veil(m, to) for to, m in ask.messages.items()},
@@ -254,34 +256,34 @@ class Blind:
         try:
             answer = yield outer
         except QuorumLost as failure:
-            raise self._explained(failure, ask.who.name, len(cohort), run, at[0]) from None
+            raise self._explained(failure, ask.handler.name, len(cohort), run, at[0]) from None
         if ask.want == "total":
             total, who = answer
-            bare = Call(run, at[0], ask.who.name, ask.message, "total", cohort, ask.masks)
-            return self._bare(ask.who.release, total, bare, room), who
-        return {party: self._read(ask.who.release, party, told.text, run, at[0]) for party, told in answer.items()}
+            bare = Call(run, at[0], ask.handler.name, ask.message, "total", cohort, ask.masks)
+            return self._bare(ask.handler.release, total, bare, room), who
+        return {party: self._read(ask.handler.release, party, told.text, run, at[0]) for party, told in answer.items()}
 
     def _salted(self, text: bytes, run: str, step: int, to: PartyId) -> tuple[bytes, bytes]:
         """A salt that follows from the text and whom it is for, and the key it gives.
 
         Asked again, a question has the same bytes; another question, or the same for another party, has another key.
         """
-        salt = hmac.digest(self._keys.common, keys.framed("salt", run, step, to, text), "sha256")[:SALT]
-        return salt, keys.derived(self._keys.common, "question", run, step, salt)
+        salt = hmac.digest(self._keys.common, keys.frame_parts("salt", run, step, to, text), "sha256")[:SALT]
+        return salt, keys.derive_key(self._keys.common, "question", run, step, salt)
 
-    def _bare(self, kind: type[Release], total: Hidden, call: Call, room: Room) -> Any:
+    def _bare(self, kind: type[Release], total: Hidden, call: Call, room: Padding) -> Any:
         """A sum without the group's mask, in the shapes it has."""
         common = self._keys.common
-        key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
-        shapes = wire.decode(Shapes, emptied(keys.opened(key, total.shape, b"")))
-        empty = empty_release(kind, shapes, most=len(total.numbers.limbs))
-        mask = masks.Mask(masks.cells_of(empty))
-        mask.take(keys.derived(common, "sum", call.run, call.step, call.digest))
+        key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+        shapes = wire.decode(Shapes, unpad_text(keys.decrypt(key, total.shape, b"")))
+        empty = empty_release(kind, shapes, max_numbers=len(total.numbers.limbs))
+        mask = masks.Mask(masks.count_cells(empty))
+        mask.subtract_streams(keys.derive_key(common, "sum", call.run, call.step, call.digest))
         numbers = total.numbers.limbs[: len(mask.limbs)]  # what fills the room is dropped
-        return masks.shifted(empty, masks.added(numbers, mask.limbs))
+        return masks.add_mask(empty, masks.add_limbs(numbers, mask.limbs))
 
     def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
-        return wire.decode(kind, emptied(self._opened(party, text, run, step)))
+        return wire.decode(kind, unpad_text(self._opened(party, text, run, step)))
 
     def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
         return _unlocked(self._keys.answers[party], text, run, step)
@@ -294,27 +296,27 @@ class Blind:
                 missing[party] = self._opened(party, bytes.fromhex(code), run, step).decode().strip()
             except (ValueError, KeysRefused):
                 missing[party] = code
-        return lost(name, asked - len(missing), asked, asked, missing)
+        return quorum_lost_error(name, asked - len(missing), asked, asked, missing)
 
 
-def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Room) -> Hidden:
+def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Padding) -> Hidden:
     """Masked sums as one list of numbers; one party adds the group's mask and the shapes.
 
     What fills the room looks as random as the rest, and the lead drops it.
     """
     limbs = np.concatenate([release.field_value(name).limbs.reshape(-1, 2) for name in release.schema()])
     filling = masks.Mask(-len(limbs) % max(room.numbers, 1))
-    filling.add(keys.derived(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
+    filling.add_streams(keys.derive_key(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
     if common is None:
-        return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.ONES), b"")
+        return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.UNIT_ONE), b"")
     mask = masks.Mask(len(limbs))
-    mask.add(keys.derived(common, "sum", call.run, call.step, call.digest))
+    mask.add_streams(keys.derive_key(common, "sum", call.run, call.step, call.digest))
     fields: dict[str, Exact] = {name: release.field_value(name) for name in release.schema()}
     sizes = {name: np.array(value.shape, np.int64) for name, value in fields.items()}
-    shape = filled(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape)
-    key = keys.derived(common, "shape", call.run, call.step, call.digest, wire.encode(room))
-    numbers = np.concatenate([masks.added(limbs, mask.limbs), filling.limbs])
-    return Hidden(Exact(numbers, ring.ONES), keys.locked(key, shape, b""))
+    shape = pad_text(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape_bytes)
+    key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+    numbers = np.concatenate([masks.add_limbs(limbs, mask.limbs), filling.limbs])
+    return Hidden(Exact(numbers, ring.UNIT_ONE), keys.encrypt(key, shape, b""))
 
 
 def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
@@ -323,39 +325,39 @@ def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
 
 
 def _locked(key: bytes, text: bytes, run: str, step: int) -> bytes:
-    salt = hmac.digest(key, keys.framed("salt", run, step, text), "sha256")[:SALT]
-    return salt + keys.locked(keys.derived(key, "answer", run, step, salt), text, _about(run, step))
+    salt = hmac.digest(key, keys.frame_parts("salt", run, step, text), "sha256")[:SALT]
+    return salt + keys.encrypt(keys.derive_key(key, "answer", run, step, salt), text, _about(run, step))
 
 
 def _unlocked(key: bytes, text: bytes, run: str, step: int) -> bytes:
-    return keys.opened(keys.derived(key, "answer", run, step, text[:SALT]), text[SALT:], _about(run, step))
+    return keys.decrypt(keys.derive_key(key, "answer", run, step, text[:SALT]), text[SALT:], _about(run, step))
 
 
 def _about(run: str, step: int) -> bytes:
-    return keys.framed("fedclust veil", run, step)
+    return keys.frame_parts("fedclust veil", run, step)
 
 
 def _asked(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
     """What a veiled question is bound to: its place in the run, how it is answered, who is asked, for whom it is."""
-    return keys.framed("fedclust question", run, step, carrier, to, *cohort)
+    return keys.frame_parts("fedclust question", run, step, carrier, to, *cohort)
 
 
 def _between(vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
     """The key under which a group key goes one way between two parties, and what it is bound to."""
-    about = keys.framed("group key", vault.run, name, *way)
-    return keys.derived(_shared(vault, name, other), about), about
+    about = keys.frame_parts("group key", vault.run, name, *way)
+    return keys.derive_key(_shared(vault, name, other), about), about
 
 
 def _answers(vault: Vault, name: str, other: PartyId) -> bytes:
     """The key that a party and the lead share for answers."""
-    return keys.derived(_shared(vault, name, other), "answers", vault.run, name)
+    return keys.derive_key(_shared(vault, name, other), "answers", vault.run, name)
 
 
 def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
-    offered = roster_of(vault, name).offers.get(other)
+    offered = read_roster(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("a party whose keys are not known")
-    return keys.agreed(secret(vault, name, "letter"), offered.letter)
+    return keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter)
 
 
 def _kept(vault: Vault, name: str) -> bytes:

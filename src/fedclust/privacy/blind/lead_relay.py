@@ -13,16 +13,16 @@ from typing import Protocol as Structural
 
 from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
-from fedclust.core.envelope import Answer, Call, Sealed
+from fedclust.core.envelope import Answer, Call, SealedAnswer
 from fedclust.core.errors import WireError
 from fedclust.core.greeting import Greeting, Welcome
 from fedclust.core.types import PartyId
 
-COORDINATOR: PartyId = ""
+COORDINATOR_ID: PartyId = ""
 
 
 @dataclass(frozen=True)
-class Batch:
+class CallBatch:
     """The calls of one step, by party."""
 
     calls: dict[str, bytes]
@@ -30,7 +30,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Sums:
+class SummedReplies:
     """The replies to them, by party, after the coordinator's adding."""
 
     answers: dict[str, bytes]
@@ -45,42 +45,46 @@ class MessageLink(Structural):
 class LeadEngine:
     """A lead's way to the sites, its own desk among them: through the coordinator."""
 
-    def __init__(self, link: MessageLink, parties: tuple[PartyId, ...], *, run: str, study: str, met: bool) -> None:
+    def __init__(self, link: MessageLink, parties: tuple[PartyId, ...], *, run: str, study: str, greeted: bool) -> None:
         self.link = link
         self.parties = parties
-        self._greeting = Greeting.to(COORDINATOR, run=run, study=study)
-        self._met = met
+        self._greeting = Greeting.for_party(COORDINATOR_ID, run=run, study=study)
+        self._greeted = greeted
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
         wait = math.inf if timeout is None else timeout
-        if not self._met:
-            self._met = any(True for _ in self.link.carry({COORDINATOR: self._greeting.encode()}, timeout=wait))
-        request = wire.encode(Batch({party: call.packed for party, call in calls.items()}, quorum))
-        for _, data in self.link.carry({COORDINATOR: request}, timeout=wait):
-            answers = wire.decode(Sums, data).answers
-            return {party: wire.decode(Answer, data).reply() for party, data in answers.items() if party in calls}
+        if not self._greeted:
+            self._greeted = any(True for _ in self.link.carry({COORDINATOR_ID: self._greeting.encode()}, timeout=wait))
+        request = wire.encode(CallBatch({party: call.wire_bytes for party, call in calls.items()}, quorum))
+        for _, data in self.link.carry({COORDINATOR_ID: request}, timeout=wait):
+            answers = wire.decode(SummedReplies, data).answers
+            return {party: wire.decode(Answer, data).to_reply() for party, data in answers.items() if party in calls}
         return {}
 
 
-class Relay:
-    """The coordinator's answers to a lead: `hear` carries a batch to the sites and gives back what came, added."""
+class LeadRelay:
+    """The coordinator's answers to a lead: `answer_message` carries a batch to the sites and gives back what came,
+    added.
+    """
 
-    party = COORDINATOR
+    party = COORDINATOR_ID
 
-    def __init__(self, engine: Engine, folder: Path, forget: Callable[[list[PartyId]], None]) -> None:
+    def __init__(self, engine: Engine, folder: Path, forget_replies: Callable[[list[PartyId]], None]) -> None:
         self.engine = engine
         self.folder = folder
-        self._forget = forget
+        self._forget_replies = forget_replies
 
-    def hear(self, data: bytes) -> bytes:
+    def answer_message(self, data: bytes) -> bytes:
         if data[:1] == b"{":
-            return Welcome.of(Greeting.decode(data), COORDINATOR).encode()
-        batch = wire.decode(Batch, data)
+            return Welcome.reply_to(Greeting.decode(data), COORDINATOR_ID).encode()
+        batch = wire.decode(CallBatch, data)
         calls = {party: Call.decode(packed) for party, packed in batch.calls.items()}
         if not calls or not set(calls) <= set(self.engine.parties):
             raise WireError("the lead asks sites that are not of this study")
         replies = self.engine.exchange(calls, timeout=None, quorum=batch.quorum)
-        lacking = [party for party in calls if not isinstance(replies.get(party), Sealed)]
+        lacking = [party for party in calls if not isinstance(replies.get(party), SealedAnswer)]
         if len(calls) - len(lacking) < batch.quorum:
-            self._forget(lacking)  # the lead ends here; what it asks again, they are asked again
-        return wire.encode(Sums({p: wire.encode(Answer.to(calls[p].digest, reply)) for p, reply in replies.items()}))
+            self._forget_replies(lacking)  # the lead ends here; what it asks again, they are asked again
+        return wire.encode(
+            SummedReplies({p: wire.encode(Answer.from_reply(calls[p].digest, reply)) for p, reply in replies.items()})
+        )

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from fedclust.algorithms.gaussian_mixture.densities import ALL, half, within
+from fedclust.algorithms.gaussian_mixture.densities import ALL_ROWS, check_reach, rows_of_part
 from fedclust.algorithms.gaussian_mixture.mixture import Frame
 from fedclust.core.effects import Protocol, handler, total
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import Release, additive
 from fedclust.core.ring import Exact
-from fedclust.core.row_weights import each_one, tallied
+from fedclust.core.row_weights import tally_unit_weights, tally_weights
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Floats, Limbs, Units
 from fedclust.kernels import distances, hard_sweep
@@ -31,13 +31,13 @@ from fedclust.kernels import exact_sums as exact
 from fedclust.kernels.exact_sums import Sums
 from fedclust.kernels.units import TERM_BITS, squared_distance_bound, unit_of
 
-TRIES = 3  # of the places for a new centre, how many c-means starts from
-ROUNDS = 40
-LEVEL = 1e-5  # c-means stops when a round lowers the objective by less than this share
+STARTS_PER_K = 3  # of the places for a new centre, how many c-means starts from
+MAX_ROUNDS_PER_K = 40
+OBJECTIVE_TOLERANCE = 1e-5  # c-means stops when a round lowers the objective by less than this share
 
 
 @dataclass(frozen=True)
-class Lot:
+class CenterSet:
     """Centres for a part of the rows, and places to try beside them."""
 
     part: int
@@ -46,36 +46,36 @@ class Lot:
 
 
 @dataclass(frozen=True)
-class Lots(ViewedQuestion):
+class CenterSets(ViewedQuestion):
     """Several lots, each to be answered for in one sweep."""
 
     view: View
     reach: Units
     seed: int
-    lots: tuple[Lot, ...]
+    lots: tuple[CenterSet, ...]
 
-    def units(self) -> Units:
+    def distance_units(self) -> Units:
         """For each lot the unit of a squared distance to its points."""
         points = (np.concatenate([lot.centers, lot.places]) for lot in self.lots)
         return unit_of(np.array([squared_distance_bound(self.reach, own) for own in points]))
 
 
 @dataclass(frozen=True)
-class Moved(Release):
+class ClusterMoments(Release):
     mass: Exact = additive("the number of rows in each cluster", cells=True)
     pull: Exact = additive("the sum of the rows in each cluster")
     objective: Exact = additive("the sum of the squared distances to the nearest centres", least=0.0)
 
 
-@handler(releases=Moved)
-def move(site: Site, ask: Lots) -> Moved:
+@handler(releases=ClusterMoments)
+def cluster_moments(site: Site, ask: CenterSets) -> ClusterMoments:
     """One sweep of c-means for each lot."""
-    one, row, units = unit_of(0), unit_of(ask.reach), ask.units()
+    one, row, units = unit_of(0), unit_of(ask.reach), ask.distance_units()
     counts = [len(lot.centers) for lot in ask.lots]
     sums = [Sums.zeros(np.full(k, one), np.tile(row, (k, 1)), int(unit)) for k, unit in zip(counts, units, strict=True)]
-    for x, lot, own in _rows(site, ask, sums):
+    for x, lot, own in _blocks_by_set(site, ask, sums):
         hard_sweep.accumulate(own, x, lot.centers)
-    return Moved(
+    return ClusterMoments(
         Exact(np.concatenate([s.mass for s in sums]), np.full(sum(counts), one, np.int32)),
         Exact(np.concatenate([s.pull for s in sums]), np.tile(row, (sum(counts), 1))),
         Exact(np.stack([s.objective for s in sums]), units),
@@ -87,23 +87,23 @@ class Widths(Release):
     squares: Exact = additive("for each cluster and column, the sum of the squares", least=0.0)
 
 
-def _of_clusters(site: Site, ask: Lots) -> Floats:
+def _cluster_row_weights(site: Site, ask: CenterSets) -> Floats:
     """How many rows of its part each cluster of each lot has."""
     sizes = [np.zeros(len(lot.centers), np.int64) for lot in ask.lots]
-    for x, lot, own in _rows(site, ask, sizes):
-        np.add.at(own, distances.labels(x, lot.centers)[0], 1)
-    return each_one(np.concatenate(sizes))
+    for x, lot, own in _blocks_by_set(site, ask, sizes):
+        np.add.at(own, distances.nearest_centers(x, lot.centers)[0], 1)
+    return tally_unit_weights(np.concatenate(sizes))
 
 
-@handler(releases=Widths, row_weights=_of_clusters)
-def widths(site: Site, ask: Lots) -> Widths:
+@handler(releases=Widths, row_weights=_cluster_row_weights)
+def widths(site: Site, ask: CenterSets) -> Widths:
     """How wide each cluster is in each column."""
     row = unit_of(2 * ask.reach)
     counts = [len(lot.centers) for lot in ask.lots]
     sums = [Sums.zeros(np.full(k, unit_of(0)), np.tile(row, (k, 1)), 0) for k in counts]
-    for x, lot, own in _rows(site, ask, sums):
-        labels, _ = distances.labels(x, lot.centers)
-        exact.weighted(own, x * x, np.asarray(labels == np.arange(len(lot.centers))[:, None], np.float64))
+    for x, lot, own in _blocks_by_set(site, ask, sums):
+        labels, _ = distances.nearest_centers(x, lot.centers)
+        exact.add_weighted(own, x * x, np.asarray(labels == np.arange(len(lot.centers))[:, None], np.float64))
     return Widths(Exact(np.concatenate([s.pull for s in sums]), np.tile(row, (sum(counts), 1))))
 
 
@@ -112,45 +112,45 @@ class Gains(Release):
     gains: Exact = additive("how much a new centre at each candidate place would lower the objective", least=0.0)
 
 
-def _of_places(site: Site, ask: Lots) -> Floats:
+def _gain_weights(site: Site, ask: CenterSets) -> Floats:
     """What rows weigh in the gain of each place of each lot: what they gain, of what a row may gain at most."""
     parts: list[tuple[list[Floats], int]] = [
-        ([np.zeros((len(lot.places), 0))], int(unit)) for lot, unit in zip(ask.lots, ask.units(), strict=True)
+        ([np.zeros((len(lot.places), 0))], int(unit)) for lot, unit in zip(ask.lots, ask.distance_units(), strict=True)
     ]
-    for x, lot, (own, unit) in _rows(site, ask, parts):
-        own.append(np.ldexp(_gains(x, lot), -(unit + TERM_BITS)))
-    return np.concatenate([tallied(own) for own, _ in parts], axis=1)
+    for x, lot, (own, unit) in _blocks_by_set(site, ask, parts):
+        own.append(np.ldexp(_row_gains(x, lot), -(unit + TERM_BITS)))
+    return np.concatenate([tally_weights(own) for own, _ in parts], axis=1)
 
 
-@handler(releases=Gains, row_weights=_of_places)
-def gains(site: Site, ask: Lots) -> Gains:
+@handler(releases=Gains, row_weights=_gain_weights)
+def gains(site: Site, ask: CenterSets) -> Gains:
     """What each place of each lot would gain."""
     found: list[Limbs] = [np.zeros((len(lot.places), 2), np.uint64) for lot in ask.lots]
-    units = ask.units()
-    for x, lot, (own, unit) in _rows(site, ask, list(zip(found, units, strict=True))):
-        exact.add(own, exact.exact(_gains(x, lot), unit))
+    units = ask.distance_units()
+    for x, lot, (own, unit) in _blocks_by_set(site, ask, list(zip(found, units, strict=True))):
+        exact.add_in_place(own, exact.exact_totals(_row_gains(x, lot), unit))
     return Gains(Exact(np.concatenate(found), np.repeat(units, [len(lot.places) for lot in ask.lots])))
 
 
-def _gains(x: Floats, lot: Lot) -> Floats:
+def _row_gains(x: Floats, lot: CenterSet) -> Floats:
     """How much nearer than its nearest centre each place is to each row, or 0."""
-    return np.maximum(distances.labels(x, lot.centers)[1] - distances.squared(x, lot.places), 0.0)
+    return np.maximum(distances.nearest_centers(x, lot.centers)[1] - distances.squared_distances(x, lot.places), 0.0)
 
 
 T = TypeVar("T")
 
 
-def _rows(site: Site, ask: Lots, each: Sequence[T]) -> Iterator[tuple[Floats, Lot, T]]:
+def _blocks_by_set(site: Site, ask: CenterSets, each: Sequence[T]) -> Iterator[tuple[Floats, CenterSet, T]]:
     """For every block and lot the rows of the lot's part, and what belongs to the lot."""
     for block in site.blocks(ask.view):
-        x = within(np.asarray(block, np.float64), ask.reach)
-        parts = {part: half(x, part, ask.seed) for part in {lot.part for lot in ask.lots}}
+        x = check_reach(np.asarray(block, np.float64), ask.reach)
+        parts = {part: rows_of_part(x, part, ask.seed) for part in {lot.part for lot in ask.lots}}
         for lot, own in zip(ask.lots, each, strict=True):
             yield parts[lot.part], lot, own
 
 
 @dataclass(frozen=True)
-class Grown:
+class GrownCenters:
     """Centres for a part of the rows, where c-means left them."""
 
     part: int
@@ -159,42 +159,46 @@ class Grown:
     objective: float
 
 
-def grow(of: Frame, most: int, *, parts: Sequence[int] = (ALL,)) -> Protocol[list[list[Grown]]]:
+def grow_centers(
+    frame: Frame, max_clusters: int, *, parts: Sequence[int] = (ALL_ROWS,)
+) -> Protocol[list[list[GrownCenters]]]:
     """For each part, the centres for K = 1, 2, ..., most."""
-    width = len(of.reach)
-    found = yield from _settle(of, [Lot(part, np.zeros((1, width)), np.empty((0, width))) for part in parts])
+    width = len(frame.reach)
+    found = yield from _run_kmeans(
+        frame, [CenterSet(part, np.zeros((1, width)), np.empty((0, width))) for part in parts]
+    )
     grown = [[one] for one in found]
-    for _ in range(1, most):
+    for _ in range(1, max_clusters):
         last = [runs[-1] for runs in grown]
-        lots = yield from _starts(of, last)
-        found = yield from _settle(of, lots)
+        lots = yield from _starts(frame, last)
+        found = yield from _run_kmeans(frame, lots)
         for runs in grown:
             runs.append(min((one for one in found if one.part == runs[0].part), key=lambda one: one.objective))
-    for k in range(most - 1, 1, -1):
-        lots = [Lot(runs[k].part, _joined(runs[k]), np.empty((0, width))) for runs in grown]
-        for runs, one in zip(grown, (yield from _settle(of, lots)), strict=True):
+    for k in range(max_clusters - 1, 1, -1):
+        lots = [CenterSet(runs[k].part, _join_cheapest_pair(runs[k]), np.empty((0, width))) for runs in grown]
+        for runs, one in zip(grown, (yield from _run_kmeans(frame, lots)), strict=True):
             if one.objective < runs[k - 1].objective:
                 runs[k - 1] = one
     return grown
 
 
-def _settle(of: Frame, lots: Sequence[Lot]) -> Protocol[list[Grown]]:
+def _run_kmeans(frame: Frame, lots: Sequence[CenterSet]) -> Protocol[list[GrownCenters]]:
     """c-means from each lot's centres; a centre without rows stays where it is."""
     now = list(lots)
-    found: list[Grown | None] = [None] * len(now)
+    found: list[GrownCenters | None] = [None] * len(now)
     active = list(range(len(now)))
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS_PER_K):
         asked = [now[j] for j in active]
-        sums = yield from total(move, Lots(of.view, of.reach, of.seed, tuple(asked)))
-        mass, pull, objectives = sums.mass.floats(), sums.pull.floats(), sums.objective.floats().tolist()
+        sums = yield from total(cluster_moments, CenterSets(frame.view, frame.reach, frame.seed, tuple(asked)))
+        mass, pull, objectives = sums.mass.to_floats(), sums.pull.to_floats(), sums.objective.to_floats().tolist()
         cuts = np.cumsum([len(lot.centers) for lot in asked])[:-1]
         going: list[int] = []
         for j, own, pulled, objective in zip(
             active, np.split(mass, cuts), np.split(pull, cuts), objectives, strict=True
         ):
             before, centers = found[j], now[j].centers
-            found[j] = Grown(now[j].part, centers, own, objective)
-            if before is not None and before.objective - objective <= LEVEL * before.objective:
+            found[j] = GrownCenters(now[j].part, centers, own, objective)
+            if before is not None and before.objective - objective <= OBJECTIVE_TOLERANCE * before.objective:
                 continue
             moved = np.where(own[:, None] > 0, pulled / np.where(own > 0, own, 1.0)[:, None], centers)
             now[j] = replace(now[j], centers=moved)
@@ -205,42 +209,49 @@ def _settle(of: Frame, lots: Sequence[Lot]) -> Protocol[list[Grown]]:
     return [one for one in found if one is not None]
 
 
-def _starts(of: Frame, last: Sequence[Grown]) -> Protocol[list[Lot]]:
+def _starts(frame: Frame, last: Sequence[GrownCenters]) -> Protocol[list[CenterSet]]:
     """For each part a few sets of one centre more, at the places that gain most."""
-    lots = [Lot(one.part, one.centers, np.empty((0, len(of.reach)))) for one in last]
-    squares = (yield from total(widths, Lots(of.view, of.reach, of.seed, tuple(lots)))).squares.floats()
+    lots = [CenterSet(one.part, one.centers, np.empty((0, len(frame.reach)))) for one in last]
+    squares = (
+        yield from total(widths, CenterSets(frame.view, frame.reach, frame.seed, tuple(lots)))
+    ).squares.to_floats()
     cuts = np.cumsum([len(one.centers) for one in last])[:-1]
     lots = [
-        replace(lot, places=_places(one, own))
+        replace(lot, places=_candidate_places(one, own))
         for lot, one, own in zip(lots, last, np.split(squares, cuts), strict=True)
     ]
-    found = (yield from total(gains, Lots(of.view, of.reach, of.seed, tuple(lots)))).gains.floats()
+    found = (yield from total(gains, CenterSets(frame.view, frame.reach, frame.seed, tuple(lots)))).gains.to_floats()
     out = []
     for lot, own in zip(lots, np.split(found, np.cumsum([len(lot.places) for lot in lots])[:-1]), strict=True):
-        best = np.argsort(-own, kind="stable")[:TRIES]
-        out += [Lot(lot.part, np.concatenate([lot.centers, lot.places[[i]]]), lot.places[:0]) for i in best]
+        best = np.argsort(-own, kind="stable")[:STARTS_PER_K]
+        out += [CenterSet(lot.part, np.concatenate([lot.centers, lot.places[[i]]]), lot.places[:0]) for i in best]
     return out
 
 
-def _places(of: Grown, squares: Floats) -> Floats:
+def _candidate_places(grown: GrownCenters, squares: Floats) -> Floats:
     """Where a new centre might go."""
-    k = len(of.centers)
-    variance = squares / np.where(of.mass > 0, of.mass, 1.0)[:, None] - of.centers**2
+    k = len(grown.centers)
+    variance = squares / np.where(grown.mass > 0, grown.mass, 1.0)[:, None] - grown.centers**2
     widest = variance.argmax(axis=1)
-    aside = np.zeros_like(of.centers)
+    aside = np.zeros_like(grown.centers)
     aside[np.arange(k), widest] = np.sqrt(np.maximum(variance[np.arange(k), widest], 0.0))
     i, j = np.triu_indices(k, 1)
-    return np.concatenate([of.centers + aside, of.centers - aside, (of.centers[i] + of.centers[j]) / 2])
+    return np.concatenate([grown.centers + aside, grown.centers - aside, (grown.centers[i] + grown.centers[j]) / 2])
 
 
-def _joined(of: Grown) -> Floats:
+def _join_cheapest_pair(grown: GrownCenters) -> Floats:
     """The centres with the two joined whose rows then lie least farther from theirs (Ward)."""
-    i, j = np.triu_indices(len(of.centers), 1)
-    mass = of.mass[i] + of.mass[j]
-    cost = of.mass[i] * of.mass[j] / np.where(mass > 0, mass, 1.0) * ((of.centers[i] - of.centers[j]) ** 2).sum(axis=1)
+    i, j = np.triu_indices(len(grown.centers), 1)
+    mass = grown.mass[i] + grown.mass[j]
+    cost = (
+        grown.mass[i]
+        * grown.mass[j]
+        / np.where(mass > 0, mass, 1.0)
+        * ((grown.centers[i] - grown.centers[j]) ** 2).sum(axis=1)
+    )
     best = int(np.argmin(cost))
     a, b, both = i[best], j[best], mass[best]
-    centers = of.centers.copy()
+    centers = grown.centers.copy()
     if both > 0:
-        centers[a] = (of.mass[a] * of.centers[a] + of.mass[b] * of.centers[b]) / both
+        centers[a] = (grown.mass[a] * grown.centers[a] + grown.mass[b] * grown.centers[b]) / both
     return np.delete(centers, b, axis=0)

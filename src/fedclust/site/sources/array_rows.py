@@ -8,14 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
-from fedclust.questions.encoding import encoded, stranger
+from fedclust.questions.encoding import encoded, unknown_level_error
 from fedclust.questions.schema import Column, Schema, encoded_names
-from fedclust.site.sources.base import RESIDENT_BYTES, Ids, Packed, choose, distinct, regroup, rows_per_block
+from fedclust.site.sources.base import (
+    RESIDENT_BYTES,
+    Ids,
+    PackedRows,
+    choose_columns,
+    join_distinct_ids,
+    regroup,
+    rows_per_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-EXACT = 2**53  # beyond it float64 skips integers
+MAX_EXACT_INTEGER = 2**53  # beyond it float64 skips integers
 Words = npt.NDArray[np.uint64]  # (rows, columns): what each value is known again by
 
 
@@ -27,7 +35,7 @@ def from_array(
     site: str,
     schema: Schema,
     repeats: bool = False,
-) -> Packed:
+) -> PackedRows:
     """Copy an (n, F) array into blocks.
 
     It is copied even where its layout would allow a view: what a site answers must not change when the caller later
@@ -36,21 +44,21 @@ def from_array(
     X = _numeric(array, site)
     names = _names(X.shape[1], columns, site)
     # Given names name the array's columns; only a subset of x0, x1, ... selects among them.
-    chosen = choose(names, columns=columns, id=id, site=site)
+    chosen = choose_columns(names, columns=columns, id=id, site=site)
     at = [names.index(name) for name in chosen]
     _refuse_wide_integers(X, names, at, site)
     dtype = np.float32 if X.dtype == np.float32 else np.float64
     declared = {name: schema.get(name, Column()) for name in chosen}
     shown = encoded_names(declared)
     rows = rows_per_block(len(shown), RESIDENT_BYTES)
-    if all(column.plain for column in declared.values()):
+    if all(column.is_plain for column in declared.values()):
         held = tuple(_block(X[start : start + rows], at, dtype) for start in range(0, len(X), rows))
     else:
-        pieces = _encoded(X, dict(zip(at, declared.items(), strict=True)), site)
+        pieces = _encode_columns(X, dict(zip(at, declared.items(), strict=True)), site)
         held = tuple(regroup([pieces], width=len(shown), rows=rows, dtype=np.float64))
-    named = None if id is None else [_as_ids(X[:, names.index(id)], id, site)]
-    ids = None if id is None or named is None else distinct(named, id=id, site=site, repeats=repeats)
-    return Packed(site, shown, held, ids)
+    named = None if id is None else [_integer_ids(X[:, names.index(id)], id, site)]
+    ids = None if id is None or named is None else join_distinct_ids(named, id=id, site=site, repeats=repeats)
+    return PackedRows(site, shown, held, ids)
 
 
 def whole_array(array: npt.ArrayLike, site: str) -> Words:
@@ -87,16 +95,16 @@ def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
     return X
 
 
-def _encoded(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], site: str) -> list[npt.NDArray[Any]]:
+def _encode_columns(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], site: str) -> list[npt.NDArray[Any]]:
     out: list[npt.NDArray[Any]] = []
     for i, (name, column) in at.items():
-        if column.text:
+        if column.is_text:
             raise DataError(
                 f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
             )
         values, strange = encoded(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
         if strange:
-            raise stranger(name, site, strange, column)
+            raise unknown_level_error(name, site, strange, column)
         out += values
     return out
 
@@ -117,11 +125,11 @@ def _refuse_wide_integers(X: npt.NDArray[Any], names: Sequence[str], at: Sequenc
         return
     low, high = X.min(axis=0), X.max(axis=0)
     for i in at:
-        if int(high[i]) > EXACT or int(low[i]) < -EXACT:
-            raise DataError(wide(names[i], site))
+        if int(high[i]) > MAX_EXACT_INTEGER or int(low[i]) < -MAX_EXACT_INTEGER:
+            raise DataError(wide_integer_message(names[i], site))
 
 
-def wide(name: str, site: str) -> str:
+def wide_integer_message(name: str, site: str) -> str:
     return (
         f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale or leave it out"
     )
@@ -132,7 +140,7 @@ def _block(rows: npt.NDArray[Any], at: Sequence[int], dtype: npt.DTypeLike) -> n
     return np.array((rows if whole else rows[:, at]).T, dtype=dtype, order="C")
 
 
-def _as_ids(column: npt.NDArray[Any], id: str, site: str) -> Ids:  # noqa: A002
+def _integer_ids(column: npt.NDArray[Any], id: str, site: str) -> Ids:  # noqa: A002
     with np.errstate(invalid="ignore"):
         ids = column.astype(np.int64)
     if not np.array_equal(ids, column):

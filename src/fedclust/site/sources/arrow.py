@@ -13,21 +13,21 @@ import pyarrow.csv
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
-from fedclust.questions.encoding import encoded, from_ranks
+from fedclust.questions.encoding import columns_from_ranks, encoded
 from fedclust.questions.schema import Column
-from fedclust.site.sources.array_rows import EXACT, wide
+from fedclust.site.sources.array_rows import MAX_EXACT_INTEGER, wide_integer_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fedclust.site.sources.base import Ids
 
-NUMBER = Column()
-MARKS = (*pa.csv.ConvertOptions().null_values, "?")  # texts that mean a gap; the last is the UCI repository's
+NUMBER_COLUMN = Column()
+MISSING_MARKS = (*pa.csv.ConvertOptions().null_values, "?")  # texts that mean a gap; the last is the UCI repository's
 
 
 @contextmanager
-def saying(sentence: str) -> Iterator[None]:
+def replace_error(sentence: str) -> Iterator[None]:
     """Put our sentence in place of a library's message, which may quote a value."""
     try:
         yield
@@ -35,10 +35,10 @@ def saying(sentence: str) -> Iterator[None]:
         raise DataError(sentence) from None
 
 
-def check_type(kind: pa.DataType, name: str, site: str, declared: Column = NUMBER) -> None:
+def check_type(kind: pa.DataType, name: str, site: str, declared: Column = NUMBER_COLUMN) -> None:
     """Refuse a column that is not made of what it is declared to be before a row of it is read."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if declared.text:
+    if declared.is_text:
         if _is_text(plain) or pa.types.is_null(plain):
             return
         raise DataError(
@@ -77,26 +77,28 @@ def numbers(column: pa.Array, name: str, site: str, dtype: npt.DTypeLike) -> npt
     elif pa.types.is_decimal(column.type):
         # Arrow scales a decimal by a rounded power of ten (.3 becomes .30000000000000004); parsing digits rounds once.
         column = column.cast(pa.string())
-    with saying(wide(name, site)):
+    with replace_error(wide_integer_message(name, site)):
         values: npt.NDArray[Any] = column.cast(pa.from_numpy_dtype(np.dtype(dtype))).to_numpy(zero_copy_only=False)
-    if integral and np.abs(values).max(initial=0, where=~np.isnan(values)) > EXACT:
-        raise DataError(wide(name, site))
+    if integral and np.abs(values).max(initial=0, where=~np.isnan(values)) > MAX_EXACT_INTEGER:
+        raise DataError(wide_integer_message(name, site))
     return values
 
 
-def measured(column: pa.Array, name: str, site: str, declared: Column, dtype: npt.DTypeLike) -> tuple[list[Array], int]:
+def encode_column(
+    column: pa.Array, name: str, site: str, declared: Column, dtype: npt.DTypeLike
+) -> tuple[list[Array], int]:
     """The columns that a column becomes by its declaration, and how many of its values are no declared level."""
-    if not declared.text:
+    if not declared.is_text:
         values = numbers(column, name, site, dtype)
-        return ([values], 0) if declared.plain else encoded(values, declared)
+        return ([values], 0) if declared.is_plain else encoded(values, declared)
     check_type(column.type, name, site, declared)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     texts = column.cast(pa.string())
     at = _positions(texts, declared.levels)
-    gap = ~(_positions(texts, [*(set(MARKS) - set(declared.levels)), *declared.missing_values]) < 0)
+    gap = ~(_positions(texts, [*(set(MISSING_MARKS) - set(declared.levels)), *declared.missing_values]) < 0)
     gap |= texts.is_null().to_numpy(zero_copy_only=False)
-    return from_ranks(at, declared), int(((at < 0) & ~gap).sum())
+    return columns_from_ranks(at, declared), int(((at < 0) & ~gap).sum())
 
 
 def _positions(texts: pa.Array, words: Sequence[str | float]) -> Ints:
@@ -104,7 +106,7 @@ def _positions(texts: pa.Array, words: Sequence[str | float]) -> Ints:
     return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
 
 
-def labels(column: pa.Array, name: str, site: str) -> Ids:
+def ids_from_column(column: pa.Array, name: str, site: str) -> Ids:
     """Return the column as ids: integers as int64, text as str."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -115,5 +117,5 @@ def labels(column: pa.Array, name: str, site: str) -> Ids:
     missing = sum(value is None or value == "" for value in values)
     if missing:
         raise DataError(f"id column '{name}' of site '{site}' lacks an id in {missing} rows; give each row its own id")
-    with saying(f"id column '{name}' of site '{site}' holds integers beyond 2^63; cast it to text"):
+    with replace_error(f"id column '{name}' of site '{site}' holds integers beyond 2^63; cast it to text"):
         return column.cast(pa.int64()).to_numpy() if integral else np.array(values, dtype=np.str_)

@@ -44,7 +44,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Derived:
+class DerivedSource:
     """The base of sources made of another one: the same site and columns, other rows, read in blocks."""
 
     source: Source
@@ -63,13 +63,13 @@ class Derived:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedRows:
     """Rows held in memory as read-only blocks."""
 
     site: str
     columns: tuple[str, ...]
     held: tuple[Block, ...]
-    names: Ids | None = None
+    row_ids: Ids | None = None
     resident: bool = True
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Packed:
         return iter(self.held)
 
     def ids(self) -> Ids | None:
-        return self.names
+        return self.row_ids
 
 
 def rows_per_block(width: int, budget: int) -> int:
@@ -120,7 +120,13 @@ def regroup(
         yield np.ascontiguousarray(block[:, :filled])
 
 
-def choose(names: Sequence[str], *, columns: Sequence[str] | None, id: str | None, site: str) -> tuple[str, ...]:  # noqa: A002
+def choose_columns(
+    names: Sequence[str],
+    *,
+    columns: Sequence[str] | None,
+    id: str | None,  # noqa: A002
+    site: str,
+) -> tuple[str, ...]:
     """Return the data columns asked for, in the order asked for, or all but the id; each must exist exactly once."""
     wanted = [name for name in (names if columns is None else columns) if name != id]
     if not wanted:
@@ -129,7 +135,7 @@ def choose(names: Sequence[str], *, columns: Sequence[str] | None, id: str | Non
     held = Counter(names)
     for name in [*wanted, *([] if id is None else [id])]:
         if name not in held:
-            raise DataError(f"site '{site}' has no column '{name}'; {separated(names) or _nearest(name, names)}")
+            raise DataError(f"site '{site}' has no column '{name}'; {separator_hint(names) or _name_hint(name, names)}")
         if held[name] > 1:
             raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all but one")
         if asked[name] > 1:
@@ -137,13 +143,13 @@ def choose(names: Sequence[str], *, columns: Sequence[str] | None, id: str | Non
     return tuple(wanted)
 
 
-def separated(names: Sequence[str]) -> str:
+def separator_hint(names: Sequence[str]) -> str:
     """What to say of a header that is one column, where commas are not what separates its fields; else nothing."""
     found = [word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if len(names) == 1 and mark in names[0]]
     return f"its fields are separated by {found[0]}; separate them by commas" if found else ""
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
+def _name_hint(name: str, names: Sequence[str]) -> str:
     folded = {other.strip().casefold(): other for other in names}
     close = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
     return (
@@ -151,9 +157,9 @@ def _nearest(name: str, names: Sequence[str]) -> str:
     )
 
 
-def distinct(parts: Sequence[Ids], *, id: str, site: str, repeats: bool = False) -> Ids:  # noqa: A002
+def join_distinct_ids(parts: Sequence[Ids], *, id: str, site: str, repeats: bool = False) -> Ids:  # noqa: A002
     """Join the ids of one pass and refuse ids that do not tell rows apart, unless they may repeat."""
-    joined = _joined(parts)
+    joined = _join_ids(parts)
     repeated = len(joined) - len(np.unique(joined))
     if repeated and not repeats:
         raise DataError(
@@ -163,7 +169,7 @@ def distinct(parts: Sequence[Ids], *, id: str, site: str, repeats: bool = False)
     return joined
 
 
-def _joined(parts: Sequence[Ids]) -> Ids:
+def _join_ids(parts: Sequence[Ids]) -> Ids:
     """Ids that are all plain integers become int64, even written as text, so that equal ids sort alike anywhere."""
     if all(part.dtype.kind == "i" for part in parts):
         return np.concatenate([np.empty(0, np.int64), *parts])

@@ -11,8 +11,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources.arrow import MARKS, saying
-from fedclust.site.sources.base import BATCH_BYTES, rows_per_block, separated
+from fedclust.site.sources.arrow import MISSING_MARKS, replace_error
+from fedclust.site.sources.base import BATCH_BYTES, rows_per_block, separator_hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -36,7 +36,7 @@ class ParquetFeed:
         self._sentence = (
             f"{path.name} of site '{site}' cannot be read as Parquet; check that it is whole, or write it anew"
         )
-        with saying(self._sentence):
+        with replace_error(self._sentence):
             self._schema = pa.parquet.read_schema(path)
         self.names = tuple(self._schema.names)
 
@@ -48,7 +48,7 @@ class ParquetFeed:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         with (
-            saying(self._sentence),
+            replace_error(self._sentence),
             pa.parquet.ParquetFile(self._path, pre_buffer=False, buffer_size=PARQUET_BUFFER) as file,
         ):
             rows = rows_per_block(len(columns), BATCH_BYTES)
@@ -68,7 +68,7 @@ class CsvFeed:
 
     def _header(self) -> tuple[str, ...]:
         with (
-            saying(f"{self._path.name} of site '{self._site}' is not readable UTF-8 text; save it as UTF-8 CSV"),
+            replace_error(f"{self._path.name} of site '{self._site}' is not readable UTF-8 text; save it as UTF-8 CSV"),
             self._path.open(newline="", encoding="utf-8-sig") as file,
         ):
             names = next(csv.reader(file), [])
@@ -76,7 +76,7 @@ class CsvFeed:
             raise DataError(
                 f"{self._path.name} of site '{self._site}' is empty; give a CSV file with a header and rows"
             )
-        if _a_row(names):
+        if _is_data_row(names):
             raise DataError(
                 f"the first line of {self._path.name} of site '{self._site}' holds numbers where names should be; "
                 "put a line with the columns' names above it"
@@ -92,7 +92,7 @@ class CsvFeed:
             with self._reader(columns, ragged) as reader:
                 yield from reader
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            sentence = self._diagnosis(str(error), ragged)
+            sentence = self._explain_error(str(error), ragged)
             raise DataError(sentence) from None
 
     def _reader(self, columns: Sequence[str], ragged: list[tuple[int, int]]) -> Any:
@@ -108,15 +108,15 @@ class CsvFeed:
         convert = pa.csv.ConvertOptions(
             include_columns=list(columns),
             column_types=dict(zip(columns, self.types(columns), strict=True)),
-            null_values=MARKS,
+            null_values=MISSING_MARKS,
         )
         read = pa.csv.ReadOptions(block_size=CSV_BUFFER, use_threads=False)
         return pa.csv.open_csv(self._path, read_options=read, parse_options=parse, convert_options=convert)
 
-    def _diagnosis(self, message: str, ragged: list[tuple[int, int]]) -> str:
+    def _explain_error(self, message: str, ragged: list[tuple[int, int]]) -> str:
         """Say what went wrong in our words: Arrow's message quotes the row."""
         file = f"{self._path.name} of site '{self._site}'"
-        if other := separated(self.names):
+        if other := separator_hint(self.names):
             return f"{file} cannot be read: {other}"
         if ragged:
             expected, found = ragged[0]
@@ -131,13 +131,13 @@ class CsvFeed:
         return f"{file} cannot be read as CSV; check that it is whole and comma-separated"
 
 
-def _a_row(fields: Sequence[str]) -> bool:
+def _is_data_row(fields: Sequence[str]) -> bool:
     """Whether a first line is a row: taken for a header, it would be lost, and its values shown as names."""
-    filled = [text.strip() for text in fields if text.strip() not in MARKS]
-    return bool(filled) and all(map(_number, filled))
+    filled = [text.strip() for text in fields if text.strip() not in MISSING_MARKS]
+    return bool(filled) and all(map(_is_number_text, filled))
 
 
-def _number(text: str) -> bool:
+def _is_number_text(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     from fedclust.site.sources.streamed import Feed
 
-Answer: TypeAlias = "tuple[pa.Schema, Iterator[pa.RecordBatch]]"
+QueryResult: TypeAlias = "tuple[pa.Schema, Iterator[pa.RecordBatch]]"
 
 
 class Database(Protocol):
     """Runs one SELECT; what goes wrong on the way comes out as a DataError without a value in it."""
 
-    def ask(self, select: str) -> AbstractContextManager[Answer]: ...
+    def run_select(self, select: str) -> AbstractContextManager[QueryResult]: ...
 
 
-def query(spec: Mapping[str, Any], *, id: str | None, site: str) -> Feed:  # noqa: A002
+def query_feed(spec: Mapping[str, Any], *, id: str | None, site: str) -> Feed:  # noqa: A002
     """Turn {"sql": ..., "database": ...} into a feed; `folder` is where local files are that the SQL names."""
     unknown = sorted(set(spec) - {"sql", "database", "folder"})
     if unknown or not isinstance(spec.get("sql"), str):
@@ -70,7 +70,7 @@ class QueryFeed:
         self._database, self._id = database, id
         # The line break ends a comment that may close the query.
         self._table = f"({sql.strip().rstrip(';')}\n) AS q"
-        with database.ask(f"SELECT * FROM {self._table} LIMIT 0") as (schema, _):  # noqa: S608 - the site's own SQL
+        with database.run_select(f"SELECT * FROM {self._table} LIMIT 0") as (schema, _):  # noqa: S608 - the site's own SQL
             self._schema = schema
         self.names = tuple(self._schema.names)
 
@@ -81,17 +81,17 @@ class QueryFeed:
         return None  # a database has its own transactions; the number of rows is compared
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        order = "" if self._id is None else f" ORDER BY {_quoted(self._id)}"
-        select = f"SELECT {', '.join(map(_quoted, columns))} FROM {self._table}{order}"  # noqa: S608
-        with self._database.ask(select) as (_, batches):
+        order = "" if self._id is None else f" ORDER BY {_quote_name(self._id)}"
+        select = f"SELECT {', '.join(map(_quote_name, columns))} FROM {self._table}{order}"  # noqa: S608
+        with self._database.run_select(select) as (_, batches):
             yield from batches
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _refused(site: str, engine: str, reason: str) -> DataError:
+def _sql_error(site: str, engine: str, reason: str) -> DataError:
     return DataError(f"{engine} refused the SQL of site '{site}' ({reason}); correct it, trying it there by hand")
 
 
@@ -118,7 +118,7 @@ class DuckDB:
         self._path, self._site, self._folder = path, site, folder
 
     @contextmanager
-    def ask(self, select: str) -> Iterator[Answer]:
+    def run_select(self, select: str) -> Iterator[QueryResult]:
         with closing(self._connect()) as connection:
             try:
                 if self._folder is not None:
@@ -127,7 +127,7 @@ class DuckDB:
                 reader = answer.to_arrow_reader(rows_per_block(len(answer.columns), BATCH_BYTES))
                 yield reader.schema, iter(reader)
             except (duckdb.Error, pa.ArrowException, OSError, RuntimeError) as error:
-                raise _refused(self._site, "DuckDB", self._reason(error)) from None
+                raise _sql_error(self._site, "DuckDB", self._reason(error)) from None
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -151,7 +151,7 @@ class SQLite:
         self._address, self._site = f"{path.resolve().as_uri()}?mode=ro", site
 
     @contextmanager
-    def ask(self, select: str) -> Iterator[Answer]:
+    def run_select(self, select: str) -> Iterator[QueryResult]:
         try:
             with closing(sqlite3.connect(self._address, uri=True)) as connection:
                 connection.execute("PRAGMA query_only = ON")  # attached files too
@@ -159,7 +159,7 @@ class SQLite:
                 names = [entry[0] for entry in cursor.description]
                 yield pa.schema([(name, pa.null()) for name in names]), self._batches(cursor, names)
         except (sqlite3.Error, sqlite3.Warning) as error:
-            raise _refused(self._site, "SQLite", self._reason(str(error))) from None
+            raise _sql_error(self._site, "SQLite", self._reason(str(error))) from None
 
     def _batches(self, cursor: sqlite3.Cursor, names: list[str]) -> Iterator[pa.RecordBatch]:
         at_once = rows_per_block(len(names), BATCH_BYTES)
@@ -203,7 +203,7 @@ class PostgreSQL:
             ) from None
 
     @contextmanager
-    def ask(self, select: str) -> Iterator[Answer]:
+    def run_select(self, select: str) -> Iterator[QueryResult]:
         with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
             try:
                 cursor.execute("SET TRANSACTION READ ONLY")
@@ -212,7 +212,7 @@ class PostgreSQL:
                 yield reader.schema, iter(reader)
             except (self._driver.Error, pa.ArrowException, OSError) as error:
                 reason = self.REASONS.get(getattr(error, "sqlstate", None) or "", "an error while it ran")
-                raise _refused(self._site, "PostgreSQL", reason) from None
+                raise _sql_error(self._site, "PostgreSQL", reason) from None
 
     def _connect(self) -> Any:
         try:

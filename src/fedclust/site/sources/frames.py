@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from fedclust.core.errors import DataError
 from fedclust.questions.schema import Schema
-from fedclust.site.sources.base import RESIDENT_BYTES, Packed
-from fedclust.site.sources.streamed import Feed, Streamed
+from fedclust.site.sources.base import RESIDENT_BYTES, PackedRows
+from fedclust.site.sources.streamed import Feed, StreamedRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,9 +31,9 @@ def from_frame(
     site: str,
     schema: Schema,
     repeats: bool = False,
-) -> Packed:
+) -> PackedRows:
     """Copy a pandas, polars or pyarrow table into blocks."""
-    pass_ = Streamed(
+    pass_ = StreamedRows(
         frame_feed(frame, site),
         columns=columns,
         id=id,
@@ -42,7 +42,7 @@ def from_frame(
         budget=RESIDENT_BYTES,
         repeats=repeats,
     )
-    return Packed(site, pass_.columns, tuple(pass_.blocks()), pass_.ids())
+    return PackedRows(site, pass_.columns, tuple(pass_.blocks()), pass_.ids())
 
 
 def frame_feed(frame: Any, site: str) -> Feed:

@@ -20,7 +20,7 @@ import pyarrow.compute
 from fedclust.core.errors import DataError
 from fedclust.core.types import Ints
 from fedclust.site.sources.array_rows import Words, words
-from fedclust.site.sources.arrow import MARKS
+from fedclust.site.sources.arrow import MISSING_MARKS
 
 if TYPE_CHECKING:
     from fedclust.site.sources.streamed import Feed
@@ -54,16 +54,16 @@ def _column(column: pa.Array) -> Words:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
         return words(np.full(len(column), np.nan))
     listed = pa.compute.dictionary_encode(column.cast(pa.string()))
-    known: Words = np.array([*map(_text, listed.dictionary.to_pylist()), _text("")], np.uint64)
+    known: Words = np.array([*map(_text_word, listed.dictionary.to_pylist()), _text_word("")], np.uint64)
     at: Ints = np.asarray(listed.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False), np.int64)
     return known[at]
 
 
-def _text(text: str) -> int:
+def _text_word(text: str) -> int:
     """A text that reads as a number is that number: the same file may be read as text or not."""
     plain = text.strip()
     try:
-        number = math.nan if plain in MARKS else float(plain)
+        number = math.nan if plain in MISSING_MARKS else float(plain)
     except ValueError:
         return int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=8).digest(), "little")
     return int(words([number])[0])

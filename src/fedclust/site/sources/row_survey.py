@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
-from fedclust.core.noise_price import FINITE, REACH
-from fedclust.site.sources.base import RESIDENT_BYTES, Block, Packed, Source, regroup, rows_per_block
+from fedclust.core.noise_price import FINITE_ROWS_ONLY, MAX_VALUE_EXPONENT
+from fedclust.site.sources.base import RESIDENT_BYTES, Block, PackedRows, Source, regroup, rows_per_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +48,11 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             gaps += np.isnan(block).sum(axis=1)
             infinite += np.isinf(block).sum(axis=1)
-            used = taking_part(block, missing)
+            used = select_rows(block, missing)
             low, high = np.fmin.reduce(used, axis=1, initial=np.inf), np.fmax.reduce(used, axis=1, initial=-np.inf)
         kept += used.shape[1]
         lo, hi = np.fmin(lo, low), np.fmax(hi, high)
-    if missing == FINITE:  # whether there is a row, or an odd one, is nothing a refusal may tell
+    if missing == FINITE_ROWS_ONLY:  # whether there is a row, or an odd one, is nothing a refusal may tell
         return Survey(kept, lo, hi, (), rows - kept, gaps)
     if rows == 0:
         raise DataError(f"site '{source.site}' has no rows; give it data or leave it out")
@@ -61,11 +61,11 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
     return Survey(kept, lo, hi, constant, rows - kept, gaps)
 
 
-def taking_part(block: Block, missing: str) -> Block:
+def select_rows(block: Block, missing: str) -> Block:
     """The rows of a block that a study works on: all, the complete ones, or those with any value."""
     if missing == "refuse":
         return block
-    if missing == FINITE:
+    if missing == FINITE_ROWS_ONLY:
         return _finite_rows(block)
     gap = np.isnan(block)
     out = gap.any(axis=0) if missing == "drop" else gap.all(axis=0)
@@ -73,7 +73,7 @@ def taking_part(block: Block, missing: str) -> Block:
 
 
 def _finite_rows(block: Block) -> Block:
-    out = ~(np.abs(block.astype(np.float64)) <= 2.0**REACH).all(axis=0)  # of NaN nothing is true
+    out = ~(np.abs(block.astype(np.float64)) <= 2.0**MAX_VALUE_EXPONENT).all(axis=0)  # of NaN nothing is true
     return np.ascontiguousarray(block[:, ~out]) if out.any() else block
 
 
@@ -94,7 +94,7 @@ def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.N
     )
 
 
-def sorted_by_id(source: Source) -> Source:
+def sort_by_id(source: Source) -> Source:
     """Hold the rows in memory in the order of their ids, integers by value and text by code point.
 
     Sites that split columns between them bring their rows into one order this way, whatever their files are.
@@ -102,20 +102,20 @@ def sorted_by_id(source: Source) -> Source:
     ids = source.ids()
     if ids is None:
         raise DataError(f"site '{source.site}' names no id column, and column splits align rows by id; set `id`")
-    return in_order(source, np.argsort(ids, kind="stable"))
+    return take_rows(source, np.argsort(ids, kind="stable"))
 
 
-def in_order(source: Source, rows: npt.NDArray[np.intp]) -> Packed:
+def take_rows(source: Source, rows: npt.NDArray[np.intp]) -> PackedRows:
     """Hold some of the rows in memory, in the order given."""
     ids, blocks = source.ids(), tuple(source.blocks())
     count = sum(block.shape[1] for block in blocks)
     if count <= rows.max(initial=-1) or (ids is not None and count != len(ids)):
         raise DataError(f"site '{source.site}' changed while it was read; keep its data unchanged during a run")
-    held = _in_order(blocks, rows, len(source.columns))
-    return Packed(source.site, source.columns, held, None if ids is None else ids[rows])
+    held = _reorder_blocks(blocks, rows, len(source.columns))
+    return PackedRows(source.site, source.columns, held, None if ids is None else ids[rows])
 
 
-def _in_order(blocks: Sequence[Block], order: npt.NDArray[np.intp], width: int) -> tuple[Block, ...]:
+def _reorder_blocks(blocks: Sequence[Block], order: npt.NDArray[np.intp], width: int) -> tuple[Block, ...]:
     if not blocks:
         return ()
     columns = [np.concatenate([block[f] for block in blocks])[order] for f in range(width)]

@@ -12,7 +12,7 @@ import numpy as np
 from fedclust.core.errors import DataError
 from fedclust.questions.schema import Schema
 from fedclust.site.sources.array_rows import Words, from_array, whole_array
-from fedclust.site.sources.noised_rows import Noised
+from fedclust.site.sources.noised_rows import NoisedSource
 
 if TYPE_CHECKING:
     from fedclust.site.sources.base import Source
@@ -44,25 +44,25 @@ def open_source(
     if isinstance(columns, str):
         columns = [columns]
     schema = schema or {}
-    if isinstance(spec, Noised):
+    if isinstance(spec, NoisedSource):
         plain = partial(open_source, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
-        return spec.opened(plain, partial(_whole, id=id, site=site))
+        return spec.open_rows(plain, partial(_read_row_words, id=id, site=site))
     if isinstance(spec, (np.ndarray, list, tuple)):
         return from_array(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
     if id is not None and id in (columns or ()):
         raise DataError(f"'{id}' of site '{site}' tells rows apart and is no column to use; leave it out of those")
     # Arrow takes longer to import than all of fedclust, and arrays need none of it.
     from fedclust.site.sources.frames import from_frame, is_frame  # noqa: PLC0415
-    from fedclust.site.sources.streamed import Streamed  # noqa: PLC0415
+    from fedclust.site.sources.streamed import StreamedRows  # noqa: PLC0415
 
     if is_frame(spec):
         return from_frame(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
-    texts = {name for name, column in schema.items() if column.text} | ({id} if id is not None else set())
-    feed = _feed(spec, id, site, texts)
-    return Streamed(feed, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
+    texts = {name for name, column in schema.items() if column.is_text} | ({id} if id is not None else set())
+    feed = _open_feed(spec, id, site, texts)
+    return StreamedRows(feed, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
 
 
-def _whole(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
+def _read_row_words(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
     """All that a source holds, row by row in the order of `open_source`, as no study can change it."""
     if isinstance(spec, (np.ndarray, list, tuple)):
         return whole_array(spec, site)
@@ -71,23 +71,23 @@ def _whole(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
 
     if is_frame(spec):
         return whole_rows(frame_feed(spec, site))
-    names = _feed(spec, id, site, set()).names
-    return whole_rows(_feed(spec, id, site, set(names)))
+    names = _open_feed(spec, id, site, set()).names
+    return whole_rows(_open_feed(spec, id, site, set(names)))
 
 
-def _feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002
+def _open_feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  # noqa: A002
     if isinstance(spec, Mapping):
-        from fedclust.site.sources.databases import query  # noqa: PLC0415
+        from fedclust.site.sources.databases import query_feed  # noqa: PLC0415
 
-        return query(spec, id=id, site=site)
+        return query_feed(spec, id=id, site=site)
     if isinstance(spec, (str, Path)):
-        return _file(str(spec), site, texts)
+        return _open_file_feed(str(spec), site, texts)
     raise DataError(
         f"the source of site '{site}' is a {type(spec).__name__}; give an array, a frame, a path or a table with `sql`"
     )
 
 
-def _file(name: str, site: str, texts: set[str]) -> Feed:
+def _open_file_feed(name: str, site: str, texts: set[str]) -> Feed:
     from fedclust.site.sources.data_files import CsvFeed, ParquetFeed  # noqa: PLC0415
 
     if "://" in name:

@@ -9,10 +9,18 @@ import numpy as np
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
-from fedclust.questions.encoding import stranger
+from fedclust.questions.encoding import unknown_level_error
 from fedclust.questions.schema import Schema, encoded_names
-from fedclust.site.sources.arrow import NUMBER, check_type, labels, measured
-from fedclust.site.sources.base import STREAMED_BYTES, Block, Ids, choose, distinct, regroup, rows_per_block
+from fedclust.site.sources.arrow import NUMBER_COLUMN, check_type, encode_column, ids_from_column
+from fedclust.site.sources.base import (
+    STREAMED_BYTES,
+    Block,
+    Ids,
+    choose_columns,
+    join_distinct_ids,
+    regroup,
+    rows_per_block,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +41,7 @@ class Feed(Protocol):
         """Return what changes when the rows do, as far as it can be told without reading them."""
 
 
-class Streamed:
+class StreamedRows:
     """A feed seen as blocks."""
 
     resident = False
@@ -50,8 +58,8 @@ class Streamed:
         repeats: bool = False,
     ) -> None:
         self.site = site
-        chosen = choose(feed.names, columns=columns, id=id, site=site)
-        self._declared = {name: (schema or {}).get(name, NUMBER) for name in chosen}
+        chosen = choose_columns(feed.names, columns=columns, id=id, site=site)
+        self._declared = {name: (schema or {}).get(name, NUMBER_COLUMN) for name in chosen}
         self.columns = encoded_names(self._declared)
         types = feed.types(chosen)
         for (name, column), kind in zip(self._declared.items(), types, strict=True):
@@ -71,14 +79,14 @@ class Streamed:
         for block in regroup(self._pieces(), width=len(self.columns), rows=self._rows_per_block, dtype=self._dtype):
             rows += block.shape[1]
             yield block
-        self._same_as_before(rows)
+        self._check_unchanged(rows)
 
     def ids(self) -> Ids | None:
         if self._id is None:
             return None
-        parts = [labels(batch.column(0), self._id, self.site) for batch in self._feed.batches((self._id,))]
-        ids = distinct(parts, id=self._id, site=self.site, repeats=self._repeats)
-        self._same_as_before(len(ids))
+        parts = [ids_from_column(batch.column(0), self._id, self.site) for batch in self._feed.batches((self._id,))]
+        ids = join_distinct_ids(parts, id=self._id, site=self.site, repeats=self._repeats)
+        self._check_unchanged(len(ids))
         return ids
 
     def _pieces(self) -> Iterator[list[Any]]:
@@ -86,16 +94,16 @@ class Streamed:
         for batch in self._feed.batches(tuple(self._declared)):
             piece: list[Any] = []
             for (name, declared), column in zip(self._declared.items(), batch.columns, strict=True):
-                values, strange = measured(column, name, self.site, declared, self._dtype)
+                values, strange = encode_column(column, name, self.site, declared, self._dtype)
                 strangers[name] += strange
                 piece += values
             yield piece
         # Only a whole pass can count them; whoever read it gets this in place of the last block.
         for name, count in strangers.items():
             if count:
-                raise stranger(name, self.site, count, self._declared[name])
+                raise unknown_level_error(name, self.site, count, self._declared[name])
 
-    def _same_as_before(self, rows: int) -> None:
+    def _check_unchanged(self, rows: int) -> None:
         # Rounds add up passes over the same rows; a table that changes meanwhile would give centres of no data set.
         if self._feed.stamp() != self._stamp:
             raise DataError(f"the file of site '{self.site}' was written to during the run; start it again")
