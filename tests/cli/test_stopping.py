@@ -59,8 +59,8 @@ def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
     for words in (("run", "study.toml"), ("resume", "runs/heart")):
         code, out, err = user(*words)
         assert (code, out) == (1, "")
-        assert "hungary: its policy lets no points leave" in err
-        assert "Change the study, or set quorum in it, and run it anew in another folder" in err
+        assert "hungary: its policy does not let points leave the site" in err
+        assert "Change the study, or set quorum in it, and start a new run in another folder" in err
         assert "then: fedclust run STUDY --out DIR)" in err
         assert "fedclust resume" not in err
     text = (user.folder / "study.toml").read_text()

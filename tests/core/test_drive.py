@@ -78,7 +78,7 @@ def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, re
     error = quorum_lost_error(
         "initial_centers.seed_candidates", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)}
     )
-    assert ("resume" in str(error), "run it anew in another folder" in str(error)) == (resume, anew)
+    assert ("resume" in str(error), "start a new run in another folder" in str(error)) == (resume, anew)
     assert error.must_restart is not resume
 
 

@@ -60,7 +60,7 @@ def test_every_altered_byte_is_noticed_and_nothing_is_erased(tmp_path):
 
 def test_two_cannot_write_at_once(tmp_path):
     journal = Journal(tmp_path / "journal")
-    with pytest.raises(JournalError, match="another process works with"):
+    with pytest.raises(JournalError, match="another process uses"):
         Journal(tmp_path / "journal")
     journal.close()
 

@@ -55,7 +55,7 @@ def test_a_run_that_another_study_would_mend_is_to_be_coordinated_anew(tmp_path,
             break
     told = capsys.readouterr().err
     assert code == 1
-    assert "its policy lets no points leave" in told
+    assert "its policy does not let points leave the site" in told
     assert "then: fedclust coordinate STUDY --engine files --out DIR)" in told
     assert "fedclust resume" not in told
 

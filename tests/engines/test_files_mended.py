@@ -231,10 +231,10 @@ def test_a_site_that_abstains_is_asked_anew_and_abstains(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(SiteServer, "_answer_call", abstains)
-        with pytest.raises(QuorumLost, match="beyond the declared bounds"):
+        with pytest.raises(QuorumLost, match="outside the declared bounds"):
             fed.until_done(go_on)
     assert waited(go_on).parties == NAMES
-    with pytest.raises(QuorumLost, match=r"0 of 3.*beyond the declared bounds"):
+    with pytest.raises(QuorumLost, match=r"0 of 3.*outside the declared bounds"):
         fed.until_done(go_on)
 
 

@@ -76,7 +76,8 @@ def test_a_site_that_refuses_by_its_rules_is_told_so(tmp_path, capsys):
         told = capsys.readouterr().err
         if "refused" in told:
             break
-    assert told.count("This site refused: its policy lets no points leave; use start 'box', or centres\n") == 3
+    refusal = "its policy does not let points leave the site; use start 'box', or give initial centres"
+    assert told.count(f"This site refused: {refusal}\n") == 3
 
 
 def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
@@ -85,7 +86,7 @@ def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
     other = fed.folder / "other.toml"
     other.write_text((fed.folder / "coordinator" / "study.toml").read_text() + "# another\n")
     assert answered(fed, "south", other) == 0
-    assert "This site refused: it was told of another study" in capsys.readouterr().err
+    assert "This site refused: it expects another study" in capsys.readouterr().err
 
 
 def test_a_letter_that_was_damaged_where_it_lies_is_written_again(tmp_path):

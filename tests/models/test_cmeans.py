@@ -195,7 +195,7 @@ def test_a_federation_that_cannot_be_is_refused(sites, options, sentence):
 
 def test_a_site_below_its_policys_floor_ends_a_lossless_run_by_name():
     sites = {"tiny": rows()[:4], "large": rows()}
-    with pytest.raises(fc.QuorumLost, match="tiny: it holds fewer rows than its policy lets take part"):
+    with pytest.raises(fc.QuorumLost, match="tiny: it holds fewer rows than its policy requires"):
         fc.KMeans(3).fit(fc.Federation.local(sites, policy=Policy("own", min_rows=5)))
     model = fc.KMeans(3, quorum=1).fit(fc.Federation.local(sites, policy=Policy("own", min_rows=5)))
     assert np.array_equal(

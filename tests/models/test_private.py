@@ -65,7 +65,7 @@ def test_a_site_with_a_budget_takes_part_until_it_is_spent():
     fc.PrivateKMeans(3, epsilon=1.0, bounds=BOUNDS).fit(fed)
     with pytest.raises(fc.QuorumLost, match="privacy budget"):
         fc.PrivateKMeans(3, epsilon=1.1, bounds=BOUNDS).fit(fed)  # another question: not the first answered again
-    with pytest.raises(fc.QuorumLost, match="under noise only"):
+    with pytest.raises(fc.QuorumLost, match="answers only with noise"):
         fc.KMeans(3, bounds=BOUNDS, init="box").fit(over(3, aggregation="secure", policy=rules))
 
 

@@ -49,7 +49,7 @@ def test_where_there_is_no_room_for_a_note_either_the_reason_is_said_on_the_term
     with full():
         assert greeted(door).code == "failed"
     said = capsys.readouterr().err
-    assert said.startswith(f"fedclust: {tmp_path / 'trouble.log'} cannot be written: failed: OSError: ")
+    assert said.startswith(f"fedclust: cannot write {tmp_path / 'trouble.log'}: failed: OSError: ")
     assert greeted(door).code == ""
 
 

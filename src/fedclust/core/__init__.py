@@ -1,1 +1,1 @@
-"""What every other part speaks: exact numbers, messages, effects and the loop that settles them."""
+"""The layer that all others build on: exact numbers, messages, effects, and the loop that carries out a protocol."""

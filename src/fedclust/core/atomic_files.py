@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all, and lines that are added wholly or not at all."""
+"""Write files, folders and lines so that they appear completely or not at all."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def write_file(
     one_writer: bool = True,
     mode: int = 0o600,
 ) -> None:
-    """Put a file in the place of another; whoever reads it finds all of it, or the one before.
+    """Replace a file so that a reader finds either the complete new file or the complete old one.
 
-    With `durable` the disk has the file, and its name, before this returns. The file is for its owner alone unless
-    `mode` says otherwise; a `shared` one is also for the group with which its folder is shared.
+    With `durable`, the file and its name are on disk before this returns. Only its owner can read the file unless
+    `mode` says otherwise. A `shared` file is also open to the group with which its folder is shared.
     """
     with open_replacement(path, durable=durable, shared=shared, one_writer=one_writer, mode=mode) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -37,13 +37,13 @@ def write_file(
 def open_replacement(
     path: Path, *, durable: bool = True, shared: bool = False, one_writer: bool = True, mode: int = 0o600
 ) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its place at `path` when the block ends well and disappears otherwise.
+    """Open a file for writing that replaces `path` if the block succeeds and disappears if it fails.
 
-    With `one_writer` the draft has a fixed name, and the next one replaces a draft that a crash left. Processes that
-    may write the same file at the same time need drafts of their own.
+    With `one_writer`, the draft has a fixed name, and the next draft replaces one that a crash left. Processes that may
+    write the same file at the same time need separate drafts.
     """
     draft = path.with_name(f"{path.name}{DRAFT_SUFFIX}") if one_writer else _hidden_name_next_to(path)
-    draft.unlink(missing_ok=True)  # what a crash left, or a link that somebody put there: it is not followed
+    draft.unlink(missing_ok=True)  # left by a crash, or a link that somebody put there: never follow it
     try:
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file
@@ -62,7 +62,7 @@ def open_replacement(
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder for its owner alone, to be filled under another name; it appears when the block ends well."""
+    """Fill a folder, readable by its owner only, under a temporary name; it appears if the block succeeds."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = _hidden_name_next_to(folder)
     draft.mkdir(mode=0o700)
@@ -75,11 +75,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def append_line(file: TextIO, line: str, *, durable: bool) -> int:
-    """Add a line at the end, wholly or not at all; returns where it begins. `durable` waits until the disk has it."""
+    """Append a complete line or nothing, and return where it begins. `durable` waits until it is on disk."""
     before, descriptor = file.seek(0, os.SEEK_END), file.fileno()
     left = memoryview(line.encode("utf-8"))
     try:
-        while left:  # not by way of the file's own buffer, which would try again what a full disk refused
+        while left:  # bypass the file's own buffer, which would retry what a full disk refused
             left = left[os.write(descriptor, left) :]
         if durable:
             os.fsync(descriptor)
@@ -90,7 +90,7 @@ def append_line(file: TextIO, line: str, *, durable: bool) -> int:
 
 
 def make_shared_folder(path: Path) -> None:
-    """Make a folder, shared with those with whom the one that it lies in is, and with nobody else."""
+    """Make a folder that is shared with the same group as its parent folder, and with nobody else."""
     if path.is_dir():
         return
     make_shared_folder(path.parent)
@@ -104,21 +104,21 @@ def make_shared_folder(path: Path) -> None:
 
 
 def share_with_group(descriptor: int, folder: Path, rights: int) -> None:
-    """Give a folder's group what it may do there with what was made in it, if the folder is shared.
+    """Give a folder's group access to something made in it, if the folder is shared.
 
-    That is, if its group may write there, or is passed on to what is made there. A descriptor says what was made: where
-    others may write, a name could be another's file by now.
+    A folder is shared if its group may write there, or if new files inherit its group. The new file or folder is given
+    as a descriptor: where others may write, its name could meanwhile point to another's file.
     """
     about = folder.stat()
     if hasattr(os, "fchown") and about.st_mode & (stat.S_ISGID | stat.S_IWGRP):
-        with suppress(OSError):  # whoever is not of that group keeps it to itself
+        with suppress(OSError):  # a process outside that group keeps the file to itself
             os.fchown(descriptor, -1, about.st_gid)
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | about.st_mode & rights)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder's files."""
-    if hasattr(os, "O_DIRECTORY"):  # elsewhere a folder cannot be waited for
+    """Wait until the names of a folder's files are on disk."""
+    if hasattr(os, "O_DIRECTORY"):  # other platforms cannot sync a folder
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(descriptor)
@@ -127,7 +127,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def log_error(folder: Path, code: str, error: Exception) -> None:
-    """An error in full, for the site's own people: in `trouble.log`, or if that cannot be, on their terminal."""
+    """Write an error in full to the site's own `trouble.log`, or to the terminal if that fails."""
     path, line = folder / "trouble.log", f"{code}: {type(error).__name__}: {error}\n"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -135,7 +135,7 @@ def log_error(folder: Path, code: str, error: Exception) -> None:
             file.write(line)
     except OSError:
         with suppress(OSError):
-            sys.stderr.write(f"fedclust: {path} cannot be written: {line}")
+            sys.stderr.write(f"fedclust: cannot write {path}: {line}")
 
 
 def _hidden_name_next_to(path: Path) -> Path:

@@ -1,6 +1,6 @@
-"""The loop that settles an algorithm's effects through an engine, and remembers each step.
+"""The loop that carries out an algorithm's effects through an engine and records each step.
 
-A step is atomic: either enough parties answered and the algorithm goes on, or it learns `QuorumLost`.
+A step is atomic: either enough parties answer and the algorithm continues, or it gets `QuorumLost`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from fedclust.core.types import PartyId
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
 Reply = SealedAnswer | Refusal
-PLAUSIBILITY_CHUNK_ANSWERS = 512  # answers that are looked at side by side
+PLAUSIBILITY_CHUNK_ANSWERS = 512  # how many answers are checked together
 Watch = Callable[[Mapping[str, Any]], None]
 
 
 class Engine(Structural):
-    """What carries calls to parties and brings their answers; a party that does not answer is left out."""
+    """Carries calls to parties and returns their answers; a party that does not answer is left out."""
 
     @property
     def parties(self) -> tuple[PartyId, ...]: ...
@@ -67,7 +67,7 @@ class Absence:
 
 @dataclass
 class Coordinator:
-    """One run's place in its script: the engine, the journal, the step it is at, and who was absent when."""
+    """The state of one run: its engine, its journal, the current step, and who was absent when."""
 
     engine: Engine
     run: str = "run"
@@ -99,7 +99,7 @@ class Coordinator:
                 failure = missed
 
     def settle_opening(self, opening: Opening) -> tuple[Any, tuple[PartyId, ...]]:
-        """Steps whose answers are not written down, but for what they open; begun again where they were cut short."""
+        """Carry out steps of which only the final result is recorded; interrupted steps start again from the first."""
         place = self.step + 1
         known = self.journal.recall(OPENING_RECORD, place) if self.journal else None
         if known is not None:
@@ -119,7 +119,7 @@ class Coordinator:
         return total, parties
 
     def settle(self, ask: Ask) -> Any:
-        """One step: ask, check the quorum, combine."""
+        """Carry out one step: ask, check the quorum, combine the answers."""
         self.step += 1
         calls = self._make_calls(ask)
         need = needed_answers(self.quorum if ask.quorum is None else ask.quorum, len(calls))
@@ -150,19 +150,19 @@ class Coordinator:
         return dict.fromkeys(cohort, call(ask.message, cohort))
 
     def _exchange_step(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply]:
-        """The replies of this step that can be used, from the journal if they are there, else from the parties."""
+        """Return the usable replies of this step, from the journal if it has them, otherwise from the parties."""
         known = self._recall_or_note(ask, calls, need)
         if known is not None:
             return known
         replies = self.engine.exchange(calls, timeout=self.timeout, quorum=need)
         usable = refuse_unusable(ask, calls, self._drop_foreign_replies(calls, replies))
         if self.journal is not None and not self._skip_journal:
-            # What cannot be used is written down as a refusal: a resumed run asks that party again.
+            # Record an unusable reply as a refusal, so that a resumed run asks that party again.
             self.journal.write(ANSWER_RECORD, self.step, _encode_replies(usable))
         return usable
 
     def _recall_or_note(self, ask: Ask, calls: Mapping[PartyId, Call], need: int) -> Mapping[PartyId, Reply] | None:
-        """The replies of this step as they were recorded; None where it must be asked, which is recorded now."""
+        """Return the recorded replies of this step; if there are none, record the question now and return None."""
         if self.journal is None:
             return None
         if self._skip_journal:
@@ -170,10 +170,10 @@ class Coordinator:
             return None
         known = recall_replies(self.journal, self.step, calls)
         if known is not None:
-            known = refuse_unusable(ask, calls, known)  # an earlier version wrote answers down before it looked at them
+            known = refuse_unusable(ask, calls, known)  # an earlier version recorded answers before it checked them
             answered = sum(isinstance(reply, SealedAnswer) for reply in known.values())
             if answered >= need or self.journal.last_step != self.step:
-                return known  # else the run ended here for want of answers, and a resumed run asks again
+                return known  # the run ended here because answers were missing, so a resumed run asks again
         if self.journal.recall(QUESTION_RECORD, self.step) is None:
             self.journal.write(QUESTION_RECORD, self.step, _digest_calls(calls))
         return None
@@ -181,7 +181,7 @@ class Coordinator:
     def _drop_foreign_replies(
         self, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
     ) -> Mapping[PartyId, Reply]:
-        """Replies to this very step from parties that were asked; late and foreign ones are dropped."""
+        """Keep replies to this step from parties that were asked; drop late and foreign ones."""
         kept: dict[PartyId, Reply] = {}
         for party in calls:
             reply = replies.get(party)
@@ -206,17 +206,17 @@ class Coordinator:
 
 
 def recall_replies(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -> Mapping[PartyId, Reply] | None:
-    """What a journal holds of a step, which must be the step it was; None if it was not answered."""
+    """Return the recorded replies of a step, which must match the recorded question; None if it has no answers."""
     asked, answered = journal.recall(QUESTION_RECORD, step), journal.recall(ANSWER_RECORD, step)
     if asked is not None and asked != _digest_calls(calls):
-        raise JournalError(f"step {step} differs from the one recorded; resume with the same study, data and version")
+        raise JournalError(f"step {step} differs from the recorded step; resume with the same study, data and version")
     return None if answered is None else _decode_replies(answered)
 
 
 def refuse_unusable(
     ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
 ) -> Mapping[PartyId, Reply]:
-    """Replies that can be used; another becomes a refusal under its party's name. Masks hide what cannot be true."""
+    """Turn every unusable reply into a refusal by its party. Masked replies cannot be checked for plausibility."""
     replies = refuse_other_types(ask.handler.release, replies)
     if ask.want == "total":
         replies = refuse_other_forms(replies)
@@ -224,7 +224,7 @@ def refuse_unusable(
 
 
 def refuse_other_forms(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
-    """Replies that can be added: one in other shapes or units than most becomes a refusal under its party's name."""
+    """Turn every reply whose shapes or units differ from the majority's into a refusal by its party."""
     forms = {party: r.release.form() for party, r in replies.items() if isinstance(r, SealedAnswer)}
     if len(set(forms.values())) <= 1:
         return replies
@@ -233,7 +233,7 @@ def refuse_other_forms(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Rep
 
 
 def refuse_other_types(kind: type[Release], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
-    """Replies to the question that was asked; an answer to another becomes a refusal under its party's name."""
+    """Turn every reply of another type than the question asks for into a refusal by its party."""
     odd = {party for party, r in replies.items() if isinstance(r, SealedAnswer) and type(r.release) is not kind}
     return _refuse_parties(odd, "odd-answer", replies)
 
@@ -247,7 +247,7 @@ def _refuse_parties(parties: set[PartyId], code: str, replies: Mapping[PartyId, 
 def refuse_impossible(
     kind: type[Release], calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
 ) -> Mapping[PartyId, Reply]:
-    """Replies that can be true; another becomes a refusal under its party's name."""
+    """Turn every reply that cannot be true into a refusal by its party."""
     sealed = {party: r.release for party, r in replies.items() if isinstance(r, SealedAnswer)}
     if not sealed:
         return replies
@@ -263,11 +263,12 @@ def refuse_impossible(
 
 
 def check_opened_sum(release: R, ask: Any) -> R:
-    """A sum that was opened, if it can be true: of which party a masked one is false nobody can say."""
+    """Refuse an opened sum that cannot be true; masks hide which party sent the wrong numbers."""
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
-            f"a sum of {type(release).__qualname__} is impossible: a site sent what cannot be, and masks hide which. "
-            "Look at each site's trouble.log; run the study in plain mode on data that may be shared to find it",
+            f"a sum of {type(release).__qualname__} is impossible: a site sent impossible numbers, and masks "
+            "hide which site. Check trouble.log at each site. To find the site, run the study in plain mode on "
+            "data that may be shared",
             must_restart=True,
         )
     return release
@@ -281,7 +282,7 @@ def _digest_calls(calls: Mapping[PartyId, Call]) -> bytes:
 
 
 def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: dict[PartyId, str]) -> QuorumLost:
-    """What to say of a question that too few answered, and what to do."""
+    """Make the error for a question that too few parties answered, with the reasons and the remedy."""
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     advice, anew = _advise_on_refusals(set(missing.values()))
@@ -290,13 +291,13 @@ def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: 
 
 
 def _advise_on_refusals(codes: set[str]) -> tuple[str, bool]:
-    """What to do about refusals, and whether only a new run can do it: a run's own study cannot be changed."""
-    change = "change the study, or set quorum in it, and run it anew in another folder"
+    """Return what to do about refusals, and whether it needs a new run, because a run's study cannot change."""
+    change = "change the study, or set quorum in it, and start a new run in another folder"
     if codes <= STUDY_REFUSALS:
         return change.capitalize(), True
     if codes & (STUDY_REFUSALS | STUDY_OR_SITE_REFUSALS):
-        return f"Mend what is a site's own and resume; for the rest {change}", False
-    return "Mend that and resume, or set quorum", False
+        return f"Fix what the sites can fix and resume. For the rest, {change}", False
+    return "Fix this and resume, or set quorum", False
 
 
 @dataclass(frozen=True)
@@ -327,7 +328,7 @@ def _decode_replies(data: bytes) -> dict[PartyId, Reply]:
 
 
 def _decode_sealed(packed: bytes) -> Reply:
-    """An answer as it was written down, or a refusal of one that cannot be read."""
+    """Decode a recorded answer, or return a refusal if it cannot be read."""
     try:
         return SealedAnswer.decode(packed)
     except WireError:

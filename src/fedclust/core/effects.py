@@ -1,8 +1,8 @@
-"""An algorithm is a generator of effects; each effect states the least its author needs to learn.
+"""An algorithm is a generator of effects, and each effect states the least that the algorithm needs to learn.
 
-`total` learns a sum over parties, `each` one answer per party, `each_to` the same with an own message per party;
-`relay` learns nothing of what goes from party to party; `report` tells whoever watches. Effects compose by `yield
-from`, and `rewrite` replaces them.
+`total` returns a sum over parties. `each` returns one answer per party, and `each_to` does so with a separate message
+for each party. `relay` passes messages between parties and reveals nothing of them. `report` informs observers of the
+run. Effects compose with `yield from`, and `rewrite` replaces them.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ ALL_PARTIES: Literal["all"] = "all"
 
 @dataclass(frozen=True)
 class Keep(Generic[R]):
-    """An answer together with what the site shall remember, in place of what it remembered before.
+    """An answer together with the state that the site keeps, which replaces its earlier state.
 
-    With an `order`, the site reads those of its rows from now on, as long as the run lasts.
+    If `order` is given, the site reads those rows, in that order, for the rest of the run.
     """
 
     release: R
@@ -41,39 +41,39 @@ class Keep(Generic[R]):
 
 
 RowWeights = Callable[[Site, M], Floats]
-"""What is behind the numbers of an answer, cell by cell: sum, sum of squares and largest of the weights of its rows.
+"""Computes the sum, the sum of squares and the maximum of the row weights in each cell of an answer.
 
 Fields that are cells come first, in their order.
 """
 Members = Callable[[Site, M], Iterable[Floats]]
-"""How much each row weighs in each point of an answer: points by rows, block by block of the view."""
+"""Computes the weight of each row in each point of an answer: points by rows, in the blocks of the view."""
 Reads = Literal["rows", "places", "nothing"]
 
 
 @dataclass(frozen=True)
 class Handler(Generic[M, R]):
-    """One question a site can answer, and all that its rules know of it beforehand."""
+    """One question that a site can answer, with everything that the site's rules know about it in advance."""
 
     name: str
     answer: Callable[[Site, M], R | Keep[R]]
     message: type[M]
     release: type[R]
-    package: str = ""  # that its code is from
-    row_weights: RowWeights[M] | None = None  # None: every row in a cell weighs one, and cells are all there is
-    members: Members[M] | None = None  # None: what stands behind points is this package's word
-    methods: tuple[str, ...] = ()  # of studies that ask it; empty: any
-    split: Literal["rows", "columns"] | None = None  # None: however the table lies
-    max_distinct: int = 0  # how many different ones of these a study needs at most; 0: as many as it likes
-    withheld: bool = False  # answered only where a site says so
+    package: str = ""  # of the handler's code
+    row_weights: RowWeights[M] | None = None  # None: every row in a cell weighs one, and there is nothing but cells
+    members: Members[M] | None = None  # None: the site trusts this package on which rows are behind points
+    methods: tuple[str, ...] = ()  # the methods that ask it; empty: any method
+    split: Literal["rows", "columns"] | None = None  # None: any split of the table
+    max_distinct: int = 0  # how many different answers a study needs at most; 0: no limit
+    withheld: bool = False  # answered only if the site allows it explicitly
     reads: Reads = "rows"
-    before_alignment: bool = False  # may be asked before the sites agreed on rows
-    one_run: bool = False  # answered in another run of a study by the same question only
-    plain_only: bool = False  # stays at a site that masks its sums
-    opens_distances: bool = False  # shows or uses distances of single rows, which a study may keep closed
+    before_alignment: bool = False  # may be asked before the sites have aligned their rows
+    one_run: bool = False  # answered in another run of a study only if the question is the same
+    plain_only: bool = False  # not answered by a site that masks its sums
+    opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
 
     @property
     def classes(self) -> frozenset[FieldClass]:
-        """The classes of what its answer holds."""
+        """The disclosure classes of the answer's fields."""
         return frozenset(declared.kind for declared in self.release.schema().values())
 
 
@@ -95,36 +95,34 @@ def handler(
     plain_only: bool = False,
     opens_distances: bool = False,
 ) -> Callable[[Callable[[Site, M], R | Keep[R]]], Handler[M, R]]:
-    """Register a pure function `(site, message) -> release` as a question, with what a site must know of it.
+    """Register a pure function `(site, message) -> release` as a question, with what a site must know about it.
 
     releases
-        The answer's type. Every field declares its class.
+        The type of the answer. Every field declares its class.
     row_weights
-        Finds what rows weigh in the cells of an answer where they do not all weigh one, or where the answer does not
-        tell how many there are; only sites ask it.
+        Computes the weights of the rows in the cells of an answer. Needed if rows do not all weigh one, or if the
+        answer does not say how many rows there are. Only sites call it.
     members
-        Finds what rows weigh in each point of an answer, so that a site can compute the points itself and count what
-        is behind them. Packages other than fedclust must give it with points.
-
-    Methods
-    -------
-        The methods whose studies ask it; a study by another method is refused.
+        Computes the weights of the rows in each point of an answer, so that a site can compute the points itself and
+        count the rows behind them. Packages other than fedclust must pass it with points.
+    methods : tuple of str
+        The methods that may ask this question. A study that uses another method is refused.
     split
-        How the table must lie at the sites.
+        How the table must be split between the sites.
     max_distinct
-        For a fact that many questions would make exact: how many different ones a study gets answered.
+        How many different answers a study may get, for a fact that many questions would make exact.
     withheld
-        Answered only by a site whose policy says so.
+        Answered only by a site whose policy allows it explicitly.
     reads
-        "nothing" of a question that gets no rows to look at; "places" of one that speaks of rows by their place.
+        "nothing" for a question that gets no rows; "places" for one that refers to rows by their position.
     before_alignment
-        Asked before the sites agreed on the rows they have in common.
+        May be asked before the sites have agreed on the rows they have in common.
     one_run
-        Answered in another run of a study by the same question only.
+        Answered in another run of a study only if the question is the same.
     plain_only
-        Not answered where sums are masked.
+        Not answered if sums are masked.
     opens_distances
-        Not answered where a study opens labels only.
+        Not answered if a study opens labels only.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:
@@ -158,30 +156,31 @@ def handler(
 
 @dataclass(frozen=True)
 class Ask:
-    """A question to parties: one `message` for all of `among` (None: everyone), or one each in `messages`."""
+    """A question to parties: one `message` for all of `among` (None: everyone), or one per party in `messages`."""
 
     handler: Handler[Any, Any]
     want: Want
     message: Any = None
     messages: Mapping[PartyId, Any] | None = None
     among: tuple[PartyId, ...] | None = None
-    quorum: Quorum | None = None  # None: as many as the run asks for
-    masks: str | None = None  # the name of the keys that hide the answers; None: nothing does
-    asked_once: bool = False  # sites go on from their answers, so that it is not asked again with fresh keys
+    quorum: Quorum | None = None  # None: the run's own quorum
+    masks: str | None = None  # the name of the keys that hide the answers; None: the answers are not hidden
+    asked_once: bool = False  # sites continue from their answers, so it is not asked again with fresh keys
 
 
 @dataclass(frozen=True)
 class AtStep:
-    """A message that is made when the number of its step is known."""
+    """A message that is built once the number of its step is known."""
 
     make_message: Callable[[int], Any]
 
 
 @dataclass(frozen=True)
 class Opening:
-    """Steps of which only the result, a (release, parties) pair, may be written down: on the way keys are shown.
+    """Steps of which only the result, a (release, parties) pair, may be recorded, because they reveal keys on the way.
 
-    `steps` makes them from the number of the first; cut short, they are made anew and begin at a later one.
+    `steps` builds them from the number of the first step. If they are interrupted, they are built again from a later
+    step.
     """
 
     steps: Callable[[int], Generator[Any, Any, tuple[Any, tuple[PartyId, ...]]]]
@@ -190,7 +189,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class SealedMessages:
-    """Letters from other parties to one, as a reading handler finds them, and a note that goes with them."""
+    """Messages from other parties to one party, as its handler reads them, with a note for that party."""
 
     letters: dict[str, bytes]
     note: bytes
@@ -198,14 +197,14 @@ class SealedMessages:
 
 @dataclass(frozen=True)
 class Report:
-    """Facts for whoever watches: a progress bar, the metrics of a run."""
+    """Facts for observers of a run, such as a progress bar or its metrics."""
 
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class HidesRounds:
-    """Does somebody count the questions who must not see how many were needed? Answered by true, or nothing."""
+    """Asks whether the number of rounds must be hidden from somebody who counts questions; answered by true or None."""
 
 
 Protocol = Generator[Ask | Opening | Report | HidesRounds, Any, T]
@@ -214,7 +213,7 @@ Protocol = Generator[Ask | Opening | Report | HidesRounds, Any, T]
 def total_with_parties(
     handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[tuple[R, tuple[PartyId, ...]]]:
-    """The sum of the parties' answers, and who is in it: a question that builds on it must go to the same ones."""
+    """Return the sum of the parties' answers and the parties in it; a follow-up question must go to the same ones."""
     answer = yield Ask(handler, "total", message, among=among, quorum=quorum)
     return typing.cast("tuple[R, tuple[PartyId, ...]]", answer)
 
@@ -222,21 +221,21 @@ def total_with_parties(
 def total(
     handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[R]:
-    """The sum of the parties' answers; no single answer is needed."""
+    """Return the sum of the parties' answers; no single answer is needed."""
     return (yield from total_with_parties(handler, message, among=among, quorum=quorum))[0]
 
 
 def each(
     handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None, quorum: Quorum | None = None
 ) -> Protocol[dict[PartyId, R]]:
-    """Every party's own answer."""
+    """Return every party's own answer."""
     return typing.cast("dict[PartyId, R]", (yield Ask(handler, "each", message, among=among, quorum=quorum)))
 
 
 def each_to(
     handler: Handler[M, R], messages: Mapping[PartyId, M], *, quorum: Quorum | None = None
 ) -> Protocol[dict[PartyId, R]]:
-    """Every party's answer to a message of its own."""
+    """Return every party's answer to its own message."""
     return typing.cast("dict[PartyId, R]", (yield Ask(handler, "each", messages=messages, quorum=quorum)))
 
 
@@ -249,10 +248,10 @@ def relay(
     *,
     quorum: Quorum | None = None,
 ) -> Protocol[dict[PartyId, Any]]:
-    """Letters from each party of `routes` to those it names, and what the recipients answer on reading them.
+    """Pass messages from each party of `routes` to the parties it names, and return what the recipients answer.
 
-    `write` releases a field `letters` by recipient. The gates seal each to its recipient; the coordinator passes them
-    on.
+    `write` releases a field `letters` by recipient. The gates seal each message for its recipient, and the coordinator
+    passes the sealed messages on.
     """
     sent = typing.cast("dict[PartyId, Any]", (yield Ask(write, "relay", message, among=tuple(routes), quorum=quorum)))
     mail: dict[PartyId, dict[str, bytes]] = {}
@@ -270,7 +269,7 @@ def relay(
 def forward_messages(
     handler: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
 ) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
-    """Hand letters, by recipient and sender, to parties that answer with letters; returns those in the same way."""
+    """Send messages, by recipient and sender, to parties that reply with messages; return those in the same form."""
     mail = {party: handler.message(dict(own), note) for party, own in letters.items()}
     return group_by_recipient((yield Ask(handler, "relay", messages=mail, asked_once=True)))
 
@@ -278,12 +277,12 @@ def forward_messages(
 def collect_messages(
     handler: Handler[M, R], message: M, *, among: tuple[PartyId, ...] | None = None
 ) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
-    """The first letters of an exchange, by recipient and sender."""
+    """Collect the first messages of an exchange, by recipient and sender."""
     return group_by_recipient((yield Ask(handler, "relay", message, among=among, asked_once=True)))
 
 
 def group_by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
-    """Letters as they were written, by sender, put into the hands of those they are for."""
+    """Regroup messages from sender order to recipient order."""
     mail: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, answer in answers.items():
         for recipient, letter in answer.letters.items():
@@ -298,8 +297,8 @@ def rewrite(
     *,
     hides_rounds: bool = False,
 ) -> Protocol[T]:
-    """The same protocol with each question asked as `lower` asks it; `settle_opening` settles openings (None:
-    likewise).
+    """Run the same protocol with each question asked by `lower`; `settle_opening` handles openings (None: also
+    `lower`).
     """
 
     def rewrite_inside(opening: Opening) -> Protocol[Any]:
@@ -326,9 +325,9 @@ def rewrite(
 
 
 def pad_to_multiple(protocol: Protocol[T], multiple: int) -> Protocol[T]:
-    """The same protocol, its last sum asked for again until the questions are a multiple of `multiple`.
+    """Run the same protocol and repeat its last sum until the number of questions is a multiple of `multiple`.
 
-    Whoever counts them does not see when the protocol had what it needed.
+    Somebody who counts the questions cannot see when the protocol had what it needed.
 
     >>> from fedclust.core.release import Done
     >>> who = Handler("h", lambda site, ask: Done(), str, Done)
@@ -350,7 +349,7 @@ def pad_to_multiple(protocol: Protocol[T], multiple: int) -> Protocol[T]:
 
     try:
         result = yield from rewrite(protocol, count_ask, hides_rounds=True)
-    except (DataError, StudyError):  # said in the end, not when it was found
+    except (DataError, StudyError):  # reported at the end, so that its time does not show when it was found
         yield from ask_padding()
         raise
     yield from ask_padding()
@@ -358,25 +357,25 @@ def pad_to_multiple(protocol: Protocol[T], multiple: int) -> Protocol[T]:
 
 
 def pad_rounds(protocol: Protocol[T], multiple: int) -> Protocol[T]:
-    """The same, at this place of a longer protocol, where somebody counts the questions; else as it is."""
+    """Pad the rounds of this section of a protocol if somebody counts the questions; otherwise run it unchanged."""
     return (yield from pad_to_multiple(protocol, multiple) if (yield HidesRounds()) else protocol)
 
 
 def needed_answers(quorum: Quorum, asked: int) -> int:
-    """How many of so many parties must answer."""
+    """Return how many of the parties must answer."""
     if quorum == "all":
         return asked
-    # Rounded first: .07 * 100 is 7.000000000000001.
+    # Round first: .07 * 100 is 7.000000000000001.
     return math.ceil(round(quorum * asked, 9)) if isinstance(quorum, float) else min(int(quorum), asked)
 
 
 def report(**facts: Any) -> Protocol[None]:
-    """Tell whoever watches."""
+    """Send facts to the observers of a run."""
     yield Report(facts)
 
 
 def run_on_own_rows(protocol: Protocol[T], site: Site) -> T:
-    """Run a protocol of totals on one site's own rows; nothing leaves."""
+    """Run a protocol of totals on one site's own rows; nothing leaves the site."""
     answer: Any = None
     while True:
         try:
@@ -386,5 +385,5 @@ def run_on_own_rows(protocol: Protocol[T], site: Site) -> T:
         answer = None
         if isinstance(effect, Ask):
             if effect.want != "total":
-                raise TypeError("only totals can be asked of oneself")
+                raise TypeError("a protocol on a site's own rows can ask for totals only")
             answer = effect.handler.release.total([effect.handler.answer(site, effect.message)]), (site.party,)

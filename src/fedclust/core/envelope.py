@@ -16,13 +16,13 @@ from fedclust.core.types import PartyId
 
 @dataclass(frozen=True)
 class Envelope:
-    """A call or an answer as bytes carry it; `body` is a message of the handler's own type."""
+    """A call or an answer in its encoded form; `body` is a message of the handler's own type."""
 
     run: str
     step: int
     handler: str
     want: str
-    cohort: str  # names, one a line: thousands of them are read at once
+    cohort: str  # names, one per line: thousands of them are read at once
     masks: str | None
     body: bytes
 
@@ -37,8 +37,9 @@ class Call:
     message: Any
     want: Want
     cohort: tuple[PartyId, ...]
-    masks: str | None = None  # the name of the keys that hide the answer, or that open the letters in the message
-    veiled: bool = False  # it came under a veil that the coordinator cannot lift
+    # the name of the keys that hide the answer, or that open the sealed messages in the question
+    masks: str | None = None
+    veiled: bool = False  # it arrived encrypted, and the coordinator cannot read it
 
     @cached_property
     def wire_bytes(self) -> bytes:
@@ -52,24 +53,27 @@ class Call:
 
     @cached_property
     def question_digest(self) -> str:
-        """A digest of what is asked, whenever and of whomever."""
+        """A digest of what is asked, independent of the step and of the parties."""
         return hashlib.sha256(self.handler.encode() + b"\0" + wire.encode(self.message)).hexdigest()[:32]
 
     @classmethod
     def decode(cls, data: bytes) -> Call:
         e = wire.decode(Envelope, data)
         if e.want not in ("total", "each", "relay") or e.handler not in HANDLERS:
-            raise WireError("a call for something this version does not know")
+            raise WireError(
+                "the call asks for a handler that this version does not know; both sides must run "
+                "the same version of fedclust"
+            )
         cohort = tuple(e.cohort.split("\n"))
         if len(set(cohort)) != len(cohort):
-            raise WireError("a cohort that names a party twice")
+            raise WireError("the call names a party twice in its cohort")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
         return cls(e.run, e.step, e.handler, message, cast("Want", e.want), cohort, e.masks)
 
 
 @dataclass(frozen=True)
 class SealedAnswer:
-    """An answer that passed the gate; built nowhere else."""
+    """An answer that passed the gate; only the gate builds one."""
 
     party: PartyId
     run: str
@@ -87,18 +91,21 @@ class SealedAnswer:
     def decode(cls, data: bytes) -> SealedAnswer:
         e = wire.decode(Envelope, data)
         if e.want != "sealed" or e.handler not in HANDLERS:
-            raise WireError("an answer to something this version does not know")
+            raise WireError(
+                "the answer is for a handler that this version does not know; both sides must run "
+                "the same version of fedclust"
+            )
         return cls(e.cohort, e.run, e.step, e.handler, wire.decode(HANDLERS[e.handler].release, e.body), e.masks)
 
     @cached_property
     def size(self) -> int:
-        """The bytes of the answer itself, as the ledger counts them."""
+        """The size of the answer in bytes, as the ledger counts it."""
         return wire.encoded_size(self.release)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """A site's no. It carries a code, never a text: an exception's message may quote data."""
+    """A site's refusal. It carries a code and never a text, because the message of an exception may quote data."""
 
     party: PartyId
     code: str
@@ -106,7 +113,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Answer:
-    """A site's reply between machines: the digest of the call it is to, and either a sealed answer or a code."""
+    """A site's reply between machines: the digest of the call that it answers, and either a sealed answer or a code."""
 
     party: str
     call: bytes
@@ -115,13 +122,13 @@ class Answer:
 
     @classmethod
     def from_reply(cls, call_digest: bytes, reply: SealedAnswer | Refusal) -> Answer:
-        """The reply to a call of this digest."""
+        """Wrap the reply to a call with this digest."""
         if isinstance(reply, SealedAnswer):
             return cls(reply.party, call_digest, reply.wire_bytes, "")
         return cls(reply.party, call_digest, None, reply.code)
 
     def to_reply(self) -> SealedAnswer | Refusal:
-        """What was replied; an answer that cannot be read is a refusal under its party's name."""
+        """Return the reply; an answer that cannot be read becomes a refusal by its party."""
         if self.sealed is None:
             return Refusal(self.party, known_code(self.code))
         try:
@@ -133,71 +140,78 @@ class Answer:
 
 
 def known_code(code: str) -> str:
-    """A code as another machine gave it: one that we have words for, or one under a veil; else that it was odd.
+    """Return a code from another machine if it is known or encrypted, otherwise the code "odd-answer".
 
-    A site chooses these letters, and they are shown on the coordinator's screen and kept in its status.
+    A site chooses this text, and the coordinator shows it on the screen and stores it in the run's status.
     """
     return code if code in REMEDIES or VEILED_CODE_PATTERN.fullmatch(code) else "odd-answer"
 
 
 VEILED_CODE_PATTERN = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
-    "round-passed": "it has taken part in a later round already; go on from the run of that round",
-    "too-few-rows": "it holds fewer rows than its policy lets take part",
-    "handler-not-allowed": "its policy does not allow this question; the site can, by `packages`, `handlers` and "
-    "`withheld` in [policy] of its site.toml; the page 'Site policy' says what that gives away",
-    "not-as-declared": "the answer holds more than the class of a field allows; the author of the method must declare "
-    "what it is",
-    "points-of-few-rows": "a point is one of its rows, or stands for fewer rows than its policy asks for; use start "
-    "'box', or centres",
-    "too-few-parties": "a sum over so few sites would give the others' parts away; its policy asks for more",
-    "aggregation-too-weak": "its policy asks for secure or blind aggregation; set aggregation in [privacy]",
-    "points-not-allowed": "its policy lets no points leave; use start 'box', or centres",
-    "floor-too-low": "its policy asks for more rows behind each point than the study does; raise min_rows (of k-FED "
-    "and MUFC) or floor (of SummaryClustering)",
-    "class-too-small": "its policy asks for more rows in each cluster, or for none; ask for fewer clusters, or begin "
-    "elsewhere",
-    "weights-not-allowed": "its policy lets no weights of a model leave",
-    "too-many-calls": "its policy lets no more questions be answered in one run",
-    "too-many-facts": "it has answered this question in as many forms as one study gets; leave the settings as they "
-    "are or declare bounds, ask k-FED for one number of clusters, continue SummaryClustering by fedclust update, or "
-    "agree on another study",
-    "too-many-numbers": "with this answer, too many numbers would have left for its rows; ask for fewer clusters or "
-    "rounds, or use secure aggregation",
-    "too-few-in-common": "the sites have fewer rows in common than its policy lets take part",
-    "too-many-ids": "the other sites brought more ids than its policy lets be compared with its own",
-    "too-many-alignments": "its policy lets its ids be compared no more often in this study",
-    "abstains": "too few rows are behind a number, or one row is most of it, so its policy keeps it out of this run; "
-    "ask for fewer clusters, or use secure aggregation",
-    "another-cohort": "it answered this question for another set of sites before; the difference would show a site",
-    "cohort-too-close": "the sites asked differ by fewer than its policy allows from those of an earlier sum; ask all "
-    "again, or use plain mode",
-    "not-aligned": "the study is of rows that all sites have, and these were not agreed on yet in this run",
-    "other-rows": "it was asked before to read rows with gaps in another way; the difference would show those rows",
-    "not-approved": "its steward has not approved this study as it is; approve it anew with fedclust site plan",
-    "not-a-sum": "it was asked for its own answer where only a sum may leave",
+    "round-passed": "it has already answered a later round; continue from the run of that round",
+    "too-few-rows": "it holds fewer rows than its policy requires; add rows, or run the study without this site",
+    "handler-not-allowed": "its policy does not allow this question; the site can allow it with `packages`, "
+    "`handlers` and `withheld` in [policy] of its site.toml; the page 'Site policy' "
+    "explains what that reveals",
+    "not-as-declared": "the answer holds more than the class of a field allows; the author of the method must "
+    "declare the true class",
+    "points-of-few-rows": "a point is one of its rows, or stands for fewer rows than its policy requires; use "
+    "start 'box', or give initial centres",
+    "too-few-parties": "a sum over so few sites would reveal each site's share; its policy requires more sites",
+    "aggregation-too-weak": "its policy requires secure or blind aggregation; set aggregation in [privacy]",
+    "points-not-allowed": "its policy does not let points leave the site; use start 'box', or give initial centres",
+    "floor-too-low": "its policy requires more rows behind each point than the study does; raise min_rows (for "
+    "k-FED and MUFC) or floor (for SummaryClustering)",
+    "class-too-small": "its policy requires that each cluster has either more of its rows or none; ask for "
+    "fewer clusters, or use other initial centres",
+    "weights-not-allowed": "its policy does not let the weights of a model leave the site",
+    "too-many-calls": "its policy allows no more questions in one run",
+    "too-many-facts": "it has answered as many variants of this question as one study may ask; keep the "
+    "settings or declare bounds, ask k-FED for one number of clusters, continue "
+    "SummaryClustering with fedclust update, or agree on another study",
+    "too-many-numbers": "with this answer, too many numbers would have left the site for the rows it has; ask "
+    "for fewer clusters or rounds, or use secure aggregation",
+    "too-few-in-common": "the sites have fewer rows in common than its policy requires",
+    "too-many-ids": "the other sites sent more ids than its policy allows for a comparison with its own",
+    "too-many-alignments": "its policy allows no further comparison of its ids in this study",
+    "abstains": "too few rows are behind a number, or one row dominates it, so its policy keeps the site out "
+    "of this run; ask for fewer clusters, or use secure aggregation",
+    "another-cohort": "it answered this question before for another set of sites; the difference would reveal "
+    "one site's share",
+    "cohort-too-close": "the set of sites is too close to the set of an earlier sum for its policy; ask all "
+    "sites again, or use plain mode",
+    "not-aligned": "the study uses the rows that all sites have in common, and the sites have not agreed on "
+    "them yet in this run",
+    "other-rows": "an earlier question treated rows with missing values in another way; the difference would "
+    "reveal those rows",
+    "not-approved": "its steward has not approved this version of the study; the steward can approve it with "
+    "fedclust site plan",
+    "not-a-sum": "it was asked for its own answer, but only a sum may leave",
     "bad-data": "its data cannot be used; its own log says why",
-    "out-of-bounds": "a value lies beyond the declared bounds; scale the columns or declare wider bounds",
-    "over-budget": "its privacy budget, over all studies, has no room for this; ask with a smaller epsilon",
-    "not-private": "it has a privacy budget, so it answers under noise only; set epsilon in [privacy]",
-    "too-little-noise": "the noise of the sites that may be relied on would not do; all must run the same version",
-    "step-reused": "it had answered another question under this step",
-    "not-understood": "the question was not understood; both sides must run the same version of fedclust",
-    "not-everyone": "a masked sum over some of the sites only; its policy asks for all of them",
-    "keys-refused": "keys or signatures were not as they should be; its own log says which",
-    "answer-changed": "its rows are not those it first answered this question with; put them back as they were",
+    "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",
+    "over-budget": "its privacy budget over all studies is too small for this question; use a smaller epsilon",
+    "not-private": "it has a privacy budget, so it answers only with noise; set epsilon in [privacy]",
+    "too-little-noise": "the sites that can be relied on would add too little noise; all sites must run the "
+    "same version of fedclust",
+    "step-reused": "it has already answered another question with this step number",
+    "not-understood": "it could not read the question; both sides must run the same version of fedclust",
+    "not-everyone": "the masked sum is over some of the sites only, and its policy requires all of them",
+    "keys-refused": "keys or signatures are wrong; its own log says which",
+    "answer-changed": "its rows have changed since it first answered this question; restore them",
     "failed": "an error at the site; its own log says which",
-    "odd-answer": "its answer had another shape or unit than the others'; all must run the same version of fedclust",
+    "odd-answer": "its answer has another shape or unit than the others'; all sites must run the same version of "
+    "fedclust",
     "impossible-answer": "its answer cannot be true: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
-    "another-version": "it runs another version of fedclust; install the same one on both sides",
-    "another-name": "it goes by another name; the study must call it as its own site.toml does",
-    "another-study": "it was told of another study, or given its source or rules by this one; send it the study anew",
-    "too-many-runs": "it was greeted for too many runs that it answered nothing in; its own log says what to clear",
-    "not-greeted": "it does not know this run; its state folder was lost, or belongs to another site",
+    "another-version": "it runs another version of fedclust; install the same version on both sides",
+    "another-name": "it has another name; use the name in its site.toml in the study too",
+    "another-study": "it expects another study, or this study sets its source or its rules; send it the current study",
+    "too-many-runs": "too many runs contacted it without getting an answer; its own log says what to delete",
+    "not-greeted": "it does not know this run; its state folder was lost or belongs to another site",
     "busy": "another process serves this site; stop one of them",
 }
-STUDY_REFUSALS = frozenset(  # what another study can mend, and no site that keeps to its rules
+STUDY_REFUSALS = frozenset(  # a changed study can fix these; a site that keeps its rules cannot
     {
         "too-few-parties",
         "aggregation-too-weak",
@@ -221,4 +235,4 @@ STUDY_REFUSALS = frozenset(  # what another study can mend, and no site that kee
         "not-private",
     }
 )
-STUDY_OR_SITE_REFUSALS = frozenset({"handler-not-allowed"})  # the site may allow it, or the study do without
+STUDY_OR_SITE_REFUSALS = frozenset({"handler-not-allowed"})  # the site may allow it, or the study may avoid it

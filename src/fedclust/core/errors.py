@@ -1,8 +1,8 @@
-"""One class for each thing a caller may handle differently; each message names the failure and the remedy."""
+"""The exceptions of fedclust: one class for each failure that a caller may handle differently."""
 
 
 class FedclustError(Exception):
-    """Whatever fedclust raises on purpose."""
+    """The base of every error that fedclust raises on purpose."""
 
 
 class StudyError(FedclustError, ValueError):
@@ -10,31 +10,31 @@ class StudyError(FedclustError, ValueError):
 
 
 class DataError(FedclustError, ValueError):
-    """A site's rows cannot be used; the text names site and column, never a value."""
+    """A site's rows cannot be used; the message names the site and the column, never a value."""
 
 
 class OutOfBounds(FedclustError):
-    """A value lies beyond the bound under which sums are exact."""
+    """A value exceeds the bound within which sums are exact."""
 
 
 class WireError(FedclustError):
-    """Bytes that are not a well-formed message of the expected kind."""
+    """The bytes are not a well-formed message of the expected type."""
 
 
 class NotFinite(WireError):
-    """A message that holds a number which is none, or endless."""
+    """A message holds a number that is NaN or infinite."""
 
 
 class AnswerChanged(FedclustError):
-    """A site would answer one and the same question differently; a mask must not hide both answers."""
+    """A site would answer the same question differently; one mask must not hide two answers."""
 
 
 class KeysRefused(FedclustError):
-    """Keys, signatures or sealed letters that are not what they should be; nothing is given out on them."""
+    """Keys, signatures or sealed messages are wrong, so the site releases nothing."""
 
 
 class OverBudget(FedclustError):
-    """A price that a site's privacy budget has no room for."""
+    """A price exceeds what is left of a site's privacy budget."""
 
 
 class JournalError(FedclustError):
@@ -42,7 +42,7 @@ class JournalError(FedclustError):
 
 
 class RunFailed(FedclustError):
-    """The run ended without a result. Where it must be run `must_restart`, to resume it leads to the same end."""
+    """The run ended without a result. If `must_restart` is true, resuming it would fail in the same way."""
 
     def __init__(self, text: str, *, must_restart: bool = False) -> None:
         super().__init__(text)
@@ -58,7 +58,7 @@ class QuorumLost(RunFailed):
 
 
 class Waiting(FedclustError):
-    """A step was asked and its answers may take days: nothing is wrong, and the run goes on when they are there."""
+    """A step is waiting for answers that may take days. Nothing is wrong, and the run resumes when they arrive."""
 
     def __init__(self, text: str, parties: tuple[str, ...]) -> None:
         super().__init__(text)

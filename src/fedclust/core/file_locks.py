@@ -1,4 +1,4 @@
-"""One process at a time: locks on open files, which end with the process that has them."""
+"""Locks on open files, for one process at a time; they end with the process that holds them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedclust.core.errors import RunFailed
 
 try:
     import fcntl
-except ImportError:  # Windows has no such lock; nothing warns there
+except ImportError:  # Windows has no such lock, so nothing is locked there
     fcntl = None  # type: ignore[assignment]
 
-LOCK_PATIENCE = 0.5  # seconds: who only looks whether a file is locked, or was killed just now, lets go of it sooner
+LOCK_PATIENCE = 0.5  # seconds: a process that only checks a lock, or was just killed, releases it sooner
 
 
 def try_lock(file: IO[Any], *, exclusive: bool = True, patience: float = LOCK_PATIENCE) -> bool:
-    """Whether a file could be locked, for oneself alone or along with others; closing it lets go.
+    """Return whether a file could be locked, exclusively or shared; closing the file releases the lock.
 
-    A disk that knows no locks raises an `OSError` of its own: that is not another process.
+    A disk without lock support raises its own `OSError`, which does not mean that another process holds the lock.
     """
     if fcntl is None:
         return True
@@ -39,14 +39,14 @@ def try_lock(file: IO[Any], *, exclusive: bool = True, patience: float = LOCK_PA
 
 
 def wait_for_lock(file: IO[Any]) -> None:
-    """Lock a file as soon as nobody else has it."""
+    """Wait until no other process holds the lock on a file, then take it."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
-    """Keep other processes from serving the same site: two would write one ledger, and answer one step twice."""
+    """Keep other processes from serving the same site: two would write one ledger and answer a step twice."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _open_lock(folder / "lock") as file:
         if not try_lock(file):
@@ -56,7 +56,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def waiting_lock(path: Path) -> Iterator[None]:
-    """Have what is read and written meanwhile to oneself, over all processes; others wait."""
+    """Hold a lock across all processes while the block runs; other processes wait."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _open_lock(path) as file:
         wait_for_lock(file)

@@ -1,6 +1,6 @@
-"""What a coordinator and a site tell each other before the first question: versions, the run, and the study itself.
+"""The messages that a coordinator and a site exchange before the first question: versions, the run, and the study.
 
-A greeting is plain JSON, so that whatever versions meet, each can read which one the other is and say so.
+A greeting is plain JSON, so that two different versions can still read and report each other's version.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from fedclust.core import wire
 from fedclust.core.errors import WireError
 from fedclust.core.types import PartyId
 
-MAX_GREETING_BYTES = 1 << 20  # bytes of a greeting; a study is a page of text
+MAX_GREETING_BYTES = 1 << 20  # the largest greeting in bytes; a study is a page of text
 WIRE_FORMAT = wire.MAGIC[2]
 
 
 @dataclass(frozen=True)
 class _JsonMessage:
-    """A few texts and numbers as JSON, and back only if they are just those."""
+    """A message of a few texts and numbers in JSON, which is refused if any of them is missing."""
 
     def encode(self) -> bytes:
         return json.dumps({"kind": type(self).__name__.lower(), **asdict(self)}, sort_keys=True).encode()
@@ -33,20 +33,20 @@ class _JsonMessage:
             found = None
         wanted = {field.name: int if field.type == "int" else str for field in fields(cls)}
         if not isinstance(found, dict) or found.pop("kind", None) != cls.__name__.lower():
-            raise WireError(f"expected a {cls.__name__.lower()}")
-        # A newer version may say more; what this one knows of must be there.
+            raise WireError(f"expected a {cls.__name__.lower()} message")
+        # A newer version may add fields; the fields that this version knows must be there.
         if any(type(found.get(name)) is not kind for name, kind in wanted.items()):
-            raise WireError(f"a {cls.__name__.lower()} that lacks what it must say")
+            raise WireError(f"a {cls.__name__.lower()} message lacks a required field")
         return cls(**{name: found[name] for name in wanted})
 
 
 @dataclass(frozen=True)
 class Greeting(_JsonMessage):
-    """A coordinator's first words to a site. The name of a run ends in the digest of its study."""
+    """A coordinator's first message to a site. The name of a run ends in the digest of its study."""
 
     run: str
     party: str
-    study: str  # its text
+    study: str  # the study's text
     fedclust: str
     wire: int = WIRE_FORMAT
 
@@ -57,7 +57,7 @@ class Greeting(_JsonMessage):
 
 @dataclass(frozen=True)
 class Welcome(_JsonMessage):
-    """A site's answer: it is ready, or a code says why not. Versions are told either way."""
+    """A site's answer to a greeting: it is ready, or a code gives the reason. It states the version in both cases."""
 
     run: str
     party: str
@@ -71,5 +71,5 @@ class Welcome(_JsonMessage):
 
 
 def versions_differ(one: Greeting | Welcome, other: Greeting | Welcome) -> bool:
-    """Whether two sides cannot work together: sums are the same bits between equal versions only."""
+    """Return whether two versions cannot work together: results are bit-identical only between equal versions."""
     return (one.fedclust, one.wire) != (other.fedclust, other.wire)

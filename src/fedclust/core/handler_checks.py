@@ -1,4 +1,4 @@
-"""What a handler must declare: one that says less than a site must know cannot be imported."""
+"""Checks what a handler declares; a handler that declares too little for a site to judge cannot be imported."""
 
 from __future__ import annotations
 
@@ -18,50 +18,63 @@ OWN_PACKAGE = __name__.partition(".")[0]
 
 
 def handler_package(answer: Callable[..., Any]) -> str:
-    """The package that a handler's code is from."""
+    """Return the package that contains a handler's code."""
     return answer.__module__.partition(".")[0]
 
 
 def handler_name(answer: Callable[..., Any]) -> str:
-    """The module's and the function's own name; outside fedclust the whole path, so that no name is taken for ours."""
+    """Return the module's and the function's name; outside fedclust the whole path, so that names cannot collide."""
     module = answer.__module__
     ours = handler_package(answer) == OWN_PACKAGE
     return f"{module.rpartition('.')[2] if ours else module}.{answer.__name__}"
 
 
 def check_handler(made: Handler[Any, Any]) -> None:
-    """Refuse a question whose answer or message says less than a site must know."""
+    """Refuse a question whose answer or message declares less than a site must know."""
     check_declarations(made.release)
     _check_message(made)
     if made.package == OWN_PACKAGE:
         return
     schema = made.release.schema()
     if unseen := sorted(made.classes & UNCHECKABLE_CLASSES):
-        raise TypeError(f"{made.name} releases {unseen[0]}, which a site cannot look into; only fedclust's own may")
+        raise TypeError(
+            f"{made.name} releases {unseen[0]}, which a site cannot inspect; only fedclust's own "
+            "handlers may release it"
+        )
     if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
     if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
-        raise TypeError(f"{made.name} releases points; give members=, and a message with a view, to check them by")
+        raise TypeError(
+            f"{made.name} releases points; pass members=, and use a message with a view, so that a site can check them"
+        )
     sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
     if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
-        raise TypeError(f"{made.name} releases sums; say how many rows are behind them by cells=True or row_weights=")
+        raise TypeError(
+            f"{made.name} releases sums; declare how many rows are behind them with cells=True or row_weights="
+        )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
-        raise TypeError(f"{made.name} releases facts; say by max_distinct= how many different ones a study needs")
+        raise TypeError(f"{made.name} releases facts; declare with max_distinct= how many different ones a study needs")
 
 
 def _check_message(made: Handler[Any, Any]) -> None:
-    """Refuse a message that holds a view without saying so by its type, or a floor that no question names."""
+    """Refuse a message that holds a view or a floor without declaring it by its type."""
     hints = typing.get_type_hints(made.message)
     if issubclass(made.message, ViewedQuestion):
         if hints.get("view") is not View:
-            raise TypeError(f"{made.name}: a ViewedQuestion has a field `view: View`")
+            raise TypeError(f"{made.name}: a ViewedQuestion needs a field `view: View`")
     elif View in hints.values() and not issubclass(made.message, GapsQuestion):
-        raise TypeError(f"{made.name}: a message with a view is a ViewedQuestion, or says how gaps are read")
+        raise TypeError(
+            f"{made.name}: a message with a view must be a ViewedQuestion, or declare how missing values are handled"
+        )
     noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
     if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
-        raise TypeError(f"{made.name}: an answer under noise is a Noisy with one field, sums")
+        raise TypeError(f"{made.name}: an answer with noise must be a Noisy with the single field sums")
     if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
-        raise TypeError(f"{made.name}: answers under noise, and no others, are asked for by a PricedQuestion")
+        raise TypeError(
+            f"{made.name}: an answer with noise, and no other answer, must be requested by a PricedQuestion"
+        )
     floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
     if FLOOR_FROM_QUESTION in floors and not issubclass(made.message, FlooredQuestion):
-        raise TypeError(f"{made.name}: the floor of its points is the question's, so the message is a FlooredQuestion")
+        raise TypeError(
+            f"{made.name}: the question sets the floor of its points, so the message must be a FlooredQuestion"
+        )

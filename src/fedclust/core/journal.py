@@ -1,7 +1,7 @@
-"""The coordinator's memory: each question before it is asked, each answer before it is used, chained to the last.
+"""The coordinator's record of a run: each question before it is asked, each answer before it is used, in a hash chain.
 
-A run killed anywhere goes on from here to the same bits, and a finished run can be replayed without its sites. A record
-that was being written when the machine died is dropped; any other damage is an error.
+A run that was killed at any point resumes from here with the same bits, and a finished run can be replayed without its
+sites. A record that was being written when the machine stopped is dropped. Any other damage is an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FRAME = struct.Struct("<cQII")  # kind, step, length of the payload, checksum o
 
 
 class Journal:
-    """An append-only file of (kind, step, payload), readable by its owner alone."""
+    """An append-only file of (kind, step, payload) that only its owner can read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -50,18 +50,18 @@ class Journal:
         return max((step for _, step in self._payload_places), default=0)
 
     def recall(self, kind: bytes, step: int) -> bytes | None:
-        """The payload recorded for a step, or None."""
+        """Return the payload recorded for a step, or None."""
         if (kind, step) not in self._payload_places:
             return None
         start, length = self._payload_places[kind, step]
         return os.pread(self._file.fileno(), length, start)
 
     def write(self, kind: bytes, step: int, payload: bytes) -> None:
-        """Append a record and wait until the disk has it."""
+        """Append a record and wait until it is on disk."""
         start = self._sound_length or len(JOURNAL_HEADER)
         frame = _FRAME.pack(kind, step, len(payload), _frame_checksum(kind, step, len(payload)))
         chain = hashlib.sha256(self._chain + frame + payload).digest()
-        # What a crash left half-written goes only now that something sound takes its place.
+        # Remove a half-written record of a crash only now that a complete one replaces it.
         self._file.seek(self._sound_length)
         self._file.truncate()
         self._file.write((b"" if self._sound_length else JOURNAL_HEADER) + frame + payload + chain)
@@ -79,10 +79,10 @@ class Journal:
 
     def _lock(self) -> None:
         if not try_lock(self._file):
-            raise JournalError(f"another process works with {self.path}; wait for it, or choose another folder")
+            raise JournalError(f"another process uses {self.path}; wait for it, or choose another folder")
 
     def _load(self) -> int:
-        """Index what is there and return the length of its sound part."""
+        """Index the records in the file and return the length of its undamaged beginning."""
         head = self._file.read(len(JOURNAL_HEADER))
         if head != JOURNAL_HEADER:
             if JOURNAL_HEADER.startswith(head):
@@ -109,12 +109,12 @@ class Journal:
 
 
 def _frame_checksum(kind: bytes, step: int, length: int) -> int:
-    """A damaged length must not look like a record cut short."""
+    """Checksum a record's header, so that a damaged length does not look like an incomplete record."""
     return zlib.crc32(struct.pack("<cQI", kind, step, length))
 
 
 def run_id(folder: Path | None) -> str:
-    """A name no other run has; a folder keeps its own."""
+    """Return a unique name for a new run; a run folder keeps its name."""
     if folder is None:
         return secrets.token_hex(8)
     path = folder / "run"

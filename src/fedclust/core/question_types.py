@@ -1,7 +1,7 @@
-"""What a site's rules know of a question, as types that its message inherits.
+"""What a site's rules know about a question, as types that its message inherits.
 
-A site judges a question by these types alone. How a field of a message is spelled decides nothing, and a message
-without a type gets the strict default: rows with gaps are refused, and no point is seen through a view.
+A site judges a question by these types alone. The name of a message's field decides nothing. A message without such a
+type gets the strict default: rows with missing values are refused, and points are not seen through a view.
 """
 
 from __future__ import annotations
@@ -10,33 +10,33 @@ from abc import ABC, abstractmethod
 
 from fedclust.core.site_interface import View
 
-REFUSE_GAPS = "refuse"  # how rows with gaps are read for a question that does not say
+REFUSE_GAPS = "refuse"  # the rule for missing values of a question that does not name one
 
 
 class ViewedQuestion:
-    """A question about rows as a view shows them; the view also says how rows with gaps are read."""
+    """A question about rows as seen through a view; the view also says how rows with missing values are handled."""
 
     view: View
 
 
 class GapsQuestion(ABC):
-    """A question without a view that says how rows with gaps are read."""
+    """A question without a view that says how rows with missing values are handled."""
 
     @abstractmethod
     def rows_with_gaps(self) -> str:
-        """One of the ways that `questions.missing_values` lists."""
+        """One of the rules that `questions.missing_values` lists."""
 
 
 class PointsQuestion(ABC):
-    """A question for points that says how many it wants."""
+    """A question for points that says how many it asks for."""
 
     @abstractmethod
     def max_points(self) -> int:
-        """The most points that an answer may hold."""
+        """The largest number of points that an answer may hold."""
 
 
 class FlooredQuestion(ABC):
-    """A question for points that says how many rows each stands for at least; a site may ask for more."""
+    """A question for points that sets the fewest rows behind each point; a site may require more."""
 
     @abstractmethod
     def rows_per_point(self) -> int:
@@ -48,12 +48,12 @@ class CommonRowsQuestion(ABC):
 
     @abstractmethod
     def rows_in_common(self) -> int:
-        """The rows that all sites have."""
+        """The number of rows that all sites have."""
 
 
 class ClassesQuestion(ABC):
-    """A question that puts rows into classes, whose means a site then works with."""
+    """A question that assigns rows to classes, whose means a site then uses."""
 
     @abstractmethod
     def smallest_class(self) -> int:
-        """The fewest rows of a class that has any."""
+        """The number of rows in the smallest class that is not empty."""

@@ -1,4 +1,4 @@
-"""A total that is asked for again, of the same parties, while its answer leads to a finer question."""
+"""A total that is asked again from the same parties while each answer allows a finer question."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R", bound=Release)
 
 @dataclass(frozen=True)
 class RepeatedTotal(Generic[T, R]):
-    """What was read from the finest answer, the first answer as it came, and who is in the last one."""
+    """The value from the finest answer, the first answer as received, and the parties in the last one."""
 
     found: T
     first: R
@@ -34,10 +34,10 @@ def total_at_finest_unit(
     read_last: bool = True,
     among: tuple[PartyId, ...] | None = None,
 ) -> Protocol[RepeatedTotal[T, R]]:
-    """The sum of the parties' answers, asked for again until `finer` has no better question.
+    """Return the sum of the parties' answers, asked again until `finer` has no better question.
 
-    `read` decodes an answer; `finer` makes the next question from it, `max_repeats` times at most. Without `read_last`
-    the answer to the last possible repeat is not used, and the one before stands.
+    `read` decodes an answer. `finer` makes the next question from it, at most `max_repeats` times. Without `read_last`,
+    the answer to the last possible repeat is not used, and the one before it counts.
     """
     first, parties = yield from total_with_parties(who, ask, among=among)
     found = read(first)

@@ -1,4 +1,4 @@
-"""Sums that do not depend on who adds them in which order: integers modulo 2^128, each worth a power of two.
+"""Sums that do not depend on the order of addition: integers modulo 2^128, each in units of a power of two.
 
 Example
 -------
@@ -45,7 +45,7 @@ class Exact:
 
     @classmethod
     def from_floats(cls, values: object, *, unit: int | Units) -> Exact:
-        """Numbers rounded once, half to even, to multiples of 2**unit."""
+        """Round numbers once, half to even, to multiples of 2**unit."""
         floats = np.asarray(values, np.float64)
         units = np.asarray(unit, np.int32)
         numbers = [
@@ -56,7 +56,7 @@ class Exact:
 
     @classmethod
     def from_counts(cls, values: object) -> Exact:
-        """Whole numbers below 2^63, exactly."""
+        """Represent whole numbers below 2^63 exactly."""
         low = np.asarray(values, np.int64)
         limbs = np.stack([low.view(np.uint64), (low >> 63).view(np.uint64)], axis=-1)
         return cls(limbs, UNIT_ONE)
@@ -75,13 +75,14 @@ class Exact:
     __hash__ = None  # type: ignore[assignment]
 
     def to_integers(self) -> list[int]:
-        """The ring's integers as Python's, signed, in C order."""
+        """Return the ring's integers as signed Python integers, in C order."""
         flat = self.limbs.reshape(-1, 2)
         unsigned = [int(low) | (int(high) << 64) for low, high in flat]
         return [n - MODULUS if n >> 127 else n for n in unsigned]
 
     def argmin_first_axis(self) -> Units:
-        """Along the first axis, where the least of numbers of one unit is, none of them negative; the first of equals.
+        """Return the index of the smallest number along the first axis, the first of equals; all have one unit, none is
+        negative.
 
         >>> Exact.from_counts([[3, 1], [2, 1]]).argmin_first_axis().tolist()
         [1, 0]
@@ -92,18 +93,18 @@ class Exact:
         return np.asarray(np.argmax(top & (low == least), axis=0), np.int32)
 
     def to_floats(self) -> Floats:
-        """The numbers as float64, rounded once, half to even."""
+        """Return the numbers as float64, rounded once, half to even."""
         low, high = self.limbs[..., 0], self.limbs[..., 1]
         short = low.view(np.int64)
-        if (high.view(np.int64) == short >> 63).all():  # 64 bits hold them all: one conversion, which rounds once
+        if (high.view(np.int64) == short >> 63).all():  # 64 bits hold all of them: one conversion, which rounds once
             return np.asarray(np.ldexp(short.astype(np.float64), self.unit), np.float64)
         negative = (high >> np.uint64(63)).astype(bool)
-        with np.errstate(over="ignore"):  # minus 2^64 k wraps to nothing, as it should
+        with np.errstate(over="ignore"):  # subtracting 2^64 k wraps around to zero, as intended
             low = np.where(negative, ~low + np.uint64(1), low)
             high = np.where(negative, ~high + (low == 0), high)
         length = _bit_length(high)
         up = np.minimum(np.uint64(64) - length, np.uint64(63))
-        # The 64 leading bits, the last one set if anything lies below: rounding those to 53 rounds the number once.
+        # Take the 64 leading bits and set the last one if any bit below is set: rounding these to 53 bits rounds once.
         spilled = low & ~(~np.uint64(0) << np.minimum(length, np.uint64(63)))
         spilled = np.where(length == 64, low, spilled)
         leading = np.where(length == 64, high, (high << up) | (low >> np.minimum(length, np.uint64(63))))
@@ -113,7 +114,7 @@ class Exact:
 
 
 def total(terms: Sequence[Exact]) -> Exact:
-    """The sum of many, in one pass over each half of the low limb."""
+    """Return the sum of many, in one pass over each half of the low limb."""
     first = terms[0]
     if len(terms) == 1:
         return first
@@ -127,13 +128,13 @@ def total(terms: Sequence[Exact]) -> Exact:
     middle = (low >> HALF_LIMB_BITS).sum(axis=0) + (bottom >> HALF_LIMB_BITS)
     out = np.empty_like(first.limbs)
     out[..., 0] = (bottom & LOW_HALF_MASK) | (middle << HALF_LIMB_BITS)
-    with np.errstate(over="ignore"):  # modulo 2^128, of single numbers too
+    with np.errstate(over="ignore"):  # modulo 2^128, also for single numbers
         out[..., 1] = high.sum(axis=0) + (middle >> HALF_LIMB_BITS)
     return Exact(out, first.unit)
 
 
 def limbs_from_integers(numbers: Sequence[int], shape: tuple[int, ...]) -> Limbs:
-    """Signed Python integers below 2^127 in magnitude as limbs."""
+    """Return signed Python integers below 2^127 in magnitude as limbs."""
     if any(not -(1 << 127) <= n < 1 << 127 for n in numbers):
         raise OutOfBounds("a sum exceeds 127 bits; scale the columns or declare smaller bounds")
     data = b"".join(n.to_bytes(16, "little", signed=True) for n in numbers)
@@ -141,7 +142,7 @@ def limbs_from_integers(numbers: Sequence[int], shape: tuple[int, ...]) -> Limbs
 
 
 def power_above(bound: float) -> int:
-    """The smallest b with bound <= 2**b."""
+    """Return the smallest b with bound <= 2**b."""
     mantissa, exponent = np.frexp(bound)
     return int(exponent) - (1 if mantissa == 0.5 else 0)
 

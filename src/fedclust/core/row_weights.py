@@ -1,4 +1,4 @@
-"""How many rows are behind a number, reckoned from what they weigh in it."""
+"""How many rows are behind a number, computed from their weights in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fedclust.core.types import Array, Floats
 
 
 def tally_weights(blocks: Iterable[Floats]) -> Floats:
-    """Sum, sum of squares and largest of weights (cells, rows) that come block by block.
+    """Return the sum, the sum of squares and the maximum of weights (cells, rows) that arrive in blocks.
 
     >>> tally_weights([np.array([[0.5, 1.0], [0.0, 0.0]]), np.array([[1.0], [0.25]])]).tolist()
     [[2.5, 0.25], [2.25, 0.0625], [1.0, 0.25]]
@@ -24,7 +24,7 @@ def tally_weights(blocks: Iterable[Floats]) -> Floats:
 
 
 def tally_unit_weights(rows: Array) -> Floats:
-    """The same of cells whose rows weigh one each, by how many there are.
+    """Return the same for cells whose rows all weigh one, from the number of rows.
 
     >>> tally_unit_weights(np.array([3, 0])).tolist()
     [[3.0, 0.0], [3.0, 0.0], [1.0, 0.0]]

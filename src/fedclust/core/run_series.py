@@ -1,18 +1,19 @@
-"""Runs that go on from one another, round after round: their names tell the series, and each one's place in it.
+"""Runs that continue one another, round after round: their names give the series and the position in it.
 
-The first run of a series has a name of its own. A later one has that name, a number, and eight digits in front that no
-other run of the series begins with: files are called by the first eight characters of a run's name.
+The first run of a series has its own name. A later run has that name, a number, and a prefix of eight digits that no
+other run of the series has. The prefix is needed because files are named after the first eight characters of a run's
+name.
 """
 
 from __future__ import annotations
 
 import hashlib
 
-SERIES_MARK_DIGITS = 8  # digits in front of a later run's name
+SERIES_MARK_DIGITS = 8  # digits at the start of a later run's name
 
 
 def parse_series(run: str) -> tuple[str, int]:
-    """The first run of a series, and the place of this one.
+    """Return the first run of a series, and the position of this run in it.
 
     >>> parse_series("c3d4-study"), parse_series("0001a1b2c3d4.3-study")
     (('c3d4-study', 1), ('c3d4-study', 3))
@@ -27,7 +28,7 @@ def parse_series(run: str) -> tuple[str, int]:
 
 
 def next_run_name(run: str) -> str:
-    """The name of the run after this one.
+    """Return the name of the run after this one.
 
     >>> parse_series(next_run_name("a1b2-study")), parse_series(next_run_name(next_run_name("a1b2-study")))
     (('a1b2-study', 2), ('a1b2-study', 3))

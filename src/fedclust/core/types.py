@@ -1,4 +1,4 @@
-"""The few names that every module shares."""
+"""The type names that all modules share."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""Messages as bytes, and back only if every byte is as declared: the annotations of a dataclass are its format.
+"""Encodes messages as bytes and decodes them strictly; the annotations of a dataclass are its format.
 
-No type is ever named by the sender: the receiver knows which message it waits for and refuses anything else.
+The sender never names a type. The receiver knows which message it expects and refuses anything else.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Codec(NamedTuple):
 
 
 class Reader:
-    """A cursor that never reads past the end and never allocates more than is there."""
+    """A cursor that never reads past the end and never allocates more than the data holds."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self.view = memoryview(data)
@@ -45,7 +45,7 @@ class Reader:
 
     def read_bytes(self, count: int) -> memoryview:
         if count > len(self.view) - self.position:
-            raise WireError("a message is shorter than it says")
+            raise WireError("the message is shorter than its stated length")
         self.position += count
         return self.view[self.position - count : self.position]
 
@@ -54,41 +54,42 @@ class Reader:
 
 
 def encode(message: Any) -> bytes:
-    """The bytes of a message whose fields match its annotations."""
+    """Return the bytes of a message whose fields match its annotations."""
     out = [MAGIC, wire_name(type(message)).encode() + b"\0"]
     _codec_for(type(message)).put(message, out)
     return b"".join(out)
 
 
 def decode(kind: type[T], data: bytes | memoryview) -> T:
-    """The message in `data`, which must be one of `kind` to the last byte."""
+    """Return the message in `data`, which must be exactly one message of type `kind`."""
     if len(data) > MAX_MESSAGE_BYTES:
-        raise WireError(f"a message of {len(data)} bytes is larger than {MAX_MESSAGE_BYTES}")
+        raise WireError(f"the message has {len(data)} bytes; the limit is {MAX_MESSAGE_BYTES}")
     head = MAGIC + wire_name(kind).encode() + b"\0"
     reader = Reader(data)
     if bytes(reader.view[: len(head)]) != head:
         raise WireError(
-            f"expected a {wire_name(kind)} of format {MAGIC[2]}; both sides must run the same version of fedclust"
+            f"expected a {wire_name(kind)} message of format {MAGIC[2]}; both sides must run the same version "
+            "of fedclust"
         )
     reader.position = len(head)
     message = _codec_for(kind).take(reader)
     if reader.position != len(reader.view):
-        raise WireError("a message is longer than it says")
+        raise WireError("the message is longer than its stated length")
     return typing.cast("T", message)
 
 
 def encoded_size(message: Any) -> int:
-    """The length of `encode(message)`, without building it."""
+    """Return the length of `encode(message)` without building it."""
     return len(MAGIC) + len(wire_name(type(message))) + 1 + _codec_for(type(message)).size(message)
 
 
 def wire_name(kind: type) -> str:
-    """What the wire calls a kind of message."""
+    """Return the name of a message type on the wire."""
     return f"{kind.__module__.removeprefix('fedclust.')}.{kind.__qualname__}"
 
 
 def _codec_for(hint: Any) -> Codec:
-    """The codec of an annotation, built once."""
+    """Return the codec of an annotation, built once."""
     if (known := _CODECS.get(hint)) is None:
         known = _CODECS[hint] = _build_codec(hint)
     return known
@@ -96,7 +97,7 @@ def _codec_for(hint: Any) -> Codec:
 
 def _build_codec(hint: Any) -> Codec:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if alias := getattr(origin, "__value__", None):  # NDArray is such a name from NumPy 2.5 on
+    if alias := getattr(origin, "__value__", None):  # NumPy 2.5 and later define NDArray as such an alias
         return _codec_for(alias[args])
     if origin in (typing.Union, types.UnionType) and len(args) == 2 and types.NoneType in args:
         return _optional_codec(_codec_for(next(a for a in args if a is not types.NoneType)))
@@ -108,7 +109,7 @@ def _build_codec(hint: Any) -> Codec:
         return _array_codec(args[1])
     if dataclasses.is_dataclass(hint):
         return _record_codec(typing.cast("type", hint))
-    raise TypeError(f"{hint} cannot travel")
+    raise TypeError(f"a message cannot hold a value of type {hint}")
 
 
 def _record_codec(kind: type) -> Codec:
@@ -165,7 +166,7 @@ def _mapping_codec(inner: Codec) -> Codec:
         for _ in range(_take_count(reader)):
             key = _take_text(reader)
             if key in found:
-                raise WireError("a message names a key twice")
+                raise WireError("the message names a key twice")
             found[key] = inner.take(reader)
         return found
 
@@ -173,22 +174,22 @@ def _mapping_codec(inner: Codec) -> Codec:
 
 
 def _take_count(reader: Reader) -> int:
-    """How many items follow; each takes at least a byte, so a lie shows before anything is built."""
+    """Read how many items follow; each takes at least a byte, so a false count is refused before anything is built."""
     count = reader.read_u32()
     if count > min(MAX_ITEMS, len(reader.view) - reader.position):
-        raise WireError("a message counts more items than it holds")
+        raise WireError("the message states more items than it holds")
     return count
 
 
 def _array_codec(hint: Any) -> Codec:
-    """Arrays of one dtype, or of any that may travel where the annotation leaves it open."""
+    """Return a codec for arrays of one dtype, or of any allowed dtype if the annotation names none."""
     args = typing.get_args(hint)
     only = np.dtype(args[0]) if args and isinstance(args[0], type) and issubclass(args[0], np.generic) else None
 
     def put(value: Any, out: list[bytes]) -> None:
         array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
         if only is not None and array.dtype != only:
-            raise TypeError(f"an array of {array.dtype} where {only} was declared")
+            raise TypeError(f"the array has dtype {array.dtype}; {only} was declared")
         out.append(struct.pack(f"<BB{array.ndim}I", DTYPE_CODES[array.dtype], array.ndim, *array.shape))
         out.append(array.tobytes())
 
@@ -201,20 +202,20 @@ def _array_codec(hint: Any) -> Codec:
 def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
     code, ndim = reader.read_bytes(2)
     if code >= len(DTYPES) or ndim > MAX_DIMS:
-        raise WireError("an array of a kind that may not travel")
+        raise WireError("the message holds an array of a type that is not allowed")
     dtype = DTYPES[code]
     if only is not None and dtype != only:
-        raise WireError(f"an array of {dtype} where {only} was expected")
+        raise WireError(f"the message holds an array of {dtype}; {only} was expected")
     shape = struct.unpack(f"<{ndim}I", reader.read_bytes(4 * ndim))
     data = reader.read_bytes(math.prod(shape) * dtype.itemsize)
     if dtype.kind == "b" and data.nbytes and max(data) > 1:
-        raise WireError("a truth value that is neither true nor false")
+        raise WireError("the message holds a Boolean that is neither true nor false")
     try:
         array = np.frombuffer(data, dtype).reshape(shape)
-    except ValueError:  # no bytes, and dimensions whose product no array can have
-        raise WireError("an array of a shape it cannot have") from None
+    except ValueError:  # no bytes, and dimensions whose product exceeds any array
+        raise WireError("the message holds an array with an impossible shape") from None
     if dtype.kind == "f" and not np.isfinite(array).all():
-        raise NotFinite("an array holds a value that is not finite")
+        raise NotFinite("the message holds an array with a value that is not finite")
     return array if array.flags.aligned else array.copy()
 
 
@@ -228,7 +229,7 @@ def _take_text(reader: Reader) -> str:
     try:
         return bytes(reader.read_bytes(reader.read_u32())).decode()
     except UnicodeDecodeError:
-        raise WireError("a text that is not UTF-8") from None
+        raise WireError("the message holds a text that is not UTF-8") from None
 
 
 def _put_bytes(value: bytes, out: list[bytes]) -> None:
@@ -239,14 +240,14 @@ def _put_bytes(value: bytes, out: list[bytes]) -> None:
 def _take_flag(reader: Reader) -> bool:
     value = reader.read_bytes(1)[0]
     if value > 1:
-        raise WireError("a truth value that is neither true nor false")
+        raise WireError("the message holds a Boolean that is neither true nor false")
     return bool(value)
 
 
 def _take_float(reader: Reader) -> float:
     value = float(_F64.unpack(reader.read_bytes(8))[0])
     if not math.isfinite(value):
-        raise NotFinite("a number that is not finite")
+        raise NotFinite("the message holds a number that is not finite")
     return value
 
 
@@ -258,9 +259,9 @@ def _put_exact(value: Exact, out: list[bytes]) -> None:
 def _take_exact(reader: Reader) -> Exact:
     limbs, unit = _LIMBS.take(reader), _UNITS.take(reader)
     if limbs.ndim == 0 or limbs.shape[-1] != 2 or unit.shape not in ((), limbs.shape[:-1]):
-        raise WireError("an exact number of a shape it cannot have")
+        raise WireError("the message holds an exact number with an impossible shape")
     if unit.size and (int(unit.min()) < -2000 or int(unit.max()) > 2000):
-        raise WireError("an exact number of a unit it cannot have")
+        raise WireError("the message holds an exact number with an impossible unit")
     return Exact(limbs, unit)
 
 
