@@ -22,7 +22,7 @@ LOST, NONE = "?", "-"
 
 @dataclass(frozen=True)
 class Printed:
-    """One number as it is printed, None where the text has lost it; `fingerprint_rows` says why it is not held
+    """One number as it is printed, None where the text has lost it; `mark` says why it is not held
     reproducible.
     """
 

@@ -124,7 +124,7 @@ def by_label(handler, X, labels):
     """The sums before noise where rows came with labels."""
     source = open_source(np.asarray(X), site="here")
     kept = {"given": private_deep.labels_taking_part(labels, source)}
-    answer = handler.answer(turn(X, memory=kept), dataclasses.replace(look(), parting=GIVEN))
+    answer = handler.answer(turn(X, memory=kept), dataclasses.replace(look(), rule=GIVEN))
     return np.array(answer.sums.to_integers(), object).ravel()
 
 
@@ -296,9 +296,9 @@ BROKEN = {
     "weights that are no numbers": {"models": np.full_like(MODELS, np.nan)},
     "too few weights": {"models": MODELS[:, 1:]},
     "more layers": {"sizes": (WIDTH, 3, 3, WIDTH)},
-    "no site": {"own": {}, "parting": ClusterRule("models", np.zeros((0, 0)), MODELS.astype(float), {})},
+    "no site": {"own": {}, "rule": ClusterRule("models", np.zeros((0, 0)), MODELS.astype(float), {})},
     "other clusters": {"own": {"here": (0,), "there": (2, 3)}},
-    "an unknown way": {"parting": ClusterRule("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
+    "an unknown way": {"rule": ClusterRule("dice", np.zeros((0, 0)), MODELS.astype(float), OWN)},
 }
 
 

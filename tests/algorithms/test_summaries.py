@@ -289,7 +289,7 @@ def test_ranges_are_within_a_step_of_the_ladder_for_every_split():
         assert (view.transform_points(X)[:, :2] <= 1).all()
         assert view.spread[2] == 1.0
         found.append(view)
-    assert found[0].same(found[1])
+    assert found[0].shows_same(found[1])
 
 
 def _range(columns):

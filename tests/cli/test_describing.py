@@ -17,14 +17,14 @@ PARTS = {  # the part that is absent, what raises, and what to change in the stu
     "map": ("map", (describe_model._RowSplitDescriber, "map"), ()),
     "plane": ("map", (pca, "plane"), ()),
     "sizes": ("sizes", (describe_model._RowSplitDescriber, "sizes"), ()),
-    "indices": ("indices", (cluster_indices, "scores"), ()),
+    "indices": ("indices", (cluster_indices, "compute_indices"), ()),
     "composition": ("composition", (composition, "compositions"), ()),
-    "view": ("map", (describe_model.indices, "view_of"), ()),
-    "fuzziness": ("fuzziness", (describe_model, "_fuzziness"), ()),
-    "selection": ("selection", (describe_model, "chosen"), (CHOOSING,)),
-    "convergence": ("convergence", (describe_model, "_convergence"), ()),
-    "privacy": ("privacy", (epsilon_curve, "described"), (PRIVATE, BOUNDS)),
-    "left": ("left", (describe_model, "left"), ()),
+    "view": ("map", (describe_model.indices, "model_view"), ()),
+    "fuzziness": ("fuzziness", (describe_model, "_describe_fuzziness"), ()),
+    "selection": ("selection", (describe_model, "describe_choice"), (CHOOSING,)),
+    "convergence": ("convergence", (describe_model, "_describe_convergence"), ()),
+    "privacy": ("privacy", (epsilon_curve, "describe_privacy"), (PRIVATE, BOUNDS)),
+    "left": ("left", (describe_model, "list_what_left"), ()),
 }
 
 

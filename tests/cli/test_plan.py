@@ -87,9 +87,9 @@ def test_every_question_of_the_run_is_in_the_plan(steward):
 def test_numbers_that_are_known_are_real_and_others_are_marked_as_stand_ins(steward):
     _, out, _ = plan(steward, "--site", "site.toml")
     real, stand_ins = out.split("Stand-ins, computed from this site's rows alone")
-    assert "bounds.rows.rows         40  [the total number of rows]" in real
+    assert "bounds.count_rows.rows   40  [the total number of rows]" in real
     assert "row_split.moments.mass" in stand_ins
-    assert "bounds.rows.rows" not in stand_ins
+    assert "bounds.count_rows.rows" not in stand_ins
 
 
 def test_the_first_round_is_known_where_start_and_bounds_are_declared(steward):

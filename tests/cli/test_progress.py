@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 
 def after(shifts, **settings):
-    progress = Progress(**({"tol": 1e-6, "max_iter": 100, "to": io.StringIO()} | settings))
+    progress = Progress(**({"tol": 1e-6, "max_iter": 100, "stream": io.StringIO()} | settings))
     for number, shift in enumerate(shifts, 1):
         progress({"round": number, "shift": shift, "objective": 1.0})
     return progress

@@ -157,7 +157,7 @@ def test_late_double_and_foreign_replies_are_dropped_and_counted(federation):
 
 def test_a_reply_that_comes_a_step_late_is_not_used(federation):
     plan = {("p2", 2): "lost"}
-    _, coordinator, status = federation(lambda party, n: plan.get((party, n)), again=0)
+    _, coordinator, status = federation(lambda party, n: plan.get((party, n)), retry_after=0)
     assert coordinator.drive(three()) == [19, 26, 26]
     assert status["sites"]["p2"]["dropped"] == {"late": 1}
 

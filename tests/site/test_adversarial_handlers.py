@@ -255,7 +255,11 @@ CANNOT_BE_IMPORTED = {
     "sums of unknown rows": ("rows: Exact = additive('x')", "releases=Loot", "row_weights="),
     "points nobody can check": ("rows: Floats = points('x', floor=5)", "releases=Loot", "members="),
     "points in a sum": ("rows: Exact = additive_points('x', floor=5)", "releases=Loot", "points in a sum"),
-    "a floor nobody names": ("rows: Floats = points('x', floor=ASKED)", "releases=Loot", "FlooredQuestion"),
+    "a floor nobody names": (
+        "rows: Floats = points('x', floor=FLOOR_FROM_QUESTION)",
+        "releases=Loot",
+        "FlooredQuestion",
+    ),
     "keys": ("rows: bytes = public_keys('x')", "releases=Loot", "only fedclust's own"),
     "shares": ("rows: bytes = shares('x')", "releases=Loot", "only fedclust's own"),
     "sealed shares": ("rows: dict[str, bytes] = sealed_shares('x')", "releases=Loot", "only fedclust's own"),

@@ -1,4 +1,4 @@
-"""`fedclust coordinate`, `resume_words` and `status`: sites that are elsewhere, and a run gone on with where it
+"""`fedclust coordinate`, `resume` and `status`: sites that are elsewhere, and a run gone on with where it
 stopped.
 """
 

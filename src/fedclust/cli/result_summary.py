@@ -55,7 +55,7 @@ def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
 def _format_number(value: float) -> str:
     """Four digits, or all before the point: values of one curve may lie far apart.
 
-    >>> [_digits(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
+    >>> [_format_number(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
     ['0.6061', '12.5', '28,731', '3e+12']
     """
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"

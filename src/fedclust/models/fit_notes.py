@@ -91,7 +91,7 @@ def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i:
 def _join_numbers(places: Sequence[int]) -> str:
     """Numbers in a sentence.
 
-    >>> _listed([0, 2, 3]), _listed(range(9))
+    >>> _join_numbers([0, 2, 3]), _join_numbers(range(9))
     ('0, 2 and 3', '0, 1, 2, 3, 4, 5 and 3 more')
     """
     shown = [str(place) for place in places[:MAX_NAMED_CENTERS]]

@@ -56,7 +56,7 @@ class PointCheck:
         for name, d in release.schema().items():
             if d.combine != "sum" or d.kind not in ("sums", "weights"):
                 continue
-            values = release.field_value(name).floats()
+            values = release.field_value(name).to_floats()
             if values.ndim and values.shape[-1] == len(self.site.columns):
                 equal = count_equal_rows(
                     values.reshape(-1, values.shape[-1]), self.site.blocks(self.question_view), self._largest_magnitudes

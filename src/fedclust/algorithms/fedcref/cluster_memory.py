@@ -96,7 +96,7 @@ def _penalized_loss(flat: Floats, by_errors: Floats, z: Floats, began: Floats) -
 def _posterior_shares(scores: Floats, began: Floats) -> tuple[float, Floats, Floats]:
     """How likely first clusters are with these scores of picks; how far each row is each pick's, with and without them.
 
-    >>> likely, share, by_scores = _shared(np.log([[1.0], [3.0]]), np.array([[0.8], [0.4]]))
+    >>> likely, share, by_scores = _posterior_shares(np.log([[1.0], [3.0]]), np.array([[0.8], [0.4]]))
     >>> round(float(np.exp(likely)), 6), share.round(6).tolist(), by_scores.round(6).tolist()
     (0.5, [[0.4], [0.6]], [[0.25], [0.75]])
     """
@@ -110,7 +110,7 @@ def _posterior_shares(scores: Floats, began: Floats) -> tuple[float, Floats, Flo
 def _standardized_costs(costs: Floats) -> Floats:
     """Costs less their mean over models, centred and of spread one over rows, of models without fault; and ones.
 
-    >>> _spread(np.array([[0.0, 4.0], [2.0, 2.0], [np.inf, 0.0]])).tolist()
+    >>> _standardized_costs(np.array([[0.0, 4.0], [2.0, 2.0], [np.inf, 0.0]])).tolist()
     [[-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]]
     """
     costs = costs[np.isfinite(costs).all(axis=1)]
@@ -122,7 +122,7 @@ def _standardized_costs(costs: Floats) -> Floats:
 def _chance_log_likelihood(first: Ints) -> float:
     """How likely first clusters are (logarithm) if no model tells anything about them.
 
-    >>> round(float(np.exp(_alike(np.array([0, 2, 2, 2])))), 6)  # 1/4 * (3/4)^3
+    >>> round(float(np.exp(_chance_log_likelihood(np.array([0, 2, 2, 2])))), 6)  # 1/4 * (3/4)^3
     0.105469
     """
     sizes = np.bincount(first)
@@ -157,7 +157,7 @@ def neighbor_agreement(rows: Array, picks: Ints, first: Ints) -> float:
 def _nearest_rows(rows: Array) -> Bools:
     """Which other rows are nearest to each: one as a rule, more where rows are alike.
 
-    >>> _nearest(np.array([[0.0], [1.0], [2.0]], np.float32)).astype(int).tolist()
+    >>> _nearest_rows(np.array([[0.0], [1.0], [2.0]], np.float32)).astype(int).tolist()
     [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
     """
     lengths = (rows * rows).sum(axis=1)
@@ -171,7 +171,7 @@ def _nearest_rows(rows: Array) -> Bools:
 def _first_cluster_shares(share: Array, first: Ints) -> Array:
     """How often rows of each pick began in each cluster (clusters, picks), one row of doubt for each.
 
-    >>> _began(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), np.array([0, 0, 1])).tolist()
+    >>> _first_cluster_shares(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), np.array([0, 0, 1])).tolist()
     [[0.75, 0.3333333333333333], [0.25, 0.6666666666666666]]
     """
     counts = np.ones((int(first.max()) + 1, len(share)))
