@@ -73,7 +73,7 @@ def reaped(monkeypatch, at):
     around(monkeypatch, Journal, "write", reaper, torn_record)
     around(monkeypatch, Ledger, "write", reaper, torn_line)
     around(monkeypatch, SiteServer, "_save_memory", reaper, torn_state)
-    around(monkeypatch, RunVault, "_save", reaper, torn_keys)
+    around(monkeypatch, RunVault, "_save_keys", reaper, torn_keys)
     return reaper
 
 

@@ -487,7 +487,7 @@ def test_killed_anywhere_a_run_ends_alike_and_pays_for_no_answer_that_left_twice
     def dying(patch, at):
         reaper = reaped(patch, at)
         around(patch, PrivacySpending, "spend", reaper)
-        around(patch, noise_budget.NoiseBudget, "_keep", reaper)
+        around(patch, noise_budget.NoiseBudget, "_keep_answer", reaper)
         return reaper
 
     with monkeypatch.context() as patch:

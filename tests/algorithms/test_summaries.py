@@ -213,7 +213,7 @@ def test_waiting_rows_are_not_doubled_by_a_new_fit():
     model = fc.SummaryClustering()
     for _ in range(3):
         model.fit(fed)
-        assert left[-1][1].undelivered
+        assert left[-1][1].waiting
         assert not len(left[-1][1].places)
         assert any("one cluster, at the mean" in note for note in model.notes_)
         assert model.nodes_ == pytest.approx(groups(0, 3).mean(axis=0)[None, :])

@@ -198,7 +198,7 @@ def test_a_coordinator_that_dies_as_it_asks_anew_asks_when_it_is_resumed(died, t
     run, go_on = begun(fed)
     refused_and_mended(fed, go_on, trips=2)
     with monkeypatch.context() as patch:
-        where = (FilesLink, "_write_message") if died.endswith("written") else (MessageFolder, "put")
+        where = (FilesLink, "_write_message") if died.endswith("written") else (MessageFolder, "write_messages")
 
         def die(*_, **__):
             raise KeyboardInterrupt

@@ -64,7 +64,7 @@ def test_killed_anywhere_a_private_run_sends_one_answer_to_one_question(every, a
     with monkeypatch.context() as patch:
         reaper = reaped(patch, None)
         around(patch, PrivacySpending, "spend", reaper)
-        around(patch, noise_budget.NoiseBudget, "_keep", reaper)
+        around(patch, noise_budget.NoiseBudget, "_keep_answer", reaper)
         fit(tmp_path / "whole", aggregation)
     assert reaper.passed > 60
     for at in range(1, reaper.passed + 1, every):
@@ -74,7 +74,7 @@ def test_killed_anywhere_a_private_run_sends_one_answer_to_one_question(every, a
             with patch.context() as dying:
                 dead = reaped(dying, at)
                 around(dying, PrivacySpending, "spend", dead)
-                around(dying, noise_budget.NoiseBudget, "_keep", dead)
+                around(dying, noise_budget.NoiseBudget, "_keep_answer", dead)
                 with pytest.raises(Killed):
                     fit(folder, aggregation)
             first = fit(folder, aggregation)

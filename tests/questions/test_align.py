@@ -322,7 +322,7 @@ def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
     fc.KMeans(3, random_state=1).fit(fed)
     told = [call.message for calls, _ in recording.exchanges for call in calls.values() if "alignment." in call.handler]
     assert {len(message.tags) for message in told if isinstance(message, alignment.CommonTags)} == {38}
-    assert {type(message).__name__ for message in told} == {"SiteRing", "PassedList", "FoundTags", "CommonTags"}
+    assert {type(message).__name__ for message in told} == {"SiteRing", "PassedList", "CommonCount", "CommonTags"}
 
 
 def test_strict_sites_align_and_cluster_under_masks():

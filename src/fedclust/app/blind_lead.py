@@ -18,7 +18,7 @@ from fedclust.engines.files.files_link import FilesLink
 from fedclust.engines.files.message_file import COORDINATOR_ID, LEAD_SUFFIX, MESSAGE_SUFFIX
 from fedclust.engines.registry import RunSpec
 from fedclust.federation.aggregation import EnrolledSites
-from fedclust.federation.federation import RunRecord
+from fedclust.federation.run_record import RunRecord
 from fedclust.privacy.blind.lead_relay import LeadEngine
 from fedclust.site.session import SiteSession
 from fedclust.site.site_file import SiteFile, read_private_key

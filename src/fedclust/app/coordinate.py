@@ -20,7 +20,8 @@ from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.registry import RunSpec, check, connect, find_engine, resolve_settings
 from fedclust.engines.run_status import EventLog, combine_listeners
 from fedclust.federation.aggregation import Aggregation, EnrolledSites
-from fedclust.federation.federation import Federation, RunRecord
+from fedclust.federation.federation import Federation
+from fedclust.federation.run_record import RunRecord
 from fedclust.questions.schema import Column, encoded_names
 from fedclust.site.site_file import SITE_ONLY_KEYS
 

@@ -40,7 +40,7 @@ from fedclust.core.run_series import next_run_name, parse_series
 from fedclust.engines import run_status
 from fedclust.engines.attendance import EventListener
 from fedclust.engines.run_status import ObservedEngine
-from fedclust.federation.federation import RunRecord
+from fedclust.federation.run_record import RunRecord
 from fedclust.kernels import backend
 from fedclust.models import FederatedEstimator, Model
 

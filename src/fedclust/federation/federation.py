@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -20,6 +19,7 @@ from fedclust.engines.local_engine import LocalEngine
 from fedclust.engines.run_status import KeepsLedgers, ObservedEngine
 from fedclust.federation.aggregation import Aggregation, Aggregator, EnrolledSites
 from fedclust.federation.local_sites import LocalSites
+from fedclust.federation.run_record import RunRecord
 from fedclust.privacy.blind.blind_adder import AddingEngine
 from fedclust.privacy.padding import Padding
 from fedclust.questions.alignment import Alignment, align_rows
@@ -44,19 +44,6 @@ MAX_SITE_NAME_BYTES = 200  # bytes of a site's name: no file system takes much m
 SHORT_PROTOCOL_ASKS = 16  # questions that a short script never exceeds
 MAX_MAGNITUDE = 2.0**127  # what bounds and centres may reach
 Split = Literal["rows", "columns"]
-
-
-@dataclass(frozen=True)
-class RunRecord:
-    """Where a run is written down; the folder need not be there before the run's first step.
-
-    `name` None means the folder's own, or a new one. `durable`: sites of this process wait until the disk has each line
-    of their ledgers.
-    """
-
-    folder: Path
-    name: str | None = None
-    durable: bool = True
 
 
 class Federation:

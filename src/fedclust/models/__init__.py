@@ -2,8 +2,9 @@
 
 from fedclust.models.base import FederatedEstimator, Model
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
-from fedclust.models.deep import DEC, FedCRef
+from fedclust.models.dec_estimator import DEC
 from fedclust.models.fcac_estimator import FCAC
+from fedclust.models.fedcref_estimator import FedCRef
 from fedclust.models.fuzzy_variants import AveragedFuzzyCMeans, GradientFuzzyCMeans
 from fedclust.models.gaussian_mixtures import GaussianMixture
 from fedclust.models.methods import Method, load

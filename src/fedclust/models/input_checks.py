@@ -55,9 +55,11 @@ def limit_quorum(quorum: Any, sites: int) -> Any:
 def seed_from_random_state(given: Any) -> int:
     """The seed that a `random_state` stands for; of NumPy's generators one is drawn, as scikit-learn does.
 
-    >>> seed_from_random_state(7), seed_from_random_state(np.random.RandomState(0)) ==
-    seed_from_random_state(np.random.RandomState(0))
-    (7, True)
+    >>> seed_from_random_state(7)
+    7
+    >>> one, two = (seed_from_random_state(np.random.RandomState(0)) for _ in range(2))
+    >>> one == two
+    True
     """
     if given is None:
         return secrets.randbits(31)

@@ -23,8 +23,9 @@ from fedclust.core.errors import DataError, StudyError
 from fedclust.models.base import FederatedEstimator, Model
 from fedclust.models.centers_estimator import INIT_METHODS
 from fedclust.models.cmeans import FuzzyCMeans, KMeans
-from fedclust.models.deep import DEC, FedCRef
+from fedclust.models.dec_estimator import DEC
 from fedclust.models.fcac_estimator import FCAC
+from fedclust.models.fedcref_estimator import FedCRef
 from fedclust.models.fuzzy_variants import AVERAGE_METHODS, AveragedFuzzyCMeans, GradientFuzzyCMeans
 from fedclust.models.gaussian_mixtures import GaussianMixture
 from fedclust.models.labels_only import OPENS_CHOICES

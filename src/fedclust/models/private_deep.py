@@ -25,7 +25,7 @@ from fedclust.privacy.discrete_noise import MIN_DELTA
 from fedclust.site.sources import Source
 
 if TYPE_CHECKING:
-    from fedclust.models.deep import FedCRef
+    from fedclust.models.fedcref_estimator import FedCRef
 
 MAX_SITE_CLUSTERS = 64  # at a site
 MAX_TOTAL_CLUSTERS = 2048

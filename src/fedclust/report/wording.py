@@ -59,9 +59,8 @@ def use_minus_sign(shown: str) -> str:
 def format_by_deviation(value: float, sd: float) -> str:
     """A number with the decimals that its column's standard deviation makes worth telling.
 
-    >>> format_by_deviation(-0.00154, 0.504), format_by_deviation(131.44, 17.6), format_by_deviation(54321.0, 9000.0),
-    format_by_deviation(2.5, 0.0)
-    ('−0.002', '131.4', '54,321', '2.5')
+    >>> [format_by_deviation(*pair) for pair in ((-0.00154, 0.504), (131.44, 17.6), (54321.0, 9000.0), (2.5, 0.0))]
+    ['−0.002', '131.4', '54,321', '2.5']
     """
     if not (sd > 0 and 1e-6 < sd < 1e9 and abs(value) < 1e12):
         return format_number(value)

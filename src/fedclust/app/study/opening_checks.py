@@ -11,7 +11,8 @@ import numpy as np
 
 from fedclust.app.study.study_parts import Study
 from fedclust.core.errors import DataError, StudyError
-from fedclust.federation.federation import Federation, RunRecord
+from fedclust.federation.federation import Federation
+from fedclust.federation.run_record import RunRecord
 from fedclust.models import FederatedEstimator
 from fedclust.site.site_data import SiteData
 

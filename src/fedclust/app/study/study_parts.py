@@ -10,7 +10,8 @@ from typing import Any, Literal
 from fedclust.app.study.study_keys import suggest_key
 from fedclust.core.errors import StudyError
 from fedclust.federation.aggregation import Aggregation
-from fedclust.federation.federation import Federation, RunRecord
+from fedclust.federation.federation import Federation
+from fedclust.federation.run_record import RunRecord
 from fedclust.models.base import FederatedEstimator
 from fedclust.models.methods import find_study_method, private_methods
 from fedclust.questions.alignment import Alignment
