@@ -263,7 +263,7 @@ CANNOT_BE_IMPORTED = {
     "keys": ("rows: bytes = public_keys('x')", "releases=Loot", "only fedclust's own"),
     "shares": ("rows: bytes = shares('x')", "releases=Loot", "only fedclust's own"),
     "sealed shares": ("rows: dict[str, bytes] = sealed_shares('x')", "releases=Loot", "only fedclust's own"),
-    "noise without a price": ("rows: Exact = noisy('x')", "releases=Loot", "under noise"),
+    "noise without a price": ("rows: Exact = noisy('x')", "releases=Loot", "with noise"),
     "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "give the reason"),
 }
 

@@ -133,7 +133,7 @@ def test_a_bad_rule_is_refused_in_one_sentence(table, told):
 def test_a_roster_that_gives_two_sites_one_key_is_refused(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\nwest = "{"AB" * 32}"\n')
-    with pytest.raises(StudyError, match="gives 'north' and 'west' one key; each site has its own"):
+    with pytest.raises(StudyError, match="lists the same key for 'north' and 'west'; each site needs its own"):
         read_coordinator_file(path)
     path.write_text(f'[roster]\nnorth = "{"ab" * 32}"\nsouth = "{"cd" * 32}"\n')
     assert read_coordinator_file(path).roster == {"north": b"\xab" * 32, "south": b"\xcd" * 32}
@@ -145,7 +145,7 @@ def test_a_roster_that_gives_two_sites_one_key_is_refused(tmp_path):
         ('sorce = "x"', "did you mean 'source'"),
         ('approval = "approval.json"', "needs both"),
         ("id = 3", "it must be a text"),
-        ("= 3", "is not TOML"),
+        ("= 3", "is not valid TOML"),
     ],
 )
 def test_a_bad_file_is_refused_in_one_sentence(folder, text, told):
@@ -165,7 +165,7 @@ def test_a_file_that_is_not_there_or_lacks_its_rules(tmp_path):
 def test_a_study_that_would_rule_a_served_site_is_refused(folder, key):
     site = written(folder)
     site.check_study(STUDY + "[sites.north]\n")
-    with pytest.raises(StudyError, match=f"the study gives {key} in \\[sites.north\\]"):
+    with pytest.raises(StudyError, match=f"the study sets {key} in \\[sites.north\\]"):
         site.check_study(STUDY + f'[sites.north]\n{key} = "none"\n')
 
 
@@ -181,7 +181,7 @@ def test_an_identity_that_the_roster_does_not_know_is_refused(folder):
     path, other = folder / "site.toml", folder / "other.key"
     make_key(other)
     path.write_text(path.read_text().replace('"north.key"', '"other.key"'))
-    with pytest.raises(StudyError, match=r"identity is not the key that \[roster\] has for north; .*other\.key\.pub"):
+    with pytest.raises(StudyError, match=r"identity is not the key that \[roster\] lists for north; .*other\.key\.pub"):
         read_site_file(path)
     other.unlink()  # whoever looks at a study need not have the key
     assert read_site_file(path).identity == other
@@ -191,9 +191,9 @@ def test_a_public_half_is_no_identity(folder):
     written(folder)
     path = folder / "site.toml"
     path.write_text(path.read_text().replace('"north.key"', '"north.key.pub"'))
-    with pytest.raises(StudyError, match=r"north\.key\.pub is a public half, which signs nothing; name .*north\.key$"):
+    with pytest.raises(StudyError, match=r"north\.key\.pub is a public key, which cannot sign; use .*north\.key$"):
         read_site_file(path)
-    with pytest.raises(StudyError, match="is a public half"):
+    with pytest.raises(StudyError, match="is a public key"):
         read_private_key(folder / "north.key.pub")
 
 
@@ -212,7 +212,7 @@ def test_a_private_key_of_another_owner_may_be_a_groups_and_not_everyones(folder
     monkeypatch.setattr(os, "getuid", lambda: key.stat().st_uid + 1)
     for mode in (0o644, 0o604, 0o642, 0o601):
         key.chmod(mode)
-        with pytest.raises(StudyError, match=r"others can read .*chmod 600 .*FAT knows no owners"):
+        with pytest.raises(StudyError, match=r"others can read .*chmod 600 .*FAT has no file owners"):
             read_private_key(key)
     key.chmod(0o640)
     assert read_private_key(key).public == read_public_key(folder / "north.key.pub")
@@ -269,7 +269,7 @@ def test_the_last_day_counts(folder):
 
 
 def test_an_approval_by_someone_else_or_altered_is_refused(folder):
-    with pytest.raises(StudyError, match="signed by someone else"):
+    with pytest.raises(StudyError, match="not signed by this site's steward"):
         approve(folder, signer="north").open_server()
     approve(folder)
     document = json.loads((folder / "approval.json").read_text())

@@ -1,1 +1,1 @@
-"""A party's own side: its rows, its policy, and the one door through which answers leave."""
+"""A party's own side: its rows, its policy, and the gate that every answer must pass."""

@@ -1,9 +1,9 @@
-"""A steward's signed yes to one study at one site: to its text, under this policy, with these sites, until a day.
+"""A steward's signed approval of one study at one site, under the site's current policy and until an expiry date.
 
-An approval binds the study by its digest, which is part of the run's name and so of every call; the policy; the noise
-that rows are under; the keys of the sites that take part; the version; an expiry date; and for each question how often
-it may be answered in all runs of the study. A coordinator that says another study's digest gets no further than what
-was approved.
+An approval covers the study by its digest, which is part of the run's name and so of every call. It also covers the
+policy, the noise on the rows, the keys of the sites that take part, the version, an expiry date, and for each question
+how often it may be answered in all runs of the study. A coordinator that uses another study's digest gets no more than
+what was approved for that study.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class ApprovalTerms:
 
     name: str
     site: str
-    study: str  # a digest of its text
-    policy: str  # a digest of its rules
+    study: str  # a digest of the study's text
+    policy: str  # a digest of the policy's rules
     sites: str  # a digest of names and keys
     fedclust: str
     expires: str
-    most: Mapping[str, int]  # answers to each question
-    aggregation: str = "plain"  # the least that sums travel under
-    noise: str = ""  # a digest of the noise that rows are under, where they are
+    most: Mapping[str, int]  # the number of answers to each question
+    aggregation: str = "plain"  # the weakest aggregation that is allowed for sums
+    noise: str = ""  # a digest of the noise on the rows, if there is any
 
     @property
     def signed_bytes(self) -> bytes:
@@ -49,7 +49,7 @@ class ApprovalTerms:
 
 @dataclass(frozen=True)
 class Approval:
-    """Terms that were signed, and what is true at this site, to hold them against; `today` tells the date."""
+    """Signed terms, and the facts at this site to compare them with; `today` returns the date."""
 
     terms: ApprovalTerms
     site: str
@@ -60,7 +60,7 @@ class Approval:
     today: Callable[[], date] = lambda: datetime.now(UTC).date()
 
     def covers(self, call: Call, policy: Policy, tally: Tally) -> bool:
-        """Whether a question is one of those the steward agreed to."""
+        """Return whether the steward approved a question."""
         terms = self.terms
         return (
             study_digest_from_run(call.run) == terms.study
@@ -74,13 +74,13 @@ class Approval:
 
     @staticmethod
     def _count_answers(call: Call, tally: Tally) -> int:
-        """Answers that count; one that is masked tells nothing more when it is asked for again."""
+        """Count the answers that matter; repeating a masked answer reveals nothing more."""
         if call.want != "total" or call.masks is None:
             return tally.by_handler[call.handler]
         return tally.distinct_questions[call.handler] - (call.question_digest in tally.questions)
 
     def _is_strong_enough(self, call: Call) -> bool:
-        """Sums travel under what was agreed to; where that is a veil, everything but keys does."""
+        """Return whether sums are hidden as agreed; if blind mode was agreed, everything but keys must be encrypted."""
         if self.terms.aggregation == "blind" and not call.veiled:
             return {d.kind for d in HANDLERS[call.handler].release.schema().values()} <= {"keys"}
         return (
@@ -90,23 +90,23 @@ class Approval:
 
 
 def digest_study(study: str) -> str:
-    """The digest of a study's text: one letter changes it."""
+    """Return the digest of a study's text; changing one character changes it."""
     return hashlib.sha256(study.encode()).hexdigest()[:32]
 
 
 def study_digest_from_run(run: str) -> str:
-    """The digest that the name of a run ends in, or nothing."""
+    """Return the digest at the end of a run's name, or an empty text."""
     return run.partition("-")[2]
 
 
 def roster_digest(roster: Mapping[str, bytes]) -> str:
-    """A digest of who takes part under which key."""
+    """Return a digest of the parties and their keys."""
     named = {name: key.hex() for name, key in roster.items()}
     return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
 
 
 def sign_terms(terms: ApprovalTerms, steward: Identity) -> str:
-    """An approval file's text."""
+    """Return the text of an approval file."""
     document = {
         "format": APPROVAL_FORMAT,
         "version": APPROVAL_VERSION,
@@ -118,19 +118,19 @@ def sign_terms(terms: ApprovalTerms, steward: Identity) -> str:
 
 
 def read_terms(path: Path, steward: bytes) -> ApprovalTerms:
-    """The terms in an approval file, if the steward of this site signed them."""
+    """Return the terms in an approval file if this site's steward signed them."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         if (document.pop("format"), document.pop("version")) != (APPROVAL_FORMAT, APPROVAL_VERSION):
-            raise StudyError(f"{path} is an approval of another version of fedclust; approve the study anew")
+            raise StudyError(f"{path} is an approval for another version of fedclust; approve the study again")
         signature = bytes.fromhex(document.pop("signature"))
         document.pop("steward")
         terms = ApprovalTerms(**document)
         date.fromisoformat(terms.expires)
     except FileNotFoundError:
-        raise StudyError(f"there is no approval at {path}; make one with fedclust site plan --approve") from None
+        raise StudyError(f"there is no approval at {path}; create one with fedclust site plan --approve") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise StudyError(f"{path} is not an approval; make one with fedclust site plan --approve") from None
+        raise StudyError(f"{path} is not an approval; create one with fedclust site plan --approve") from None
     if not is_signed_by(steward, signature, terms.signed_bytes):
-        raise StudyError(f"{path} was altered, or signed by someone else than this site's steward; approve anew")
+        raise StudyError(f"{path} was altered, or not signed by this site's steward; approve the study again")
     return terms

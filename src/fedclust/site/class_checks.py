@@ -1,7 +1,7 @@
-"""Whether an answer holds no more than the classes of its fields say, looked at value by value.
+"""Checks, value by value, that an answer holds no more than the classes of its fields allow.
 
-A class bounds what a field can carry. A fact is one whole number; marks are one for each column, at one of a few
-places; counts count each row once. So no row can be packed into whole numbers that are called facts.
+A class limits what a field can carry. A fact is one whole number. Marks are one for each column, at one of a few
+places. Counts count each row once. So nobody can pack a row into whole numbers that are declared as facts.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 
-MIN_TOTALS = 2  # whole numbers over all rows that an answer may hold, however few columns there are
+MIN_TOTALS = 2  # how many whole numbers over all rows an answer may hold, even with few columns
 
 
 def has_valid_facts(release: Release) -> bool:
-    """Whether every fact is a yes, a whole number within its bound, or names; whatever rules a site has."""
+    """Return whether every fact is a yes, a whole number within its bound, or names; checked under every policy."""
     return all(_is_fact(release.field_value(name), d) for name, d in release.schema().items() if d.kind == "facts")
 
 
 def fits_field_classes(release: Release, site: Site, parties: Collection[PartyId]) -> bool:
-    """Whether every field holds what its class may; `parties` are those that a fact may name."""
+    """Return whether every field holds only what its class allows; facts may name only `parties`."""
     schema = release.schema()
     beside_points = any(d.kind == "points" for d in schema.values())
     for name, d in schema.items():
@@ -51,7 +51,7 @@ def _is_fact(value: Any, declared: Disclosure) -> bool:
 
 
 def _is_count(value: Any, site: Site, *, counts_rows_once: bool) -> bool:
-    """A count of rows or of their values, or counts of rows, each of which is in one of them."""
+    """Return whether a value is a count of rows or values, or counts that count each row at most once."""
     held = site.rows + site.left_out
     if isinstance(value, np.ndarray):
         if value.dtype != np.int64 or value.ndim != 1 or (value < 0).any():
@@ -61,14 +61,14 @@ def _is_count(value: Any, site: Site, *, counts_rows_once: bool) -> bool:
 
 
 def _are_totals(value: Exact, site: Site) -> bool:
-    """Numbers over all rows, a few or one for each column."""
+    """Return whether the values are numbers over all rows: a few, or one for each column."""
     most = max(1, site.rows + site.left_out)
     few = int(np.prod(value.shape)) <= max(MIN_TOTALS, len(site.columns))
     return few and not value.unit.any() and bool((value.to_floats() <= most).all())
 
 
 def _are_marks(value: Exact, site: Site) -> bool:
-    """No more marks than columns, at places that are not too many."""
+    """Return whether there are no more marks than columns, at no more places than allowed."""
     columns = max(1, len(site.columns))
     few = int(np.prod(value.shape)) <= MAX_PLACES * columns
     return few and not value.unit.any() and float(value.to_floats().sum()) <= columns

@@ -1,4 +1,4 @@
-"""How counts of rows look where they are displayed: small ones hidden, the others rounded."""
+"""How displayed counts of rows look: small ones are hidden, the others rounded."""
 
 from __future__ import annotations
 

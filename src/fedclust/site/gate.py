@@ -1,4 +1,4 @@
-"""The one door out of a site. Whatever leaves passes here, in this order, and is written down."""
+"""The only way out of a site: every answer passes these checks in this order and is recorded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from fedclust.site.vault import RunVault, Vaults
 
 
 class Gate:
-    """Enforces a policy: first on the question, then, by what it writes down, on the answer."""
+    """Enforces a policy, first on the question and then, using the ledger, on the answer."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Gate:
         self.rules = guards.ALWAYS_GUARDS if policy.has_no_rules else guards.QUESTION_GUARDS
 
     def admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
-        """The code to refuse a question with, or None."""
+        """Return the code to refuse a question with, or None."""
         question = self._question_context(call, handler, rows)
         code = next((code for guard in self.rules if (code := guard(question)) is not None), None)
         if code is None and self.approval is not None and not self.approval.covers(call, self.policy, question.tally):
@@ -57,12 +57,14 @@ class Gate:
         return code
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
-        """The code to keep an answer in with, or None. A site that keeps one in abstains from the rest of the run."""
+        """Return the code to withhold an answer with, or None. A site that withholds one abstains for the rest of the
+        run.
+        """
         if not class_checks.has_valid_facts(release):
             return "not-as-declared"
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
-                raise OutOfBounds("this answer cannot be true, so it is not hidden in a sum")
+                raise OutOfBounds("this answer cannot be true, so the site does not add it to a masked sum")
             rules = guards.MASKED_ANSWER_GUARDS
         else:
             rules = guards.ANSWER_GUARDS
@@ -76,7 +78,7 @@ class Gate:
         return code
 
     def abstain(self, call: Call, code: str) -> None:
-        """Write down that this site takes no further part, unless it has no rules."""
+        """Record that this site abstains for the rest of the run, unless it has no rules."""
         if not self.policy.has_no_rules:
             self.ledger.write(replace(self._make_entry(call), abstained=code))
 
@@ -91,11 +93,11 @@ class Gate:
         )
 
     def record_as_sent(self, call: Call, release: Release, size: int) -> None:
-        """Write an answer down as if it had left; what a plan does."""
+        """Record an answer as if it had left, as the rehearsal of a plan does."""
         self.ledger.write(self._add_counts(self._make_entry(call, size), call, release))
 
     def _add_counts(self, entry: LedgerEntry, call: Call, release: Release) -> LedgerEntry:
-        """An entry with what the rules count, and an approval."""
+        """Add to an entry what the rules and an approval count."""
         if self.policy.has_no_rules:
             return entry if self.approval is None else replace(entry, question=call.question_digest)
         opened = guards.parties_in_opened_sum(call) or ()
@@ -110,9 +112,12 @@ class Gate:
         )
 
     def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> SealedAnswer:
-        """What travels. The ledger has it before the engine does."""
+        """Return the answer as it travels. It is in the ledger before the engine gets it."""
         if type(release) is not handler.release:
-            raise TypeError(f"{handler.name} declared {handler.release.__name__}")
+            raise TypeError(
+                f"{handler.name} returned another type than the declared "
+                f"{handler.release.__name__}; correct the handler"
+            )
         covered = self.hide_and_round_counts(release)
         hidden = self._hide_release(call, covered)
         sealed = (
@@ -124,25 +129,25 @@ class Gate:
         entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, covered)
         before = self.ledger.last_entry(call.run)
         if before is not None and (before.step, before.call) == (entry.step, entry.call) and before.answer != answer:
-            raise AnswerChanged("the same question would get another answer under the same mask")
+            raise AnswerChanged("the same question would get a different answer under the same mask")
         self.ledger.write(entry)
         return sealed
 
     def vault_for(self, run: str) -> RunVault:
-        """The site's keys of a run."""
+        """Return the site's keys for a run."""
         if self.vaults is None:
             raise KeysRefused("this site has no identity; enrol it first")
         return self.vaults().vault_for(run)
 
     def _hide_release(self, call: Call, release: Release) -> Release:
-        """The release as the coordinator may see it: letters sealed to their recipients, sums under masks."""
+        """Return the release as the coordinator may see it: messages sealed for their recipients, sums masked."""
         if call.masks is None or call.want == "each":
             return release
         hide = sealed_messages.seal_messages if call.want == "relay" else secure_aggregation.mask_release
         return hide(release, call, self.vault_for(call.run), self.party)
 
     def hide_and_round_counts(self, release: Release) -> Release:
-        """The release with small counts of rows hidden, and the others rounded, where they are displayed."""
+        """Return the release with small displayed counts hidden and the others rounded."""
         shown = {name: d for name, d in release.schema().items() if d.combine == "each" and d.kind == "counts"}
         if not shown or self.policy.has_no_rules:
             return release

@@ -1,4 +1,4 @@
-"""The rules of the gate, one function each: a code to refuse with, or None to let pass."""
+"""The rules of the gate, one function each: they return a code to refuse with, or None to let an answer pass."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
 from fedclust.site.site_data import missing_rule_of
 
-FLOOR_TOLERANCE = 1 - 2.0**-40  # of a floor: an effective size is a float
+FLOOR_TOLERANCE = 1 - 2.0**-40  # relative to a floor: an effective size is a float
 MAX_ANSWER_POINTS = 2**16  # in an answer
 
 
 @dataclass(frozen=True)
 class QuestionContext:
-    """What a guard may look at before anything is computed."""
+    """What a guard can see before anything is computed."""
 
     call: Call
     handler: Handler[Any, Any]
     policy: Policy
     rows: int
     tally: Tally
-    enrolled: frozenset[str] | None = None  # whom this site was enrolled with
-    split: str | None = None  # how the study's table lies at the sites, where this site knows
-    method: str | None = None  # of the study, likewise
+    enrolled: frozenset[str] | None = None  # the parties that this site was enrolled with
+    split: str | None = None  # how the study splits the table between the sites, if this site knows
+    method: str | None = None  # the study's method, if this site knows
 
     @property
     def has_noise(self) -> bool:
@@ -55,7 +55,7 @@ class QuestionContext:
 
 @dataclass(frozen=True)
 class AnswerContext:
-    """What a guard may look at before the answer leaves as the site's own."""
+    """What a guard can see before an answer leaves as the site's own."""
 
     question: QuestionContext
     release: Release
@@ -66,35 +66,35 @@ Guard = Callable[[QuestionContext], str | None]
 
 
 def check_handler_allowed(q: QuestionContext) -> str | None:
-    """The policy lists what may be asked, by package, by class of field, or by name."""
+    """Refuse a question that the policy does not list by package, by class of field, or by name."""
     return None if q.policy.allows(q.handler) else "handler-not-allowed"
 
 
 def check_split(q: QuestionContext) -> str | None:
-    """Sites of a column split are each sent a slice of their own: where all hold all columns, that singles one out."""
+    """Refuse questions for a column split if the split is by rows: a message for one site alone singles it out."""
     return "handler-not-allowed" if q.split == "rows" and q.handler.split == "columns" else None
 
 
 def check_method(q: QuestionContext) -> str | None:
-    """Points that only one method needs are not asked for in a study by another."""
+    """Refuse points that only one method needs in a study that uses another method."""
     foreign = q.method is not None and q.handler.methods and q.method not in q.handler.methods
     return "handler-not-allowed" if foreign else None
 
 
 def check_labels_only(q: QuestionContext) -> str | None:
-    """Where sites hold columns and a study opens labels only, nobody asks for distances or weighs single rows."""
+    """Refuse distances and single-row weights if sites hold columns and the study opens labels only."""
     return "handler-not-allowed" if q.split == "labels" and q.handler.opens_distances else None
 
 
 def check_row_floor(q: QuestionContext) -> str | None:
-    """A site with fewer rows than its floor takes part in nothing."""
+    """Refuse everything at a site with fewer rows than its floor."""
     if q.has_noise or q.policy.epsilon or q.handler.reads == "places":
-        return None  # noise hides how many there are, which a refusal would tell
+        return None  # noise hides the number of rows, and a refusal would reveal it
     return "too-few-rows" if q.rows < q.policy.min_rows else None
 
 
 def check_combination(q: QuestionContext) -> str | None:
-    """A sum never leaves as one party's own, what is shown cannot be summed away, and letters go sealed."""
+    """Refuse a sum asked as one party's own answer, an own answer asked as a sum, and messages that are not sealed."""
     combine = {"total": "sum", "each": "each", "relay": "letters"}[q.call.want]
     if combine == "letters" and q.call.masks is None:
         return "not-a-sum"
@@ -102,21 +102,21 @@ def check_combination(q: QuestionContext) -> str | None:
 
 
 def check_abstention(q: QuestionContext) -> str | None:
-    """A site that abstained stays out of the run: a gap in one round only would show what it hides."""
+    """Refuse after an abstention for the rest of the run: an absence in one round only would reveal what it hides."""
     return q.tally.abstained
 
 
 def check_party_count(q: QuestionContext) -> str | None:
-    """Of a sum of two, each knows the other's part."""
+    """Refuse a sum over too few parties: in a sum of two, each knows the other's share."""
     few = q.call.want == "total" and len(set(q.call.cohort)) < q.policy.min_parties
     return "too-few-parties" if few else None
 
 
 def check_aggregation(q: QuestionContext) -> str | None:
-    """Sums travel under at least the masks the site asks for; at its strictest, everything is veiled.
+    """Refuse sums under weaker masks than the site requires; at the strictest level, everything must be encrypted.
 
-    Where sums are masked, or were in this study, a site's own counts around centres that somebody chose stay here, too:
-    by the sides of many planes a row is found.
+    If sums are masked, or were masked earlier in this study, the site also withholds its own counts around centres that
+    somebody chose: counts on the sides of many planes would locate a row.
     """
     if q.policy.aggregation == "blind" and not q.call.veiled:
         silent = q.handler.classes <= {"keys"} and q.call.want != "total"
@@ -132,7 +132,7 @@ def check_aggregation(q: QuestionContext) -> str | None:
 
 
 def check_consent(q: QuestionContext) -> str | None:
-    """Points and weights leave on their own only where the site agreed."""
+    """Refuse points and weights as the site's own answer unless the site has agreed."""
     kinds = q.handler.classes
     if "points" in kinds and not q.policy.points:
         return "points-not-allowed"
@@ -140,16 +140,18 @@ def check_consent(q: QuestionContext) -> str | None:
 
 
 def check_noise_required(q: QuestionContext) -> str | None:
-    """Where a budget limits what is told of a row, nothing that is told of rows goes past it.
+    """Refuse answers without noise if a budget limits what may be revealed about a row.
 
-    Nor does a question without an answer, for whether it succeeds may tell of rows, unless it looks at none.
+    This includes a question without an answer unless it reads no rows, because its success may depend on the rows.
     """
     free = q.has_noise or q.handler.classes == {"keys"} or q.handler.reads == "nothing"
     return "not-private" if q.policy.epsilon and not free else None
 
 
 def check_noise_amount(q: QuestionContext) -> str | None:
-    """A price is a price, and the noise of the honest sites alone is what it asks for; one's own where all is seen."""
+    """Refuse an invalid price, and noise that falls short without the dishonest sites, or alone where all answers are
+    seen.
+    """
     if not q.has_noise:
         return None
     if not isinstance(q.call.message, PricedQuestion) or not q.call.message.price.is_valid:
@@ -163,21 +165,24 @@ def check_noise_amount(q: QuestionContext) -> str | None:
 
 
 def check_call_count(q: QuestionContext) -> str | None:
-    """A run has so many questions and no more."""
+    """Refuse more questions in a run than the policy allows."""
     return "too-many-calls" if q.policy.max_calls and q.tally.calls >= q.policy.max_calls else None
 
 
 def check_distinct_count(q: QuestionContext) -> str | None:
-    """A fact of few bits, asked again from elsewhere, has more of them; the same question tells nothing new."""
+    """Refuse more variants of a fact than a study needs, since each reveals more; the same question reveals nothing
+    new.
+    """
     most = q.handler.max_distinct
     again = most and q.call.question_digest not in q.tally.questions
     return "too-many-facts" if again and q.tally.distinct_questions[q.handler.name] >= most else None
 
 
 def check_other_runs(q: QuestionContext) -> str | None:
-    """Rows that were summed up in one run are in another by the same question only: else they are parted otherwise.
+    """Refuse other questions about rows that another run of the study has summarised: they would group them
+    differently.
 
-    Within a run, and in its later rounds, a site remembers what it told.
+    Within a run, and in its later rounds, a site remembers what it sent.
     """
     elsewhere = q.tally.series.get(q.handler.name, set()) - {parse_series(q.call.run)[0]}
     other = q.handler.one_run and elsewhere and q.call.question_digest not in q.tally.questions
@@ -185,13 +190,13 @@ def check_other_runs(q: QuestionContext) -> str | None:
 
 
 def check_point_count(q: QuestionContext) -> str | None:
-    """A short question must not ask for more memory than there is."""
+    """Refuse a short question that asks for more memory than there is."""
     asked = q.call.message.max_points() if isinstance(q.call.message, PointsQuestion) else 0
     return "too-many-numbers" if asked > MAX_ANSWER_POINTS else None
 
 
 def check_one_cohort(q: QuestionContext) -> str | None:
-    """The same sum with and without a site is that site's answer, in whatever run."""
+    """Refuse the same sum with and without a site, in any run: the difference is that site's answer."""
     if not (q.is_masked_sum and q.policy.one_cohort):
         return None
     before = q.tally.cohort_for(q.call.question_digest)
@@ -199,16 +204,17 @@ def check_one_cohort(q: QuestionContext) -> str | None:
 
 
 def check_whole_cohort(q: QuestionContext) -> str | None:
-    """A sum over some of the sites hides among those only, and its difference to the sum over all is the others'."""
+    """Refuse a masked sum over some of the sites: its difference to the full sum is the sum of the others."""
     some = q.is_masked_sum and is_lasting(str(q.call.masks)) and frozenset(q.call.cohort) != q.enrolled
     return "not-everyone" if some and not q.policy.groups else None
 
 
 def check_cohort_gap(q: QuestionContext) -> str | None:
-    """Sums of one study over sets of sites that differ by one or two nearly are those sites' sums.
+    """Refuse sums of one study over sets of sites that differ by few sites: their difference nearly reveals those
+    sites.
 
-    Each set must hold the next, too: then all that sums and their differences give is sums over the layers between
-    them, while sets that overlap crosswise can be solved for single sites, however far apart any two are.
+    The sets must also be nested. Then sums and their differences only give sums over the layers between them.
+    Overlapping sets could be solved for single sites, however much any two of them differ.
     """
     asked = parties_in_opened_sum(q.call)
     if asked is None or not q.policy.cohort_gap:
@@ -221,26 +227,26 @@ def check_cohort_gap(q: QuestionContext) -> str | None:
 
 
 def check_gap_rule(q: QuestionContext) -> str | None:
-    """The same sum with and without the rows that have gaps shows those rows."""
+    """Refuse the same sum with and without the rows that have missing values: the difference reveals those rows."""
     asked = gap_rule_of_sum(q.call)
     return "other-rows" if asked and q.tally.gaps and asked != q.tally.gaps else None
 
 
 def gap_rule_of_sum(call: Call) -> str:
-    """How rows with gaps are read for a sum, where a question allows them at all."""
+    """Return how rows with missing values are handled for a sum, if the question allows them."""
     asked = missing_rule_of(call.message) if call.want == "total" else REFUSE_GAPS
     return "" if asked == REFUSE_GAPS else asked
 
 
 def check_common_rows(q: QuestionContext) -> str | None:
-    """Rows that all sites have are fewer than a site has; they, too, must be as many as its floor."""
+    """Refuse if the sites have fewer rows in common than the site's floor."""
     ask = q.call.message
     few = isinstance(ask, CommonRowsQuestion) and ask.rows_in_common() < q.policy.min_rows
     return "too-few-in-common" if few else None
 
 
 def check_point_floor(q: QuestionContext) -> str | None:
-    """Points stand for as many rows as their declaration or the question says, but not for fewer than the site does."""
+    """Refuse points that stand for fewer rows, by declaration or by the question, than the site requires."""
     declared = [
         point_checks.declared_floor(d, q.call.message) for d in point_checks.point_fields(q.handler.release).values()
     ]
@@ -248,16 +254,17 @@ def check_point_floor(q: QuestionContext) -> str | None:
 
 
 def check_class_sizes(q: QuestionContext) -> str | None:
-    """A centre moved to the mean of few rows lies among them, and the labels that follow speak of these few."""
+    """Refuse small classes: a centre at the mean of few rows lies among them, and later labels describe these few."""
     ask = q.call.message
     small = isinstance(ask, ClassesQuestion) and ask.smallest_class() < q.policy.min_cell
     return "class-too-small" if small else None
 
 
 def check_id_count(q: QuestionContext) -> str | None:
-    """Lists with an entry for everyone there might be would find out who is here; a site passes one on for each other.
+    """Refuse long lists of ids: a list of every possible id would find out who is at the site.
 
-    Whoever is before it in the ring hands it all of them, so that they share in what it lets be compared.
+    A site passes on one list for each other site. The site before it in the ring sends all of them, so they share one
+    limit.
     """
     if not q.policy.max_ids or q.handler.name != alignment.pass_list.name:
         return None
@@ -267,16 +274,16 @@ def check_id_count(q: QuestionContext) -> str | None:
 
 
 def check_alignment_count(q: QuestionContext) -> str | None:
-    """Alignments repeated with other ids each time would find out who is here."""
+    """Refuse repeated alignments: with other ids each time, they would find out who is at the site."""
     if not q.policy.max_alignments or q.handler.name != alignment.send_own_list.name:
         return None
     return "too-many-alignments" if q.tally.by_handler[q.handler.name] >= q.policy.max_alignments else None
 
 
 def parties_in_opened_sum(call: Call) -> frozenset[str] | None:
-    """The sites whose masked sum an answer to this call helps to open, or None.
+    """Return the sites whose masked sum an answer to this call helps to open, or None.
 
-    Where sites may leave on the way, that is decided only when the others agree on who answered.
+    If sites may drop out, this is known only when the others agree on who answered.
     """
     if call.handler == consent.name:
         return frozenset(call.message.parties)
@@ -285,13 +292,13 @@ def parties_in_opened_sum(call: Call) -> frozenset[str] | None:
 
 
 def check_cells(a: AnswerContext) -> str | None:
-    """Enough rows are behind each number, and none is most of it; else the site abstains."""
+    """Abstain if too few rows are behind a number, or if one row dominates it."""
     policy = a.question.policy
     if not policy.passing_weight:
         return None
     mass = _cell_weights(a.release)
     if mass.size and not ((mass > 0) & (mass < policy.passing_weight)).any():
-        return None  # the sum of weights is at most the effective size, for no weight exceeds one
+        return None  # the sum of weights is at most the effective size, because no weight exceeds one
     found = _tally_cells(a, mass)
     some = found[0] > 0
     total, squares, largest = found[:, some]
@@ -301,7 +308,7 @@ def check_cells(a: AnswerContext) -> str | None:
 
 
 def check_number_count(a: AnswerContext) -> str | None:
-    """In all rounds of a run, fewer numbers leave than would do to solve for the rows."""
+    """Refuse once the numbers sent in all rounds of a run would suffice to solve for the rows."""
     q = a.question
     if not q.policy.max_ratio or q.call.question_digest in q.tally.questions:
         return None
@@ -310,21 +317,21 @@ def check_number_count(a: AnswerContext) -> str | None:
 
 
 def check_field_classes(a: AnswerContext) -> str | None:
-    """An answer holds no more than the classes of its fields say."""
+    """Refuse an answer that holds more than the classes of its fields allow."""
     q = a.question
     known = {*q.call.cohort, *(q.enrolled or ()), a.site.party}
     return None if class_checks.fits_field_classes(a.release, a.site, known) else "not-as-declared"
 
 
 def check_points(a: AnswerContext) -> str | None:
-    """No point is a row that few rows share, and where the site can count what is behind a point, it does."""
+    """Refuse points that equal a row shared by few rows, or that stand for too few rows if the site can count them."""
     q = a.question
     found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
     return None if found.passes(a.release) else "points-of-few-rows"
 
 
 def check_sums_are_no_rows(a: AnswerContext) -> str | None:
-    """Another package may be wrong about how many rows are behind its sums: a sum that is a row shows it."""
+    """Refuse sums that equal a row: another package may be wrong about how many rows are behind its sums."""
     q = a.question
     if q.handler.package == OWN_PACKAGE:
         return None
@@ -338,7 +345,7 @@ def _cell_weights(release: Release) -> Floats:
 
 
 def _tally_cells(a: AnswerContext, mass: Floats) -> Floats:
-    """Sum, sum of squares and largest of the weights in each cell."""
+    """Return the sum, the sum of squares and the maximum of the weights in each cell."""
     if a.question.handler.row_weights is not None:
         return a.question.handler.row_weights(a.site, a.question.call.message)
     return tally_unit_weights(mass)
@@ -348,7 +355,7 @@ ALWAYS_GUARDS: tuple[Guard, ...] = (
     check_handler_allowed,
     check_combination,
     check_noise_amount,
-)  # what a site without rules of its own still keeps to
+)  # the rules that apply even at a site without its own rules
 QUESTION_GUARDS: tuple[Guard, ...] = (
     check_abstention,
     check_handler_allowed,

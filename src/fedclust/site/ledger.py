@@ -1,4 +1,4 @@
-"""The site's own record of everything that left it, each line chained to the one before."""
+"""The site's own record of everything that left it, as a hash chain of lines."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ LEDGER_START = "fedclust ledger 2"
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One answer that left: to which question, as a sum or on its own, how many bytes.
+    """One answer that left: to which question, as a sum or on its own, and how many bytes.
 
-    `answer` is a digest of what a mask hid, so that the mask never hides anything else. Where rules count them:
-    `numbers` left on their own, `question` is a digest of what was asked, `cohort` names the sites that a masked sum
-    was asked of, `opened` those whose sum this answer helps to open, `gaps` how rows with gaps were read. An entry with
-    `abstained` is of an answer that did not leave, and says why none will in this run.
+    `answer` is a digest of what a mask hid, so that the mask never hides anything else. If the rules count them,
+    `numbers` is how many numbers left on their own, `question` is a digest of the question, `cohort` names the sites
+    that were asked for a masked sum, `opened` names those whose sum this answer helps to open, and `gaps` is how rows
+    with missing values were handled. An entry with `abstained` is about an answer that did not leave, and gives the
+    reason why none will in this run.
     """
 
     run: str
@@ -44,7 +45,7 @@ class LedgerEntry:
 
 @dataclass
 class Tally:
-    """What a run has had so far; `cohorts_by_question` is of all runs."""
+    """What a run has received so far; `cohorts_by_question` covers all runs."""
 
     cohorts_by_question: dict[str, frozenset[str]]
     calls: int = 0
@@ -52,13 +53,13 @@ class Tally:
     numbers: int = 0
     questions: set[str] = field(default_factory=set)
     distinct_questions: Counter[str] = field(default_factory=Counter)  # questions, by handler
-    series: dict[str, set[str]] = field(default_factory=dict)  # of runs that had an answer, by handler
+    series: dict[str, set[str]] = field(default_factory=dict)  # of runs that received an answer, by handler
     cohorts: set[frozenset[str]] = field(default_factory=set)
     gaps: str = ""
     abstained: str | None = None
 
     def cohort_for(self, question: str) -> frozenset[str] | None:
-        """The sites for whose masked sum a question was answered."""
+        """Return the sites for whose masked sum a question was answered."""
         return self.cohorts_by_question.get(question)
 
     def count_entry(self, entry: LedgerEntry) -> None:
@@ -78,7 +79,7 @@ class Tally:
 
 
 class Ledger:
-    """Entries in memory, and in a file that survives the process where a folder is given."""
+    """Entries in memory, and also in a file that outlives the process if a folder is given."""
 
     def __init__(self, folder: Path | None = None, *, durable: bool = True) -> None:
         self._durable = durable
@@ -92,7 +93,7 @@ class Ledger:
             self._load_file(self._path)
 
     def write(self, entry: LedgerEntry) -> None:
-        """Write an entry down before what it speaks of leaves."""
+        """Record an entry before the answer leaves."""
         if self._path is not None:
             chain = _chain_link(self._chain_digest, entry)
             self._append_line(self._path, json.dumps({**asdict(entry), "chain": chain}) + "\n")
@@ -100,19 +101,20 @@ class Ledger:
         self._count_entry(entry)
 
     def last_entry(self, run: str) -> LedgerEntry | None:
-        """The latest entry of a run."""
+        """Return the latest entry of a run."""
         return self._last_entries.get(run)
 
     def _append_line(self, path: Path, line: str) -> None:
         if not self.entries:
             path.parent.mkdir(parents=True, exist_ok=True)
-        # Opened for each line: a process may hold thousands of sites, but not thousands of files.
+        # Open the file for each line: a process may serve thousands of sites, but cannot open thousands of files.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "r+") as file:
             append_line(file, line, durable=self._durable)
 
     def tally(self, run: str) -> Tally:
-        """What the runs of a study have had so far; an answer sent again after a crash counts once."""
-        study = run.partition("-")[2] or run  # a coordinator may name runs as it likes, but not another study
+        """Return what the runs of a study have received so far; an answer repeated after a crash counts once."""
+        # a coordinator chooses the names of runs, but cannot choose the study's digest in them
+        study = run.partition("-")[2] or run
         if study not in self._tallies:
             self._tallies[study] = Tally(self._cohorts_by_question)
         return self._tallies[study]
@@ -128,7 +130,7 @@ class Ledger:
         self._last_entries[entry.run] = entry
 
     def _load_file(self, path: Path) -> None:
-        """Check the chain; a last line cut short by a crash is dropped."""
+        """Check the chain; drop a last line that a crash left incomplete."""
         if not path.exists():
             return
         lines = path.read_text().split("\n")
@@ -140,10 +142,10 @@ class Ledger:
                 entry = LedgerEntry(**record)
             except (ValueError, KeyError, TypeError):
                 raise DataError(
-                    f"line {number} of {path} was altered; the ledger must be as the site wrote it"
+                    f"line {number} of {path} was altered; restore the ledger as the site wrote it"
                 ) from None
             if _chain_link(self._chain_digest, entry) != chain:
-                raise DataError(f"line {number} of {path} was altered; the ledger must be as the site wrote it")
+                raise DataError(f"line {number} of {path} was altered; restore the ledger as the site wrote it")
             self._chain_digest = chain
             self._count_entry(entry)
         if lines[-1]:

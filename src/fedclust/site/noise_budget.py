@@ -1,12 +1,11 @@
-"""Answers under noise: each is paid for, drawn once, and kept, so that no noise ever covers two different answers.
+"""Answers with noise: each is paid for, drawn once and stored, so that the same noise never covers two answers.
 
-In this order, each step on disk before the next: the price, the answer with its noise, the ledger's line. The same
-question of the same sites in the same run gets the kept answer again, and costs nothing more; whether the rows have
-changed meanwhile plays no part. Cut short before the answer was kept, it is paid for and drawn anew, and nothing of the
-first draw has left.
+Each step is on disk before the next: the price, the answer with its noise, the ledger's line. The same question to the
+same sites in the same run gets the stored answer again at no further cost, even if the rows have changed since. After a
+crash before the answer was stored, the site pays and draws again; nothing of the first draw has left.
 
-Under masks from which sites may drop out it is another answer: who is in the sum is settled later, and of two sums over
-other sites with the same noise in them the difference has hardly any.
+Under masks that tolerate dropouts, a repeated question counts as a new one. There the sites in a sum are known only
+later, and the difference of two sums over different sites with the same noise would contain hardly any noise.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from fedclust.privacy.roster import is_lasting
 from fedclust.site.policy import Policy
 from fedclust.site.privacy_spending import PrivacySpending, Purchase
 
-DEFAULT_DELTA = 1e-6  # where a policy names none
+DEFAULT_DELTA = 1e-6  # if a policy names none
 
 
 class NoiseBudget:
-    """Where a site's answers under noise are paid for and kept."""
+    """Pays for a site's answers with noise and stores them."""
 
     def __init__(self, policy: Policy, folder: Path | None = None, *, durable: bool = True) -> None:
         self._policy, self._folder, self._durable = policy, folder, durable
@@ -49,20 +48,19 @@ class NoiseBudget:
         given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
         if self._policy.epsilon and given > len(found.purchases):
             raise DataError(
-                f"{self._folder} holds {given} answers under noise, of which budget.jsonl has paid for "
-                f"{len(found.purchases)}: it was cut short or taken from a backup; put the whole file back"
+                f"{self._folder} holds {given} answers with noise, but budget.jsonl has paid for only "
+                f"{len(found.purchases)}: the file was truncated or restored from a backup; restore the "
+                "complete file"
             )
         return found
 
     def answer_with_noise(self, call: Call, release_type: type[Noisy], compute_answer: Callable[[], Any]) -> Any:
-        """The answer to a question under the noise its price asks for; `compute_answer` is called where there is none
-        yet.
-        """
+        """Return the answer with the noise that its price requires; call `compute_answer` only if none is stored."""
         name = _answer_name(call)
         if (kept := self._find_answer(name)) is not None:
             return wire.decode(release_type, kept)
         price = call.message.price
-        release = compute_answer()  # a question that makes no sense ends here, and costs nothing
+        release = compute_answer()  # an invalid question ends here and costs nothing
         self.spending.spend(Purchase(call.run, call.step, call.handler, call.digest.hex(), price.rho))
         exact: ring.Exact = release.sums
         noise = draw_gaussian_noise(int(np.prod(exact.shape)), NOISE_UNITS_PER_ONE * price.sigma).reshape(exact.shape)
@@ -91,7 +89,7 @@ class NoiseBudget:
 
 
 def _answer_name(call: Call) -> str:
-    """One name for what is asked, by whom and of whom; not for when, but where others may be summed each time."""
+    """Return one name for a question, its run and its sites; the keys' name is included if sites may drop out."""
     masks = () if call.masks is None or is_lasting(call.masks) else (call.masks,)
     parts = (call.run, call.question_digest, *sorted(call.cohort), *masks)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

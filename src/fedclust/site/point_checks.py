@@ -1,4 +1,4 @@
-"""Whether points stand for rows enough: held against the site's own rows before they leave."""
+"""Compares points with the site's own rows before they leave, to check that enough rows are behind each."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fedclust.core.release import FLOOR_FROM_QUESTION, Disclosure, Release
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints
 
-MAX_FINITE_EXPONENT = 1023  # the power of two that any finite number lies below
-FLOOR_TOLERANCE = 1 - 2.0**-40  # of a floor: an effective size is a float
+MAX_FINITE_EXPONENT = 1023  # the power of two that exceeds any finite number
+FLOOR_TOLERANCE = 1 - 2.0**-40  # relative to a floor: an effective size is a float
 
 
 def point_fields(release: type[Release]) -> dict[str, Disclosure]:
-    """The fields that are points, in whatever way they leave."""
+    """Return the fields that are points, whichever way they leave."""
     return {name: d for name, d in release.schema().items() if d.kind == "points"}
 
 
 def declared_floor(disclosure: Disclosure, message: object) -> int:
-    """How many rows each point stands for, by its declaration or by the question."""
+    """Return how many rows each point stands for, by its declaration or by the question."""
     if disclosure.floor != FLOOR_FROM_QUESTION:
         return int(disclosure.floor)
     return message.rows_per_point() if isinstance(message, FlooredQuestion) else 0
@@ -32,7 +32,7 @@ def declared_floor(disclosure: Disclosure, message: object) -> int:
 
 @dataclass(frozen=True)
 class PointCheck:
-    """What a site holds points against: its rows in the view of the question, and its floor."""
+    """What a site compares points with: its rows in the view of the question, and its floor."""
 
     handler: Handler[Any, Any]
     message: object
@@ -41,7 +41,7 @@ class PointCheck:
     max_share: float
 
     def passes(self, release: Release) -> bool:
-        """Whether no point is a row that fewer than a floor of rows share, and none stands for fewer rows."""
+        """Return whether no point equals a row that fewer rows share than the floor, or stands for too few rows."""
         for name, d in point_fields(type(release)).items():
             places = release.field_value(name)
             if d.combine != "each" or places is None:
@@ -52,7 +52,7 @@ class PointCheck:
         return True
 
     def has_sum_equal_to_row(self, release: Release) -> bool:
-        """Whether a sum by column is a row that fewer than a floor of rows share, whatever its cells say."""
+        """Return whether a sum by column equals a row that fewer than a floor of rows share, whatever its cells say."""
         for name, d in release.schema().items():
             if d.combine != "sum" or d.kind not in ("sums", "weights"):
                 continue
@@ -80,7 +80,7 @@ class PointCheck:
 
     @property
     def question_view(self) -> View:
-        """How the question looks at rows; as they are where it has no view."""
+        """Return the view of the question, or the rows unchanged if it has none."""
         if isinstance(self.message, ViewedQuestion):
             return self.message.view
         return View(np.full(len(self.site.columns), MAX_FINITE_EXPONENT, np.int32))
@@ -90,7 +90,7 @@ class PointCheck:
         return self.question_view.transform_bound(self.site.largest)
 
     def _are_means(self, places: Floats, floor: int, sizes: list[Ints]) -> Bools:
-        """Which points are the weighted means of as many rows as the floor says, computed here from the weights."""
+        """Return which points are weighted means of at least a floor of rows, computed here from the weights."""
         if self.handler.members is None:
             return np.ones(len(places), bool)
         total, squares, largest, rows = (np.zeros(len(places)) for _ in range(4))

@@ -1,4 +1,4 @@
-"""What a site lets happen to its rows. The site owns it; a coordinator can neither read nor loosen it."""
+"""A site's rules for its rows. The site owns them; a coordinator can neither read nor relax them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedclust.core.release import FieldClass
 Aggregation = Literal["plain", "secure", "blind"]
 AGGREGATION_STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
 OWN_PACKAGES: frozenset[str] = frozenset({OWN_PACKAGE})
-# Named one by one: a class that a later version knows is in no profile until somebody puts it there.
+# Listed one by one: a class that a later version adds is in no profile until somebody adds it there.
 KNOWN_CLASSES: frozenset[FieldClass] = frozenset(
     {"facts", "marks", "counts", "sums", "points", "weights", "noisy", "keys", "shares"}
 )
@@ -25,38 +25,38 @@ KNOWN_CLASSES: frozenset[FieldClass] = frozenset(
 
 @dataclass(frozen=True)
 class Policy:
-    """Rules a gate enforces, each by a number or a yes; 0 is no rule. The page "Site policy" says why each is there.
+    """Rules that a gate enforces, each a number or a yes; 0 means no rule. The page "Site policy" explains each rule.
 
     A question is answered if the policy allows its package and the class of every field of its answer, and if it is not
-    withheld. `handlers` allows only those it names, of whatever package; `withheld`, where it is not None, is the whole
-    list of those withheld.
+    withheld. `handlers` allows only the questions that it names, of any package. If `withheld` is not None, it is the
+    complete list of withheld questions.
     """
 
     name: str
     min_rows: int = 0  # at the site
-    min_cell: int = 0  # behind a number; where rows weigh less than one, as many as (sum w)^2 / sum w^2
-    max_share: float = 0.0  # of a number, that one row may be
-    max_ratio: float = 0.0  # numbers that leave in a run on their own, for each value the site holds
+    min_cell: int = 0  # behind a number; if rows weigh less than one, the effective size (sum w)^2 / sum w^2
+    max_share: float = 0.0  # the largest share of a number that one row may have
+    max_ratio: float = 0.0  # numbers that may leave in a run on their own, for each value that the site holds
     min_parties: int = 0  # in a sum
-    aggregation: Aggregation = "plain"  # the least that sums travel under
-    one_cohort: bool = False  # a masked question is answered for one set of sites only, ever
-    groups: bool = True  # masked sums over some of the sites, too
-    cohort_gap: int = 0  # the sets of sites of a run's masked sums are equal, or differ by so many
+    aggregation: Aggregation = "plain"  # the weakest aggregation that is allowed for sums
+    one_cohort: bool = False  # a masked question is answered for one set of sites only, in all runs
+    groups: bool = True  # also masked sums over some of the sites
+    cohort_gap: int = 0  # the sets of sites of a run's masked sums are equal, or differ by at least this many sites
     points: bool = True  # may leave on their own
     weights: bool = True  # of a model, may leave on their own
     rounding: int = 0  # displayed counts are multiples of it
     max_calls: int = 0  # in a run
-    epsilon: float = 0.0  # that all studies together may spend of each row's privacy; then nothing leaves without noise
-    delta: float = 0.0  # at which epsilon is reckoned; 0 is 1e-6
-    max_ids: float = 0.0  # that the other sites together may bring to an alignment, for each row here
+    epsilon: float = 0.0  # what all studies together may spend of each row's privacy; nothing leaves without noise then
+    delta: float = 0.0  # the delta of that epsilon; 0 means 1e-6
+    max_ids: float = 0.0  # ids that the other sites together may bring to an alignment, for each row here
     max_alignments: int = 0  # in a study
-    classes: frozenset[FieldClass] = KNOWN_CLASSES  # of fields that may leave
-    packages: frozenset[str] | None = OWN_PACKAGES  # whose questions are answered; None: everybody's
+    classes: frozenset[FieldClass] = KNOWN_CLASSES  # classes of fields that may leave
+    packages: frozenset[str] | None = OWN_PACKAGES  # packages whose questions are answered; None: all packages
     handlers: frozenset[str] | None = None
     withheld: frozenset[str] | None = None
 
     def allows(self, handler: Handler[Any, Any]) -> bool:
-        """Whether a question may be asked at all; what no list covers may not."""
+        """Return whether a question may be asked at all; a question that is not listed may not."""
         withheld = handler.withheld if self.withheld is None else handler.name in self.withheld
         if self.handlers is None:
             listed = self.packages is None or handler.package in self.packages
@@ -66,18 +66,18 @@ class Policy:
 
     @cached_property
     def has_no_rules(self) -> bool:
-        """Whether nothing but the list of questions is ruled."""
+        """Whether the policy has no rules except the list of questions."""
         plain = Policy(self.name)
         listed = ("name", "classes", "packages", "handlers", "withheld")
         return all(vars(self)[f.name] == vars(plain)[f.name] for f in fields(self) if f.name not in listed)
 
     @cached_property
     def passing_weight(self) -> float:
-        """The weight from which on a cell passes whatever its rows weigh: no row weighs more than one."""
+        """The weight from which a cell always passes, since no row weighs more than one."""
         return max(float(self.min_cell), 1 / self.max_share if self.max_share else 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        """The rules for JSON and for a digest."""
+        """Return the rules for JSON and for a digest."""
         rules = {f.name: vars(self)[f.name] for f in fields(self)}
         return {n: sorted(value) if isinstance(value, frozenset) else value for n, value in rules.items()}
 
@@ -87,7 +87,7 @@ class Policy:
 
 
 def _make_profile(name: str, floor: int, **rules: Any) -> Policy:
-    """What every profile but "none" has in common."""
+    """Return what all profiles except "none" have in common."""
     return Policy(
         name,
         min_rows=floor,
@@ -104,7 +104,7 @@ def _make_profile(name: str, floor: int, **rules: Any) -> Policy:
     )
 
 
-# A point to start from is a mean of five rows, so a floor of more than five keeps points in.
+# An initial centre is a mean of five rows, so a floor above five keeps points at the site.
 PROFILES = {
     "none": Policy("none", packages=None, withheld=frozenset()),  # all rows are in one process
     "datashield": _make_profile("datashield", 3, points=True),
@@ -116,7 +116,7 @@ PROFILES = {
 
 
 def find_policy(name: str | Policy) -> Policy:
-    """A policy by its name."""
+    """Return a policy by its name."""
     if isinstance(name, Policy):
         return name
     if name not in PROFILES:
@@ -125,5 +125,5 @@ def find_policy(name: str | Policy) -> Policy:
 
 
 def aggregation_of_call(call: Call) -> str:
-    """Under what a sum travels."""
+    """Return how a call hides its sum."""
     return "blind" if call.veiled else "plain" if call.masks is None else "secure"

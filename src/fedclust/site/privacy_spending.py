@@ -1,9 +1,9 @@
-"""What a site has told of each of its rows so far, over all studies, and the end of what it will tell.
+"""What a site has spent of each row's privacy over all studies, and the limit of its privacy budget.
 
-Every answer under noise is paid for, in rho, before it is made: the price is added to a file, each line chained to the
-one before, and the disk has it before noise is drawn. OpenDP's privacy filter over a fully adaptive composition decides
-whether a price can still be paid; it is rebuilt from the file, so a crash can cost budget but never gives any back. All
-desks of a site share the file, under a lock.
+Every answer with noise is paid for, in rho, before it is computed. The price is appended to a file as a line of a hash
+chain, and it is on disk before noise is drawn. OpenDP's privacy filter for fully adaptive composition decides whether a
+price can still be paid. The filter is rebuilt from the file, so a crash can cost budget but never gives any back. All
+servers of a site share the file, under a lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Purchase:
 
 
 class PrivacySpending:
-    """An epsilon at a delta for everything a site ever answers; without one, prices are written down only."""
+    """The epsilon and delta for everything that a site ever answers; without them, prices are only recorded."""
 
     def __init__(self, folder: Path | None, epsilon: float = 0.0, delta: float = 0.0, *, durable: bool = True) -> None:
         self.epsilon, self.delta = epsilon, delta
@@ -48,18 +48,18 @@ class PrivacySpending:
         self._path = None if folder is None else folder / "budget.jsonl"
         self._chain_digest, self._read_position = BUDGET_START, 0
         self._filter: Any = None
-        self._filtered_count = 0  # purchases that the filter knows
+        self._filtered_count = 0  # the purchases that the filter includes
         with self._lock_file() as file:
             self._read_new_lines(file)
 
     @property
     def rho_limit(self) -> float | None:
-        """All there is to spend, or None where there is no end of it."""
+        """The total budget in rho, or None if there is no limit."""
         return rho_from_epsilon(self.epsilon, self.delta) if self.epsilon else None
 
     @property
     def spent_rho(self) -> float:
-        """What was spent, in rho."""
+        """The rho spent so far."""
         return sum(one.rho for one in self.purchases)
 
     def spent_epsilon(self, delta: float) -> float:
@@ -67,7 +67,7 @@ class PrivacySpending:
         return epsilon_from_rho(self.spent_rho, delta)
 
     def spend(self, purchase: Purchase) -> None:
-        """Write a price down, on disk, or raise `OverBudget`; whatever is paid for must come after."""
+        """Record a price on disk, or raise `OverBudget`; the answer must come after this."""
         with self._lock_file() as file:
             self._read_new_lines(file)
             self._check_price(purchase)
@@ -78,13 +78,13 @@ class PrivacySpending:
             self.purchases.append(purchase)
 
     def _check_price(self, purchase: Purchase) -> None:
-        """Have OpenDP's filter decide."""
+        """Ask OpenDP's filter whether a price can be paid."""
         if self.rho_limit is None:
             return
         if not Price(purchase.rho).is_valid:
-            raise OverBudget("a price that is no price")
+            raise OverBudget("the question has an invalid price")
         if self.spent_rho + purchase.rho > self.rho_limit * (1 + 2.0**-20):
-            raise self._over_budget_error(purchase)  # no need to exhaust the filter, which would have to be rebuilt
+            raise self._over_budget_error(purchase)  # do not exhaust the filter, which would have to be rebuilt
         if self._filter is None:
             self._filter, self._filtered_count = _make_filter(self.rho_limit), 0
         for one in (*self.purchases[self._filtered_count :], purchase):
@@ -92,7 +92,7 @@ class PrivacySpending:
 
     def _query_filter(self, purchase: Purchase) -> None:
         try:
-            # What it is asked stands for an answer: noise of this price. What leaves is drawn by the gate.
+            # The filter answers a stand-in question with noise of this price. The gate draws the noise that leaves.
             self._filter(gaussian_measurement(NOISE_UNITS_PER_ONE * Price(purchase.rho).sigma))
         except opendp().OpenDPException as full:
             self._filter = None  # a price that was not paid leaves no trace: the filter is rebuilt from the file
@@ -101,14 +101,15 @@ class PrivacySpending:
 
     def _over_budget_error(self, purchase: Purchase) -> OverBudget:
         return OverBudget(
-            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho are spent, and {purchase.rho:.4g} more were asked for"
+            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho are spent, and the question costs "
+            f"{purchase.rho:.4g} more"
         )
 
     def _append_line(self, file: Any, line: str) -> None:
         self._read_position = append_line(file, line, durable=self._durable) + len(line.encode())
 
     def _read_new_lines(self, file: Any) -> None:
-        """Take note of what others wrote since; check the chain; drop a last line that a crash cut short."""
+        """Read what other processes have added, check the chain, and drop a last line that a crash left incomplete."""
         if file is None:
             return
         file.seek(self._read_position)
@@ -132,11 +133,11 @@ class PrivacySpending:
             file.truncate(self._read_position)
 
     def _altered_error(self) -> DataError:
-        return DataError(f"{self._path} was altered; a budget must be as the site wrote it")
+        return DataError(f"{self._path} was altered; restore the budget file as the site wrote it")
 
     @contextmanager
     def _lock_file(self) -> Iterator[Any]:
-        """The file, for this desk alone; None where nothing is kept."""
+        """Lock the file for this server alone; None if nothing is stored."""
         if self._path is None:
             yield None
             return
@@ -150,7 +151,7 @@ class PrivacySpending:
 
 
 def _make_filter(rho: float) -> Any:
-    """OpenDP's filter, at nothing spent; a row is worth 2^36 units of a sum."""
+    """Return OpenDP's filter with nothing spent; one row is worth 2^36 units of a sum."""
     dp = opendp()
     space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     odometer = dp.c.make_fully_adaptive_composition(*space, dp.zero_concentrated_divergence())

@@ -1,4 +1,4 @@
-"""All that an engine can reach of a site. It answers or refuses; it never raises, and no text of an error leaves."""
+"""The part of a site that an engine can reach. It answers or refuses; it never raises, and no error text leaves."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedclust.site.policy import Policy
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
 from fedclust.site.vault import Vaults
 
-MEMORY_LAYOUT = 1  # of what handlers remember
+MEMORY_LAYOUT = 1  # of what handlers store
 ERROR_CODES: dict[type[Exception], str] = {
     DataError: "bad-data",
     OutOfBounds: "out-of-bounds",
@@ -43,7 +43,7 @@ ERROR_CODES: dict[type[Exception], str] = {
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a site remembers, together with the answer that went with it, so that both survive or neither."""
+    """A site's stored state together with the answer that produced it, so that both survive or neither does."""
 
     run: str
     step: int
@@ -59,12 +59,14 @@ class SavedState:
         except WireError:
             found = None
         if found is None or found.layout != MEMORY_LAYOUT:
-            raise DataError(f"{path} is damaged, or of another version of fedclust; begin the study anew without it")
+            raise DataError(
+                f"{path} is damaged, or from another version of fedclust; move it away and start the study again"
+            )
         return found
 
 
 class SiteServer:
-    """A party's desk: rows, policy, ledger and memory behind one verb."""
+    """Serves a party's rows under its policy, with its ledger and stored state, through one method."""
 
     def __init__(
         self,
@@ -87,13 +89,13 @@ class SiteServer:
             site_data.party, policy, ledger, vaults, approval, noise_budget=noise_budget, split=split, method=method
         )
         self.seed = seed
-        self.needs_alignment = needs_alignment  # a study of rows that the sites have in common: no others are read
+        self.needs_alignment = needs_alignment  # in a study of common rows, no other rows are read
         self.memory: dict[str, dict[str, Array]] = {}
-        self.last_error: Exception | None = None  # for the site's own eyes
+        self.last_error: Exception | None = None  # for the site's own staff
         self._data_by_run: dict[str, SiteData] = {}
         self._last_answer: tuple[str, int, bytes, SealedAnswer] | None = None
         self._state_path = folder / "state" if folder else None
-        self._saved_run: str | None = None  # the run whose state is there
+        self._saved_run: str | None = None  # the run that the stored state belongs to
         self._recalled_runs: set[str] = set()
         if self._state_path and self._state_path.exists():
             state = SavedState.read(self._state_path)
@@ -105,7 +107,7 @@ class SiteServer:
         return self.site_data.party
 
     def data_for_run(self, run: str) -> SiteData:
-        """The rows that a run reads: all, or those that the sites agreed on in it."""
+        """Return the rows that a run reads: all, or those that the sites agreed on in it."""
         if run not in self._data_by_run:
             path = self._order_path(run)
             found = path is not None and path.exists()
@@ -114,10 +116,10 @@ class SiteServer:
         return self._data_by_run[run]
 
     def answer(self, call: Call) -> SealedAnswer | Refusal:
-        """The answer to a call, or a code, which under a veil is veiled too."""
+        """Return the answer to a call, or a code; in blind mode the code is encrypted too."""
         self.last_error = None
         if call.veiled:
-            call = replace(call, veiled=False)  # that is for this desk to find out
+            call = replace(call, veiled=False)  # only this server may find out
         try:
             reply = self._answer_call(call)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
@@ -130,13 +132,13 @@ class SiteServer:
         return reply
 
     def _refusal_code(self, error: Exception, call: Call) -> str:
-        """The code that an error leaves the site as."""
+        """Return the code that leaves the site for an error."""
         if isinstance(error, OutOfBounds):
-            self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would show a largest value
+            self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would reveal a largest value
         return next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "failed")
 
     def answer_bytes(self, data: bytes) -> SealedAnswer | Refusal:
-        """The same for a call as bytes carry it."""
+        """Return the encoded reply to an encoded call."""
         try:
             call = Call.decode(data)
         except Exception as error:  # noqa: BLE001 bytes from outside must not stop a site
@@ -156,7 +158,7 @@ class SiteServer:
         missing, site_data = missing_rule_of(call.message), self.data_for_run(call.run)
         if self.needs_alignment and site_data is self.site_data and not handler.before_alignment:
             return Refusal(self.party, "not-aligned")
-        # Where noise hides the rows, nobody counts them first: even that they cannot be counted would tell of them.
+        # If noise hides the rows, do not count them first: even a failed count would reveal something about them.
         rows = 0 if self.gate.policy.epsilon else site_data.survey_for(missing).rows
         if code := self.gate.admit(call, handler, rows):
             return Refusal(self.party, code)
@@ -185,11 +187,11 @@ class SiteServer:
         return sealed
 
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
-        """A question's answer, before the gate has seen it."""
+        """Return the answer to a question, before the gate has seen it."""
         return handler.answer(context, message)
 
     def _check_repeated_step(self, call: Call) -> SealedAnswer | Refusal | None:
-        """A step is answered once: the same question again gets the same answer, another one gets none."""
+        """Answer a step once: the same question gets the same answer again, and another question gets none."""
         if self._last_answer and self._last_answer[:3] == (call.run, call.step, call.digest):
             return self._last_answer[3]
         last = self.gate.ledger.last_entry(call.run)
@@ -214,7 +216,7 @@ class SiteServer:
         self._data_by_run[run] = self.site_data.with_order(order)
 
     def _check_same_rows(self, run: str, order: RowOrder) -> None:
-        """In all runs of a study the same rows are read: a sum with and without one row would show it."""
+        """Refuse other rows in another run of a study: a sum with and without one row would reveal it."""
         study = run.partition("-")[2]
         if self.gate.policy.has_no_rules or not study or (path := self._order_path(study)) is None:
             return
@@ -223,7 +225,7 @@ class SiteServer:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(path, now)
         if path.read_bytes() != now:
-            raise KeysRefused("other rows than those that the study's sites had in common before")
+            raise KeysRefused("the rows in common differ from those that the sites agreed on earlier in this study")
 
     def _order_path(self, run: str) -> Path | None:
         if self._state_path is None:
@@ -235,7 +237,7 @@ class SiteServer:
             if self._saved_run is not None and parse_series(self._saved_run)[0] != parse_series(call.run)[0]:
                 kept = self._saved_state_path(self._saved_run, self._state_path)
                 kept.parent.mkdir(mode=0o700, exist_ok=True)
-                write_file(kept, self._state_path.read_bytes())  # that study may go on one day
+                write_file(kept, self._state_path.read_bytes())  # that study may continue later
             write_file(
                 self._state_path, wire.encode(SavedState(call.run, call.step, call.digest, sealed.wire_bytes, memory))
             )
@@ -243,7 +245,7 @@ class SiteServer:
         self.memory[call.run] = memory
 
     def _load_memory(self, run: str) -> None:
-        """Remember what is written down of a run, or of the one before it in its series."""
+        """Load the stored state of a run, or of the run before it in its series."""
         if self._state_path is None or run in self.memory or run in self._recalled_runs:
             return
         self._recalled_runs.add(run)
@@ -261,12 +263,12 @@ class SiteServer:
             self.memory[run] = state.memory
 
     def _is_superseded(self, run: str) -> bool:
-        """Whether a later run of the same series was answered: what it was told, this one would be told again."""
+        """Return whether a later run of the same series was answered: this one would get the same information again."""
         if self.memory.keys() <= {run}:
             return False
         first, place = parse_series(run)
         return any(of == first and at > place for of, at in map(parse_series, self.memory))
 
     def _saved_state_path(self, run: str, path: Path) -> Path:
-        """Where the state of a series is while that of another is in its place."""
+        """Return where the state of a series is stored while another series is active."""
         return path.with_name("states") / hashlib.sha256(parse_series(run)[0].encode()).hexdigest()[:32]

@@ -1,7 +1,8 @@
-"""Where messages from outside reach a site: it meets a coordinator, knows it again after a restart, and hands calls in.
+"""The entry point of a site for messages from outside: it meets a coordinator, recognises it after a restart, and
+serves it.
 
-Every engine between machines gives what arrives to `SiteSession.answer_message` and sends back what that returns. It
-never raises.
+Every engine between machines passes what arrives to `SiteSession.answer_message` and sends back what that returns. The
+method never raises.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from fedclust.core.types import PartyId
 from fedclust.site.approval import digest_study, study_digest_from_run
 from fedclust.site.server import SiteServer
 
-MAX_KEPT_REFUSALS = 64  # sentences about refusals that nobody has asked for
-MAX_UNANSWERED_RUNS = 256  # runs that are remembered though nothing was answered in them
-VEILED_REFUSAL_REASON = "a rule of its policy; which one, a blind run tells its lead alone"
+MAX_KEPT_REFUSALS = 64  # refusal texts that nobody has fetched yet
+MAX_UNANSWERED_RUNS = 256  # runs that are remembered although nothing was answered in them
+VEILED_REFUSAL_REASON = "a rule of its policy; in a blind run, only the lead site learns which rule"
 ServerOpener = Callable[[str], SiteServer]
-"""A study's text to the desk that serves it; refuses with a StudyError what this site does not take part in."""
+"""Returns the server for a study's text; raises StudyError if this site does not take part in it."""
 
 
 class SiteSession:
-    """One site's door for calls that arrive as bytes; the process that opened it is the only one that serves the site.
+    """A site's entry point for encoded calls; only the process that opened it serves the site.
 
-    `only_study` is a study's text, where no other is to be served.
+    `only_study` is the text of a study, if the site serves no other.
     """
 
     def __init__(
@@ -43,10 +44,10 @@ class SiteSession:
     ) -> None:
         self.party = party
         self.folder = folder
-        self.last_error: Exception | None = None  # for the site's own eyes
+        self.last_error: Exception | None = None  # for the site's own staff
         self.refusals: deque[str] = deque(
             maxlen=MAX_KEPT_REFUSALS
-        )  # why it said no, for whoever shows that to the site
+        )  # the reasons for its refusals, to show to the site's staff
         self._open_server = open_server
         self._only_study = only_study
         self._served_run: str | None = None
@@ -64,19 +65,19 @@ class SiteSession:
         self._folder_lock.__exit__(kind, error, trace)
 
     def answer_message(self, data: bytes) -> bytes:
-        """The reply to a greeting or to a call, one at a time."""
+        """Return the reply to a greeting or to a call, one at a time."""
         with self._message_lock:
             self.last_error = None
             return self._answer_greeting(data) if data[:1] == b"{" else self._answer_call_bytes(data)
 
     def server_for_run(self, run: str) -> SiteServer | None:
-        """The desk of a run that this site was greeted for; none where it takes no part."""
+        """Return the server of a run that this site was greeted for, or None if it takes no part."""
         with self._message_lock:
             greeting = self.greeting_for_run(run)
             return self._site_server if greeting is not None and not self._refusal_of_greeting(greeting) else None
 
     def greeting_for_run(self, run: str) -> Greeting | None:
-        """What this site was greeted with for a run, also before a restart."""
+        """Return the greeting that this site received for a run, even before a restart."""
         with contextlib.suppress(OSError, WireError):
             return Greeting.decode(self._greeting_path(run).read_bytes())
         return None
@@ -89,14 +90,16 @@ class SiteSession:
             return Welcome("", self.party, "", "not-understood").encode()
         try:
             code = self._refusal_of_greeting(greeting) or self._remember_greeting(greeting)
-        except Exception as error:  # noqa: BLE001 a full disk, or text that is none: it stays at the site
+        except Exception as error:  # noqa: BLE001 a full disk, or text that is not valid: the error stays at the site
             code = self._log_failure("failed", error)
         if code:
             self._note_refusal(code)
         return Welcome.reply_to(greeting, self.party, code).encode()
 
     def _remember_greeting(self, greeting: Greeting) -> str:
-        """Know a run again after a restart; the code to refuse it with where too many were greeted for nothing."""
+        """Store a greeting so that a restarted site knows the run; return a refusal code if too many runs got no
+        answer.
+        """
         path = self._greeting_path(greeting.run)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
@@ -105,12 +108,12 @@ class SiteSession:
             if sum(known.name not in answered for known in path.parent.iterdir()) >= MAX_UNANSWERED_RUNS:
                 self._served_run = self._site_server = None
                 many = f"{MAX_UNANSWERED_RUNS} runs or more greeted this site and got no answer"
-                return self._log_failure("too-many-runs", RunFailed(f"{many}; clear what is old in {path.parent}"))
+                return self._log_failure("too-many-runs", RunFailed(f"{many}; delete old files in {path.parent}"))
         write_file(path, greeting.encode())
         return ""
 
     def _refusal_of_greeting(self, greeting: Greeting) -> str:
-        """The code to refuse a coordinator with, or nothing: then the desk is open."""
+        """Return the code to refuse a coordinator with, or an empty text if the server is ready."""
         if versions_differ(greeting, Welcome.reply_to(greeting, self.party)):
             return "another-version"
         if greeting.party != self.party:
@@ -125,14 +128,14 @@ class SiteSession:
     def _ensure_server(self, greeting: Greeting) -> str:
         if self._served_run == greeting.run:
             return ""
-        self._served_run = self._site_server = None  # one desk at a time writes the ledger
+        self._served_run = self._site_server = None  # only one server at a time writes the ledger
         try:
             self._site_server, self._served_run = self._open_server(greeting.study), greeting.run
         except StudyError as error:
             return self._log_failure("another-study", error)
         except DataError as error:
             return self._log_failure("bad-data", error)
-        except Exception as error:  # noqa: BLE001 whatever it is, it stays at the site
+        except Exception as error:  # noqa: BLE001 every error stays at the site
             return self._log_failure("failed", error)
         return ""
 
@@ -160,7 +163,7 @@ class SiteSession:
         return reply
 
     def _note_refusal(self, code: str) -> None:
-        """Remember why: in the words of what went wrong here, else in those of the rule."""
+        """Note the reason for a refusal: the local error if there is one, otherwise the text of the rule."""
         self.refusals.append(str(self.last_error or REMEDIES.get(code, VEILED_REFUSAL_REASON)))
 
     def _log_failure(self, code: str, error: Exception) -> str:

@@ -19,10 +19,9 @@ from fedclust.site.sources import Source, Survey, select_rows, survey, take_rows
 
 
 class SiteData:
-    """Rows under a party's name, surveyed once for each way with gaps; of rows in memory the last view is kept.
+    """Rows under a party's name, surveyed once per rule for missing values; for rows in memory the last view is cached.
 
-    `schema` is what the party declares its columns to be. Rows that sites agreed on are read from the `full_source` of
-    them.
+    `schema` is the party's declaration of its columns. Rows that sites agreed on are read from their `full_source`.
     """
 
     def __init__(
@@ -38,27 +37,27 @@ class SiteData:
         self._cached_blocks: list[Array] | None = None
 
     def with_order(self, order: RowOrder) -> SiteData:
-        """The rows that sites agreed on, in memory, in the order they agreed on."""
+        """Return the rows that sites agreed on, in memory, in the agreed order."""
         found = SiteData(self.party, take_rows(self.full_source, order.rows), self.schema, full_source=self.full_source)
-        found.row_key = order.key  # says nothing of ids to those who do not share them
+        found.row_key = order.key  # reveals nothing about ids to sites that do not share them
         return found
 
     @property
     def survey(self) -> Survey:
-        """The facts of rows that may have no gaps."""
+        """The survey of the rows if no value may be missing."""
         return self.survey_for("refuse")
 
     def survey_for(self, missing: str) -> Survey:
-        """The facts of the rows that take part under a way with gaps; refuses rows that cannot."""
+        """Survey the rows that take part under a rule for missing values; refuse rows that cannot."""
         if missing not in (*MISSING_RULES, FINITE_ROWS_ONLY):
-            raise DataError(f"{self.party} was asked to treat gaps in a way it does not know; update fedclust")
+            raise DataError(f"{self.party} received a rule for missing values that it does not know; update fedclust")
         if missing not in self._surveys_by_rule:
             self._surveys_by_rule[missing] = survey(self.source, missing)
         return self._surveys_by_rule[missing]
 
     @property
     def value_count(self) -> int:
-        """How many values there are, where that is known without reading; else none."""
+        """The number of values if it is known without reading, otherwise None."""
         if not self.source.resident:
             return 0
         return next((found.rows for found in self._surveys_by_rule.values()), 0) * len(self.source.columns)
@@ -68,7 +67,7 @@ class SiteData:
         return {name: column.fingerprint() for name, column in self.schema.items()}
 
     def blocks(self, view: View) -> Iterable[Array]:
-        """The rows in blocks of columns, as the study looks at them; a column beyond its bound is refused."""
+        """Return the rows in blocks of columns, in the study's view; refuse a column that exceeds its bound."""
         if view is not self._admitted_view and not view.admits(self.survey_for(view.missing).largest):
             raise OutOfBounds(f"a column of {self.party} exceeds its bound; scale the columns or declare wider bounds")
         self._admitted_view = view
@@ -83,7 +82,7 @@ class SiteData:
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest that changes with the rows: of every value in memory, of the extremes of what is streamed."""
+        """A digest that changes with the rows: of every value if in memory, of the extremes if streamed."""
         digest = hashlib.sha256(repr(self.source.columns).encode())
         if self.source.resident:
             for block in self.source.blocks():
@@ -95,7 +94,7 @@ class SiteData:
 
     @cached_property
     def row_key(self) -> bytes:
-        """A digest that two holdings share when they hold the same rows in the same order, by id."""
+        """Return a digest that two sites share if they hold the same rows in the same order, by id."""
         ids = self.source.ids()
         digest = hashlib.sha256(str(self.survey.rows).encode())
         for one in () if ids is None else ids:
@@ -104,9 +103,9 @@ class SiteData:
 
 
 def missing_rule_of(message: object) -> str:
-    """How a question reads rows with gaps, as its type says; one that does not say gets no rows with gaps."""
+    """Return a question's rule for missing values, by its type; one without a rule gets no rows with missing values."""
     if isinstance(message, PricedQuestion):
-        return FINITE_ROWS_ONLY  # whatever it says: a site that refuses its rows would tell of them unpaid
+        return FINITE_ROWS_ONLY  # whatever it says: refusing its rows would reveal something without payment
     if isinstance(message, GapsQuestion):
         return message.rows_with_gaps()
     if isinstance(message, ViewedQuestion):
@@ -115,7 +114,7 @@ def missing_rule_of(message: object) -> str:
 
 
 class HandlerContext:
-    """One step at one site: what `core.site.Site` promises to a handler."""
+    """One step at one site, as `core.site_interface.Site` defines it for a handler."""
 
     def __init__(
         self,
@@ -161,11 +160,11 @@ class HandlerContext:
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """The stream that (study seed, step, party) determines."""
+        """The random stream that (study seed, step, party) determines."""
         return np.random.default_rng((*self._seed_and_step, self._party_number))
 
     def rng_from_seed(self, seed: int) -> np.random.Generator:
-        """The stream that (seed, party) determines, in whatever step."""
+        """Return the random stream that (seed, party) determines, independent of the step."""
         return np.random.default_rng((seed, self._party_number))
 
     @property
@@ -175,7 +174,7 @@ class HandlerContext:
     @property
     def vault(self) -> Vault:
         if self._vault is None:
-            raise KeysRefused("no keys are kept here")
+            raise KeysRefused("this site stores no keys; enrol it first")
         return self._vault()
 
     def blocks(self, view: View) -> Iterable[Array]:
@@ -189,7 +188,7 @@ class HandlerContext:
 
 
 class RowlessContext(HandlerContext):
-    """The same for a question that says it reads nothing: neither rows nor what was remembered of them is there."""
+    """The context of a question that declares to read nothing: it has no rows and no stored state."""
 
     def __init__(
         self,
@@ -227,4 +226,4 @@ class RowlessContext(HandlerContext):
         raise self._no_rows_error()
 
     def _no_rows_error(self) -> TypeError:
-        return TypeError("this question was declared to read nothing of rows; say reads='rows' at its handler")
+        return TypeError("this question is declared to read no rows; set reads='rows' at its handler")

@@ -1,6 +1,6 @@
-"""A site's own file: where its rows are, who it is, what its rules are, and whose approval it waits for.
+"""A site's own file: where its rows are, its identity, its rules, and the approval that it requires.
 
-It lies at the site and is written by the site. Nothing that comes from a study or a coordinator can change it.
+The site writes this file and keeps it. Nothing that comes from a study or a coordinator can change it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ SITE_ONLY_KEYS = (
     "source",
     "policy",
     "packages",
-)  # of a study's [sites.NAME]: what a served site takes from its own file only
+)  # keys of a study's [sites.NAME] that a served site takes only from its own file
 
 
 @dataclass(frozen=True)
 class KeyRule:
-    """What a key takes, in words and as a test."""
+    """The valid values of a key, in words and as a test."""
 
     description: str
     is_valid: Callable[[Any], bool]
@@ -56,7 +56,7 @@ def _are_handler_names(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(name, str) and name in HANDLERS for name in value)
 
 
-COUNT_RULE = KeyRule("a whole number; 0 is no rule", _is_whole_number)
+COUNT_RULE = KeyRule("a whole number; 0 means no rule", _is_whole_number)
 BOOLEAN_RULE = KeyRule("true or false", lambda value: isinstance(value, bool))
 TEXT_RULE = KeyRule("a text", lambda value: isinstance(value, str) and bool(value))
 TABLE_RULE = KeyRule("a table", lambda value: isinstance(value, dict))
@@ -81,8 +81,8 @@ POLICY_KEYS = {
     "profile": KeyRule(f"one of {', '.join(PROFILES)}", lambda value: value in PROFILES),
     "min_rows": COUNT_RULE,
     "min_cell": COUNT_RULE,
-    "max_share": KeyRule("a number from 0 to 1; 0 is no rule", lambda value: _is_number(value) and value <= 1),
-    "max_ratio": KeyRule("a number of at least 0; 0 is no rule", _is_number),
+    "max_share": KeyRule("a number from 0 to 1; 0 means no rule", lambda value: _is_number(value) and value <= 1),
+    "max_ratio": KeyRule("a number of at least 0; 0 means no rule", _is_number),
     "min_parties": COUNT_RULE,
     "aggregation": KeyRule(f"one of {', '.join(AGGREGATION_STRENGTH)}", lambda value: value in AGGREGATION_STRENGTH),
     "one_cohort": BOOLEAN_RULE,
@@ -92,11 +92,11 @@ POLICY_KEYS = {
     "weights": BOOLEAN_RULE,
     "rounding": COUNT_RULE,
     "max_calls": COUNT_RULE,
-    "epsilon": KeyRule("a number of at least 0; 0 is no rule", _is_number),
+    "epsilon": KeyRule("a number of at least 0; 0 means no rule", _is_number),
     "delta": KeyRule(
-        f"a number from 0 to {MAX_DELTA:g}; 0 is 1e-6", lambda value: _is_number(value) and value <= MAX_DELTA
+        f"a number from 0 to {MAX_DELTA:g}; 0 means 1e-6", lambda value: _is_number(value) and value <= MAX_DELTA
     ),
-    "max_ids": KeyRule("a number of at least 0; 0 is no rule", _is_number),
+    "max_ids": KeyRule("a number of at least 0; 0 means no rule", _is_number),
     "max_alignments": COUNT_RULE,
     "handlers": QUESTIONS_RULE,
     "withheld": QUESTIONS_RULE,
@@ -105,7 +105,7 @@ POLICY_KEYS = {
         lambda value: isinstance(value, list) and all(isinstance(name, str) and name for name in value),
     ),
     "classes": KeyRule(
-        f"a list of classes out of {', '.join(FIELD_CLASSES)}",
+        f"a list of classes from {', '.join(FIELD_CLASSES)}",
         lambda value: isinstance(value, list) and set(map(str, value)) <= set(FIELD_CLASSES),
     ),
 }
@@ -135,7 +135,7 @@ class SiteFile:
     steward: Path | None = None
     approval: Path | None = None
     coordinator: bytes | None = None
-    noise: LocalNoise | None = None  # under which alone rows are looked at
+    noise: LocalNoise | None = None  # the only noise under which rows are read
     roster: Mapping[str, bytes] = field(default_factory=dict)
 
     def open_server(
@@ -151,14 +151,16 @@ class SiteFile:
         method: str | None = None,
         needs_alignment: bool = False,
     ) -> SiteServer:
-        """The site's desk, with what a study says of columns; keys, ledger and memory are in the site's folder.
+        """Return the site's server, with the study's column declarations; keys, ledger and state are in the site's
+        folder.
 
-        `sort` puts rows in the order of their `id`, as a split by columns needs them; ids may have `repeats` where the
-        sites are to find out which rows they have in common.
+        `sort` orders rows by `id`, as a column split requires. Ids may have `repeats` if the sites are to find out
+        which rows they have in common.
         """
         if self.noise is not None and id not in (None, self.id):
             raise StudyError(
-                f"the study takes '{id}' for the id of rows, which gets no noise; a site with [noise] names its own id"
+                f"the study uses '{id}' as the row id, and an id gets no noise; a site with [noise] must name "
+                "its own id"
             )
         spec = self.source if self.noise is None else NoisedSource(self.source, self.noise)
         source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)
@@ -177,7 +179,7 @@ class SiteFile:
         )
 
     def load_approval(self) -> Approval | None:
-        """The approval this site waits for, as its file has it now; None where it waits for none."""
+        """Return the approval that this site requires, as its file is now; None if it requires none."""
         if self.approval is None or self.steward is None:
             return None
         return Approval(
@@ -191,30 +193,31 @@ class SiteFile:
 
     @property
     def rehearsal_source(self) -> Any:
-        """The source as a rehearsal reads it: under noise of its own where the site's rows are."""
+        """Return the source as a rehearsal reads it: with separate noise if the site's rows have noise."""
         return self.source if self.noise is None else NoisedSource(self.source, self.noise.rehearsal_copy())
 
     def check_study(self, study: str) -> None:
-        """Refuse a study, given as its text, that says where a site's rows are or what its rules are."""
+        """Refuse a study, given as its text, that sets a site's source or rules."""
         sites = tomllib.loads(study).get("sites", {})
         for name, own in sites.items() if isinstance(sites, dict) else ():
             for key in SITE_ONLY_KEYS:
                 if isinstance(own, dict) and key in own:
                     raise StudyError(
-                        f"the study gives {key} in [sites.{name}]; a served site takes that from its own site.toml only"
+                        f"the study sets {key} in [sites.{name}]; a served site takes it only from its own "
+                        "site.toml, so remove it from the study"
                     )
 
     def _vaults_factory(self) -> Callable[[], Vaults] | None:
-        """One set of vaults for the life of a desk; keys that no folder keeps would be lost with the process."""
+        """Return one set of vaults for a server's lifetime; keys without a folder would be lost with the process."""
         if self.identity is None:
             return None
         if self.state is None:
-            raise StudyError("the site file names an identity but no state; name a folder in which keys are kept")
+            raise StudyError("the site file names an identity but no state; set state to a folder for the keys")
         return cache(partial(Vaults, read_private_key(self.identity), self.roster, self.state))
 
 
 def read_site_file(path: str | Path) -> SiteFile:
-    """A site from its file; relative paths in it start where it lies."""
+    """Read a site from its file; relative paths in it start at the file's folder."""
     path = Path(path)
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -222,15 +225,15 @@ def read_site_file(path: str | Path) -> SiteFile:
     except FileNotFoundError:
         raise StudyError(f"there is no site file at {path}; check the path") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise StudyError(f"{path} is not TOML ({error}); correct it") from None
+        raise StudyError(f"{path} is not valid TOML ({error}); correct it") from None
     for name in ("name", "source", "policy"):
         if name not in top:
-            raise StudyError(f"{path} lacks {name}; a site file says its name, its source and its [policy]")
+            raise StudyError(f"{path} lacks {name}; a site file needs its name, its source and its [policy]")
     if ("approval" in top) != ("steward" in top):
-        raise StudyError(f"{path} names one of approval and steward; a signed approval needs both")
+        raise StudyError(f"{path} sets only one of approval and steward; a signed approval needs both")
     if top["policy"].get("epsilon") and "state" not in top:
         raise StudyError(
-            f"{path} has a privacy budget and no state; without a folder, what was spent would be forgotten"
+            f"{path} sets a privacy budget but no state; set state to a folder, because what is spent must be stored"
         )
     folder = path.parent
     places = {
@@ -238,7 +241,9 @@ def read_site_file(path: str | Path) -> SiteFile:
     }
     noise = _check_table(top.get("noise", {}), ROW_NOISE_KEYS, f"[noise] of {path}")
     if noise and ("epsilon" not in noise or "state" not in top):
-        raise StudyError(f"{path} has [noise] without epsilon or without state, where outcomes are kept; name both")
+        raise StudyError(
+            f"{path} has [noise] without epsilon or without state, the folder that stores noised rows; set both"
+        )
     site = SiteFile(
         top["name"],
         _resolve_source(top["source"], folder),
@@ -254,9 +259,9 @@ def read_site_file(path: str | Path) -> SiteFile:
 
 
 def _check_identity(site: SiteFile) -> None:
-    """Refuse an identity that the others do not know this site by: whatever it signs would be refused there.
+    """Refuse an identity that differs from the one in the roster: other sites would refuse its signatures.
 
-    Who only looks at a study need not have the key.
+    Somebody who only reads a study does not need the key.
     """
     if site.identity is None or site.name not in site.roster:
         return
@@ -265,13 +270,14 @@ def _check_identity(site: SiteFile) -> None:
         return
     if Identity(parse_key(_read_key_text(site.identity), str(site.identity))).public != site.roster[site.name]:
         raise StudyError(
-            f"identity is not the key that [roster] has for {site.name}; put what is in {site.identity}.pub into the "
-            "[roster] of everyone, or name the key whose public half is there"
+            f"identity is not the key that [roster] lists for {site.name}; copy the content of "
+            f"{site.identity}.pub into the [roster] of every site, or set identity to the key whose public half "
+            "is listed"
         )
 
 
 def policy_from_table(table: Mapping[str, Any], place: str) -> Policy:
-    """A profile, or none, with single rules put over it."""
+    """Return a profile, or no profile, with single rules changed."""
     _check_table(table, POLICY_KEYS, place)
     base = PROFILES[table["profile"]] if "profile" in table else Policy("own")
     rules: dict[str, Any] = {
@@ -281,9 +287,9 @@ def policy_from_table(table: Mapping[str, Any], place: str) -> Policy:
 
 
 def make_key(path: Path) -> Path:
-    """Make a signing key: the private half at a path, for its owner's eyes, the public half beside it."""
+    """Create a signing key: the private half at a path that only its owner can read, the public half next to it."""
     if path.exists():
-        raise StudyError(f"{path} exists; a key is never overwritten")
+        raise StudyError(f"{path} already exists, and a key is never overwritten; choose another path")
     path.touch(mode=0o600)
     identity = Identity.new()
     path.write_text(identity.private.hex() + "\n")
@@ -300,21 +306,21 @@ def read_private_key(path: Path) -> Identity:
 
 
 def refuse_public_half(path: Path) -> None:
-    """Refuse a key by its name: both halves are as many digits."""
+    """Refuse a public key by its file name, since both halves have the same format."""
     if path.suffix == ".pub":
-        raise StudyError(f"{path} is a public half, which signs nothing; name {path.with_suffix('')}")
+        raise StudyError(f"{path} is a public key, which cannot sign; use {path.with_suffix('')}")
 
 
 def check_key_permissions(path: Path) -> None:
-    """Refuse a key that others on this machine can read: who has read it can sign with it.
+    """Refuse a key that others on this machine can read, because they could sign with it.
 
-    Another owner's may be lent to a group, as a secret that a service is handed is.
+    A key of another owner may be readable by a group, as secrets that a service receives are.
     """
     about = path.stat()
     if hasattr(os, "getuid") and about.st_mode & (0o077 if about.st_uid == os.getuid() else 0o007):
         raise StudyError(
-            f"others can read the private key at {path}; make it its owner's alone with: chmod 600 {path} "
-            "(a stick with FAT knows no owners, and chmod changes nothing there: keep keys on this machine's disk)"
+            f"others can read the private key at {path}; restrict it to its owner with: chmod 600 {path} (a USB "
+            "stick with FAT has no file owners, so chmod has no effect there: keep keys on this machine's disk)"
         )
 
 
@@ -326,27 +332,29 @@ def _read_key_text(path: Path) -> str:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError):
-        raise StudyError(f"there is no key at {path}; make one with fedclust site key") from None
+        raise StudyError(f"there is no key at {path}; create one with fedclust site key") from None
 
 
 def parse_key(text: Any, place: str) -> bytes:
-    """A public or private key from its 64 digits; `place` is where they stand."""
+    """Return a public or private key from its 64 digits; `place` says where they are."""
     try:
         key = bytes.fromhex(text)
     except (ValueError, TypeError):
         key = b""
     if len(key) != 32:
-        raise StudyError(f"{place} is no key of 64 hexadecimal digits; fedclust site key makes one")
+        raise StudyError(f"{place} is not a key of 64 hexadecimal digits; create one with fedclust site key")
     return key
 
 
 def parse_roster(table: Mapping[str, Any], path: Path) -> dict[str, bytes]:
-    """Public keys by site; two sites with one key would be one that answers twice."""
+    """Return public keys by site; two sites with one key could be one site that answers twice."""
     sites: dict[bytes, str] = {}
     for name, text in table.items():
         key = parse_key(text, f"[roster] of {path}, {name},")
         if key in sites:
-            raise StudyError(f"[roster] of {path} gives '{sites[key]}' and '{name}' one key; each site has its own")
+            raise StudyError(
+                f"[roster] of {path} lists the same key for '{sites[key]}' and '{name}'; each site needs its own"
+            )
         sites[key] = name
     return {name: key for key, name in sites.items()}
 
@@ -366,10 +374,11 @@ def _check_table(table: Mapping[str, Any], known: Mapping[str, KeyRule], place: 
     for name, value in table.items():
         if name not in known:
             raise StudyError(
-                f"{place} has no key '{name}'; {_suggest_key(name, known) or 'it may hold ' + ', '.join(known)}"
+                f"{place} has an unknown key '{name}'; "
+                f"{_suggest_key(name, known) or 'valid keys are ' + ', '.join(known)}"
             )
         if not known[name].is_valid(value):
-            raise StudyError(f"{name} in {place} does not fit; it must be {known[name].description}")
+            raise StudyError(f"{name} in {place} is not valid; it must be {known[name].description}")
     return table
 
 

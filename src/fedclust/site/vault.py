@@ -1,4 +1,4 @@
-"""What a site keeps to itself: its identity, the identities it was enrolled with, and the keys of each run."""
+"""A site's secrets: its identity, the identities it was enrolled with, and the keys of each run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedclust.privacy.keys import Identity, is_signed_by
 
 @dataclass(frozen=True)
 class StoredKeys:
-    """The keys of one run as the disk has them."""
+    """The keys of one run as stored on disk."""
 
     run: str
     values: dict[str, bytes]
 
 
 class RunVault:
-    """The keys of one run; `core.site.Vault` says what it promises."""
+    """The keys of one run, as `core.site_interface.Vault` defines them."""
 
     def __init__(self, run: str, identity: Identity, roster: Mapping[PartyId, bytes], path: Path | None) -> None:
         self.run = run
@@ -43,11 +43,11 @@ class RunVault:
         return self._values.get(name)
 
     def put(self, values: Mapping[str, bytes]) -> None:
-        """Keep values, on disk before this returns."""
+        """Store values; they are on disk before this returns."""
         self._save_keys({**self._values, **values})
 
     def drop(self, which: Callable[[str], bool]) -> None:
-        """Forget the values of some names."""
+        """Delete the values of some names."""
         self.cache.clear()
         self._save_keys({name: value for name, value in self._values.items() if not which(name)})
 
@@ -55,7 +55,7 @@ class RunVault:
         return self._identity.sign(message)
 
     def has_signed(self, party: PartyId, signature: bytes, message: bytes) -> bool:
-        """Whether the identity enrolled under a party's name signed a message."""
+        """Return whether the identity enrolled under a party's name signed a message."""
         return party in self._roster and is_signed_by(self._roster[party], signature, message)
 
     def _save_keys(self, values: dict[str, bytes]) -> None:
@@ -65,7 +65,7 @@ class RunVault:
 
 
 class Vaults:
-    """A site's vaults, one for each run, in its folder where it has one."""
+    """A site's vaults, one for each run, in its folder if it has one."""
 
     def __init__(self, identity: Identity, roster: Mapping[PartyId, bytes], folder: Path | None = None) -> None:
         self.identity = identity
@@ -74,7 +74,7 @@ class Vaults:
         self._vaults_by_run: dict[str, RunVault] = {}
 
     def vault_for(self, run: str) -> RunVault:
-        """The vault of a run."""
+        """Return the vault of a run."""
         if run not in self._vaults_by_run:
             path = None
             if self._folder:
