@@ -1,6 +1,7 @@
-"""Builds the C kernels. Without a compiler the install goes on, and NumPy does the same, slower.
+"""Build the C kernels; without a compiler the installation continues, and NumPy computes the same results more slowly.
 
-From source the kernels aim at this machine; with FEDCLUST_PORTABLE=1 they carry several instruction sets and choose.
+A build from source targets this machine. With FEDCLUST_PORTABLE=1 the kernels contain several instruction sets and
+choose one at import.
 """
 
 import os
@@ -10,13 +11,18 @@ from pathlib import Path
 from setuptools import Extension, setup
 
 KERNELS = Path("src/fedclust/kernels")
-EXACT = ["-std=c99", "-O3", "-ffp-contract=off", "-fno-fast-math"]  # the same bits everywhere: no fused multiply-add
-FUSED = ["-std=c99", "-O3", "-ffp-contract=fast", "-fno-math-errno"]  # twice as fast, where nothing is exact anyway
+EXACT = [
+    "-std=c99",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-fast-math",
+]  # the same bits on every machine: no fused multiply-add
+FUSED = ["-std=c99", "-O3", "-ffp-contract=fast", "-fno-math-errno"]  # twice as fast, for code that is not exact anyway
 PORTABLE = bool(os.environ.get("FEDCLUST_PORTABLE"))
 
 
 def compiled(name: str, *sources: str, flags: list[str] = EXACT) -> Extension:
-    """An extension module whose absence only costs time."""
+    """An optional extension module; without it, results are the same and slower."""
     return Extension(
         f"fedclust.kernels.{name}",
         sources=[str(KERNELS / source) for source in sources],

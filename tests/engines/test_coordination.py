@@ -34,9 +34,9 @@ def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("engine", "setting", "told"),
     [
-        ("files", "bind=192.0.2.1", "engine 'files' has no setting 'bind'; it has folder, poll"),
-        ("nvflare", "pol=2", "engine 'nvflare' has no setting 'pol'; it has bind, kit, patience"),
-        ("flower", "poll=2", "engine 'flower' has no setting 'poll'; it has patience"),
+        ("files", "bind=192.0.2.1", "engine 'files' has no setting 'bind'; its settings are folder, poll"),
+        ("nvflare", "pol=2", "engine 'nvflare' has no setting 'pol'; its settings are bind, kit, patience"),
+        ("flower", "poll=2", "engine 'flower' has no setting 'poll'; its settings are patience"),
     ],
 )
 def test_a_setting_that_an_engine_has_not_is_refused_before_anything_is_made(engine, setting, told, tmp_path, capsys):
@@ -64,7 +64,7 @@ def test_a_setting_in_the_coordinators_file_that_no_engine_has_is_refused(tmp_pa
     fed = ByFiles.made(tmp_path / "f", k="2")
     fed.own.write_text(fed.own.read_text().replace("poll =", "pol ="))
     assert coordinate(fed, "--engine", "files") == 2
-    assert "has no key 'pol'; engine 'files' has folder, poll" in capsys.readouterr().err
+    assert "has an unknown key 'pol'; the keys of engine 'files' are folder, poll" in capsys.readouterr().err
     assert not (fed.folder / "run").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_setting_in_the_coordinators_file_that_is_of_another_engine_is_refused
     fed = ByFiles.made(tmp_path / "f", k="2")
     fed.own.write_text(fed.own.read_text().replace("poll = 0.01", "patience = 60"))
     assert coordinate(fed, "--engine", "files") == 2
-    assert "has no key 'patience'; engine 'files' has folder, poll" in capsys.readouterr().err
+    assert "has an unknown key 'patience'; the keys of engine 'files' are folder, poll" in capsys.readouterr().err
     assert not (fed.folder / "run").exists()
 
 
@@ -88,7 +88,7 @@ def test_a_setting_of_the_files_that_is_no_time_is_refused_before_anything_is_ma
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [('identity = "own.key"', "names no identity"), ("north =", "lacks site 'north'")],
+    [('identity = "own.key"', "has no identity"), ("north =", "has no site 'north'")],
 )
 def test_a_key_that_the_coordinators_file_lacks_is_named_before_anything_is_made(line, told, tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
@@ -103,7 +103,7 @@ def test_letters_without_a_coordinators_file_are_refused_before_anything_is_made
     fed = ByFiles.made(tmp_path / "f", k="2")
     words = ["coordinate", fed.folder / "coordinator" / "study.toml", "--engine", "files", "--out", tmp_path / "run"]
     assert main([str(word) for word in words]) == 2
-    assert "name the coordinator's own file with --own" in capsys.readouterr().err
+    assert "give the coordinator's file with --own" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
@@ -157,7 +157,7 @@ def test_a_coordinators_file_that_was_moved_is_named_to_go_on(tmp_path, capsys):
     assert main(words) == 4
     moved = fed.own.rename(fed.own.with_name("moved.toml"))
     assert main(words) == 2
-    assert f"there is no coordinator's file at {fed.own}; name it with --own" in capsys.readouterr().err
+    assert f"there is no coordinator's file at {fed.own}; give its path with --own" in capsys.readouterr().err
     assert main([*words, "--own", str(moved)]) == 4
 
 

@@ -111,9 +111,9 @@ def altered(data):
 
 BAD = {
     "altered": (altered, "was altered"),
-    "signature": (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "was altered, or signed with another key"),
-    "longer": (lambda data: data + b"x", "longer than its writer made it"),
-    "another": (lambda _: b"PK\x03\x04 a zip file", "no letter of this version"),
+    "signature": (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "was altered, or signed with a key other than"),
+    "longer": (lambda data: data + b"x", "longer than the file that was signed"),
+    "another": (lambda _: b"PK\x03\x04 a zip file", "not a message file of this version"),
 }
 
 
@@ -183,7 +183,7 @@ def test_letters_of_others_and_for_others_are_refused_by_name(tmp_path):
     turn = fed.answer("south")
     assert turn.refused == {
         "from-north.letter": "it is for north, not for south",
-        "forged.letter": "it was altered, or signed with another key than the one enrolled here",
+        "forged.letter": "it was altered, or signed with a key other than the one enrolled here",
     }
     assert turn.answered == [mine.name]
     fed.around()
@@ -208,7 +208,7 @@ def test_replayed_and_reordered_letters_change_nothing(tmp_path):
     waited(go_on)
     status = json.loads(run.status_path.read_text())
     assert status["sites"]["west"]["dropped"] == {"duplicate": 1}
-    assert status["files"] == {str(fed.mail / "from" / "west" / "again.letter"): "it was taken before"}
+    assert status["files"] == {str(fed.mail / "from" / "west" / "again.letter"): "it was accepted before"}
 
 
 def test_a_letter_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):

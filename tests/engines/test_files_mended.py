@@ -122,7 +122,7 @@ def babbling(fed):
         (spoiled, 1, REFUSED),
         (spoiled, 3, REFUSED),
         (too_strict, 0, "fewer rows than its policy"),
-        (other_study, 0, "takes no part"),
+        (other_study, 0, "does not take part"),
         (older, 0, "install the same version"),
         (lying, 4, "cannot be true"),
         (beyond_bounds, 4, "cannot be true"),
@@ -154,7 +154,9 @@ def test_all_that_refuse_at_the_greeting_are_named_and_counted(tmp_path):
     waited(go_on)
     mends = [away(fed, name) for name in ("north", "west")]
     fed.around()
-    with pytest.raises(RunFailed, match=r"'north' takes no part: its data.*; site 'west' takes no part: its data"):
+    with pytest.raises(
+        RunFailed, match=r"'north' does not take part: its data.*; site 'west' does not take part: its data"
+    ):
         go_on()
     sites = run_status.read_status(run.status_path)["sites"]
     assert {name: own["refusals"] for name, own in sites.items()} == {
@@ -177,7 +179,7 @@ def test_a_no_is_told_though_others_have_not_answered(wait, tmp_path):
     fed.carry(back=False)
     fed.answer("south")
     fed.carry()
-    with pytest.raises(RunFailed, match="'south' takes no part"):
+    with pytest.raises(RunFailed, match="'south' does not take part"):
         go_on(wait=wait)
 
 
@@ -287,7 +289,7 @@ def test_a_welcome_with_a_key_that_agrees_with_nothing_is_refused_by_its_name(tm
     for _ in range(2):
         waiting = waited(go_on)
         assert waiting.parties == NAMES
-        assert "south.letter: its public key agrees with nothing" in str(waiting)
+        assert "south.letter: its public key is invalid" in str(waiting)
     assert run.status_path.exists()
 
 

@@ -60,7 +60,7 @@ def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
     (inbox / "a.letter").write_bytes(greeting(fed, bad))
     before = everything(fed.folder)
     turn = fed.answer("south")
-    assert turn.refused == {"a.letter": "it is of a run with a name that no run can have"}
+    assert turn.refused == {"a.letter": "it belongs to a run with an invalid name"}
     assert len(turn.answered) == 1
     state = fed.folder / "south" / "state"
     assert {path.parent for path in everything(fed.folder) - before if state not in path.parents} == {outbox}
@@ -68,7 +68,7 @@ def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
 
 @pytest.mark.parametrize("name", ["../x.letter", "{here}/q.letter", "a/b.letter", "a\\b.letter", "..", ""])
 def test_a_folder_puts_letters_nowhere_else(name, tmp_path):
-    with pytest.raises(RunFailed, match="a letter cannot be called"):
+    with pytest.raises(RunFailed, match="a message file cannot have the name"):
         MessageFolder(tmp_path / "box", lambda *_: None).write_messages({name.format(here=tmp_path): b"x"})
     assert not everything(tmp_path)
 
@@ -86,7 +86,7 @@ def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monke
         real(path, data, **how)
 
     monkeypatch.setattr(message_folder, "write_file", keep)
-    with pytest.raises(RunFailed, match=r"no letter can be written in .* \(permission denied\)"):
+    with pytest.raises(RunFailed, match=r"cannot write a message to .* \(permission denied\); correct the cause"):
         fed.answer("south")
     assert sorted(path.name[:8] for path in (fed.folder / "south" / "outbox").iterdir()) == ["b" * 8, "c" * 8]
 
@@ -97,7 +97,7 @@ def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(message_folder, "write_file", full)
-    with pytest.raises(RunFailed, match="there is no room for a letter"):
+    with pytest.raises(RunFailed, match=r"cannot write a message to .*; free some space"):
         MessageFolder(tmp_path, lambda *_: None).write_messages({"a.letter": b"x"})
 
 
@@ -108,8 +108,8 @@ def test_what_a_site_prints_of_strangers_files_moves_no_cursor(fed, capsys):
     (inbox / "own.letter").write_bytes(greeting(fed, "a-c", way=(BELL, "south")))
     assert answered(fed) == 0
     told = capsys.readouterr().err
-    assert "\\x1b]0;planted\\x07.letter: it was altered, or signed with another key" in told
-    assert "\\udcff.letter: it is no letter of this version" in told
+    assert "\\x1b]0;planted\\x07.letter: it was altered, or signed with a key other than" in told
+    assert "\\udcff.letter: it is not a message file of this version" in told
     assert "own.letter: it is from \\x1b]0;planted\\x07, not from the coordinator" in told
     assert told.replace("\n", "").isprintable()
 
@@ -123,9 +123,9 @@ def test_what_a_coordinator_prints_of_strangers_files_moves_no_cursor(fed, capsy
     (box / "north.letter").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR_ID)))
     (box / "posing.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR_ID)))
     told = str(waited(go_on))
-    assert f"{box}/\\x1b]0;planted\\x07.letter: it was altered, or signed with another key" in told
+    assert f"{box}/\\x1b]0;planted\\x07.letter: it was altered, or signed with a key other than" in told
     assert f"{box}/north.letter: it is from north, not from south" in told
-    assert f"{box}/posing.letter: it was altered, or signed with another key" in told
+    assert f"{box}/posing.letter: it was altered, or signed with a key other than" in told
     assert told.replace("\n", "").isprintable()
     assert main(["status", str(run.folder)]) == 0
     shown = capsys.readouterr().out

@@ -96,7 +96,7 @@ def test_a_machine_that_cannot_take_a_call_says_so_once_and_goes_on(monkeypatch,
         next(home.accept_lines()).close()
         far.result(5).close()
     home.close()
-    said = "fedclust: no call of NVIDIA FLARE can be taken (Too many open files); it is tried on\n"
+    said = "fedclust: cannot accept a connection from NVIDIA FLARE (Too many open files); retrying\n"
     assert capsys.readouterr().err == said
 
 

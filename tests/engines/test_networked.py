@@ -239,7 +239,7 @@ def test_another_study_is_refused_at_the_start(federation, change, told):
     engine, coordinator, _ = federation()
     for name, value in change.items():
         setattr(engine, name, value)
-    with pytest.raises(RunFailed, match=f"site 'p0' takes no part: .*{told}"):
+    with pytest.raises(RunFailed, match=f"site 'p0' does not take part: .*{told}"):
         coordinator.drive(total_rows(2))
 
 
@@ -247,7 +247,7 @@ def test_a_site_under_another_name_is_refused(federation, tmp_path):
     engine, coordinator, _ = federation()
     door = reception(tmp_path, "p9", 7)
     engine.link.doors["p1"] = door
-    with pytest.raises(RunFailed, match="site 'p1' takes no part: it has another name"):
+    with pytest.raises(RunFailed, match="site 'p1' does not take part: it has another name"):
         coordinator.drive(total_rows(2))
     greeting = meeting.Greeting.for_party("p1", run=RUN, study=STUDY)
     assert meeting.Welcome.decode(door.answer_message(greeting.encode())).code == "another-name"

@@ -163,7 +163,7 @@ def test_an_expired_certificate_is_refused(tmp_path):
         expired = certificate_from(copied(own, "north", "expired"), issuer=issuer, signing=root_key, days=(-9, -1))
         assert handshake(own.port, valid)
         assert not handshake(own.port, expired)
-        with pytest.raises(StudyError, match=r"client\.crt ended on 20"):
+        with pytest.raises(StudyError, match=r"client\.crt expired on 20"):
             Kit.read(expired, "site")
         begins = certificate_from(copied(own, "north", "early"), issuer=issuer, signing=root_key, days=(2, 9))
         with pytest.raises(StudyError, match="clock"):

@@ -52,5 +52,5 @@ def test_a_session_that_expired_is_opened_anew(monkeypatch):
 
 def test_a_server_that_is_gone_is_said_to_be(monkeypatch):
     ours = console(monkeypatch, [Session(0)])
-    with pytest.raises(RunFailed, match="does not answer its own coordinator"):
+    with pytest.raises(RunFailed, match="does not answer the coordinator"):
         ours.last_contacts()

@@ -174,7 +174,7 @@ def test_a_site_that_breaks_every_road_keeps_nobody_waiting_for_ever_and_each_ro
     assert dict(found) == {name: HEARD[name] for name in ("north", "west")}
     assert seconds < 3.6  # one second, and two that a road may take
     assert link.jobs_started > 1
-    assert told == [("road", {"number": number, "sites": list(NAMES)}) for number in range(1, link.jobs_started + 1)]
+    assert told == [("job", {"number": number, "sites": list(NAMES)}) for number in range(1, link.jobs_started + 1)]
     again, _ = carried(link, {name: ASKED[name] for name in ("north", "west")}, 5.0, within=8)
     assert len(again) == 2
 

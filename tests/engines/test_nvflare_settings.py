@@ -56,7 +56,7 @@ def test_an_address_that_must_not_or_cannot_be_bound_to_is_refused(address, wher
     assert coordinate(folder, *(["--set", f"bind={address}"] if where == "--set" else [])) == 2
     told = capsys.readouterr().err
     assert f"bind is '{address}'" in told
-    assert ("every address" in told) == (address in EVERY and address != "::")
+    assert ("all addresses" in told) == (address in EVERY and address != "::")
     assert not (folder / "run").exists()
 
 
@@ -72,7 +72,7 @@ def test_a_patience_that_is_no_time_is_refused(where, folder, capsys):
     if where == "file":
         say(folder, 'patience = "soon"')
     assert coordinate(folder, *(["--set", "patience=soon"] if where == "--set" else [])) == 2
-    assert "patience is 'soon'; give a number of seconds above 0" in capsys.readouterr().err
+    assert "patience is 'soon'; set it to a number of seconds above 0" in capsys.readouterr().err
     assert not (folder / "run").exists()
 
 
@@ -107,6 +107,6 @@ def test_a_kit_named_from_where_one_stands_is_found_from_anywhere(folder, monkey
 def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, capsys):
     say(folder, "poll = 1.0")
     assert coordinate(folder) == 2
-    assert "has no key 'poll'; engine 'nvflare' has bind, kit, patience" in capsys.readouterr().err
-    with pytest.raises(StudyError, match="has no key 'poll'"):
+    assert "has an unknown key 'poll'; the keys of engine 'nvflare' are bind, kit, patience" in capsys.readouterr().err
+    with pytest.raises(StudyError, match="has an unknown key 'poll'"):
         nvflare_link.check(spec(folder))

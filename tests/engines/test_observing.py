@@ -53,11 +53,11 @@ def test_a_way_to_the_sites_that_had_to_be_laid_again_shows_at_once(tmp_path):
     status = RunStatus(tmp_path / "status.json", ROWS)
     own = Run(tmp_path)
     for number in (1, 2, 3):
-        status("road", number=number, sites=list(ROWS))
+        status("job", number=number, sites=list(ROWS))
         found = read_status(tmp_path / "status.json")
-        assert found["roads"] == number
-        assert ("The way to the sites" in format_status(own, found)) == (number > 1)
-    assert "The way to the sites was laid 3 times." in format_status(own, found)
+        assert found["jobs"] == number
+        assert ("NVIDIA FLARE started" in format_status(own, found)) == (number > 1)
+    assert "NVIDIA FLARE started 3 jobs in this run." in format_status(own, found)
 
 
 def test_a_log_is_one_json_document_a_line_and_holds_no_value(tmp_path):
@@ -78,7 +78,7 @@ def test_a_log_that_cannot_grow_says_so_once_and_the_run_goes_on(capsys):
     assert run(log).n_iter_ == 2
     log.close()
     assert capsys.readouterr().err == (
-        "fedclust: the log /dev/full ends here (no space left on device); the run goes on\n"
+        "fedclust: cannot write to the log /dev/full (no space left on device); the run continues\n"
     )
 
 

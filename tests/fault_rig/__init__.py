@@ -1,1 +1,1 @@
-"""Real federations on one machine, and what can go wrong with them on purpose."""
+"""The fault rig runs real federations on one machine and makes them fail on purpose."""

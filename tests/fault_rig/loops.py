@@ -1,7 +1,7 @@
-"""Whole federations by an engine between machines, on one machine: what tests and measurements of engines work on.
+"""Loops run whole federations over an engine between machines, on one machine, for tests and measurements.
 
-An engine is measured and put through the battery if it is in `LOOPS`: a function of the desks, a folder to use, and the
-name of the run, that gives an engine to be closed.
+Conformance checks and measurements cover every engine in `LOOPS`. A loop takes site servers, a folder and the name of a
+run, and returns an engine that the caller closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOP_RUN = f"loop-{digest_study(LOOP_STUDY)}"
 
 
 class FilesLoop:
-    """Desks of this process that are reached by files: each letter is written, read and answered in turn."""
+    """Site servers of this process that are reached by files: each message is written, read and answered in turn."""
 
     def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:
         self.site_servers = dict(desks)
@@ -78,7 +78,7 @@ if find_spec("flwr") is not None:
 
 
 def carry_by_engine(name: str, fed: Federation, folder: Path) -> Federation:
-    """A federation of this process, its messages carried by an engine between machines from now on."""
+    """Make a federation of this process send its messages over an engine between machines."""
     engine = LOOPS[name](fed.local_sites, folder, LOOP_RUN)
     fed.engine = engine
     fed.use_engine(engine, run=LOOP_RUN)

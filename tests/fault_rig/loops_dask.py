@@ -1,4 +1,4 @@
-"""Desks of this process, moved to the workers of a small Dask cluster on loopback that is kept for all loops."""
+"""The Dask loop moves site servers to the workers of a small cluster on loopback, which all loops share."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def _shared_client() -> Any:
 
 
 class DaskLoop:
-    """An engine whose parties sit at a cluster; the desks here are as they were."""
+    """An engine whose parties run at a cluster; the site servers of this process do not change."""
 
-    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 all loops have this signature
         self.site_servers = dict(desks)
         self.parties = tuple(desks)
         self._engine = DaskEngine(_shared_client(), desks, seed=next(iter(desks.values())).seed)
@@ -37,4 +37,4 @@ class DaskLoop:
         return self._engine.ledgers()
 
     def close(self) -> None:
-        """The cluster stays for the next loop."""
+        """Keep the cluster for the next loop."""

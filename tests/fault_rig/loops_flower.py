@@ -1,7 +1,7 @@
-"""Desks of this process behind a Flower ClientApp: its messages and its app are real, its processes are left out.
+"""The Flower loop puts site servers behind a real ClientApp with real messages, but without Flower's processes.
 
-Through a SuperLink a message takes seconds, and the battery asks thousands; here they take as long as they take to be
-packed and unpacked.
+Through a SuperLink a message takes seconds, and the conformance checks send thousands. Here a message takes only the
+time to encode and decode it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FLOWER_RUN_ID = 1
 
 
 class InProcessGrid:
-    """A grid whose nodes are here: a message that is pushed is answered at once, and waits to be pulled."""
+    """A grid with nodes in this process: a pushed message is answered at once, and the reply waits to be pulled."""
 
     def __init__(self, app: Any, parties: Iterable[PartyId]) -> None:
         TaskIdentity.run_id = TaskIdentity.task_id = TaskIdentity.node_id = FLOWER_RUN_ID  # as in a ServerApp's process
@@ -61,7 +61,7 @@ class InProcessGrid:
 class FlowerLoop:
     """An engine whose sites are asked by Flower messages."""
 
-    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 all loops have this signature
         self.site_servers = dict(desks)
         self.parties = tuple(desks)
         keys = {party: Identity.new() for party in desks}
@@ -80,10 +80,10 @@ class FlowerLoop:
         return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
 
     def close(self) -> None:
-        """Nothing was started."""
+        """There is nothing to stop."""
 
     def _hear(self, site: str, data: bytes) -> bytes:
         return wire.encode(Answer.from_reply(hashlib.sha256(data).digest(), self.site_servers[site].answer_bytes(data)))
 
     def _ignore_error(self, site: str, error: Exception) -> None:
-        """What a site cannot answer shows as silence."""
+        """A failure at a site counts as silence."""

@@ -1,6 +1,6 @@
-"""Desks of this process behind real FLARE processes: a server, and a client and a job for each site, over mutual TLS.
+"""The NVIDIA FLARE loop puts site servers behind real FLARE processes: a server, and a client and a job per site.
 
-Such a federation takes a quarter of a minute to come up, so one is kept for as long as the process lives.
+They use mutual TLS. Such a federation takes a quarter of a minute to start, so one is kept until the process ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NVFLARE_WAIT_SECONDS = 120.0  # seconds; a busy machine is slow to start so many
 
 
 class SharedFederation:
-    """A running federation whose sites answer from the desks of the moment."""
+    """A running federation whose sites answer from the current site servers."""
 
     def __init__(self, parties: tuple[PartyId, ...]) -> None:
         self.site_servers: dict[PartyId, SiteServer] = {}
@@ -65,16 +65,16 @@ _shared_federations: dict[frozenset[PartyId], SharedFederation] = {}
 
 
 class NvflareLoop:
-    """Desks of this process that are reached over FLARE."""
+    """Site servers of this process that are reached over FLARE."""
 
-    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 as all loops are made
+    def __init__(self, desks: Mapping[PartyId, SiteServer], folder: Path, run: str) -> None:  # noqa: ARG002 all loops have this signature
         self.site_servers = dict(desks)
         self.parties = tuple(desks)
         everyone = frozenset(desks)
         kept = next((one for names, one in _shared_federations.items() if everyone <= names), None)
         if kept is None:
             kept = _shared_federations[everyone] = SharedFederation(self.parties)
-            # FLARE's console has workers that a process waits for at its end, before anything that atexit would call.
+            # At exit a process waits for the workers of FLARE's console before atexit runs, so close it earlier.
             threading._register_atexit(kept.close)  # type: ignore[attr-defined]
         kept.site_servers = dict(desks)
         self._engine = NetworkedEngine(
@@ -90,7 +90,7 @@ class NvflareLoop:
         return self._engine.exchange(calls, timeout=timeout, quorum=quorum)
 
     def close(self) -> None:
-        """The federation stays for the next loop."""
+        """Keep the federation for the next loop."""
 
 
 def free_port() -> int:

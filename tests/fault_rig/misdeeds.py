@@ -1,4 +1,4 @@
-"""What a process of a federation does wrong, from the inside: it hangs, lies, dies, or finds no room on its disk."""
+"""Patches that make a process of a federation hang, lie, die or find its disk full."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAULT_STEP = 5  # a step in the middle of a run
 
 
 def hang_once(flag: Path, *, seconds: float = 3600.0) -> Patch:
-    """A site that has worked out an answer and does not get to sending it, the first time."""
+    """A site that computes an answer and hangs before it sends it, once."""
 
     def patch() -> None:
         plain = SiteServer.answer
@@ -45,7 +45,7 @@ def hang_once(flag: Path, *, seconds: float = 3600.0) -> Patch:
 
 
 def refuse_from_fault_step() -> None:
-    """A site whose rows cannot be used any more, from the middle of the run on."""
+    """A site whose rows become unusable in the middle of the run."""
     plain = SiteServer.answer
 
     def answer(self: SiteServer, call: Call) -> Any:
@@ -55,7 +55,7 @@ def refuse_from_fault_step() -> None:
 
 
 def lie_about(change: Callable[[SealedAnswer], SealedAnswer], handler_name: str) -> Patch:
-    """A site whose answers are not what it worked out, from the middle of the run on."""
+    """A site whose answers are wrong from the middle of the run on."""
 
     def patch() -> None:
         plain = SiteServer.answer
@@ -71,7 +71,7 @@ def lie_about(change: Callable[[SealedAnswer], SealedAnswer], handler_name: str)
 
 
 def leave_out_victim() -> None:
-    """One process whose victim is asked nothing from the middle of the run on, as if it were gone."""
+    """A run in one process that stops asking the victim in the middle of the run, as if the site were gone."""
     plain = LocalEngine.exchange
 
     def exchange(self: LocalEngine, calls: Mapping[PartyId, Call], **how: Any) -> dict[PartyId, Reply]:
@@ -81,7 +81,7 @@ def leave_out_victim() -> None:
 
 
 def die_after_writes(writes: int) -> Patch:
-    """A coordinator that is gone once it has written so many records to its journal."""
+    """A coordinator that is killed after it has written a number of records to its journal."""
 
     def patch() -> None:
         plain, left = Journal.write, [writes]
@@ -98,7 +98,7 @@ def die_after_writes(writes: int) -> Patch:
 
 
 def fill_disk_after(records: int) -> Patch:
-    """A coordinator whose disk is full once its journal has so many records; the next is torn by it."""
+    """A coordinator whose disk is full after a number of journal records; the next record is cut short."""
 
     def patch() -> None:
         plain, left = Journal.write, [records]
@@ -123,7 +123,7 @@ def change_sum(name: str, number: Callable[[Exact], Exact]) -> Callable[[SealedA
 
 
 def replace_by_nan(sealed: SealedAnswer) -> SealedAnswer:
-    """An answer whose floats are none."""
+    """An answer whose floats are all NaN."""
     own = {name: getattr(sealed.release, name) for name in sealed.release.schema()}
     none = {n: np.full_like(v, np.nan) for n, v in own.items() if isinstance(v, np.ndarray) and v.dtype.kind == "f"}
     return replace(sealed, release=replace(sealed.release, **none))

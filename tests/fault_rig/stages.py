@@ -1,6 +1,6 @@
-"""Federations of real processes on this machine, one way of setting them up for each engine.
+"""Each engine setup prepares a federation of real processes on this machine and gives the commands to start them.
 
-A stage says with which words the command is called; who is killed, stopped and started when is `faults`' business.
+The module `faults` decides which process is killed, stopped or started, and when.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from fedclust.site.site_file import make_key, read_public_key
 
-SHORT_TIMEOUT, LONG_TIMEOUT = 4.0, 60.0  # seconds: a deadline that is meant to pass, and one that is not
+SHORT_TIMEOUT, LONG_TIMEOUT = 4.0, 60.0  # seconds: a deadline that should be missed, and one that should not
 SITE_NAMES = ("north", "south", "west")
 FAULT_STUDY = """\
 name = "faults"
@@ -33,36 +33,36 @@ class EngineSetup(Protocol):
     """One engine's way to set up a coordinator and three sites."""
 
     name: str
-    has_site_processes: bool  # whether sites are processes of their own
-    short_timeout: float  # a deadline that is meant to pass
-    max_run_seconds: float  # seconds that a run may take, with whatever happens to it
-    records_per_life: int  # that a coordinator writes between two of its deaths
-    extra_study_lines: str  # lines of the study's [cluster] besides the usual
+    has_site_processes: bool  # whether sites are separate processes
+    short_timeout: float  # a deadline that should be missed
+    max_run_seconds: float  # time limit of a run with its fault, in seconds
+    records_per_life: int  # that a coordinator writes between two kills
+    extra_study_lines: str  # additional lines of the study's [cluster]
 
     def prepare(self, folder: Path) -> None:
-        """Keys, files and folders for a new federation."""
+        """Make keys, files and folders for a new federation."""
 
     def begin_words(self, *, timeout: float) -> list[str]:
-        """The coordinator's words to begin, after `fedclust`; the run folder is `run`."""
+        """The coordinator's arguments after `fedclust` to start the run; the run folder is `run`."""
 
     def resume_words(self, *, timeout: float) -> list[str]:
-        """Its words to go on."""
+        """The coordinator's arguments to resume the run."""
 
     def serve_words(self, party: str) -> list[str]:
-        """A site's words, to serve until it is told that the run is over."""
+        """A site's arguments, to serve until it hears that the run is over."""
 
     def cut_link(self, party: str) -> None:
         """Cut a site off."""
 
     def restore_link(self, party: str) -> None:
-        """Let it be reached again."""
+        """Connect the site again."""
 
     def close(self) -> None:
-        """All processes are gone."""
+        """Clean up after all processes have ended."""
 
 
 def write_tables(folder: Path, more: str = "") -> None:
-    """Each site's rows, and the study for one process, against which the others are held."""
+    """Write each site's rows, and the study for one process that gives the expected result."""
     sites = ""
     for number, party in enumerate(SITE_NAMES):
         (folder / party).mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def write_tables(folder: Path, more: str = "") -> None:
 
 
 class Local:
-    """All in one process: only the process itself can die, and its disk be full."""
+    """All parties in one process: it can only be killed, get false answers or have a full disk."""
 
     name = "local"
     has_site_processes = False
@@ -100,7 +100,7 @@ class Local:
         raise NotImplementedError(party)
 
     def close(self) -> None:
-        """Nothing is left."""
+        """There is nothing to clean up."""
 
 
 class Files:
@@ -156,7 +156,7 @@ class Files:
         (self.folder / f"cut-{party}").rmdir()
 
     def close(self) -> None:
-        """Folders go with the rest."""
+        """The caller removes the folders."""
 
 
 SETUPS: dict[str, Callable[[], EngineSetup]] = {"local": Local, "files": Files}

@@ -1,4 +1,4 @@
-"""A federation over NVIDIA FLARE for faults: each site goes through a door of its own, which can be shut."""
+"""The NVIDIA FLARE setup connects each site through its own port forwarder, which can cut the site off."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from pathlib import Path
 from fault_rig.stages import FAULT_STUDY, SITE_NAMES, write_tables
 from fedclust.engines.port_forwarding import PortForwarder
 
-PATIENCE_IN_TIMEOUTS = (
-    15.0  # deadlines of a step until a run ends for want of a site: to begin, FLARE takes several of the short
-)
+PATIENCE_IN_TIMEOUTS = 15.0  # patience for a missing site, in timeouts; FLARE needs several short timeouts to start
 
 
 class Nvflare:
-    """Three served sites and a coordinator, as `fedclust enrol` sets them up."""
+    """Three serving sites and a coordinator, set up by `fedclust enrol`."""
 
     name = "nvflare"
     has_site_processes = True

@@ -199,8 +199,8 @@ def format_status(run: Run, found: dict[str, Any]) -> str:
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     files = [f"  {name}: {why}" for name, why in found["files"].items()]
     refused = ["Files that were not taken:", *files] if files else []
-    roads = [f"The way to the sites was laid {found['roads']} times."] if found.get("roads", 1) > 1 else []
-    return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *roads, *refused])
+    jobs = [f"NVIDIA FLARE started {found['jobs']} jobs in this run."] if found.get("jobs", 1) > 1 else []
+    return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *jobs, *refused])
 
 
 def _format_counts(counts: dict[str, int]) -> str:

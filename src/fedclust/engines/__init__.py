@@ -1,1 +1,1 @@
-"""What carries calls to sites and answers back; one file per way of travelling."""
+"""Engines carry calls to sites and bring answers back; each engine has one file or one folder."""

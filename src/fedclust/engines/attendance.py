@@ -1,6 +1,6 @@
-"""Who is there: parties that miss a deadline are suspended, asked again later, and welcomed back when they answer.
+"""Attendance suspends parties that miss a deadline, asks them again later, and readmits them when they answer.
 
-Times are of a clock that only goes forward; no machine's idea of the date decides anything.
+All times come from a monotonic clock, so a wrong date on a machine decides nothing.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ EventListener = Callable[..., None]
 
 
 def ignore_event(event: str, **facts: object) -> None:
-    """Whoever watches a run gets `tell(event, **facts)`; by default nobody does."""
+    """The default listener. A listener that watches a run receives `notify(event, **facts)`."""
 
 
 @dataclass
 class Attendance:
-    """How long parties are waited for, and who of them is suspended.
+    """How long the engine waits for parties, and which of them are suspended.
 
-    `timeout` is what one asking takes at most. A party that misses it is suspended: while enough others answer it is
-    asked again only `retry_after` seconds later. Where too few answer without it, it is asked on and on, until
-    `patience`
-    seconds of a step are over and the quorum is lost.
+    `timeout` is the time limit of one request. A party that misses it is suspended. While enough others answer, the
+    engine asks it again only after `retry_after` seconds. If too few others answer, the engine keeps asking it, until
+    the step has taken `patience` seconds and the quorum is lost.
     """
 
     timeout: float = 60.0
@@ -43,7 +42,7 @@ class Attendance:
         return tuple(self._suspended_since)
 
     def parties_to_ask(self, parties: Iterable[PartyId], need: int) -> list[PartyId]:
-        """Whom to ask at once: everyone but the suspended, who wait for their time unless too few are left."""
+        """The parties to ask now: all but the suspended ones, which are left out unless too few others remain."""
         asked = list(parties)
         ready = [
             p
@@ -53,23 +52,23 @@ class Attendance:
         return ready if len(ready) >= need else asked
 
     def mark_missed(self, party: PartyId, step: int) -> None:
-        """A party let a deadline pass."""
+        """Record that a party missed a deadline."""
         if party not in self._suspended_since:
             self.notify("suspended", site=party, step=step)
         self._suspended_since[party] = self.clock()
 
     def mark_answered(self, party: PartyId, step: int) -> None:
-        """A party answered, whatever it answered."""
+        """Record that a party answered, with a result or with a refusal."""
         if self._suspended_since.pop(party, None) is not None:
             self.notify("rejoined", site=party, step=step)
 
 
 def parse_patience(setting: object) -> float:
-    """The patience that a setting asks for."""
+    """The patience in seconds that a setting asks for."""
     try:
         seconds = float(str(setting))
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < math.inf:
-        raise StudyError(f"patience is '{setting}'; give a number of seconds above 0")
+        raise StudyError(f"patience is '{setting}'; set it to a number of seconds above 0")
     return seconds

@@ -1,4 +1,4 @@
-"""A coordinator's own file: the key it signs with, the keys it knows its sites by, and settings of its engine."""
+"""The coordinator's file holds its signing key, its sites' public keys, and the settings of its engine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COORDINATOR_FILE_KEYS = ("identity", "roster", "engine")
 
 @dataclass(frozen=True)
 class CoordinatorFile:
-    """A coordinator's file, validated; `folder` is where its relative paths start."""
+    """A validated coordinator's file; its relative paths start at `folder`."""
 
     folder: Path
     identity: Path | None = None
@@ -30,32 +30,32 @@ class CoordinatorFile:
         """The coordinator's identity."""
         if self.identity is None:
             raise StudyError(
-                "the coordinator's file names no identity; make a key with fedclust site key, and name it there"
+                "the coordinator's file has no identity; make a key with fedclust site key and name it there"
             )
         return read_private_key(self.identity)
 
     def public_keys(self, parties: tuple[PartyId, ...]) -> dict[PartyId, bytes]:
-        """The sites' public keys; every one must be there."""
+        """The sites' public keys; refuses a file that lacks one."""
         for party in parties:
             if party not in self.roster:
-                raise StudyError(f"[roster] of the coordinator's file lacks site '{party}'; add its public key")
+                raise StudyError(f"[roster] of the coordinator's file has no site '{party}'; add its public key")
         return {party: self.roster[party] for party in parties}
 
 
 def read_coordinator_file(path: Path, engine_name: str | None = None) -> CoordinatorFile:
-    """A coordinator's file; relative paths in it start where it lies. `engine_name` is the engine it is read for."""
+    """Read a coordinator's file; its relative paths start at its folder. `engine_name` is the engine that needs it."""
     try:
         top = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
-        raise StudyError(f"there is no coordinator's file at {path}; name it with --own") from None
+        raise StudyError(f"there is no coordinator's file at {path}; give its path with --own") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise StudyError(f"{path} is not TOML ({error}); correct it") from None
+        raise StudyError(f"{path} is not valid TOML ({error}); correct the file") from None
     for name in top:
         if name not in COORDINATOR_FILE_KEYS:
-            raise StudyError(f"{path} has no key '{name}'; it may hold {', '.join(COORDINATOR_FILE_KEYS)}")
+            raise StudyError(f"{path} has an unknown key '{name}'; the keys are {', '.join(COORDINATOR_FILE_KEYS)}")
     identity, roster, engine = top.get("identity"), top.get("roster", {}), top.get("engine", {})
     if not isinstance(identity, (str, type(None))) or not isinstance(roster, dict) or not isinstance(engine, dict):
-        raise StudyError(f"{path} does not fit; identity is a path, [roster] and [engine] are tables")
+        raise StudyError(f"{path} has a value of the wrong type; identity is a path, [roster] and [engine] are tables")
     may = (
         ENGINES[engine_name].settings
         if engine_name
@@ -63,8 +63,8 @@ def read_coordinator_file(path: Path, engine_name: str | None = None) -> Coordin
     )
     for name in engine:
         if name not in may:
-            has = f"engine '{engine_name}' has" if engine_name else "it may hold"
-            raise StudyError(f"[engine] of {path} has no key '{name}'; {has} {', '.join(may)}")
+            has = f"the keys of engine '{engine_name}' are" if engine_name else "the keys are"
+            raise StudyError(f"[engine] of {path} has an unknown key '{name}'; {has} {', '.join(may)}")
     return CoordinatorFile(
         path.parent,
         None if identity is None else path.parent / Path(identity).expanduser(),

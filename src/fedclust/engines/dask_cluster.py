@@ -1,6 +1,6 @@
-"""Work spread over a Dask cluster that one organisation trusts: the parties of a simulation, or one large site's rows.
+"""A Dask cluster that one organisation trusts computes for a simulation's parties, or for one large site's rows.
 
-Sums are exact, so wherever a party or a part of its rows is worked on, the bits are the same.
+Sums are exact, so the bits do not depend on which worker has a party or some of its rows.
 """
 
 from __future__ import annotations
@@ -33,27 +33,26 @@ ROW_SUMS = (
     "standardisation.column_sums",
     "cluster_indices.index_sums",
     "cluster_indices.label_scatter",
-)  # a sum of one term per row
+)  # each is a sum of one term per row
 NO_TIMEOUT_SECONDS = 3600.0 * 24 * 365
-Memory = dict[str, Any]  # arrays by name, as a desk keeps them
+Memory = dict[str, Any]  # arrays by name, as a site server keeps them
 
 
 class WorkerSite:
-    """A party's desk at some worker; a Dask actor, so that its ledger and memory stay there."""
+    """A party's site server at one worker; a Dask actor, so that its ledger and memory stay there."""
 
     def __init__(
         self, site_data: SiteData, policy: Policy, seed: int, identity: bytes, roster: Mapping[PartyId, bytes]
     ) -> None:
         vaults = cache(partial(Vaults, Identity(identity), dict(roster)))
         self.site_server = SiteServer(site_data, policy, seed=seed, vaults=vaults)
-        self._reported_memory: dict[str, Memory] = {}  # as it was when it was told of last
+        self._reported_memory: dict[str, Memory] = {}  # the memory of each run as it was last reported
 
     def answer(self, data: bytes, module: str, run: str, earlier_memory: Memory | None) -> tuple[bytes, Memory | None]:
-        """The reply to a call, and what the party remembers since, if that is new; `module` defines the question.
+        """The reply to a call, and the party's memory if it changed; `module` defines the question.
 
-        `earlier_memory` is what the party knows of the run from a round before. It comes along with the question: two
-        calls
-        may arrive in another order than they were made in.
+        `earlier_memory` is what the party remembers of the run from an earlier round. It travels with the question,
+        because two calls may arrive in a different order.
         """
         importlib.import_module(module)
         if earlier_memory is not None and run not in self.site_server.memory:
@@ -66,16 +65,15 @@ class WorkerSite:
         return reply, memory
 
     def ledger_entries(self) -> list[LedgerEntry]:
-        """What has left this party."""
+        """The ledger of what has left this party."""
         return self.site_server.gate.ledger.entries
 
 
 class DaskEngine:
-    """Parties that sit at the workers of a cluster.
+    """Parties that run at the workers of a cluster.
 
-    What they remember is brought to `site_servers`, where a model of many rounds looks for it, and from there to the
-    seats of
-    the next round.
+    Their memory is copied to `site_servers`, where a model of many rounds looks for it, and from there to the workers
+    of the next round.
     """
 
     def __init__(self, client: Client, site_servers: Mapping[PartyId, SiteServer], *, seed: int = 0) -> None:
@@ -97,15 +95,15 @@ class DaskEngine:
         self.parties = tuple(site_servers)
         self._site_servers = dict(site_servers)
         self._worker_sites: dict[PartyId, Any] = {party: future.result() for party, future in placed.items()}
-        self._answered_runs: set[tuple[PartyId, str]] = set()  # of which a seat has answered
+        self._answered_runs: set[tuple[PartyId, str]] = set()  # runs that a party's worker has answered before
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
-        """Ask all at once; a party whose worker is gone, or too slow, is left out."""
+        """Ask all parties at once; leave out a party whose worker is lost or too slow."""
         until = time.monotonic() + (NO_TIMEOUT_SECONDS if timeout is None else timeout)
         asked = {party: self._submit_call(party, call) for party, call in calls.items()}
         replies: dict[PartyId, Reply] = {}
         for party, future in asked.items():
-            # A lost worker shows as one of several errors of Dask's; whichever, the party is silent.
+            # Dask reports a lost worker by one of several errors; for all of them, the party counts as silent.
             with suppress(Exception):
                 data, memory = future.result(max(0.0, until - time.monotonic()))
                 self._answered_runs.add((party, calls[party].run))
@@ -117,7 +115,7 @@ class DaskEngine:
         return replies
 
     def ledgers(self) -> dict[PartyId, list[LedgerEntry]]:
-        """What has left each party, as it was written down at its worker."""
+        """The ledger of each party, read from its worker."""
         asked = {party: seat.ledger_entries() for party, seat in self._worker_sites.items()}
         return {party: future.result() for party, future in asked.items()}
 
@@ -130,7 +128,7 @@ class DaskEngine:
 
 
 def start_local_cluster(*, workers: int) -> Client:
-    """A cluster of processes on this machine's loopback, without a dashboard."""
+    """Start a cluster of processes on this machine's loopback address, without a dashboard."""
     made = LocalCluster(
         n_workers=workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, processes=True
     )
@@ -138,13 +136,13 @@ def start_local_cluster(*, workers: int) -> Client:
 
 
 class WorkerRows:
-    """Some rows of a large site at some worker."""
+    """Some rows of a large site, held at one worker."""
 
     def __init__(self, site_data: SiteData) -> None:
         self.site_data = site_data
 
     def answer_for_rows(self, name: str, module: str, message: bytes, missing: str) -> bytes:
-        """A question's answer for these rows alone."""
+        """The answer to a question, computed from these rows only."""
         importlib.import_module(module)
         handler = HANDLERS[name]
         turn = HandlerContext(self.site_data, (0, 0), {}, missing)
@@ -152,7 +150,7 @@ class WorkerRows:
 
 
 class DistributedSiteServer(SiteServer):
-    """A site's desk whose sums over rows are worked out at a cluster; rules, ledger and keys stay with the desk."""
+    """A site server that computes sums over rows at a cluster; rules, ledger and keys stay in this process."""
 
     def __init__(
         self, client: Client, parts: Sequence[SiteData], site_data: SiteData, policy: Policy, **options: Any
@@ -162,7 +160,7 @@ class DistributedSiteServer(SiteServer):
         self._parts = [future.result() for future in placed]
 
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
-        """The sum over the parts, where a sum it is; else the answer of all rows in one place."""
+        """The total over the workers for a sum over rows; otherwise the answer from all rows in this process."""
         if handler.name not in ROW_SUMS:
             return super().compute_answer(handler, context, message)
         data, module = wire.encode(message), handler.answer.__module__
@@ -171,5 +169,5 @@ class DistributedSiteServer(SiteServer):
         try:
             found = [wire.decode(handler.release, future.result()) for future in working]
         except WireError as odd:
-            raise RuntimeError("a worker answered in another form; it must run this version of fedclust") from odd
+            raise RuntimeError("cannot read a worker's answer; install this fedclust version on all workers") from odd
         return handler.release.total(found)

@@ -1,4 +1,4 @@
-"""What an engine is set to: what the run was begun with, and besides it what the coordinator's own file says."""
+"""An engine's settings come from the command that started the run, then from the coordinator's file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fedclust.engines.registry import RunSpec
 
 
 def merge_settings(engine: str, spec: RunSpec) -> dict[str, Any]:
-    """All that is set; the run's own word counts first."""
+    """All settings of an engine; those of the run override those of the coordinator's file."""
     own = read_coordinator_file(spec.coordinator_file, engine).engine if spec.coordinator_file else {}
     return {**own, **spec.settings}
 
 
 def build_attendance(engine: str, spec: RunSpec, *, timeout: float = Attendance.timeout) -> Attendance:
-    """How long an engine waits for sites; `timeout` is its default."""
+    """The attendance rules of an engine; `timeout` is the engine's default."""
     made = Attendance(timeout=spec.timeout or timeout, notify=spec.notify)
     settings = merge_settings(engine, spec)
     if "patience" in settings:

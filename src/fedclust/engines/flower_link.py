@@ -1,6 +1,6 @@
-"""Flower as a way of travelling: questions to SuperNodes, whose names are proven by the sites' own keys.
+"""The Flower link sends questions to SuperNodes, and each node proves its name with its site's key.
 
-For those who run Flower already. It starts a process for each message, so a round takes seconds.
+It is for organisations that already run Flower. Flower starts a process for each message, so a round takes seconds.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from fedclust.engines.registry import RunSpec
 from fedclust.privacy.keys import Identity, frame_parts, is_signed_by
 
 QUERY_ACTION, RECORD_NAME, PAYLOAD_KEY, NAME_KEY, PROOF_KEY = "fedclust", "fedclust", "bytes", "name", "proof"
-IDENTITY_REQUEST = b"?"  # begins the question who a node is; no greeting and no call begins so
-REPLY_POLL_SECONDS = 0.05  # seconds between looks for replies
-NODE_POLL_SECONDS = 1.0  # seconds between looks for nodes that are not known
-DEFAULT_TIMEOUT_SECONDS = 120.0  # seconds that a question may take by default
+IDENTITY_REQUEST = b"?"  # first byte of the request for a node's name; no greeting and no call starts with it
+REPLY_POLL_SECONDS = 0.05  # seconds between two checks for replies
+NODE_POLL_SECONDS = 1.0  # seconds between two checks for unknown nodes
+DEFAULT_TIMEOUT_SECONDS = 120.0  # default time limit of a question, in seconds
 NODE_CLAIM_CONTEXT = "fedclust flower node"
 _grid: ContextVar[Any] = ContextVar("grid")
 
@@ -39,7 +39,7 @@ Hear = Callable[[bytes], bytes]
 
 
 def check(spec: RunSpec) -> None:
-    """Refuse what speaks against a run before its sites are asked: of where it is, of its keys, of its times."""
+    """Refuse a run that is outside a ServerApp, or whose keys or times are wrong, before any site is asked."""
     _grid_and_keys(spec)
     build_attendance("flower", spec, timeout=DEFAULT_TIMEOUT_SECONDS)
 
@@ -57,18 +57,18 @@ def connect(spec: RunSpec) -> NetworkedEngine:
 
 
 def _grid_and_keys(spec: RunSpec) -> tuple[Any, dict[PartyId, bytes]]:
-    """The grid at hand, and the keys that the sites on it are known by."""
+    """The current grid, and the public keys of the sites on it."""
     grid = _grid.get(None)
     if grid is None:
-        raise StudyError("engine 'flower' works inside a Flower ServerApp: start it with flwr run, see docs/flower.md")
+        raise StudyError("engine 'flower' needs a Flower ServerApp; start it with flwr run, see docs/flower.md")
     if spec.coordinator_file is None:
-        raise StudyError("engine 'flower' knows sites by their keys; name the coordinator's own file as 'own'")
+        raise StudyError("engine 'flower' needs the sites' public keys; give the coordinator's file as 'own'")
     return grid, read_coordinator_file(spec.coordinator_file, "flower").public_keys(spec.parties)
 
 
 @contextmanager
 def use_grid(grid: Any) -> Iterator[None]:
-    """Engines that are connected meanwhile use this grid."""
+    """Engines connected inside the `with` block use this grid."""
     token = _grid.set(grid)
     try:
         yield
@@ -78,14 +78,14 @@ def use_grid(grid: Any) -> Iterator[None]:
 
 @dataclass
 class _UnknownNodes:
-    """Nodes that were asked who they are, by the message's key, each with a nonce of its own; when to look again."""
+    """Nodes that were asked for their name, by message key, each with its own nonce; and when to look again."""
 
     asked: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     next_poll: float = 0.0
 
 
 class FlowerLink:
-    """Messages through a Flower grid. A node is whom the key of a site signs for, whatever it calls itself."""
+    """Messages through a Flower grid. A node is the site whose key signs for it, whatever name it gives."""
 
     def __init__(self, grid: Any, roster: Mapping[PartyId, bytes]) -> None:
         self.grid = grid
@@ -94,9 +94,9 @@ class FlowerLink:
         self._waiting: dict[str, PartyId] = {}
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Ask the nodes that are known at once, the others as they are found; look for replies ourselves.
+        """Ask known nodes at once and other nodes as they are found, and poll for replies.
 
-        A node that fails says so to Flower, not to us.
+        Polling is needed because a node that fails reports it to Flower, not to this link.
         """
         until = time.monotonic() + timeout
         left, strangers = set(requests), _UnknownNodes()
@@ -107,10 +107,10 @@ class FlowerLink:
                 mine |= self._send_requests(requests, found, until)
             for key, message in self._pull_replies():
                 party = self._waiting.pop(key)
-                if key in mine:  # what belongs to an earlier question is late, and no reason to wait no longer
+                if key in mine:  # a reply to an earlier question is late; keep waiting for this one
                     left.discard(party)
                 if message.has_error():
-                    self._nodes.pop(party, None)  # it may be back under another node id
+                    self._nodes.pop(party, None)  # it may come back under another node id
                 else:
                     yield party, _read_field(message, PAYLOAD_KEY, bytes)
             if left:
@@ -120,7 +120,7 @@ class FlowerLink:
         """Flower ends with its run."""
 
     def _send_requests(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
-        """Push what is asked of some parties, and remember whose answer each will be."""
+        """Send some parties their requests, and remember which party each message went to."""
         order = sorted(to)
         parcels = [(self._nodes[party], requests[party]) for party in order]
         sent = self._push_messages(parcels, max(1.0, until - time.monotonic()))
@@ -128,7 +128,7 @@ class FlowerLink:
         return set(sent)
 
     def _identify_nodes(self, strangers: _UnknownNodes, absent: set[PartyId], until: float) -> set[PartyId]:
-        """Ask nodes that are not known yet who they are, now and then; who of the absent has said so, and proven it."""
+        """Ask unknown nodes for their name from time to time; return the absent parties that have proven theirs."""
         if time.monotonic() >= strangers.next_poll:
             strangers.next_poll = time.monotonic() + NODE_POLL_SECONDS
             asked = {node for node, _ in strangers.asked.values()} | set(self._nodes.values())
@@ -157,7 +157,7 @@ class FlowerLink:
             )
             for node, data in parcels
         ]
-        # A node that is gone gets no id; a made-up one keeps its place and is never answered.
+        # Flower returns no message id for a node that is gone; a random one keeps the order and is never answered.
         return [key or secrets.token_hex(16) for key in self.grid.push_messages(messages)] if messages else []
 
     def _pull_replies(self) -> Iterator[tuple[str, Any]]:
@@ -168,7 +168,7 @@ class FlowerLink:
 
 
 def server_app(drive: Callable[[Mapping[str, Any]], None]) -> Any:
-    """A ServerApp that drives with what its run configuration says, over its grid."""
+    """A ServerApp that passes its run configuration to `drive`, which uses the app's grid."""
     app = ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator, unused-ignore]
@@ -184,11 +184,10 @@ def client_app(
     answer_message: Callable[[str, bytes], bytes],
     log_failure: Callable[[str, Exception], None],
 ) -> Any:
-    """A ClientApp that answers for the site whose file its node configuration names as `site`.
+    """A ClientApp that answers for the site whose file the node configuration gives as `site`.
 
-    An exception would reach the server word by word, so there is none: what fails is answered with nothing, and
-    `log_failure`
-    keeps the reason at the site.
+    Flower would send the text of an exception to the server. So a failure gets an empty reply, and `log_failure`
+    records the reason at the site.
     """
     app = ClientApp()
 
@@ -203,7 +202,7 @@ def client_app(
                 record |= {NAME_KEY: name, PROOF_KEY: own.sign(_claim_bytes(data[1:], name))}
             else:
                 record |= {PAYLOAD_KEY: answer_message(site, data)}
-        except Exception as error:  # noqa: BLE001 its text must not leave
+        except Exception as error:  # noqa: BLE001 its text must not leave the site
             with suppress(Exception):
                 log_failure(site, error)
         return Message(RecordDict({RECORD_NAME: ConfigRecord(record)}), reply_to=message)
@@ -212,7 +211,7 @@ def client_app(
 
 
 def _read_field(message: Any, key: str, kind: type[Text]) -> Text:
-    """What a message says under a key; nothing, where that is missing, of another kind or too long."""
+    """The value of a message's key; empty if it is missing, has another type or is too long."""
     record = message.content.get(RECORD_NAME)
     value = record.get(key) if isinstance(record, ConfigRecord) else None
     return value if type(value) is kind and len(value) <= wire.MAX_MESSAGE_BYTES else kind()

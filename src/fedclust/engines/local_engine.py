@@ -1,4 +1,4 @@
-"""All parties in one process: the engine of simulations, tests, the demo and thousands of small parties."""
+"""The local engine runs all parties in one process, for simulations, tests, the demo and thousands of small parties."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fedclust.core.types import PartyId
 from fedclust.kernels import _threads
 from fedclust.site.server import SiteServer
 
-MIN_THREADED_VALUES = 1 << 16  # values at a party for which a thread is worth waking
+MIN_THREADED_VALUES = 1 << 16  # values at a party that make a thread worthwhile
 
 
 class LocalEngine:
-    """Calls desks one after the other. With `wire=True` every call and answer travels as bytes, as between machines."""
+    """Calls site servers in turn. With `wire=True` calls and answers travel as bytes, as between machines."""
 
     def __init__(self, site_servers: Mapping[PartyId, SiteServer], *, wire: bool = False) -> None:
         self.site_servers = dict(site_servers)
@@ -34,13 +34,13 @@ class LocalEngine:
                 return {party: ask(party, calls[party]) for party in some}
 
         for call in calls.values():
-            _ = call.digest  # made once, before threads ask for it
+            _ = call.digest  # computed once, before threads need it
         for part in _threads.run_in_threads(list(calls), work):
             found.update(part)
         return {party: found[party] for party in calls}
 
     def _should_use_threads(self, calls: Mapping[PartyId, Call]) -> bool:
-        """Whether threads should take whole parties: many, none much larger than the others, all with work enough."""
+        """Whether threads should take whole parties: if they are many, of similar size, and each has enough work."""
         threads = _threads.threads()
         if threads == 1 or len(calls) < 2 * threads:
             return False

@@ -1,4 +1,4 @@
-"""A run's status as Prometheus reads it, told on this machine's own loopback address and nowhere else."""
+"""The metrics endpoint serves a run's status to Prometheus, on this machine's loopback address only."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def prometheus_text(status: Mapping[str, Any]) -> str:
 
 def _metric_lines(status: Mapping[str, Any]) -> Iterator[str]:
     sites = status["sites"]
-    yield from _format_metric("fedclust_step", "gauge", "the step that was asked last", [("", status["step"])])
-    yield from _format_metric("fedclust_steps_total", "counter", "steps settled", [("", status["steps"])])
+    yield from _format_metric("fedclust_step", "gauge", "the latest step", [("", status["step"])])
+    yield from _format_metric("fedclust_steps_total", "counter", "completed steps", [("", status["steps"])])
     yield from _format_metric(
-        "fedclust_step_seconds_total", "counter", "time in settled steps", [("", status["seconds"])]
+        "fedclust_step_seconds_total", "counter", "seconds spent in completed steps", [("", status["seconds"])]
     )
     for name, kind, why, key in (
-        ("fedclust_answers_total", "counter", "answers of a site", "answers"),
-        ("fedclust_answer_bytes_total", "counter", "bytes of a site's answers", "bytes"),
-        ("fedclust_silences_total", "counter", "steps a site left unanswered", "silences"),
+        ("fedclust_answers_total", "counter", "answers from a site", "answers"),
+        ("fedclust_answer_bytes_total", "counter", "bytes in answers from a site", "bytes"),
+        ("fedclust_silences_total", "counter", "steps that a site did not answer", "silences"),
         ("fedclust_suspended", "gauge", "1 while a site is suspended", "suspended"),
     ):
         yield from _format_metric(name, kind, why, [(f"site={_quote_label(p)}", own[key]) for p, own in sites.items()])
     for name, why, key, label in (
-        ("fedclust_refusals_total", "refusals of a site", "refusals", "code"),
+        ("fedclust_refusals_total", "refusals from a site", "refusals", "code"),
         ("fedclust_dropped_total", "replies that were dropped", "dropped", "kind"),
     ):
         counts = [
@@ -62,7 +62,7 @@ def _quote_label(text: str) -> str:
 
 
 class MetricsEndpoint:
-    """The endpoint /metrics while the `with` block lasts; port 0 takes a free one."""
+    """The endpoint /metrics for the duration of a `with` block; port 0 selects a free port."""
 
     def __init__(self, status: RunStatus, port: int) -> None:
         class Page(BaseHTTPRequestHandler):
@@ -78,12 +78,12 @@ class MetricsEndpoint:
                 self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Who looks at metrics is nobody's business."""
+                """Requests are not logged, so that reading metrics writes nothing to the terminal."""
 
         try:
             self._server = ThreadingHTTPServer((LOOPBACK_ADDRESS, port), Page)
         except (OSError, OverflowError):
-            raise StudyError(f"port {port} of {LOOPBACK_ADDRESS} cannot be had for --metrics; choose another") from None
+            raise StudyError(f"--metrics cannot use port {port} of {LOOPBACK_ADDRESS}; choose another port") from None
         self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
 

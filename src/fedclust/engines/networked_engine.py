@@ -1,6 +1,6 @@
-"""An engine between machines, whatever carries its bytes: it greets, asks, asks again, and checks every reply.
+"""The networked engine greets sites, asks them, asks again, and checks every reply, over any link between machines.
 
-Whoever adds a way of travelling writes a `Link`; versions, deadlines, suspension and stray replies are settled here.
+A new transport only implements `Link`; versions, deadlines, suspension and stray replies are handled here.
 """
 
 from __future__ import annotations
@@ -18,32 +18,33 @@ from fedclust.core.types import PartyId
 from fedclust.engines.attendance import Attendance
 from fedclust.engines.run_status import report_reply
 
-RETRY_PAUSE_SECONDS = 0.5  # seconds before parties are asked again: a link may find out at once that nobody is there
-MAX_SHOWN_REFUSALS = 5  # refusals that are told in full
-MAX_REPEATED_GREETINGS = 3  # a site that forgot a run is told of it anew, a few times
+RETRY_PAUSE_SECONDS = 0.5  # seconds before parties are asked again; a link may find at once that it can reach none
+MAX_SHOWN_REFUSALS = 5  # refusals that the error shows in full
+MAX_REPEATED_GREETINGS = 3  # how often a site that forgot a run is greeted again
 
 
 class Link(Structural):
-    """Carries bytes to parties and brings theirs; knows nothing of what they mean."""
+    """Carries bytes to parties and back, and does not interpret them."""
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Send each party its request and yield replies as they come, for at most `timeout` seconds.
+        """Send each party its request and yield replies as they arrive, for at most `timeout` seconds.
 
-        A link that has to lay its way first may take longer by a time that it bounds, whatever the parties do.
-        The party is the one whose identity the link has checked. Replies to earlier requests may come too. A party
-        that cannot be reached is left out; nothing is raised for it. A party asked the same again may get it again.
+        A link that must connect first may take longer, by a time that it bounds whatever the parties do. The link has
+        checked the identity of the party that it yields. Replies to earlier requests may arrive too. A party that
+        cannot be reached is left out, without an exception. If the same request is sent twice, a party may receive it
+        twice.
         """
 
     def close(self, *, done: bool) -> None:
-        """Let go; `done` says that the run is over and sites need not wait for more."""
+        """Close the link; with `done` the run is over, and sites need not wait for more."""
 
 
 class NetworkedEngine:
-    """Sites that are reached by a link. `run` and `study` are what each is greeted with before its first question.
+    """Sites that a link reaches. Each is greeted with `run` and `study` before its first question.
 
-    `greeted` names those that were greeted before, by another process that worked at the run; `without` names those
-    that
-    are not asked at all. `forget_replies` is for a link that keeps replies: whoever it is told has to be asked anew.
+    `greeted` names sites that an earlier process of the run has greeted. `without` names sites that are not asked at
+    all. `forget_replies` is for a link that stores replies: it drops those of the given parties, so that they are asked
+    again.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class NetworkedEngine:
         self.forget_replies = forget_replies
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
-        """Ask, and ask again those who miss the deadline while too few answered; the rest are left out."""
+        """Ask parties, and ask those that miss the deadline again while too few answered; leave out the rest."""
         here = self.attendance
         step = next(iter(calls.values())).step
         calls = {party: call for party, call in calls.items() if party not in self._without}
@@ -93,7 +94,7 @@ class NetworkedEngine:
             for party in late:
                 if not forgot[party] or party in self._greeted:
                     here.mark_missed(party, step)
-            # A refusal is an answer: whoever says no is not asked again, and the quorum may be lost at once.
+            # A refusal is an answer: a party that refuses is not asked again, and the quorum may be lost at once.
             able = len(calls) - sum(isinstance(reply, Refusal) for reply in replies.values())
             if len(replies) >= quorum or able < quorum or here.clock() >= until:
                 break
@@ -102,7 +103,7 @@ class NetworkedEngine:
         return {party: replies[party] for party in calls if party in replies}
 
     def greet_all(self) -> None:
-        """Greet everyone, before anything is asked."""
+        """Greet all sites before the first question."""
         absent = self._greeted | self._without
         self._greet_parties([party for party in self.parties if party not in absent], self.attendance.timeout)
 
@@ -110,7 +111,7 @@ class NetworkedEngine:
         self.link.close(done=done)
 
     def _valid_replies(self, calls: Mapping[PartyId, Call], timeout: float) -> Iterator[tuple[PartyId, Reply]]:
-        """Replies to these very calls, one from each party; late, doubled and foreign ones are dropped and counted."""
+        """Replies to exactly these calls, one per party; late, duplicate and foreign ones are dropped and counted."""
         left = dict(calls)
         if not left:
             return
@@ -133,12 +134,12 @@ class NetworkedEngine:
                 return
 
     def _greet_parties(self, parties: list[PartyId], timeout: float) -> None:
-        """Meet those who are there; those that must not take part end the run, by name."""
+        """Greet parties; if some cannot take part, end the run with an error that names them."""
         greetings = {p: Greeting.for_party(p, run=self.run, study=self.study) for p in parties}
         left, noes = dict(greetings), list[str]()
         self._collect_welcomes(greetings, left, noes, timeout, max_refusals=1)
         if noes:
-            with suppress(Waiting):  # whoever else has said no already is named, too
+            with suppress(Waiting):  # also name other sites that have already refused
                 self._collect_welcomes(greetings, left, noes, RETRY_PAUSE_SECONDS, max_refusals=len(parties))
             raise RunFailed(
                 "; ".join(noes[:MAX_SHOWN_REFUSALS])
@@ -154,7 +155,7 @@ class NetworkedEngine:
         *,
         max_refusals: int,
     ) -> None:
-        """Meet those who are left, until so many take no part; `refusals` tell why they do not."""
+        """Greet the parties in `left`, until `max_refusals` cannot take part; `refusals` collects the reasons."""
         if not left:
             return
         for party, data in self.link.carry({p: g.encode() for p, g in left.items()}, timeout=timeout):
@@ -172,16 +173,16 @@ class NetworkedEngine:
                 return
 
     def _check_welcome(self, greeting: Greeting, welcome: Welcome) -> str:
-        """Why a party takes no part, or nothing: then it is met."""
+        """The reason why a party cannot take part; empty if it can, which is then recorded."""
         party, differ = greeting.party, versions_differ(greeting, welcome)
         if differ or welcome.code:
             code = "another-version" if differ else known_code(welcome.code)
             self.attendance.notify("refused", site=party, step=0, code=code)
             if not differ:
-                return f"site '{party}' takes no part: {REMEDIES.get(code, REMEDIES['odd-answer'])}"
+                return f"site '{party}' does not take part: {REMEDIES.get(code, REMEDIES['odd-answer'])}"
             return (
                 f"site '{party}' runs fedclust {welcome.fedclust!a:.40} (wire format {welcome.wire}) and this "
-                f"coordinator {greeting.fedclust} (wire format {greeting.wire}); install the same version on both sides"
+                f"coordinator runs {greeting.fedclust} (wire format {greeting.wire}); install the same version on both"
             )
         self._greeted.add(party)
         self.attendance.mark_answered(party, 0)

@@ -1,4 +1,4 @@
-"""A door on a named address that leads to a port of this machine's loopback; what passes is not looked at."""
+"""Port forwarding passes connections on a named address to a loopback port, without reading their content."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from typing import Self
 from fedclust.core.errors import StudyError
 
 FORWARD_CHUNK_BYTES = 1 << 16  # bytes
-MAX_CONNECTIONS = 256  # connections at a time: whoever knocks takes no more of this process than that
-FIRST_BYTE_SECONDS = 30.0  # seconds that a connection may take to its first byte
-ACCEPT_RETRY_SECONDS = 0.2  # seconds until the next try, where the machine has no room for a connection
+MAX_CONNECTIONS = 256  # connections at a time; this bounds what callers can take of this process
+FIRST_BYTE_SECONDS = 30.0  # time limit for the first byte of a connection, in seconds
+ACCEPT_RETRY_SECONDS = 0.2  # seconds until the next try, if the machine cannot open another connection
 
 
 class PortForwarder:
-    """Connections to `address` go on to a local port, as long as the door is open."""
+    """Forwards connections from `address` to a local port while it is open."""
 
     def __init__(self, address: tuple[str, int], port: int) -> None:
         self.port = port
         self._connections: set[socket.socket] = set()
-        self._lock = threading.Lock()  # who is being let in while the door is shut is cut off, too
+        self._lock = threading.Lock()  # also cuts off a connection that is being accepted while the forwarder closes
         self._open, self._closed = True, False
         try:
             self._listener = socket.create_server(address, backlog=64)
         except OSError as error:
-            raise StudyError(f"cannot listen on {address[0]}:{address[1]} ({error.strerror}); name another") from None
+            raise StudyError(
+                f"cannot listen on {address[0]}:{address[1]} ({error.strerror}); choose another address"
+            ) from None
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
-        threading.Thread(target=self._accept_connections, name="fedclust-door", daemon=True).start()
+        threading.Thread(target=self._accept_connections, name="fedclust-forwarder", daemon=True).start()
 
     def cut_off(self) -> None:
-        """Cut everyone off, and let nobody through."""
+        """Close all connections, and accept no new ones."""
         with self._lock:
             self._open = False
             lines = list(self._connections)
@@ -46,7 +48,7 @@ class PortForwarder:
     def close(self) -> None:
         self._closed = True
         self.cut_off()
-        with suppress(OSError):  # only this wakes who waits at the door, and would keep it open
+        with suppress(OSError):  # only this wakes the accepting thread, which would keep the socket open
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
@@ -63,9 +65,7 @@ class PortForwarder:
             except OSError:
                 if self._closed:
                     return
-                time.sleep(
-                    ACCEPT_RETRY_SECONDS
-                )  # too many open files, or a caller that has gone: no reason to close the door
+                time.sleep(ACCEPT_RETRY_SECONDS)  # too many open files, or the caller has gone: keep listening
                 continue
             if not self._open or len(self._connections) >= 2 * MAX_CONNECTIONS:
                 near.close()

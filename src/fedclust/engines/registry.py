@@ -1,4 +1,4 @@
-"""The engines by name, and what each is told of a run; a new one is a module with `check`, `connect`, and a line."""
+"""The registry lists the engines by name; a new engine is a module with `check` and `connect`, and one entry here."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from fedclust.engines.networked_engine import NetworkedEngine
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run as an engine must know it to reach its sites.
+    """What an engine needs to know about a run to reach its sites.
 
-    `coordinator_file` is the coordinator's own file, where it has one, and `settings` what the run was begun with
-    besides. With
-    `wait` the process stays until answers come; without it, an engine whose answers take days may raise `Waiting`.
-    `without` names sites that are not asked. `timeout` None leaves it to the engine.
+    `coordinator_file` is the coordinator's file, if it has one; `settings` are those given when the run started. With
+    `wait` the process stays until answers arrive. Without it, an engine whose answers take days may raise `Waiting`.
+    `without` names sites that are not asked. If `timeout` is None, the engine uses its default.
     """
 
     run: str
@@ -39,18 +38,18 @@ class RunSpec:
 
 @dataclass(frozen=True)
 class EngineEntry:
-    """Where an engine is: `module.connect(spec)` makes it. `extra` is what must be installed for it.
+    """An engine's module: `module.connect(spec)` makes the engine. `extra` is the optional dependency it needs.
 
-    `module.check(spec)` refuses, before a run is made, what `connect` would refuse later.
+    `module.check(spec)` refuses, before a run is created, what `connect` would refuse later.
     """
 
     module: str
     description: str
     extra: str | None = None
-    can_lead: bool = False  # a site can lead a blind run by it
-    may_take_days: bool = False  # an answer may take days, and the coordinator need not stay for it
-    settings: tuple[str, ...] = ()  # what --set and [engine] of the coordinator's file may say
-    path_settings: tuple[str, ...] = ()  # those that --set gives as paths from where one stands
+    can_lead: bool = False  # a site can lead a blind run over this engine
+    may_take_days: bool = False  # an answer may take days, and the coordinator need not keep running
+    settings: tuple[str, ...] = ()  # keys of --set and of [engine] in the coordinator's file
+    path_settings: tuple[str, ...] = ()  # settings that --set gives as paths relative to the current folder
 
 
 ENGINES = {
@@ -78,7 +77,7 @@ ENGINES = {
 
 
 def find_engine(name: str) -> EngineEntry:
-    """An engine by its name."""
+    """The registry entry of an engine."""
     if name not in ENGINES:
         close = difflib.get_close_matches(name, ENGINES, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"choose from {', '.join(ENGINES)}"
@@ -87,21 +86,21 @@ def find_engine(name: str) -> EngineEntry:
 
 
 def resolve_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings as a run keeps them, to be resumed from anywhere; one that the engine does not have is refused."""
+    """Settings as a run stores them, with absolute paths to resume from any folder; refuses unknown settings."""
     entry = find_engine(name)
     for key in settings:
         if key not in entry.settings:
-            raise StudyError(f"engine '{name}' has no setting '{key}'; it has {', '.join(entry.settings)}")
+            raise StudyError(f"engine '{name}' has no setting '{key}'; its settings are {', '.join(entry.settings)}")
     return {key: str(Path(said).resolve()) if key in entry.path_settings else said for key, said in settings.items()}
 
 
 def check(name: str, spec: RunSpec) -> None:
-    """Refuse a run that the engine of that name could not connect for."""
+    """Refuse a run that the named engine could not connect for."""
     _import_engine(name).check(spec)
 
 
 def connect(name: str, spec: RunSpec) -> NetworkedEngine:
-    """The engine of that name, ready to reach the sites of a run."""
+    """The named engine, ready to reach the sites of a run."""
     made: NetworkedEngine = _import_engine(name).connect(spec)
     return made
 

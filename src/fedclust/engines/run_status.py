@@ -1,6 +1,6 @@
-"""What may be seen of a run from outside: which site was heard when, what it sent by number and size, what it refused.
+"""A run's status shows when each site was last heard, how many answers and bytes it sent, and what it refused.
 
-Nothing here knows a value, a column or a row. Times are for people to read; nothing is decided by them.
+It contains no value, column or row. Times are for people to read; nothing is decided by them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fedclust.engines.attendance import Attendance, EventListener
 from fedclust.site.ledger import LedgerEntry
 
 STATUS_FORMAT, STATUS_VERSION = "fedclust-status", 1
-STATUS_WRITE_SECONDS = 0.5  # seconds between two writings of the status
+STATUS_WRITE_SECONDS = 0.5  # least seconds between two writes of the status file
 
 
 def combine_listeners(*listeners: EventListener) -> EventListener:
-    """Everyone who wants to know, told in turn."""
+    """A listener that passes each event to several listeners in turn."""
 
     def notify_all(event: str, **facts: object) -> None:
         for one in listeners:
@@ -43,20 +43,20 @@ def combine_listeners(*listeners: EventListener) -> EventListener:
 
 @runtime_checkable
 class KeepsLedgers(Structural):
-    """An engine whose sites have their ledgers at its far end, as those of a cluster do."""
+    """An engine whose sites' ledgers are remote, as those of a cluster are."""
 
     def ledgers(self) -> Mapping[PartyId, Sequence[LedgerEntry]]: ...
 
 
 @runtime_checkable
 class ReportsReplies(Structural):
-    """An engine that tells of each reply as it comes."""
+    """An engine that reports each reply as it arrives."""
 
     attendance: Attendance
 
 
 class ObservedEngine:
-    """Another engine, with what passes through it told to whoever watches."""
+    """Wraps an engine and reports each exchange to a listener."""
 
     def __init__(self, engine: Engine, notify: EventListener) -> None:
         self.engine = engine
@@ -79,7 +79,7 @@ class ObservedEngine:
 
 
 def report_reply(notify: EventListener, party: PartyId, reply: Reply, step: int) -> None:
-    """Tell of one reply."""
+    """Report one reply."""
     if isinstance(reply, Refusal):
         notify("refused", site=party, step=step, code=reply.code)
     elif isinstance(reply, SealedAnswer):
@@ -87,7 +87,7 @@ def report_reply(notify: EventListener, party: PartyId, reply: Reply, step: int)
 
 
 class RunStatus:
-    """The state of a run, folded from what is told, and kept in a file that anyone allowed may read at any time."""
+    """The state of a run, built from its events and stored in a file that can be read at any time."""
 
     def __init__(self, path: Path | None, parties: Sequence[PartyId], **about: Any) -> None:
         self._path = path
@@ -111,10 +111,10 @@ class RunStatus:
     def __call__(self, event: str, **facts: Any) -> None:
         with self._lock:
             self._apply_event(event, facts)
-            self._write_status(at_once=event in ("state", "suspended", "rejoined", "road"))
+            self._write_status(at_once=event in ("state", "suspended", "rejoined", "job"))
 
     def snapshot(self) -> dict[str, Any]:
-        """A copy that stays as it is."""
+        """A copy of the status that later events do not change."""
         with self._lock:
             return copy.deepcopy(self.document)
 
@@ -134,8 +134,8 @@ class RunStatus:
             whole["waiting"] = []
         elif event == "state":
             whole |= {"state": facts["state"]}
-        elif event == "road":
-            whole["roads"] = facts["number"]
+        elif event == "job":
+            whole["jobs"] = facts["number"]
         elif event == "bad-file":
             whole["files"][facts["file"]] = facts["why"]
         elif site is not None:
@@ -147,10 +147,10 @@ class RunStatus:
         began = time.monotonic()
         if self._path is None or (not at_once and began < self._next_write):
             return
-        # A run does not stop because nobody can be told how it goes.
+        # A status file that cannot be written does not stop the run.
         with contextlib.suppress(OSError):
             write_file(self._path, json.dumps(self.document, indent=1), durable=False)
-        # Of thousands of sites this takes a while; it must stay a small part of the run.
+        # With thousands of sites a write takes a while; it must stay a small share of the run.
         self._next_write = time.monotonic() + max(STATUS_WRITE_SECONDS, 50 * (time.monotonic() - began))
 
 
@@ -183,7 +183,7 @@ def _apply_site_event(site: dict[str, Any], event: str, facts: Mapping[str, Any]
 
 
 def read_status(path: Path) -> dict[str, Any] | None:
-    """A status that was written, if one can be read."""
+    """The status in a file; None if it is missing or cannot be read."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -193,7 +193,7 @@ def read_status(path: Path) -> dict[str, Any] | None:
 
 
 class EventLog:
-    """One JSON document a line, for machines that collect such lines; a run does not stop because it cannot grow."""
+    """A log with one JSON document per line, for log collectors; a log that cannot be written does not stop the run."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._path, self._run = path, run
@@ -210,7 +210,7 @@ class EventLog:
             self.close()
             reason = (error.strerror or type(error).__name__).lower()
             with contextlib.suppress(OSError):
-                sys.stderr.write(f"fedclust: the log {self._path} ends here ({reason}); the run goes on\n")
+                sys.stderr.write(f"fedclust: cannot write to the log {self._path} ({reason}); the run continues\n")
 
     def close(self) -> None:
         file, self._file = self._file, None
@@ -219,7 +219,7 @@ class EventLog:
 
     @staticmethod
     def _append_line(file: FileIO, line: bytes) -> None:
-        """A line at the end, wholly or not at all."""
+        """Append a line completely or not at all."""
         before = os.fstat(file.fileno()).st_size
         if file.write(line) != len(line):
             file.truncate(before)

@@ -1,4 +1,4 @@
-/* The door between Python's buffers and the resonance loop: a net comes in as arrays and goes out as bytes. */
+/* Python bindings of the resonance loop: a net is passed in as arrays and returned as bytes. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -26,7 +26,7 @@ static const art_arithmetic *find(const char *name)
     return NULL;
 }
 
-/* What the arrays of a call hold, in their order. */
+/* The types of a call's arrays, in order. */
 enum { ROWS, PLACES, WINS, WIDTHS, ORDER, EDGES, COUNTS, LEVELS, LABELS, LEAST, MOST };
 static const char *const NAMES[] = {"rows",   "places", "wins",   "widths", "order",
                                     "edges",  "counts", "levels", "labels", "least"};
@@ -83,7 +83,7 @@ static void discard(art_net *net)
     free(net->column);
 }
 
-/* Nodes at their places; false when memory ran out. */
+/* Sets the nodes' positions; returns false if memory ran out. */
 static int stand(art_net *net, const double *places, int64_t nodes)
 {
     net->scratch = malloc((size_t)(2 * net->d) * sizeof(double));
@@ -116,7 +116,7 @@ static int add_edge(art_net *net, int32_t from, int32_t to, int32_t age)
     return 0;
 }
 
-/* The rest of a net's state; what is not in range is refused before it is used as a place in memory. */
+/* Sets the rest of a net's state; refuses indices out of range before they are used. */
 static int recall(art_net *net, const held *h)
 {
     const int32_t *order = h->views[ORDER].buf, *edges = h->views[EDGES].buf;
@@ -159,7 +159,7 @@ static int recall(art_net *net, const held *h)
 
 #define BYTES(from, count) PyBytes_FromStringAndSize((const char *)(from), (Py_ssize_t)((size_t)(count) * sizeof *(from)))
 
-/* The net as bytes: places, wins, widths, order, edges, counts, levels. */
+/* The net as bytes: positions, wins, widths, order, edges, counts, levels. */
 static PyObject *state(const art_net *net)
 {
     int64_t ties = 0, at = net->nodes, tie = 0;
@@ -197,7 +197,7 @@ static int sized(const held *h, int64_t d)
     return rows->ndim == 2 && places->ndim == 2 && d > 0 && rows->shape[1] == d;
 }
 
-/* learn(server, most, rows, places, wins, widths, order, edges, counts, levels) -> the same but the first three */
+/* learn(server, most, rows, places, wins, widths, order, edges, counts, levels) -> all of these but the first three */
 static PyObject *py_learn(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     held h = {.count = 0};
@@ -271,7 +271,7 @@ done:
     return result;
 }
 
-/* Which arithmetic to use from now on. All give the same bits: this is for tests. */
+/* Selects the instruction set. All give the same bits; this is for tests. */
 static PyObject *py_choose(PyObject *self, PyObject *name)
 {
     const char *text = PyUnicode_AsUTF8(name);

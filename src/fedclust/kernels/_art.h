@@ -1,12 +1,12 @@
-/* Adaptive resonance by correntropy, row after row: CA+ at a site, CAE_FC at the server. _art_twin.py does the same
- * operations in the same order. Nodes lie abreast in vectors; a node's similarity adds its features in their order. */
+/* Adaptive resonance by correntropy, one row after another: CA+ at a site, CAE_FC at the server. _art_twin.py does the
+ * same operations in the same order. A vector holds several nodes; a node's similarity adds its features in order. */
 #include "_art_jobs.h"
 #include "_lanes.h"
 #include "_elementary.h"
 
-#define FIRST_ROWS 10     /* rows behind the first bandwidth, and the fewest nodes that may settle lambda */
-#define SINGULAR 1e-6     /* a determinant below says that the nodes are diverse enough */
-#define FLAT 1e-6         /* stands for the spread of a constant column */
+#define FIRST_ROWS 10     /* rows that give the first bandwidth, and the fewest nodes that may fix lambda */
+#define SINGULAR 1e-6     /* a determinant below this means that the nodes are diverse enough */
+#define FLAT 1e-6         /* replaces the spread of a constant column */
 #define NEIGHBOUR_SITE 100.0
 #define NEIGHBOUR_SERVER 10.0
 
@@ -19,7 +19,7 @@ static int grown(void **array, size_t bytes)
     return moved == NULL;
 }
 
-/* Room for one node more. Columns hold the positions feature by feature, `room` doubles each. */
+/* Makes room for one more node. Columns hold the positions feature by feature, `room` doubles each. */
 static int make_room(art_net *net)
 {
     if (net->nodes < net->room)
@@ -91,7 +91,7 @@ static double scalar_exp(double x)
     return out;
 }
 
-/* The value that would stand at place k if the values were sorted. */
+/* The value at index k of the sorted values. */
 static double ranked(double *v, int64_t count, int64_t k)
 {
     int64_t low = 0, high = count - 1;
@@ -123,7 +123,7 @@ static double median_of(double *v, int64_t count)
     return count % 2 ? upper : (ranked(v, count, count / 2 - 1) + upper) * 0.5;
 }
 
-/* Silverman's bandwidth of `count` rows, one after another: median_j (c s_j) n^(-1/(4+d)), c = (4/(2+d))^(1/(4+d)). */
+/* Silverman's bandwidth of `count` consecutive rows: median_j (c s_j) n^(-1/(4+d)), c = (4/(2+d))^(1/(4+d)). */
 static double bandwidth(const art_net *net, const double *const *rows, int64_t count)
 {
     const int64_t d = net->d;
@@ -149,7 +149,7 @@ static double bandwidth(const art_net *net, const double *const *rows, int64_t c
     return median_of(spread, d);
 }
 
-/* The bandwidth of the `count` nodes touched last, the last one first. */
+/* The bandwidth of the `count` most recently used nodes, the latest first. */
 static double recent_bandwidth(const art_net *net, int64_t count)
 {
     int64_t node = net->newest, found = 0;
@@ -225,7 +225,7 @@ static int next_pivot(art_net *net, int64_t count, double scale)
     for (int64_t i = 0; i < old; i++)
         y[i] = y[i] / (double)net->d;
     elementary(EXP, y, 0.0, y, old);
-    /* factor row i holds column i of L, so that the solve runs along memory */
+    /* factor row i holds column i of L, so that the solve reads memory in order */
     for (int64_t i = 0; i < old; i++) {
         const double *l = net->factor + i * net->factor_room;
         for (int64_t k = i + 1; k < old; k++)
@@ -241,7 +241,7 @@ static int next_pivot(art_net *net, int64_t count, double scale)
     return 0;
 }
 
-/* The factors of a net that did not settle in an earlier call. */
+/* The factors of a net whose lambda was not fixed in an earlier call. */
 static int refactor(art_net *net)
 {
     double total = 0.0;
@@ -254,7 +254,7 @@ static int refactor(art_net *net)
     return 0;
 }
 
-/* The mean, over nodes, of the distance to the nearest other node that is not at the same place. */
+/* The mean, over nodes, of the distance to the nearest other node at a different position. */
 static double vigilance(art_net *net, double scale)
 {
     double total = 0.0, same = (double)net->d;
@@ -332,7 +332,7 @@ static void drop_edge(art_net *net, int64_t from, int64_t to)
         }
 }
 
-/* Edges of a node that are old for their kind go: quartiles of its own ages, blended with the ages of all that went. */
+/* Removes a node's old edges: by quartiles of its own ages, blended with the ages of all removed edges. */
 static int prune(art_net *net, int64_t node)
 {
     art_edges *e = &net->edges[node];
@@ -372,7 +372,7 @@ static int prune(art_net *net, int64_t node)
     return 0;
 }
 
-/* A row within reach moves its winner, and whoever is near: at a site the second, at the server the neighbours. */
+/* A row within the threshold moves its winner and nodes nearby: the second at a site, neighbours at the server. */
 static int resonate(art_net *net, const double *x, int64_t first, int64_t second, int near)
 {
     net->wins[first]++;
@@ -448,7 +448,7 @@ static void move_node(art_net *net, int64_t from, int64_t to)
         net->newest = to;
 }
 
-/* Nodes without edges go; the others close up in their order. */
+/* Removes nodes without edges; the others keep their order. */
 static void drop_isolated(art_net *net)
 {
     int64_t kept = 0;
@@ -492,7 +492,7 @@ static int learn(art_net *net, const double *rows, int64_t count)
     return 0;
 }
 
-/* For each row the node it is most like, the first among equals, and its distance. */
+/* For each row the most similar node, the first in case of a tie, and its distance. */
 static void nearest(const art_net *net, const double *rows, int64_t count, double width, int32_t *labels, double *least)
 {
     for (int64_t i = 0; i < count; i++) {

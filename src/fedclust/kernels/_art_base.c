@@ -1,4 +1,4 @@
-/* The resonance loop for whatever the compiler was told to aim at. */
+/* The resonance loop for the compiler's target processor. */
 #if defined(LANES)
 #elif defined(__GNUC__) && defined(__AVX512F__) && defined(__AVX512DQ__)
 #define LANES 8

@@ -1,4 +1,4 @@
-/* A net of nodes as the compiled loop holds it, and the loop for each instruction set. */
+/* A net of nodes as the compiled loop stores it, and the loop for each instruction set. */
 #ifndef FEDCLUST_ART_JOBS_H
 #define FEDCLUST_ART_JOBS_H
 
@@ -19,7 +19,7 @@ typedef struct {
     double *rows, *columns; /* positions, node by node and feature by feature */
     int64_t *wins;
     double *widths;
-    int64_t *older, *newer, newest; /* who was touched before and after whom; -1: nobody */
+    int64_t *older, *newer, newest; /* the node used before and after each node; -1: none */
     art_edges *edges;
     int64_t seen, half, settled, deleted, deleted_ages, refused;
     double vigilance, width, width_total;

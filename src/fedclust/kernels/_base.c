@@ -1,4 +1,4 @@
-/* The arithmetic for whatever the compiler was told to aim at. */
+/* The arithmetic for the compiler's target processor. */
 #if defined(LANES)
 #elif defined(__GNUC__) && defined(__AVX512F__) && defined(__AVX512DQ__)
 #define LANES 8

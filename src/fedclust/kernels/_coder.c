@@ -1,4 +1,4 @@
-/* The door between Python's buffers and the training of autoencoders. */
+/* Python bindings of the training of autoencoders. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -25,7 +25,7 @@ static const coder_arithmetic *find(const char *name)
     return NULL;
 }
 
-/* What the arrays of a call hold, in their order. */
+/* The types of a call's arrays, in order. */
 enum { ROWS, ORDER, SIZES, MODEL, MEANS, SQUARES, ARRAYS };
 static const char *const NAMES[] = {"rows", "order", "sizes", "weights", "means", "squares"};
 static const char *const FORMATS[] = {"f", "lq", "lq", "f", "f", "f"};
@@ -43,7 +43,7 @@ static int hold(Py_buffer *view, PyObject *object, int which)
     return 1;
 }
 
-/* The model, if its arrays belong together; what is not in range is refused before it is used as a place in memory. */
+/* The model, if its arrays fit together; refuses indices out of range before they are used. */
 static int made(coder *own, const Py_buffer *views)
 {
     const int64_t *sizes = views[SIZES].buf, *order = views[ORDER].buf;
@@ -102,7 +102,7 @@ done:
     return result;
 }
 
-/* Which arithmetic to use from now on: this is for tests. */
+/* Selects the instruction set; this is for tests. */
 static PyObject *py_choose(PyObject *self, PyObject *name)
 {
     const char *text = PyUnicode_AsUTF8(name);

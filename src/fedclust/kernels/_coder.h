@@ -1,7 +1,7 @@
-/* Training of a small autoencoder: h <- f(b + h W) layer by layer, errors back, Adam as soon as a slope is known.
- * All three products are one: scalars of one factor times lines of the other, LANES floats abreast, added in their
- * order. So vectors of any width give the same bits; that multiply and add are fused shows. What is not a number stays
- * so. _coder_twin.py says the same in NumPy. */
+/* Training of a small autoencoder: h <- f(b + h W) layer by layer, backpropagation, and Adam once a gradient is known.
+ * All three products have one form: scalars of one factor times rows of the other, LANES floats at a time, added in
+ * order. So vectors of any width give the same bits; fused multiply-add changes the bits. NaN stays NaN.
+ * _coder_twin.py does the same in NumPy. */
 #include "_coder_jobs.h"
 
 #include <math.h>
@@ -50,7 +50,7 @@ INLINE floats raised(floats x, whole power)
 INLINE floats root(floats x) { return _mm512_sqrt_ps(x); }
 INLINE floats within(floats x, float least, float most)
 {
-    return _mm512_min_ps(splat(most), _mm512_max_ps(splat(least), x)); /* the second, if either is not a number */
+    return _mm512_min_ps(splat(most), _mm512_max_ps(splat(least), x)); /* the second, if either is NaN */
 }
 #elif LANES == 8 && defined(__AVX__)
 INLINE floats root(floats x) { return _mm256_sqrt_ps(x); }
@@ -72,9 +72,9 @@ INLINE floats root(floats x) { return by_lane(x, 0, 0, 1); }
 INLINE floats within(floats x, float least, float most) { return by_lane(x, least, most, 0); }
 #endif
 
-#define MAGIC 12582912.0f /* 1.5 2^23: what is added to it is rounded to a whole number, in its last bits */
+#define MAGIC 12582912.0f /* 1.5 2^23: a number added to it is rounded to an integer in its last bits */
 
-/* 1 / (1 + exp(-x)); exp by 2^n and a polynomial in what is left. */
+/* 1 / (1 + exp(-x)); exp by 2^n and a polynomial in the remainder. */
 INLINE floats sigmoid(floats x)
 {
     x = within(-x, -87.0f, 87.0f);
@@ -90,10 +90,10 @@ INLINE floats sigmoid(floats x)
     return splat(1.0f) / (splat(1.0f) + raised(p, rounded(shifted) - rounded(splat(MAGIC))));
 }
 
-#define TALL (LANES >= 16 ? 8 : 4) /* with WIDE as many sums as there are registers for */
+#define TALL (LANES >= 16 ? 8 : 4) /* with WIDE, as many sums as fit the registers */
 #define WIDE 3
 
-/* sums[i][v] += sum_k a(i, k) b[k][v]: a's scalars lie `a_line` and `a_step` floats apart, b's lines `b_line`. */
+/* sums[i][v] += sum_k a(i, k) b[k][v]: a's scalars are `a_line` and `a_step` floats apart, b's rows `b_line`. */
 INLINE void multiplied(int tall, int wide, const float *a, int64_t a_line, int64_t a_step, const float *b,
                        int64_t b_line, int64_t count, floats sums[TALL][WIDE])
 {
@@ -109,7 +109,7 @@ INLINE void multiplied(int tall, int wide, const float *a, int64_t a_line, int64
     }
 }
 
-/* `work` for every tile of a table, at its `line` and column `at`; its shape is known to the compiler. */
+/* Calls `work` for every tile of a table, at its `line` and column `at`; the compiler knows its shape. */
 #define SHAPES(work, tall)                  \
     switch (wide) {                         \
     case 3: work(tall, 3); break;           \
@@ -128,7 +128,7 @@ INLINE void multiplied(int tall, int wide, const float *a, int64_t a_line, int64
         }                                                                                    \
     }
 
-/* out = f(b + h W), the biases being W's last line. */
+/* out = f(b + h W); the biases are W's last row. */
 static void forward(const float *h, int64_t lines, int64_t inner, const float *W, float *out, int64_t units, int last)
 {
     const int64_t stride = padded(inner), width = padded(units);
@@ -148,7 +148,7 @@ static void forward(const float *h, int64_t lines, int64_t inner, const float *W
 #undef WORK
 }
 
-/* back = W d, unit by unit, the rows of a batch abreast in `lines`. */
+/* back = W d, unit by unit; a vector in `lines` holds several rows of a batch. */
 static void backward(const float *W, int64_t inner, int64_t units, const float *d, int64_t lines, float *back)
 {
     const int64_t width = padded(units);
@@ -181,7 +181,7 @@ INLINE void adam(floats slope, float *w, float *m, float *v, moment now)
     store(w, load(w) - splat(now.pace) * mean / (root(square) * splat(now.sharp) + splat(1e-8f)));
 }
 
-/* Slopes h' d, and at once a step of Adam. */
+/* Gradients h' d, each followed at once by a step of Adam. */
 static void descend(const float *h, int64_t h_line, int64_t h_step, int64_t inner, const float *d, int64_t units,
                     int64_t rows, float *w, float *m, float *v_, moment now)
 {
@@ -208,7 +208,7 @@ static void descend(const float *h, int64_t h_line, int64_t h_step, int64_t inne
 #undef WORK
 }
 
-/* Transposed. */
+/* The transpose. */
 static void turned(const float *from, int64_t from_line, int64_t lines, int64_t columns, float *to, int64_t to_line)
 {
     for (int64_t i0 = 0; i0 < lines; i0 += 16)
@@ -218,7 +218,7 @@ static void turned(const float *from, int64_t from_line, int64_t lines, int64_t 
                     to[j * to_line + i] = from[i * from_line + j];
 }
 
-/* What comes back, row by row, where ReLU let something pass. */
+/* The propagated error, row by row, where ReLU was active. */
 static void passed(const float *back, int64_t lines, const float *h, int64_t rows, int64_t units, float *d)
 {
     const int64_t width = padded(units);
@@ -230,7 +230,7 @@ static void passed(const float *back, int64_t lines, const float *h, int64_t row
     }
 }
 
-/* What is wrong, as a slope of the mean square: 2 (o - x) o (1 - o) / (rows columns); the summed squares. */
+/* The error as the gradient of the mean square: 2 (o - x) o (1 - o) / (rows columns); returns the summed squares. */
 static double wrong(const float *x, const float *out, float *d, int64_t rows, int64_t columns)
 {
     const int64_t width = padded(columns), even = columns / ABREAST * ABREAST;

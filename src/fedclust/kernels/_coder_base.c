@@ -1,4 +1,4 @@
-/* Training of autoencoders for whatever the compiler was told to aim at. */
+/* Training of autoencoders for the compiler's target processor. */
 #if defined(LANES)
 #elif defined(__GNUC__) && defined(__AVX512F__)
 #define LANES 16

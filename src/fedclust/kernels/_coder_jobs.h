@@ -1,26 +1,26 @@
-/* An autoencoder on its way through an epoch, and the arithmetic for each instruction set. */
+/* The state of an autoencoder during an epoch, and the arithmetic for each instruction set. */
 #ifndef FEDCLUST_CODER_JOBS_H
 #define FEDCLUST_CODER_JOBS_H
 
 #include "_jobs.h"
 
-#define ABREAST 16 /* units of a layer, and rows of a batch, stand in rows of a multiple of so many floats */
+#define ABREAST 16 /* rows of layer units and of a batch are padded to a multiple of this many floats */
 #define MOST_LAYERS 32
 
 typedef struct {
     int64_t layers;                  /* of weights */
     int64_t sizes[MOST_LAYERS + 1];  /* units */
-    float *weights, *means, *squares; /* layer after layer: a line for each unit before it, one of biases; padded */
+    float *weights, *means, *squares; /* by layer: a row for each unit of the layer before, one row of biases; padded */
     const float *rows;
     int64_t batch;
     double rate;
-    int64_t steps; /* of Adam, done before */
+    int64_t steps; /* of Adam so far */
 } coder;
 
 typedef struct {
     const char *name;
     int (*supported)(void);
-    /* One batch after the other of the rows in `order`; summed squares of what the model got wrong. 1: no memory. */
+    /* Trains on the rows in `order`, one batch after another, and sums the squared errors. Returns 1 without memory. */
     int (*epoch)(const coder *own, const int64_t *order, int64_t count, double *lost);
 } coder_arithmetic;
 

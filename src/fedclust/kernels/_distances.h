@@ -6,7 +6,7 @@
 static int64_t up_to_step(int64_t n) { return (n + STEP - 1) / STEP * STEP; }
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* Rows of a tile: what is read again and again stays in the second cache, next to the tile that follows. */
+/* Rows of a tile: the data read repeatedly fits the second-level cache together with the next tile. */
 static int64_t tile_rows(int64_t F, int64_t C, int64_t most)
 {
     return smaller(F + 2 * C <= 160 ? 256 : 128, most > 0 ? up_to_step(most) : STEP);
@@ -21,7 +21,7 @@ static int64_t longest(const columns *blocks, int64_t count)
     return most;
 }
 
-/* Scratch memory from one allocation, cut at cache lines. */
+/* Scratch memory from one allocation, aligned to cache lines. */
 typedef struct {
     char *start, *next;
 } arena;
@@ -59,13 +59,13 @@ static void load_tile(double *x, int64_t T, const columns *block, int64_t F, int
     }
 }
 
-/* The columns of a tile: column f begins at x + f * apart. */
+/* The columns of a tile: column f starts at x + f * apart. */
 typedef struct {
     const double *x;
     int64_t apart;
 } tile;
 
-/* A block's own memory where its rows fill whole vectors, else a padded copy in `spare`. */
+/* A block's own memory if its rows fill whole vectors, otherwise a padded copy in `spare`. */
 static tile tile_of(const columns *block, int64_t F, int64_t row, int64_t n, double *spare, int64_t T)
 {
     tile t = {spare, T};
@@ -78,14 +78,14 @@ static tile tile_of(const columns *block, int64_t F, int64_t row, int64_t n, dou
     return t;
 }
 
-/* Where the tile after this one lies, so that it travels while this one is summed. */
+/* The address of the next tile, to prefetch it while this one is summed. */
 typedef struct {
     const char *data;
     ptrdiff_t stride;
     int size;
 } upcoming;
 
-/* d2 of STEP rows to a few centres: features are added in their order, rows lie side by side. */
+/* d2 of STEP rows to a few centres: features are added in order; a vector holds several rows. */
 INLINE void distance_group(tile t, const double *v, int64_t F, double *d2, int64_t T, const int centers)
 {
     reals sum[GROUP][ABREAST];
@@ -106,7 +106,7 @@ INLINE void distance_group(tile t, const double *v, int64_t F, double *d2, int64
         EACH store(d2 + i * T + j * LANES, sum[i][j]);
 }
 
-/* Centres in groups of nearly equal size, at most GROUP each: the g-th group begins here. */
+/* Centres in groups of nearly equal size, at most GROUP each: the start of group g. */
 INLINE int64_t group_start(int64_t C, int64_t g)
 {
     int64_t groups = (C + GROUP - 1) / GROUP;

@@ -1,10 +1,10 @@
-/* exp, log and powers from +, -, *, / alone: the NumPy twin does the same operations in the same order.
+/* exp, log and powers from +, -, *, / only; the NumPy twin does the same operations in the same order.
  * Each function takes ABREAST vectors. */
 
 #define ONE_BITS 0x3ff0000000000000u
 #define ROOT_HALF_BITS 0x3fe6a09e667f3bcdu /* sqrt(1/2) */
 #define INTEGER_BITS 0x4330000000000000u   /* 2^52 */
-#define ROUNDER 6755399441055744.0         /* 1.5 * 2^52: adding it leaves the nearest integer in the last bits */
+#define ROUNDER 6755399441055744.0         /* 1.5 * 2^52: adding it puts the nearest integer into the last bits */
 #define LOG2_E 0x1.71547652b82fep+0
 #define LN2_HIGH 0x1.62e42fee00000p-1
 #define LN2_LOW 0x1.a39ef35793c76p-33
@@ -24,7 +24,7 @@ INLINE void horner(reals *value, const reals *y, const double *coefficient, cons
         EACH value[j] = splat(coefficient[k]) + y[j] * value[j];
 }
 
-/* x = 2^k z, z in [sqrt(1/2), sqrt(2)); subnormal x is lifted first. */
+/* x = 2^k z, z in [sqrt(1/2), sqrt(2)); subnormal x is scaled first. */
 INLINE void split(const reals *x, reals *k, reals *z)
 {
     EACH {

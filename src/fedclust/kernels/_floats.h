@@ -1,4 +1,4 @@
-/* Floats side by side, as wide as the vectors of doubles: for sketches, of which nothing is ever seen. */
+/* Vectors of floats, as wide as the vectors of doubles, for sketches, which never affect a result. */
 
 #define FLOATS (LANES > 1 ? 2 * LANES : 1)
 #define FLOAT_STEP (FLOATS * ABREAST)
@@ -16,7 +16,7 @@ INLINE marks splat_mark(uint32_t x) { return x; }
 #endif
 
 #if LANES == 8 && defined(__AVX512F__)
-/* Nearly x y + z: fused where that is quicker. */
+/* Approximately x y + z: fused if that is faster. */
 INLINE floats about(floats x, floats y, floats z) { return _mm512_fmadd_ps(x, y, z); }
 INLINE floats lesser_float(floats a, floats b) { return _mm512_min_ps(a, b); }
 INLINE floats greater_float(floats a, floats b) { return _mm512_max_ps(a, b); }

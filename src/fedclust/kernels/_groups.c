@@ -17,13 +17,13 @@
 /* ---- Ward */
 
 typedef struct {
-    int64_t n, d, along; /* the last `along` of d columns go along: they are averaged, and cost nothing */
+    int64_t n, d, along; /* the last `along` of d columns are averaged and do not count in the cost */
     double *places, *weights, *scatter, *costs, *least;
     int64_t *nearest;
     char *here;
 } heap;
 
-/* Wa Wb / (Wa + Wb) |a - b|^2: what joining two points adds to the scatter within. */
+/* Wa Wb / (Wa + Wb) |a - b|^2: what merging two points adds to the scatter within clusters. */
 static double cost(const heap *h, int64_t a, int64_t b)
 {
     const double *p = h->places + a * h->d, *q = h->places + b * h->d, *w = h->weights;
@@ -46,7 +46,7 @@ static void look_around(heap *h, int64_t i)
         }
 }
 
-/* b goes into a. */
+/* Merges b into a. */
 static void join(heap *h, int64_t a, int64_t b)
 {
     const int64_t n = h->n, d = h->d;
@@ -72,8 +72,8 @@ static void join(heap *h, int64_t a, int64_t b)
         }
 }
 
-/* Join the cheapest pair until `target` are left, then the lightest below `floor`, or one whose rows are all the same if
- * `blur`, with what is cheapest for it. The points that are left close up; returns their number, or -1. */
+/* Merges the cheapest pair until `target` points are left. Then merges the lightest point below `floor`, or with `blur`
+ * a point whose rows are all equal, with the cheapest partner. Returns how many points are left at the front, or -1. */
 static int64_t ward(heap *h, int64_t target, double floor, int blur)
 {
     const int64_t n = h->n, d = h->d;
@@ -127,13 +127,13 @@ static int64_t ward(heap *h, int64_t target, double floor, int blur)
 
 /* ---- Leiden (Traag, Waltman and van Eck 2019), greedy in its refinement, for modularity with a resolution */
 
-#define MARGIN 1e-10 /* a gain must exceed this share of a node's weight, or rounding would turn in circles */
+#define MARGIN 1e-10 /* a gain must exceed this share of a node's weight, otherwise rounding could cause endless moves */
 
 typedef struct {
     int64_t n;
     int64_t *start; /* neighbours of v: to[start[v]] .. to[start[v + 1] - 1] */
     int32_t *to;
-    double *weight, *inner, *degree; /* inner: of the edges that a node of nodes has within */
+    double *weight, *inner, *degree; /* inner: weight of the edges inside an aggregated node */
 } graph;
 
 static void forget(graph *g)
@@ -147,7 +147,7 @@ static void forget(graph *g)
 
 typedef struct {
     double *weight; /* of the edges to each group */
-    int32_t *list;  /* groups met, in the order they were */
+    int32_t *list;  /* groups in the order in which they were found */
     char *seen;
     int64_t count;
 } tally;
@@ -225,7 +225,7 @@ static void free_space(space *s)
     free(s->tally.seen);
 }
 
-/* Every node goes where it gains most, and wakes its neighbours elsewhere when it goes. */
+/* Moves every node to the group with the largest gain, and queues its neighbours in other groups. */
 static void move_nodes(const graph *g, double share, int32_t *group, space *s, uint64_t *random)
 {
     const int64_t n = g->n;
@@ -281,11 +281,12 @@ static void move_nodes(const graph *g, double share, int32_t *group, space *s, u
     }
 }
 
-/* Parts of each group that hang together: a node alone joins the part it gains most from, if both are well tied. */
+/* Splits each group into connected parts: a single node joins the part with the largest gain, if both are well
+ * connected. */
 static void refine(const graph *g, double share, const int32_t *group, int32_t *part, space *s)
 {
     const int64_t n = g->n;
-    double *whole = s->total, *own = s->cut; /* degrees of groups, and edges that leave a part within its group */
+    double *whole = s->total, *own = s->cut; /* degrees of groups, and edges between a part and the rest of its group */
     for (int64_t i = 0; i < n; i++) {
         part[i] = (int32_t)i;
         whole[i] = 0.0;
@@ -331,7 +332,7 @@ static void refine(const graph *g, double share, const int32_t *group, int32_t *
     }
 }
 
-/* Groups, named below `most`, by the order of their first members; returns how many. */
+/* Renumbers groups, whose numbers are below `most`, by the order of their first members; returns how many. */
 static int64_t renumber(int32_t *group, int64_t n, int32_t *names, int64_t most)
 {
     int64_t count = 0;
@@ -359,7 +360,7 @@ static graph gathered(const graph *g, const int32_t *part, int64_t parts, tally 
         for (int64_t c = 0; c < parts; c++)
             first[c + 1] += first[c];
         for (int64_t i = g->n - 1; i >= 0; i--)
-            members[--first[part[i] + 1]] = i; /* afterwards first[c + 1] is where part c begins */
+            members[--first[part[i] + 1]] = i; /* afterwards first[c + 1] is the start of part c */
         for (int64_t c = 0; c < parts; c++) {
             const int64_t end = c + 1 < parts ? first[c + 2] : g->n;
             for (int64_t k = first[c + 1]; k < end; k++) {
@@ -387,7 +388,7 @@ static graph gathered(const graph *g, const int32_t *part, int64_t parts, tally 
     return s;
 }
 
-/* Leiden from every node alone; `label` gets groups by first members. Returns the modularity, or NaN without memory. */
+/* Leiden from single nodes; `label` gets groups by first members. Returns the modularity, or NaN without memory. */
 static double leiden(const graph *whole, double resolution, uint64_t seed, int32_t *label)
 {
     const int64_t n = whole->n;

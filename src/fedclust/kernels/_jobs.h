@@ -1,11 +1,11 @@
-/* What the module asks of the arithmetic, whichever instruction set it was compiled for. */
+/* The functions that the module calls, for each instruction set. */
 #ifndef FEDCLUST_JOBS_H
 #define FEDCLUST_JOBS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Columns of doubles, or of floats that widen on read: value (f, r) lies at data + f * stride + r * size. */
+/* Columns of doubles, or of floats that widen on read: value (f, r) is at data + f * stride + r * size. */
 typedef struct {
     const char *data;
     ptrdiff_t stride;
@@ -31,14 +31,14 @@ typedef struct {
 
 typedef enum { SQUARED, NEAREST, MEMBERSHIPS, WEIGHTS } row_answer;
 
-/* One answer a row. Without centers the block itself holds squared distances, one column a centre. */
+/* One answer per row. Without centers the block itself holds squared distances, one column per centre. */
 typedef struct {
     row_answer answer;
     columns block;
     int64_t C, F;
     const double *centers;
     double m;
-    double *out;       /* (C, rows); NEAREST: the least squared distance */
+    double *out;       /* (C, rows); NEAREST: the smallest squared distance */
     ptrdiff_t out_row; /* doubles from one centre's answers to the next's */
     int32_t *labels;
 } rows_job;
@@ -65,7 +65,7 @@ typedef struct {
     void (*elementary)(function which, const double *x, double p, double *out, int64_t n);
 } arithmetic;
 
-/* A portable build carries several instruction sets where the compiler can, and chooses at import. */
+/* A portable build contains several instruction sets if the compiler supports them, and chooses one at import. */
 #if defined(FEDCLUST_PORTABLE) && defined(__GNUC__) && defined(__x86_64__) && defined(__ELF__)
 #define FEDCLUST_CLONES
 extern const arithmetic fedclust_avx2, fedclust_avx512;

@@ -1,4 +1,4 @@
-/* LANES doubles side by side. Every lane is one row, and each operation rounds alone, so their number never shows. */
+/* Vectors of LANES doubles. Each lane is one row and rounds separately, so the vector width never changes a result. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define AHEAD(address) ((void)0)
 #endif
 
-#define ABREAST (LANES >= 8 ? 4 : 2) /* vectors that take each step together: one alone would wait for its own results */
+#define ABREAST (LANES >= 8 ? 4 : 2) /* vectors that are computed together; a single one would wait for its own results */
 #define EACH for (int j = 0; j < ABREAST; j++)
 
 #if LANES == 8 && defined(__AVX512F__)
@@ -60,7 +60,7 @@ INLINE reals lesser(reals a, reals b) { return a < b ? a : b; }
 #endif
 
 #if LANES == 8 && defined(__AVX512F__)
-/* Nearly x y + z: fused, so not for anything that shows. */
+/* Approximately x y + z: fused, so not for values that reach a result. */
 INLINE reals nearly(reals x, reals y, reals z) { return _mm512_fmadd_pd(x, y, z); }
 INLINE reals gathered(const double *p, const uint64_t *at)
 {
@@ -101,7 +101,7 @@ INLINE words odd_pairs(words a, words b) { return LANES_OF(a, b, 2, 3, 6, 7, 10,
 #endif
 
 #if LANES == 8
-/* Eight rows of eight columns, turned in place: x[i] holds what was column i. */
+/* Transposes eight rows of eight columns in place: x[i] holds the former column i. */
 INLINE void turn(words x[8])
 {
     words y[8];

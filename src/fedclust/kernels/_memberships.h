@@ -1,7 +1,7 @@
 /* Fuzzy memberships and weights from squared distances. */
 
 /* r = dmin / d2, w = r^(1/(m-1)), S = sum w; memberships u = w / S, or weights u^m = (w r) S^-m and their objective.
- * STEP rows at once. */
+ * STEP rows at a time. */
 INLINE void fuzzy_rows(const double *d2, int64_t T, int64_t padded, int64_t C, double m, double *w, double *objective,
                        const int two, const int memberships)
 {

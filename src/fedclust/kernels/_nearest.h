@@ -1,4 +1,4 @@
-/* The nearest centre of each row: the lowest index among equals, by the strict distances. */
+/* The nearest centre of each row by the strict distances; in case of a tie, the lowest index. */
 
 /* The lowest index among the nearest centres, and its squared distance. */
 static void nearest(const double *d2, int64_t T, int64_t padded, int64_t C, double *least, uint64_t *label)
@@ -23,9 +23,9 @@ static void hard_weights(const uint64_t *label, int64_t T, int64_t padded, int64
             w[c * T + r] = label[r] == (uint64_t)c ? 1.0 : 0.0;
 }
 
-/* The search for the nearest of many centres. A sketch, a small part of the work, names it; where more than one centre
- * lies within the sketch's margin, the strict distances of those decide. So the sketch may round as it likes: it decides
- * nothing that the strict distances would decide otherwise. */
+/* The search for the nearest of many centres. A sketch, which costs little, finds it. If several centres are within the
+ * sketch's margin, their strict distances decide. So the rounding of the sketch does not matter: the result is always
+ * that of the strict distances. */
 typedef struct {
     int64_t C, F, T, most;
     uint64_t asked, doubtful;
@@ -38,15 +38,15 @@ typedef struct {
     double *d2;
 } search;
 
-#define MANY_CENTERS 8 /* from here on the sketch pays, */
-#define MANY_TERMS 256 /* if each row has so many terms: measured */
+#define MANY_CENTERS 8 /* the sketch is faster from this many centres, */
+#define MANY_TERMS 256 /* if each row has this many terms: measured */
 
 static int worth_sketching(int64_t C, int64_t F, int64_t T)
 {
     return C >= MANY_CENTERS && C * F >= MANY_TERMS && F <= WIDEST && C < INT32_MAX && T > STEP;
 }
 
-/* Pairs of a row and a centre in doubt that a tile may have before all its distances are computed instead. */
+/* The most undecided pairs of a row and a centre in a tile; with more, all its distances are computed. */
 static int64_t most_pairs(int64_t C, int64_t T) { return T * ((C + 7) / 8) / STEP * STEP + STEP; }
 
 #define SEARCH_PIECES (SKETCH_PIECES + 6)
@@ -70,7 +70,7 @@ static void search_open(search *s, arena *memory, const double *v, int64_t C, in
     s->sketching = sketch_open(&s->sketch, memory, v, C, F, T);
 }
 
-/* sum += (x - v)^2 over some columns for LANES rows from r on, each to its own centre, columns in their order. */
+/* sum += (x - v)^2 over some columns for LANES rows from r on, each to its own centre, columns in order. */
 INLINE reals add_own(reals sum, tile t, int64_t r, const double *v, int64_t F, const uint64_t *label, int64_t across)
 {
 #if LANES == 8
@@ -108,7 +108,7 @@ static void own_distances(const search *s, tile t, int64_t padded, const uint64_
     }
 }
 
-/* The strict distances of the pairs in doubt; their number is rounded up to whole steps. */
+/* The strict distances of the undecided pairs; their number is rounded up to whole steps. */
 static void pair_distances(search *s, tile t, int64_t pairs)
 {
     for (int64_t p = pairs; p % STEP; p++)
@@ -128,7 +128,7 @@ static void pair_distances(search *s, tile t, int64_t pairs)
     }
 }
 
-/* Lists the pairs in doubt, and counts them; -1 where they are too many. */
+/* Lists and counts the undecided pairs; returns -1 if they are too many. */
 static int64_t list_pairs(search *s, int64_t padded)
 {
     int64_t pairs = 0;
@@ -144,8 +144,8 @@ static int64_t list_pairs(search *s, int64_t padded)
     return pairs;
 }
 
-/* Labels of a tile's rows from a sketch; 0 where it leaves too much in doubt, and then there is no further sketch if that
- * was no exception. */
+/* Labels of a tile's rows from a sketch. Returns 0 if too many pairs are undecided; if that is frequent, later tiles use
+ * no sketch. */
 static int sketched_labels(search *s, tile t, int64_t padded, uint64_t *label)
 {
     draw(&s->sketch, t, padded);
@@ -167,7 +167,7 @@ static int sketched_labels(search *s, tile t, int64_t padded, uint64_t *label)
     return 1;
 }
 
-/* Labels of a tile's rows. Returns whether `least` holds their squared distances, too: a sketch does not give them. */
+/* Labels of a tile's rows. Returns whether `least` also holds their squared distances, which a sketch does not give. */
 static int find_labels(search *s, tile t, int64_t padded, double *d2, double *least, uint64_t *label)
 {
     if (s->sketching && sketched_labels(s, t, padded, label))

@@ -1,17 +1,17 @@
-/* A sketch of squared distances in floats, and how far it may be from the strict ones.
+/* A sketch of squared distances in floats, and its largest error against the strict distances.
  *
- * Rows and centres are taken from the centres' mean and scaled by a power of two, so that the farthest centre has a norm
+ * Rows and centres are shifted by the centres' mean and scaled by a power of two, so that the farthest centre has a norm
  * V in [1, 2). The score of a row xi and a centre nu is |nu|^2 - 2 xi . nu, which is d2 - |xi|^2. With u = 2^-24, P columns
- * to a panel and B panels, a product passes at most P + 1 roundings inside its panel and B more after it, each factor was
- * rounded once on its way to a float (and by 2^-53 before), |nu|^2 passes B + 2. So a score errs by at most
- * (P + B + 4) u (2 n V + V^2), n = |xi|, to first order, whether products are fused or not. A strict distance errs by at
- * most (F + 3) 2^-53 d2, and d2 <= 2 (n^2 + V^2). A centre whose score exceeds the least by more than twice the sum of
- * both bounds is farther in the strict distances too. The comparison costs two roundings more. The margin is a quarter
- * above all that: it covers the second order for F <= WIDEST, n and V as they are computed, and underflow, which takes less
- * than 2^-140 F (1 + n) whereas the margin is above 2^-22 (1 + n). Rows beyond FARTHEST, where floats might overflow,
- * get an infinite margin. */
+ * to a panel and B panels, a product has at most P + 1 roundings inside its panel and B more after it. Each factor was
+ * rounded once to a float (and by 2^-53 before), and |nu|^2 has B + 2 roundings. So the error of a score is at most
+ * (P + B + 4) u (2 n V + V^2), n = |xi|, to first order, with fused products or not. The error of a strict distance is at
+ * most (F + 3) 2^-53 d2, and d2 <= 2 (n^2 + V^2). A centre whose score exceeds the smallest by more than twice the sum of
+ * both bounds is also farther in the strict distances. The comparison adds two roundings. The margin is larger than all
+ * this by a quarter. That covers the second order for F <= WIDEST, n and V as computed, and underflow, which is below
+ * 2^-140 F (1 + n) while the margin is above 2^-22 (1 + n). Rows beyond FARTHEST, where floats might overflow, get an
+ * infinite margin. */
 
-#define PANEL 128 /* columns whose floats of FLOAT_STEP rows stay in the first cache */
+#define PANEL 128 /* columns whose floats of FLOAT_STEP rows fit the first-level cache */
 #define WIDEST (1 << 17)
 #define FARTHEST 1e30f
 
@@ -40,7 +40,7 @@ static double norm_around(const sketch *s, const double *v)
     return sum;
 }
 
-/* 0 where no sketch can be drawn: centres that coincide, or lie as far apart as no float can tell. */
+/* Returns 0 if no sketch is possible: all centres coincide, or their distances exceed the range of floats. */
 static int sketch_open(sketch *s, arena *memory, const double *v, int64_t C, int64_t F, int64_t T)
 {
     s->C = C;
@@ -64,7 +64,7 @@ static int sketch_open(sketch *s, arena *memory, const double *v, int64_t C, int
     for (int64_t c = 0; c < C; c++) {
         const double norm = norm_around(s, v + c * F);
         if (!(norm <= farthest))
-            farthest = norm; /* a NaN, too */
+            farthest = norm; /* also if norm is NaN */
     }
     if (!(farthest >= 0x1p-900 && farthest <= 0x1p900))
         return 0;
@@ -81,7 +81,7 @@ static int sketch_open(sketch *s, arena *memory, const double *v, int64_t C, int
     return 1;
 }
 
-/* Some columns of xi as floats, and what they add to its squared norm. */
+/* Some columns of xi as floats, and their share of its squared norm. */
 static void shift(sketch *s, tile t, int64_t padded, int64_t first, int64_t wide)
 {
     const reals scale = splat(s->scale);
@@ -150,7 +150,7 @@ static void draw(sketch *s, tile t, int64_t padded)
         s->norm[r] = (float)s->square[r];
 }
 
-/* For each row the centre of least score, that score plus the margin, and whether a second centre lies within. */
+/* For each row the centre with the smallest score, that score plus the margin, and whether a second centre is within. */
 static void read_off(const sketch *s, int64_t padded, uint32_t *label, float *limit, uint32_t *doubt)
 {
     const int64_t F = s->F, terms = smaller(F, PANEL) + (F + PANEL - 1) / PANEL + 6;

@@ -1,11 +1,11 @@
-/* Sums over the rows of a tile, each term an integer before it is added. */
+/* Sums over the rows of a tile; each term is rounded to an integer before it is added. */
 
-#define PENDING 2048 /* rows whose integers, at most 2^51 each, fit 64 bits together */
+#define PENDING 2048 /* rows whose integers, at most 2^51 each, have a sum that fits 64 bits */
 
 /* 1.5 * 2^(52 + unit): after adding it, the bits of a term are those of this number plus the term's integer. */
 INLINE double magic(int32_t unit) { return double_of(((uint64_t)(unit + 1075) << 52) | ((uint64_t)1 << 51)); }
 
-/* A term joins a running sum: as an integer, or, in the plain variant, as it is. */
+/* Adds a term to a running sum: as an integer or, in the plain variant, unchanged. */
 INLINE words add_term(words sum, reals term, reals M, const int plain)
 {
     return plain ? bits(from_bits(sum) + term) : sum + bits(term + M);
@@ -29,7 +29,7 @@ INLINE void add_lanes(uint64_t *to, words sum, const int plain)
         *to = joined(*to, lane[i], plain);
 }
 
-/* Two sums of each of some centres join their totals, which lie side by side. */
+/* Adds two sums of each of some centres to their totals, which are adjacent. */
 INLINE void add_pairs(uint64_t *to, words sums[GROUP][2], const int centers, const int plain)
 {
 #if LANES == 8
@@ -61,13 +61,13 @@ INLINE void ring_add(uint64_t *limbs, uint64_t n)
     limbs[1] += (limbs[0] < n) + (n >> 63 ? ~(uint64_t)0 : 0);
 }
 
-/* How the rounding constants of the pull lie in memory: one row for each centre, or (apart = 0) one for all. */
+/* The layout of the rounding constants of the pull: one row for each centre, or (apart = 0) one for all. */
 typedef struct {
     const double *M;
     int64_t apart;
 } rounding;
 
-/* Sums of a group of centres lie together, for two columns at a time: here begins the pair with column f. */
+/* Sums of a group of centres are stored together, two columns at a time; this is the start of the pair with column f. */
 INLINE int64_t pair_at(int64_t first, int64_t centers, int64_t F, int64_t f)
 {
     return first * (F + F % 2) + f / 2 * 2 * centers;
@@ -147,11 +147,11 @@ INLINE void add_up(const double *x, int64_t padded, double M, uint64_t *sum, con
     add_lanes(sum, join(a, b, plain), plain);
 }
 
-#define ACROSS 8 /* columns that are turned into rows together */
+#define ACROSS 8 /* columns that are transposed together */
 
-/* sum[label of r][f] += x[f][r] for up to eight columns: they become rows, and each joins its cluster's sums in one
- * stroke. Missing columns count as zeros, and reach at most ACROSS sums too far. With centres v, the squared distances of
- * rows to their own centres grow by these columns on the way. */
+/* sum[label of r][f] += x[f][r] for up to eight columns: they are transposed, and each row is added to its cluster's
+ * sums at once. Missing columns count as zeros and touch at most ACROSS sums beyond the end. With centres v, this also
+ * adds these columns' share to the squared distances of rows to their own centres. */
 INLINE void pull_across(tile t, const uint64_t *label, int64_t n, int64_t F, const double *M, uint64_t *sum,
                         upcoming next, const double *v, double *d2, const int64_t across, const int plain)
 {

@@ -1,4 +1,4 @@
-/* The door between Python's buffers and the arithmetic: checks shapes and layout, lets the interpreter go, computes. */
+/* Python bindings of the arithmetic: check shapes and layout, release the interpreter lock, and compute. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -15,7 +15,7 @@ static const arithmetic *const compiled[] = {
 };
 #define COMPILED ((int)(sizeof compiled / sizeof *compiled))
 
-/* The named arithmetic, or the best one if name is NULL; NULL where this processor has none. */
+/* The named arithmetic, or the best one if name is NULL; NULL if this processor does not support it. */
 static const arithmetic *find(const char *name)
 {
     for (int i = 0; i < COMPILED; i++)
@@ -24,7 +24,7 @@ static const arithmetic *find(const char *name)
     return NULL;
 }
 
-/* The buffers a call holds; released together. */
+/* The buffers of a call, which are released together. */
 #define MOST 8
 typedef struct {
     Py_buffer views[MOST];
@@ -101,7 +101,7 @@ static Py_buffer *matrix(held *h, PyObject *object, const char *name)
     return view;
 }
 
-/* An output of (C, rows) doubles whose rows may lie apart. */
+/* An output of (C, rows) doubles whose rows need not be adjacent. */
 static int output(held *h, PyObject *object, int64_t C, int64_t rows, double **out, ptrdiff_t *out_row)
 {
     Py_buffer *view = &h->views[h->count];
@@ -146,7 +146,7 @@ static int integer(PyObject *object, int32_t *to)
     return 0;
 }
 
-/* Blocks of one sweep: few stay on the stack. */
+/* Blocks of one sweep; a few fit on the stack. */
 #define FEW 16
 typedef struct {
     PyObject *items;
@@ -443,7 +443,7 @@ static PyObject *py_elementary(PyObject *self, PyObject *const *args, Py_ssize_t
     return finish(&h, 0);
 }
 
-/* Which arithmetic to use from now on; returns the one in use. All give the same bits: this is for tests. */
+/* Selects the instruction set and returns the one in use. All give the same bits; this is for tests. */
 static PyObject *py_choose(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     if (expect(nargs, 1))

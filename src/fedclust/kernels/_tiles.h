@@ -1,4 +1,4 @@
-/* What the module asks for, answered tile by tile. */
+/* The functions that the module calls, computed tile by tile. */
 #include "_jobs.h"
 #include "_lanes.h"
 #include "_elementary.h"
@@ -9,10 +9,10 @@
 #include "_memberships.h"
 #include "_sums.h"
 
-/* Everything one sweep needs between tiles. */
+/* The state of one sweep between tiles. */
 typedef struct {
     int64_t T, pending;
-    int by_rows; /* hard, with one unit a column: rows join their cluster's sums without passing by weights */
+    int by_rows; /* hard clusters, one unit per column: rows are added to their cluster's sums without weights */
     rounding pull_M;
     search search;
     double *spare, *d2, *w, *objective, *mass_M, objective_M;
@@ -74,7 +74,7 @@ static void deliver(void *to, int64_t at, uint64_t *sum, double M, uint64_t term
     *sum = 0;
 }
 
-/* Whole numbers of rows were counted: their mass is that many ones. */
+/* Rows were counted, so the mass is that many ones. */
 static void count_mass(sweep_state *s, const sweep_job *job)
 {
     for (int64_t c = 0; c < job->C; c++)
@@ -115,7 +115,7 @@ static upcoming tile_after(const sweep_job *job, int64_t b, int64_t row)
     return next;
 }
 
-/* Labels of a tile's rows; they join their cluster's sums, and their distances the objective. */
+/* Labels of a tile's rows; adds rows to their cluster's sums, and their distances to the objective. */
 INLINE void sweep_rows(sweep_state *s, const sweep_job *job, tile t, int64_t n, upcoming next, const int plain)
 {
     const int64_t padded = up_to_step(n);
@@ -128,7 +128,7 @@ INLINE void sweep_rows(sweep_state *s, const sweep_job *job, tile t, int64_t n, 
     memset(s->objective + n, 0, (size_t)(padded - n) * 8);
 }
 
-/* Weights of a tile's rows, zero for the padding, and each row's part of the objective. */
+/* Weights of a tile's rows, zero for the padding, and each row's share of the objective. */
 static void weigh(sweep_state *s, const sweep_job *job, tile t, int64_t b, int64_t row, int64_t n)
 {
     const int64_t T = s->T, padded = up_to_step(n);
@@ -245,7 +245,7 @@ static int rows(const rows_job *job)
 
 #define FEATURES_PENDING 1024
 
-/* Each term (x - v)^2 = h + l, h a multiple of 2^(unit + 51), l rounded to 2^unit: two integers a term, both exact. */
+/* Each term (x - v)^2 = h + l, h a multiple of 2^(unit + 51), l rounded to 2^unit: two integers per term, both exact. */
 static int exact(const exact_job *job)
 {
     const int64_t C = job->C, F = job->F, all = job->block.rows;

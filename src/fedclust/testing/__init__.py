@@ -1,4 +1,4 @@
-"""For authors of algorithms and engines: the checks ours pass, and engines that fail on purpose or replay the past."""
+"""Conformance checks for authors of algorithms and engines, and engines that fail on purpose or replay a run."""
 
 from fedclust.testing.conformance import CHECKS
 from fedclust.testing.faulty_engines import Faulty, Replay

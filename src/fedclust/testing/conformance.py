@@ -1,4 +1,4 @@
-"""What every registered algorithm must do on every engine; a check takes a way to make estimators and federations.
+"""The conformance checks state what every registered algorithm must do on every engine; each takes a `Bench`.
 
 >>> sorted(CHECKS)[:2]
 ['check_a_recorded_run_replays_without_its_sites', 'check_answers_are_pure']
@@ -22,7 +22,7 @@ from fedclust.testing.faulty_engines import Faulty, Replay
 
 
 class Bench(Protocol):
-    """What a check works on: estimators by seed, and federations over the engine under test."""
+    """What a check needs: estimators by seed, and federations over the engine under test."""
 
     def estimator(self, seed: int = 0) -> FederatedEstimator: ...
     def federation(self, sites: Mapping[PartyId, Array], **options: Any) -> Federation: ...
@@ -31,12 +31,12 @@ class Bench(Protocol):
 
 
 def is_lossless(estimator: Model) -> bool:
-    """Whether a method promises the pooled run; one that does not says `lossless = False`, and so in its notes."""
+    """Whether a method promises the result of the pooled run; one that does not has `lossless = False` and a note."""
     return estimator.lossless
 
 
 def make_sites(seed: int = 0, rows: int = 60, parties: int = 4, width: int = 3) -> dict[PartyId, Array]:
-    """Three separated groups of rows, dealt unevenly to parties."""
+    """Three separated groups of rows, split unevenly among parties."""
     rng = np.random.default_rng(seed)
     centers = np.arange(3)[:, None] * 8.0 + rng.normal(size=(3, width))
     X = rng.normal(size=(rows, width)) + centers[rng.integers(3, size=rows)]
@@ -60,7 +60,7 @@ def check_party_order_does_not_matter(bench: Bench) -> None:
     parts = make_sites()
     start = bench.estimator().fit(bench.federation(parts)).initial_centers_
     backwards = dict(reversed(parts.items()))
-    # A method without a start of its own to set picks by seed and party, in whatever order those come.
+    # A method without settable initial centres chooses by seed and party, in any order of the parties.
     given = {"init": start} if bench.estimator().takes_initial_centers else {}
     first, second = (bench.estimator().set_params(**given).fit(bench.federation(p)) for p in (parts, backwards))
     assert _is_same_model(first, second)
@@ -101,7 +101,7 @@ def check_drop_outs_end_in_a_result_or_a_clear_refusal(bench: Bench) -> None:
 
 
 def check_late_and_foreign_answers_are_not_used(bench: Bench) -> None:
-    """In plain mode the run ends; a masked sum is asked for again; a site's own answer cannot be replaced by masks."""
+    """In plain mode the run ends; a masked sum is asked for again; masks cannot replace a single site's answer."""
     wants = _list_wants(bench)
     step = min(4, len(wants))
     for fault in ("late", "foreign"):
@@ -109,14 +109,14 @@ def check_late_and_foreign_answers_are_not_used(bench: Bench) -> None:
         fed.use_engine(Faulty(fed.engine, lambda s, p, fault=fault: fault if (s, p) == (step, "p2") else None))  # type: ignore[misc]
         model, lost = _fit_or_quorum_lost(bench, fed)
         if fed.aggregation.mode == "plain" or (wants[step - 1] == "each" and lost is not None):
-            assert lost is not None, f"a {fault} answer was used"
+            assert lost is not None, f"the run used a {fault} answer"
             assert lost.missing == {"p2": "no-answer"}
         else:  # the step is repeated under fresh masks
             assert _is_same_model(model, bench.estimator().fit(bench.federation(make_sites())))
 
 
 def check_a_recorded_run_replays_without_its_sites(bench: Bench) -> None:
-    """A blind run is hidden from whoever lacks the lead's keys, so it has no such replay."""
+    """A blind run needs the lead's keys, so it cannot be replayed without its sites."""
     with bench.federation(make_sites(), run=bench.folder) as fed:
         if fed.aggregation.is_blind:
             return
@@ -129,7 +129,7 @@ def check_a_recorded_run_replays_without_its_sites(bench: Bench) -> None:
 
 
 def check_answers_are_pure(bench: Bench) -> None:
-    """The same call at a fresh desk gives the same answer, and the rows are untouched; masks are fresh, though."""
+    """The same call at a new site server gives the same answer and leaves the rows unchanged; only masks are new."""
     parts = make_sites()
     kept = {party: rows.copy() for party, rows in parts.items()}
     calls: list[Any] = []
@@ -160,7 +160,7 @@ def check_every_question_declares_what_it_discloses(bench: Bench) -> None:
 
 
 class _Recorder:
-    """Another engine, with everything that passes written down."""
+    """Wraps an engine and records every exchange."""
 
     def __init__(self, engine: Any, calls: list[Any]) -> None:
         self.engine, self.calls, self.parties = engine, calls, engine.parties
@@ -172,7 +172,7 @@ class _Recorder:
 
 
 def _list_wants(bench: Bench) -> list[str]:
-    """What each question of a run wants: a total, or one answer for each site."""
+    """What each question of a run asks for: a total, or one answer per site."""
     calls: list[Any] = []
     fed = bench.federation(make_sites())
     fed.use_engine(_Recorder(fed.engine, calls))

@@ -1,4 +1,4 @@
-"""Engines that misbehave by a plan, or need no sites at all."""
+"""Faulty engines fail according to a plan, and the replay engine answers from a journal without sites."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Plan = Callable[[int, PartyId], Fault | None]
 
 
 class Faulty:
-    """Another engine, with faults: `plan(step, party)` names what goes wrong, or None.
+    """Wraps an engine and adds faults: `plan(step, party)` returns a fault or None.
 
-    silent   the question does not come, and no answer either
-    lost     the question comes, the answer gets lost
-    refuse   the site says no
-    late     the answer to an earlier step comes instead
-    foreign  the answer of another run comes instead
+    silent   the question does not arrive, so there is no answer
+    lost     the question arrives, but the answer is lost
+    refuse   the site refuses
+    late     the answer to an earlier step arrives instead
+    foreign  the answer from another run arrives instead
     """
 
     def __init__(self, engine: Engine, plan: Plan) -> None:
@@ -33,7 +33,7 @@ class Faulty:
         self.parties = engine.parties
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
-        """Carry the calls, then spoil what the plan says."""
+        """Carry the calls, then apply the faults of the plan."""
         faults = {party: self.plan(call.step, party) for party, call in calls.items()}
         asked = {party: call for party, call in calls.items() if faults[party] not in ("silent", "refuse")}
         replies = self.engine.exchange(asked, timeout=timeout, quorum=quorum)
@@ -51,7 +51,7 @@ class Faulty:
 
 
 class Recorder:
-    """Another engine, with everything that passes written down."""
+    """Wraps an engine and records every exchange."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -66,18 +66,18 @@ class Recorder:
 
 
 class Replay:
-    """A recorded run without its sites: every step is answered as it was."""
+    """Replays a recorded run without its sites: every step gets its recorded answers."""
 
     def __init__(self, journal: Path, parties: Sequence[PartyId]) -> None:
         self.journal = Journal(journal)
         self.parties = tuple(parties)
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:  # noqa: ARG002
-        """The recorded answers to these very calls."""
+        """The recorded answers to exactly these calls."""
         step = next(iter(calls.values())).step
         replies = recall_replies(self.journal, step, calls)
         if replies is None:
-            raise JournalError(f"the journal ends before step {step}")
+            raise JournalError(f"the journal has no answers for step {step}")
         return dict(replies)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Desks of this process reached through a link, so that the battery runs over every way of travelling."""
+"""Linked sites are site servers in this process that a link reaches, so that conformance checks can test any link."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedclust.site.server import SiteServer
 
 
 class LinkedEngine:
-    """An engine whose messages take a link; `answer_message` is what the far end of the link gives them to."""
+    """An engine that sends its messages over a link; the far end of the link passes them to `answer_message`."""
 
     def __init__(self, link: Link, *, timeout: float = 60.0) -> None:
         self.link = link
@@ -25,13 +25,13 @@ class LinkedEngine:
         self.parties: tuple[PartyId, ...] = ()
 
     def answer_message(self, party: PartyId, data: bytes) -> bytes:
-        """A party's reply to what arrived."""
+        """A party's reply to a message."""
         return wire.encode(
             Answer.from_reply(hashlib.sha256(data).digest(), self.site_servers[party].answer_bytes(data))
         )
 
     def attach_to(self, fed: Federation) -> Federation:
-        """Let a federation of this process use the link from now on."""
+        """Make a federation of this process use the link."""
         self.site_servers = dict(fed.local_sites)
         self.parties = tuple(self.site_servers)
         fed.engine = self
@@ -39,7 +39,7 @@ class LinkedEngine:
         return fed
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
-        """Carry the calls as between machines; everyone has met already."""
+        """Carry the calls as between machines; all parties count as greeted."""
         engine = NetworkedEngine(
             self.link, self.parties, run="", study="", attendance=self.attendance, greeted=frozenset(self.parties)
         )

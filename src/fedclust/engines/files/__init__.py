@@ -1,1 +1,1 @@
-"""Federations that exchange signed files through folders, for sites that allow no connection."""
+"""The files engine exchanges signed files through folders, for sites that allow no connection."""

@@ -1,6 +1,7 @@
-"""Folders instead of a network: letters to each site in one, its replies in another, however long they take.
+"""The files link uses two folders per site instead of a network: one for messages to the site, one for its replies.
 
-The coordinator may end between two steps. What it wrote and what it got is on disk before anything depends on it.
+Replies may take any time. The coordinator may stop between two steps, because what it sent and received is on disk
+before anything depends on it.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from fedclust.engines.networked_engine import NetworkedEngine
 from fedclust.engines.registry import RunSpec
 from fedclust.privacy.keys import Identity
 
-FOLDER_POLL_SECONDS = 1.0  # seconds between two looks into the folders
+FOLDER_POLL_SECONDS = 1.0  # seconds between two checks of the folders
 
 
 def check(spec: RunSpec) -> None:
-    """Refuse a run that could not write its first letter: for want of a key, a site's key, or a pause between looks."""
+    """Refuse a run that could not write its first message: its key, a site's key or the poll setting is wrong."""
     own = _read_own_file(spec)
     poll_seconds(spec, own)
     own.signing_identity()
@@ -49,7 +50,7 @@ def check(spec: RunSpec) -> None:
 
 
 def connect(spec: RunSpec) -> NetworkedEngine:
-    """The engine of a run whose sites are reached by files; see `FilesLink` for where they lie."""
+    """The engine of a run that reaches its sites by files; `message_root` says where the files are."""
     own = _read_own_file(spec)
     patience = math.inf if spec.timeout is None else spec.timeout
     attendance = Attendance(
@@ -77,12 +78,12 @@ def connect(spec: RunSpec) -> NetworkedEngine:
 
 def _read_own_file(spec: RunSpec) -> CoordinatorFile:
     if spec.coordinator_file is None:
-        raise StudyError("engine 'files' signs its letters; name the coordinator's own file with --own")
+        raise StudyError("engine 'files' signs its messages; give the coordinator's file with --own")
     return read_coordinator_file(spec.coordinator_file, "files")
 
 
 def message_root(spec: RunSpec, own: CoordinatorFile) -> Path:
-    """Where letters lie: as the run's settings or the coordinator's file say, else in the run folder."""
+    """The folder for messages, from the run's settings or the coordinator's file; by default in the run folder."""
     said = spec.settings.get("folder") or own.engine.get("folder")
     return own.folder / Path(str(said)).expanduser() if said else spec.folder / "mail"
 
@@ -98,12 +99,12 @@ def poll_seconds(spec: RunSpec, own: CoordinatorFile) -> float:
 
 
 def message_folders(root: Path, parties: tuple[PartyId, ...]) -> dict[PartyId, tuple[Path, Path]]:
-    """Letters to site NAME in `to/NAME` of a mail folder, and from it in `from/NAME`."""
+    """Each site's two folders: `to/NAME` for messages to it, and `from/NAME` for messages from it."""
     return {party: (root / "to" / party, root / "from" / party) for party in parties}
 
 
 class FilesLink:
-    """Letters to each party in one folder, and from it in another; `idle` passes the time between two looks."""
+    """Messages to and from each party in two folders; `idle` waits between two checks."""
 
     def __init__(
         self,
@@ -132,7 +133,7 @@ class FilesLink:
             make_shared_folder(folder.path)
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Write letters and yield what came; without `wait`, `Waiting` says for whom."""
+        """Write messages and yield replies; without `wait`, raise `Waiting`, which names the missing parties."""
         self._reported_files.clear()
         for party, data in requests.items():
             self._write_request(party, data)
@@ -151,32 +152,32 @@ class FilesLink:
             self._idle()
 
     def folders_and_key(self, party: PartyId) -> tuple[Path, Path, bytes]:
-        """The folders of letters to and from a party, and its public key."""
+        """The folders for messages to and from a party, and its public key."""
         return self._outboxes[party].path, self._inboxes[party].path, self._roster[party]
 
     @property
     def greeted(self) -> set[PartyId]:
-        """Sites that took part before this process began; they need no greeting."""
+        """Sites that joined the run before this process started; they need no greeting."""
         return {party for party, chain in self._chains.items() if chain.public}
 
     def forget_replies(self, parties: Iterable[PartyId]) -> None:
-        """Ask parties anew what they gave a reply of no use to; who gave none yet has the letter to do so."""
+        """Drop unusable replies, so that their parties are asked again; the others still have the message."""
         for party in parties:
             chain = self._chains[party]
             if chain.reply is not None:
                 self._save_chain(party, replace(chain, request=b"", reply=None))
 
     def close(self, *, done: bool) -> None:
-        """Tell sites that the run is over, if it is."""
+        """Send sites a message that the run is over, if it is."""
         for party, chain in self._chains.items() if done else ():
             if chain.ended:
-                self._outboxes[party].write_messages(chain.undelivered)  # written down, and perhaps not put there
+                self._outboxes[party].write_messages(chain.undelivered)  # saved, but perhaps not written to the folder
             elif chain.sent:
                 self._write_message(party, replace(chain, ended=True), "end", b"", in_clear=True)
                 self._inboxes[party].remove(self._used_files[party])
 
     def _write_request(self, party: PartyId, data: bytes) -> None:
-        """A letter with a question, unless it is the one that was written last."""
+        """Write a message with a question, unless it is the last one written."""
         chain, asked = self._chains[party], message_digest(data)
         if chain.request == asked:
             self._outboxes[party].write_messages(chain.undelivered)
@@ -194,7 +195,7 @@ class FilesLink:
         self._outboxes[party].write_messages(chain.undelivered)
 
     def _read_replies(self, party: PartyId) -> Iterator[bytes]:
-        """What a site's new letters say."""
+        """The contents of a site's new messages."""
         folder = self._inboxes[party]
         for name, letter, data in folder.read_messages():
             if name in self._used_files[party] or name in folder.refused:
@@ -206,19 +207,19 @@ class FilesLink:
                 got, text = self._open_message(chain.accept_message(letter, data), letter)
             except DuplicateMessage as error:
                 self._used_files[party].add(name)
-                if letter.number != chain.received:  # the last one lies there until the next question
+                if letter.number != chain.received:  # the last one stays there until the next question
                     folder.refuse(name, str(error))
                     self.spec.notify("dropped", site=party, kind="duplicate")
                 continue
             except MessageRefused as error:
-                if letter.number <= chain.received + 1:  # one that waits for another may be taken yet
+                if letter.number <= chain.received + 1:  # one that needs an earlier message may be accepted later
                     folder.refuse(name, str(error))
                 else:
                     folder.incomplete[name] = str(error)
                 continue
             self._used_files[party].add(name)
             if letter.answered_digest == chain.sent_digest:
-                # A site that takes no part ends the run: gone on with, it is greeted anew.
+                # A site that does not take part ends the run; a resumed run greets it again.
                 no = letter.kind == "welcome" and not got.public
                 got = replace(got, reply=None, request=b"") if no else replace(got, reply=text)
             left = got.drop_delivered(letter.answered_digest)
@@ -234,7 +235,7 @@ class FilesLink:
         return chain, chain.decrypt_message(letter)
 
     def _takes_part(self, welcome: bytes) -> bool:
-        """Whether a site takes part, and can: then it need not be greeted again."""
+        """Whether a site takes part and has the right version, so that it need not be greeted again."""
         try:
             told = Welcome.decode(welcome)
         except WireError:
@@ -248,9 +249,9 @@ class FilesLink:
                 self.spec.notify("bad-file", site=party, file=str(folder.path / escape_unprintable(name)), why=why)
 
     def describe_waiting(self, missing: list[PartyId]) -> str:
-        """What a person has to do now."""
+        """Instructions for the person who transfers the files."""
         names = {party: display_name(party) for party in missing}
-        lines = [f"Waiting for {', '.join(names.values())}. Carry letters both ways:"]
+        lines = [f"Waiting for {', '.join(names.values())}. Copy the message files in both directions:"]
         for party, name in names.items():
             lines.append(f"  {self._outboxes[party].path} -> the inbox of {name}")
             lines.append(f"  the outbox of {name} -> {self._inboxes[party].path}")
@@ -260,7 +261,7 @@ class FilesLink:
                 for name, why in folder.incomplete.items()
             ]
             lines += [
-                f"Not taken: {folder.path / escape_unprintable(name)}: {why}" for name, why in folder.refused.items()
+                f"Not accepted: {folder.path / escape_unprintable(name)}: {why}" for name, why in folder.refused.items()
             ]
         return "\n".join(lines)
 
@@ -273,7 +274,7 @@ class FilesLink:
 
 
 def _check_nothing(letter: SignedMessage, data: bytes) -> None:
-    """A folder that is only written to."""
+    """Accept everything: this process only writes to the folder."""
 
 
 def _check_origin(

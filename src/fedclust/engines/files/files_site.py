@@ -1,4 +1,4 @@
-"""A site that answers letters: reads an inbox, writes an outbox, and remembers where each correspondence stands."""
+"""The file transport reads messages from an inbox, writes answers to an outbox, and stores the state of each run."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from fedclust.site.site_file import SiteFile, read_private_key
 
 @dataclass
 class InboxReport:
-    """What one look into the inbox came to."""
+    """The results of one check of the inbox."""
 
-    answered: list[str] = field(default_factory=list)  # names of letters that were read and replied to
-    written: list[str] = field(default_factory=list)  # names of letters that are in the outbox since
-    answered_before: list[str] = field(default_factory=list)  # names of letters that were answered earlier
+    answered: list[str] = field(default_factory=list)  # names of messages that were read and answered
+    written: list[str] = field(default_factory=list)  # names of messages that were written to the outbox
+    answered_before: list[str] = field(default_factory=list)  # names of messages that were answered earlier
     refused: dict[str, str] = field(default_factory=dict)
     incomplete: dict[str, str] = field(default_factory=dict)
-    has_run_ended: bool = False  # a run was told to be over
-    all_ended: bool = False  # every run that was met has ended, now or earlier
+    has_run_ended: bool = False  # a message said that a run is over
+    all_ended: bool = False  # every known run has ended, now or earlier
 
 
 class Responder(Structural):
-    """Whoever answers: under which name, what it keeps where, and what it replies."""
+    """The party that answers: its name, the folder of its state, and its replies."""
 
     @property
     def party(self) -> PartyId: ...
@@ -49,9 +49,9 @@ class Responder(Structural):
 
 
 class FileTransport:
-    """The answering end of a correspondence: a site's with the coordinator, or the coordinator's with a lead.
+    """The answering end of a message exchange: a site's with the coordinator, or the coordinator's with a lead.
 
-    `public` is the key that the other end signs with; `to_lead` tells letters between coordinator and lead from others.
+    The other end signs with the key `public`. `to_lead` selects the messages between coordinator and lead.
     """
 
     def __init__(
@@ -73,32 +73,32 @@ class FileTransport:
         self._inbox = MessageFolder(inbox, self._check_message)
         self._outbox = MessageFolder(outbox, self._check_message)
         self._chains: dict[str, Chain] = {}
-        self._runs_to_lead: dict[str, None] = {}  # runs with letters that are not for this end to answer
+        self._runs_to_lead: dict[str, None] = {}  # runs with messages that another end answers
         self._answered_before: list[str] = []
 
     @classmethod
     def for_site(cls, reception: SiteSession, site: SiteFile, inbox: Path, outbox: Path) -> FileTransport:
-        """The correspondence of a site that serves, between two folders."""
+        """The transport of a serving site, between two folders."""
         if site.identity is None or site.coordinator is None:
             raise StudyError(
-                "the site file must name an identity, to sign with, and the coordinator's public key, to know it by"
+                "the site file needs identity, the key to sign with, and coordinator, the coordinator's public key"
             )
         if not inbox.is_dir():
-            raise StudyError(f"there is no inbox at {inbox}; make the folder, and put the coordinator's letters in it")
+            raise StudyError(f"there is no inbox at {inbox}; make the folder and copy the coordinator's messages to it")
         return cls(reception, read_private_key(site.identity), site.coordinator, inbox, outbox)
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """The runs that letters came of, those to a site as their lead included."""
+        """The runs that messages arrived from, including messages to this site as a lead."""
         return tuple(self._chains | self._runs_to_lead)
 
     def has_ended(self, run: str) -> bool:
-        """Whether a correspondence is over, and was so before this process began."""
+        """Whether the exchange of a run is over, according to the disk."""
         path = chain_path(self.responder.folder, run)
         return path.exists() and Chain.load(path, run).ended
 
     def answer_inbox(self) -> InboxReport:
-        """Answer what is there to be answered; a bad file keeps no good one from being read."""
+        """Answer all messages in the inbox; a bad file does not prevent good ones from being read."""
         found = InboxReport()
         self._answered_before = found.answered_before
         lots: dict[str, list[tuple[str, SignedMessage, bytes]]] = {}
@@ -125,7 +125,7 @@ class FileTransport:
         last = max((i for i, (_, letter, _) in enumerate(new) if letter.kind == "call"), default=-1)
         for i, (name, letter, data) in enumerate(new):
             chain = self._chains[run].accept_message(letter, data)
-            # A question after which another came has been given up by whoever asked it.
+            # If a later question follows, the sender has given up this one.
             if letter.kind != "call" or i == last:
                 chain = self._append_reply(chain, letter)
                 report.answered += [name] if letter.kind != "end" else []
@@ -138,14 +138,16 @@ class FileTransport:
     def _new_messages(
         self, run: str, messages: list[tuple[str, SignedMessage, bytes]]
     ) -> list[tuple[str, SignedMessage, bytes]]:
-        """Letters that follow each other and the last one taken."""
+        """Messages that follow each other and the last one accepted."""
         path = chain_path(self.responder.folder, run)
         chain = self._chains.get(run) or (
             Chain.load(path, run) if path.exists() or self._has_greeting(messages) else None
         )
         if chain is None:
             for name, *_ in messages:
-                self._inbox.refuse(name, "it is of a run that this site was not greeted for, or has lost its memory of")
+                self._inbox.refuse(
+                    name, "it belongs to a run that this site was not greeted for, or whose state it has lost"
+                )
             return []
         self._chains[run] = chain
         taken = []
@@ -171,9 +173,9 @@ class FileTransport:
         return any(letter.number == 1 and letter.kind == "greeting" for _, letter, _ in messages)
 
     def _append_reply(self, chain: Chain, letter: SignedMessage) -> Chain:
-        """The chain with a reply to a letter."""
+        """The chain with a reply to a message."""
         self._outbox.remove(chain.undelivered)
-        chain = replace(chain, undelivered={})  # whoever writes on has what was written before, or gave it up
+        chain = replace(chain, undelivered={})  # a sender that continues has the earlier replies, or gave them up
         if letter.kind == "end":
             return replace(chain, ended=True)
         way = self.responder.party, self._other
@@ -193,12 +195,12 @@ class FileTransport:
     def _check_message(self, letter: SignedMessage, data: bytes) -> None:
         known = self._chains.get(letter.run)
         if known is not None and letter.number == known.received and message_digest(data) == known.received_digest:
-            return  # proven when it was taken
+            return  # verified when it was accepted
         check_sender(letter, data, self._public, sender=self._other, recipient=self.responder.party)
 
 
 def check_readable(letter: SignedMessage, chain: Chain) -> None:
-    """Refuse a letter that cannot be read, before it counts as taken."""
+    """Refuse a message that cannot be read, before it counts as accepted."""
     if letter.kind == "greeting":
         chain.read_hello(letter)
     elif letter.kind != "end":

@@ -1,7 +1,7 @@
-"""A letter: one message as a file that proves by itself who wrote it, to whom, in which run, and after which other.
+"""A message file proves who wrote it, for whom, in which run, and after which other message.
 
-Letters of one sender to one recipient form a chain: each has the next number and the digest of the one before. What a
-letter says is encrypted between its two ends, whoever may hold the stick or the folder it travels by.
+Messages from one sender to one recipient form a chain: each has the next number and the digest of the one before. The
+content is encrypted between sender and recipient, so the holder of the USB stick or folder cannot read it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from fedclust.privacy.keys import Identity, is_signed_by
 MESSAGE_FILE_HEADER = b"fedclust letter 1\n"
 MESSAGE_SUFFIX = ".letter"
 FILE_SALT_BYTES, SIGNATURE_BYTES, DIGEST_PREFIX_BYTES = 16, 64, 8
-COORDINATOR_ID: PartyId = ""  # no site can be called that
-LEAD_SUFFIX = "+lead"  # how the name of a run ends in letters between its lead and the coordinator
-CHAIN_START_DIGEST = bytes(32)  # what the first letter of a chain comes after
+COORDINATOR_ID: PartyId = ""  # no site can have this name
+LEAD_SUFFIX = "+lead"  # end of a run's name in messages between its lead and the coordinator
+CHAIN_START_DIGEST = bytes(32)  # the previous digest of a chain's first message
 RUN_NAME_PATTERN = re.compile(
     r"[0-9A-Za-z][0-9A-Za-z.-]*(\+lead)?"
-)  # files are called by a run's name: it must lead nowhere else
+)  # file names contain the run's name, so it must not lead to another folder
 _LENGTH = struct.Struct("<I")
 
 
 class MessageRefused(WireError):
-    """A file that is not taken; the text says why, its name is for the caller to add."""
+    """A file that is not accepted; the text gives the reason, and the caller adds the file's name."""
 
 
 class DuplicateMessage(MessageRefused):
-    """A letter that was taken before."""
+    """A message that was accepted before."""
 
 
 class IncompleteMessage(WireError):
-    """A file whose end is not there yet: it is being copied, or the copy was cut short."""
+    """A file without its end: it is still being copied, or the copy was cut short."""
 
 
 @dataclass(frozen=True)
 class SignedMessage:
-    """What a file says. `answered_digest` is the digest of the letter it replies to; `kind` says what `body` is."""
+    """The content of a file. `answered_digest` is the digest of the message it answers; `kind` says what `body` is."""
 
     run: str
     sender: str
@@ -59,29 +59,29 @@ class SignedMessage:
 
     @property
     def file_name(self) -> str:
-        """A name for the file: it sorts, and tells people what it is; nothing depends on it."""
+        """A file name that sorts by number and shows people what the file is; nothing depends on it."""
         what = "-lead" if self.run.endswith(LEAD_SUFFIX) else ""
         return f"{self.run[:8]}-{self.number:06}-{self.sender or 'coordinator'}{what}{MESSAGE_SUFFIX}"
 
 
 def sign_message(letter: SignedMessage, identity: Identity) -> bytes:
-    """A letter as its file has it, signed."""
+    """The signed bytes of a message file."""
     text = wire.encode(letter)
     return MESSAGE_FILE_HEADER + _LENGTH.pack(len(text)) + text + identity.sign(MESSAGE_FILE_HEADER + text)
 
 
 def read_message(path: Path) -> tuple[SignedMessage, bytes]:
-    """A file's letter, as yet unproven, and its bytes; refuses what is no letter."""
+    """A file's message, not yet verified, and its bytes; refuses what is not a message."""
     try:
         if path.stat().st_size > wire.MAX_MESSAGE_BYTES:
-            raise MessageRefused("it is larger than a letter can be")
+            raise MessageRefused("it is larger than a message file can be")
         data = path.read_bytes()
     except OSError:
         raise IncompleteMessage("it cannot be read yet") from None
     if not data.startswith(MESSAGE_FILE_HEADER):
         if MESSAGE_FILE_HEADER.startswith(data):
             raise IncompleteMessage("it is not complete yet")
-        raise MessageRefused("it is no letter of this version of fedclust")
+        raise MessageRefused("it is not a message file of this version of fedclust")
     if len(data) < len(MESSAGE_FILE_HEADER) + _LENGTH.size:
         raise IncompleteMessage("it is not complete yet")
     (length,) = _LENGTH.unpack_from(data, len(MESSAGE_FILE_HEADER))
@@ -89,23 +89,23 @@ def read_message(path: Path) -> tuple[SignedMessage, bytes]:
     if len(data) < end:
         raise IncompleteMessage("it is not complete yet")
     if len(data) > end:
-        raise MessageRefused("it is longer than its writer made it: it was altered")
+        raise MessageRefused("it was altered: it is longer than the file that was signed")
     try:
         letter = wire.decode(SignedMessage, data[len(MESSAGE_FILE_HEADER) + _LENGTH.size : end - SIGNATURE_BYTES])
     except WireError:
         raise MessageRefused("it was altered, or written by another version of fedclust") from None
     if not RUN_NAME_PATTERN.fullmatch(letter.run):
-        raise MessageRefused("it is of a run with a name that no run can have")
+        raise MessageRefused("it belongs to a run with an invalid name")
     return letter, data
 
 
 def check_sender(letter: SignedMessage, data: bytes, public: bytes, *, sender: PartyId, recipient: PartyId) -> None:
-    """Refuse a letter that is not from the holder of a key, or not for this recipient.
+    """Refuse a message that is not from the holder of a key, or not for this recipient.
 
-    What it says of itself is quoted only once the key has proven it.
+    Errors quote the message's own claims only after the signature has been verified.
     """
     if not has_valid_signature(data, public):
-        raise MessageRefused("it was altered, or signed with another key than the one enrolled here")
+        raise MessageRefused("it was altered, or signed with a key other than the one enrolled here")
     if letter.sender != sender:
         raise MessageRefused(f"it is from {display_name(letter.sender)}, not from {display_name(sender)}")
     if letter.recipient != recipient:
@@ -113,7 +113,7 @@ def check_sender(letter: SignedMessage, data: bytes, public: bytes, *, sender: P
 
 
 def has_valid_signature(data: bytes, public: bytes) -> bool:
-    """Whether the holder of a key wrote a letter."""
+    """Whether the holder of a key signed a message."""
     return is_signed_by(
         public,
         data[-SIGNATURE_BYTES:],
@@ -122,12 +122,12 @@ def has_valid_signature(data: bytes, public: bytes) -> bool:
 
 
 def display_name(party: PartyId) -> str:
-    """What people call an end of a correspondence."""
+    """A party's name for people to read."""
     return escape_unprintable(party) or "the coordinator"
 
 
 def escape_unprintable(text: str) -> str:
-    r"""A text of somebody else's for a person's eyes: if part of it would not show, or move what does, it is escaped.
+    r"""A foreign text that is safe to print: it is escaped if it has characters that do not print.
 
     >>> print(escape_unprintable("north-2.letter"), escape_unprintable("\x1b[2J.letter"))
     north-2.letter \x1b[2J.letter
@@ -136,7 +136,7 @@ def escape_unprintable(text: str) -> str:
 
 
 def are_other_channels(one: str, other: str) -> bool:
-    """Whether letters of two runs are of different business: a lead corresponds as a site, too."""
+    """Whether only one of two runs is a lead's exchange with the coordinator; a lead also answers as a site."""
     return one.endswith(LEAD_SUFFIX) != other.endswith(LEAD_SUFFIX)
 
 
@@ -146,7 +146,7 @@ def message_digest(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Hello:
-    """The first letter of each end: a public key, from which those of later letters are agreed, and its text."""
+    """The first message of each end: a public key, from which later keys are agreed, and its text."""
 
     public: bytes
     text: bytes
@@ -154,11 +154,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Chain:
-    """One end of a correspondence as the disk has it: what was sent and got last, and what is still to arrive.
+    """One end of a message exchange as stored on disk: what was last sent and received, and what is not yet delivered.
 
-    `undelivered` holds letters, by name, that the other end has not been seen to have. `request` and `reply` are the
-    last
-    question's digest and what was answered to it, so that it need not be asked twice.
+    `undelivered` holds messages, by name, that the other end has not confirmed. `request` and `reply` are the digest of
+    the last question and its answer, so that it need not be asked twice.
     """
 
     run: str
@@ -166,7 +165,9 @@ class Chain:
     sent_digest: bytes = CHAIN_START_DIGEST
     received: int = 0
     received_digest: bytes = CHAIN_START_DIGEST
-    received_prefixes: bytes = b""  # the beginnings of the digests of all that was got, to tell a copy from a forgery
+    received_prefixes: bytes = (
+        b""  # the first bytes of the digests of all received messages, to tell a copy from a forgery
+    )
     private: bytes = b""
     public: bytes = b""
     undelivered: dict[str, bytes] = field(default_factory=dict)
@@ -180,7 +181,7 @@ class Chain:
 
     @classmethod
     def load(cls, path: Path, run: str) -> Chain:
-        """The chain of a run, or a new one."""
+        """The stored chain of a run, or a new one."""
         return wire.decode(Chain, path.read_bytes()) if path.exists() else cls.new(run)
 
     def save(self, path: Path) -> None:
@@ -190,7 +191,7 @@ class Chain:
     def append_message(
         self, kind: str, body: bytes, identity: Identity, direction: tuple[PartyId, PartyId], *, in_clear: bool = False
     ) -> Chain:
-        """The chain with one more letter that waits to arrive; `direction` is from whom to whom."""
+        """The chain with one more undelivered message; `direction` is sender and recipient."""
         sender, recipient = direction
         number = self.sent + 1
         text = body if in_clear else self._encrypt_text(body, kind, direction, number)
@@ -204,20 +205,20 @@ class Chain:
         )
 
     def accept_message(self, letter: SignedMessage, data: bytes) -> Chain:
-        """The chain with a letter that came; refuses one that is not the next."""
+        """The chain with a received message; refuses one that is not the next."""
         if letter.run != self.run:
             raise MessageRefused("it belongs to another run")
         if letter.number <= self.received:
             at = DIGEST_PREFIX_BYTES * (letter.number - 1)
             if self.received_prefixes[at : at + DIGEST_PREFIX_BYTES] != message_digest(data)[:DIGEST_PREFIX_BYTES]:
                 raise MessageRefused(
-                    f"another letter {letter.number} was taken before it; letter {self.received} was the last"
+                    f"another message {letter.number} was accepted before; the last was message {self.received}"
                 )
-            raise DuplicateMessage("it was taken before")
+            raise DuplicateMessage("it was accepted before")
         if letter.number > self.received + 1:
-            raise MessageRefused(f"letter {self.received + 1} must come first, and is not here")
+            raise MessageRefused(f"message {self.received + 1} must come first and is missing")
         if letter.previous_digest != self.received_digest:
-            raise MessageRefused("it does not follow the letter that was taken before it")
+            raise MessageRefused("it does not follow the message that was accepted before it")
         came = message_digest(data)
         return replace(
             self,
@@ -227,22 +228,22 @@ class Chain:
         )
 
     def encode_hello(self, text: bytes) -> bytes:
-        """A first letter's body."""
+        """The body of a first message."""
         return wire.encode(Hello(keys.public_from_private(self.private), text))
 
     def read_hello(self, letter: SignedMessage) -> Hello:
-        """What the other end's first letter says; its key must be one that later letters can be written under."""
+        """The content of the other end's first message; refuses a public key that cannot encrypt later messages."""
         try:
             hello = wire.decode(Hello, letter.body)
             keys.derive_shared_secret(self.private, hello.public)
         except WireError:
-            raise MessageRefused("it says nothing that this version of fedclust understands") from None
+            raise MessageRefused("its content cannot be read by this version of fedclust") from None
         except KeysRefused:
-            raise MessageRefused("its public key agrees with nothing") from None
+            raise MessageRefused("its public key is invalid") from None
         return hello
 
     def drop_delivered(self, answered_digest: bytes) -> Chain:
-        """The chain without letters that the other end has, as it says by the digest of the last one."""
+        """The chain without the messages that the other end has confirmed by the digest of the last one."""
         names = list(self.undelivered)
         last = next(
             (i for i, name in enumerate(names) if message_digest(self.undelivered[name]) == answered_digest), -1
@@ -250,16 +251,16 @@ class Chain:
         return replace(self, undelivered={name: self.undelivered[name] for name in names[last + 1 :]})
 
     def decrypt_message(self, letter: SignedMessage) -> bytes:
-        """What an encrypted letter says."""
+        """The content of an encrypted message."""
         way = letter.sender, letter.recipient
         try:
             key, about = self._message_key(letter.body[:FILE_SALT_BYTES], letter.kind, way, letter.number)
             return keys.decrypt(key, letter.body[FILE_SALT_BYTES:], about)
         except KeysRefused:
-            raise MessageRefused("it cannot be decrypted: it was written under other keys") from None
+            raise MessageRefused("it cannot be decrypted, because it was encrypted with other keys") from None
 
     def _encrypt_text(self, text: bytes, kind: str, direction: tuple[PartyId, PartyId], number: int) -> bytes:
-        salt = secrets.token_bytes(FILE_SALT_BYTES)  # no key serves two letters
+        salt = secrets.token_bytes(FILE_SALT_BYTES)  # no key encrypts two messages
         key, about = self._message_key(salt, kind, direction, number)
         return salt + keys.encrypt(key, text, about)
 
@@ -271,5 +272,5 @@ class Chain:
 
 
 def chain_path(folder: Path, run: str, party: PartyId = "") -> Path:
-    """Where one end keeps a chain."""
+    """The file of one end's chain."""
     return folder / "letters" / hashlib.sha256(f"{run}\n{party}".encode()).hexdigest()[:32]

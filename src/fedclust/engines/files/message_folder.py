@@ -1,4 +1,4 @@
-"""A folder of letters: what is in it that counts, what is refused by name, and what has not wholly arrived."""
+"""A message folder separates valid message files from refused ones and from those not completely copied."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @dataclass
 class MessageFolder:
-    """Reads each file once, unless it changed meanwhile. `refused` and `incomplete` name files with their reasons."""
+    """Reads each file once, and again if it changed. `refused` and `incomplete` map file names to reasons."""
 
     path: Path
-    check: MessageCheck  # refuses a letter that is not from whom, or not for whom, it should be
+    check: MessageCheck  # refuses a message with the wrong sender or recipient
     refused: dict[str, str] = field(default_factory=dict)
     incomplete: dict[str, str] = field(default_factory=dict)
     _read_files: dict[str, tuple[tuple[int, int], tuple[SignedMessage, bytes] | None]] = field(default_factory=dict)
     _intact_files: dict[str, tuple[int, int, bytes]] = field(default_factory=dict)
 
     def read_messages(self) -> list[tuple[str, SignedMessage, bytes]]:
-        """All sound letters with the names of their files, in the order they were written."""
+        """All valid messages with their file names, in the order in which they were written."""
         found = []
         self.incomplete.clear()
         present = set()
@@ -48,18 +48,18 @@ class MessageFolder:
         return sorted(found, key=lambda one: (one[1].run, one[1].number, one[0]))
 
     def refuse(self, name: str, why: str) -> None:
-        """A sound letter that cannot be used."""
+        """Mark a valid message that cannot be used."""
         self.refused[name] = why
 
     def remove(self, names: Iterable[str]) -> None:
-        """Let go of letters that did their duty."""
+        """Delete messages that are no longer needed."""
         for name in names:
             self._intact_files.pop(name, None)
             with suppress(OSError):
                 self._file_path(name).unlink()
 
     def write_messages(self, letters: Mapping[str, bytes]) -> list[str]:
-        """Make letters appear, each whole or not at all; those that lie there as they were written are left alone."""
+        """Write each message completely or not at all; leave alone those that are already there, unchanged."""
         places = {name: self._file_path(name) for name in letters}
         try:
             make_shared_folder(self.path)
@@ -68,12 +68,12 @@ class MessageFolder:
                 write_file(places[name], letters[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
-            what = "there is no room for a letter" if error.errno in DISK_FULL_ERRORS else "no letter can be written"
-            raise RunFailed(f"{what} in {self.path} ({reason}); mend that, then go on") from None
+            remedy = "free some space" if error.errno in DISK_FULL_ERRORS else "correct the cause"
+            raise RunFailed(f"cannot write a message to {self.path} ({reason}); {remedy}, then try again") from None
         return new
 
     def _is_intact(self, place: Path, data: bytes) -> bool:
-        """Whether a letter lies there as it was written; it is read again only where it changed."""
+        """Whether a message is there as it was written; it is read again only if it changed."""
         try:
             about = place.stat()
             seal = (about.st_size, about.st_mtime_ns, data)
@@ -87,10 +87,10 @@ class MessageFolder:
         return True
 
     def _file_path(self, name: str) -> Path:
-        """Where a letter lies: in this folder, whatever it is called."""
+        """The path of a message; refuses a name that leads outside this folder."""
         if name in ("", ".", "..") or "/" in name or "\\" in name:
             raise RunFailed(
-                f"a letter cannot be called '{escape_unprintable(name)}': that is no name of a file in {self.path}"
+                f"a message file cannot have the name '{escape_unprintable(name)}': it is not a plain file name"
             )
         return self.path / name
 
@@ -117,7 +117,7 @@ class MessageFolder:
             taken = letter, data
         except IncompleteMessage as error:
             self.incomplete[path.name] = str(error)
-            return None  # looked at again, whatever its date says
+            return None  # checked again, even if its date does not change
         except MessageRefused as error:
             self.refused[path.name] = str(error)
         self._read_files[path.name] = (mark, taken)

@@ -1,4 +1,4 @@
-"""The coordinator's console to its own FLARE server: who is connected, and one job at a time."""
+"""The coordinator's admin console to its FLARE server lists connected sites and runs one job at a time."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ ENDED_JOB_STATES = ("FINISHED", "FAILED", "ABANDONED")
 MAX_QUERY_ATTEMPTS, QUERY_BACKOFF_SECONDS = (
     5,
     1.0,
-)  # of a question to the server; seconds that each waits longer than the one before
-TASK_POLL_SECONDS = 600.0  # seconds between a site's looks for tasks: none are given, all questions are pushed
+)  # attempts of one query to the server, and the seconds by which each waits longer than the one before
+TASK_POLL_SECONDS = 600.0  # seconds between a site's requests for tasks; there are none, as all questions are pushed
 
 
 class AdminConsole:
-    """A session with the server of this machine, once it is opened."""
+    """An admin session with the server on this machine; `try_open` opens it."""
 
     def __init__(self, kit: Path, work: Path) -> None:
         self.work = work
         hide_own_address()
-        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # it would write to the user's terminal
+        logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # otherwise it writes to the user's terminal
         home = work / "admin"
         shutil.rmtree(home, ignore_errors=True)
         shutil.copytree(kit / "admin", home, ignore=shutil.ignore_patterns("*.key"))
-        for key in (kit / "admin" / "startup").glob("*.key"):  # no copies: run folders are passed on
+        for key in (kit / "admin" / "startup").glob("*.key"):  # links, not copies: people pass run folders on
             (home / "startup" / key.name).symlink_to(key.resolve())
         (home / "local").mkdir(exist_ok=True)
         path = home / "startup" / "fed_admin.json"
@@ -48,35 +48,35 @@ class AdminConsole:
         self._session: Any = None
 
     def try_open(self) -> bool:
-        """Whether the server lets us in; it may still be starting."""
+        """Whether the server accepts a session; it may still be starting."""
         try:
-            with redirect_stdout(io.StringIO()):  # it tells the user of each attempt
+            with redirect_stdout(io.StringIO()):  # it prints each attempt
                 self._session = new_secure_session(ADMIN_NAME, str(self._kit), timeout=5.0, auto_login_max_tries=1)
         except NoConnection:
             return False
         return True
 
     def last_contacts(self) -> dict[str, float]:
-        """When each connected site was last heard of, by FLARE's clock, which is this machine's."""
+        """When FLARE last heard from each connected site, by this machine's clock."""
         found = self._query_server(lambda session: session.get_connected_client_list())
         return {client.name: float(client.last_connect_time) for client in found}
 
     def submit_job(self, sites: Sequence[str]) -> str:
-        """Submit the job that joins these sites."""
+        """Submit the job that includes these sites."""
         path = str(write_job(self.work / "job", sites))
         return str(self._query_server(lambda session: session.submit_job(path)))
 
     def has_job_ended(self, job: str) -> bool:
-        """Whether a job will never run, or has run."""
+        """Whether a job has run, or will never run."""
         status: str = self._query_server(lambda session: session.get_job_status(job)) or ""
         return status.startswith(ENDED_JOB_STATES)
 
     def abort_job(self, job: str) -> None:
-        with suppress(Exception):  # it may have ended by itself
+        with suppress(Exception):  # it may have ended already
             self._session.abort_job(job)
 
     def _query_server(self, question: Callable[[Any], Any]) -> Any:
-        """Ask the server. It ends a session that has asked nothing for half an hour, which is then opened anew."""
+        """Ask the server. It closes a session after half an hour without queries, so the session is opened again."""
         for turn in range(MAX_QUERY_ATTEMPTS):
             try:
                 return question(self._session)
@@ -84,16 +84,16 @@ class AdminConsole:
                 time.sleep(turn * QUERY_BACKOFF_SECONDS)
                 self.close()
                 self.try_open()
-        raise RunFailed("NVIDIA FLARE's server does not answer its own coordinator; resume, once it runs again")
+        raise RunFailed("NVIDIA FLARE's server does not answer the coordinator; resume the run with fedclust resume")
 
     def close(self) -> None:
         if self._session is not None:
-            with suppress(Exception):  # an open session would keep the process alive
+            with suppress(Exception):  # an open session keeps the process alive
                 self._session.close()
 
 
 def write_job(folder: Path, sites: Sequence[str]) -> Path:
-    """A job that holds no code: it names the two installed components, and who takes part."""
+    """Write a job without code; it names the two installed components and the sites."""
     shutil.rmtree(folder, ignore_errors=True)
     documents: dict[str, Any] = {
         "meta.json": {

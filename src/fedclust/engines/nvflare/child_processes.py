@@ -1,6 +1,6 @@
-"""FLARE's own processes as children that die with the process that needs them, and a private line back to it.
+"""FLARE's processes run as children that end with the process that needs them, and connect back over a private line.
 
-FLARE starts a process for each job, which is not a child of ours; it inherits the environment, and so finds the line.
+FLARE starts a process for each job, which is not our child. It finds the line in the environment that it inherits.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ REQUEST_TOPIC, ARRIVAL_TOPIC, PAYLOAD_FIELD = (
     "fedclust",
     "fedclust.here",
     "bytes",
-)  # what our messages are called in FLARE, and their one field
+)  # the topics of our messages in FLARE, and their only field
 LINE_ADDRESS_VARIABLE, LINE_KEY_VARIABLE = "FEDCLUST_LINE", "FEDCLUST_LINE_KEY"
-ACCEPT_PAUSE_SECONDS = 0.25  # seconds after a call that could not be taken
-AUTHENTICATION_SECONDS = 5.0  # seconds within which who calls shows that it has the key
+ACCEPT_PAUSE_SECONDS = 0.25  # seconds to wait after a failed accept
+AUTHENTICATION_SECONDS = 5.0  # time limit for a caller to prove that it has the key
 PLAIN_PATH_PATTERN = re.compile(r"[A-Za-z0-9_./+:@%=,-]+")
 FLARE_PROGRAMS = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -39,17 +39,15 @@ FLARE_ENVIRONMENT = {
     "GRPC_ENABLE_FORK_SUPPORT": "False",
     "NVFLARE_TELEMETRY": "0",
     "PYTHONUNBUFFERED": "1",
-    "MALLOC_ARENA_MAX": "2",  # a hundred threads would each keep memory of their own
-    "MALLOC_MMAP_THRESHOLD_": "65536",  # and large buffers, once freed, would lie about between small ones
+    "MALLOC_ARENA_MAX": "2",  # otherwise each of a hundred threads keeps its own memory
+    "MALLOC_MMAP_THRESHOLD_": "65536",  # otherwise large freed buffers stay between small ones
     "MALLOC_TRIM_THRESHOLD_": "131072",
 }
 
 
 @dataclass(frozen=True)
 class Packet:
-    """Bytes to a site, or from it; none where the site could not be reached. `request_number` is what an answer belongs
-    to.
-    """
+    """Bytes to or from a site, empty if it could not be reached; `request_number` links an answer to its request."""
 
     site: str
     data: bytes
@@ -59,13 +57,13 @@ class Packet:
 
 @dataclass(frozen=True)
 class JoinedSites:
-    """The sites of a job that has begun."""
+    """The sites of a job that has started."""
 
     sites: tuple[str, ...]
 
 
 class JobListener:
-    """Where FLARE's jobs call: a listener that only holders of a fresh key get through to."""
+    """A listener for FLARE's jobs, which accepts only callers that hold a fresh key."""
 
     def __init__(self) -> None:
         self.key = secrets.token_bytes(32)
@@ -77,7 +75,7 @@ class JobListener:
         return {LINE_ADDRESS_VARIABLE: str(self.listener.address), LINE_KEY_VARIABLE: self.key.hex()}
 
     def accept_lines(self) -> Iterator[Connection]:
-        """The lines of jobs that call, until this is closed; a stranger, or a job that died as it called, is none."""
+        """The connections of jobs, until this is closed; strangers and jobs that died while connecting are dropped."""
         told = False
         while True:
             try:
@@ -87,7 +85,7 @@ class JobListener:
                     return
                 if not told:
                     why = error.strerror or error
-                    sys.stderr.write(f"fedclust: no call of NVIDIA FLARE can be taken ({why}); it is tried on\n")
+                    sys.stderr.write(f"fedclust: cannot accept a connection from NVIDIA FLARE ({why}); retrying\n")
                 told = True
                 time.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
@@ -96,7 +94,7 @@ class JobListener:
                 yield line
 
     def _authenticate(self, line: Connection) -> bool:
-        """Whether the far end has the key; one that does not say so is cut off, and does not keep others waiting."""
+        """Whether the caller has the key; one that does not answer is cut off, so that others need not wait."""
         late = threading.Timer(AUTHENTICATION_SECONDS, shut_down_line, (line,))
         late.start()
         try:
@@ -115,18 +113,18 @@ class JobListener:
 
 
 def connect_to_listener() -> Connection:
-    """The line from a FLARE job to the process that began it all."""
+    """The line from a FLARE job to the process that started FLARE."""
     return Client(os.environ[LINE_ADDRESS_VARIABLE], authkey=bytes.fromhex(os.environ[LINE_KEY_VARIABLE]))
 
 
 def shut_down_line(line: Connection) -> None:
-    """End a line that another thread reads: to close it would neither wake that thread nor tell the far end."""
+    """End a line that another thread reads; closing it would neither wake that thread nor inform the other end."""
     with suppress(OSError), socket.socket(fileno=os.dup(line.fileno())) as end:
         end.shutdown(socket.SHUT_RDWR)
 
 
 def plain_path(folder: Path, scratch: Path) -> Path:
-    """The folder by a path that FLARE's command lines survive, which break at blanks and quotes."""
+    """A path to the folder without blanks and quotes, which break FLARE's command lines."""
     if PLAIN_PATH_PATTERN.fullmatch(str(folder)):
         return folder
     link = scratch / "kit"
@@ -137,7 +135,7 @@ def plain_path(folder: Path, scratch: Path) -> Path:
 def start_program(
     program: str, arguments: list[str], *, log: Path, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start FLARE's server or a site's client; it ends when its standard input does, so with us at the latest."""
+    """Start FLARE's server or a site's client; it ends when its standard input closes, at the latest with us."""
     with log.open("ab") as file:
         return subprocess.Popen(  # noqa: S603 our own interpreter
             [sys.executable, "-m", __name__, program, *arguments],
@@ -145,12 +143,12 @@ def start_program(
             stdout=file,
             stderr=file,
             env={**os.environ, **FLARE_ENVIRONMENT, **environment},
-            start_new_session=True,  # Ctrl-C is for the coordinator to hear
+            start_new_session=True,  # only the coordinator should receive Ctrl-C
         )
 
 
 def stop_program(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> None:
-    """End a FLARE process that was started here."""
+    """Stop a FLARE process that this process started."""
     if process.stdin:
         process.stdin.close()
     try:
@@ -161,20 +159,20 @@ def stop_program(process: subprocess.Popen[bytes], *, patience: float = 5.0) -> 
 
 
 def exit_with_line(line: Connection) -> None:
-    """End this process when the other end of a line is gone; nothing is ever said on it."""
+    """End this process when the other end of a line is gone; no data is ever sent on it."""
     with suppress(OSError, EOFError):
         line.recv_bytes()
     os._exit(1)
 
 
 def exit_with_parent() -> None:
-    """End this process, and the jobs it started, when its standard input ends: nobody is left who wants them."""
-    import psutil  # noqa: PLC0415 comes with FLARE, as does all that calls this
+    """End this process and the jobs it started when its standard input closes, because its parent is gone."""
+    import psutil  # noqa: PLC0415 installed with FLARE, like all callers of this function
 
     def wait_for_end() -> None:
         while os.read(0, 1024):
             pass
-        for child in psutil.Process().children(recursive=True):  # jobs are sessions of their own
+        for child in psutil.Process().children(recursive=True):  # each job has its own session
             with suppress(psutil.Error):
                 child.kill()
         os._exit(1)
@@ -183,11 +181,11 @@ def exit_with_parent() -> None:
 
 
 def hide_own_address() -> None:
-    """Keep a machine's address within its network to itself.
+    """Keep the machine's address in its local network private.
 
-    FLARE finds it by looking up the way to an address far outside, and tells its server; nothing needs it.
+    FLARE finds it by opening a route to an outside address, and reports it to its server. Nothing needs it.
     """
-    from nvflare.private.fed import authenticator  # noqa: PLC0415 an extra, and slow to import
+    from nvflare.private.fed import authenticator  # noqa: PLC0415 optional, and slow to import
 
     authenticator._get_client_ip = lambda: "127.0.0.1"  # noqa: SLF001
 

@@ -1,8 +1,8 @@
-"""NVIDIA FLARE as a way of travelling: one job for a study, its sites behind mutual TLS, begun anew when it breaks.
+"""The NVIDIA FLARE link reaches a study's sites over mutual TLS through one job, and starts another if the job ends.
 
-FLARE ends a job for everybody when one site's process dies, and lets nobody join a job that runs. So a job here is only
-a road: whenever it is gone, or a site that is asked is not on it but back, another is laid, and the questions that were
-not answered go out again. What was asked and answered is remembered by the journal and the sites, not by FLARE.
+FLARE ends a job for all sites when one site's process dies, and no site can join a running job. So a job only carries
+messages. If it ends, or if a site that it does not include is back and needed, the link starts another job and sends
+the unanswered questions again. The journal and the sites store what was asked and answered; FLARE does not.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from fedclust.engines.port_forwarding import PortForwarder
 from fedclust.engines.registry import RunSpec
 
 ENGINE_NAME = "nvflare"
-SERVER_START_SECONDS = 60.0  # seconds that FLARE's server may take to come up
-JOB_POLL_SECONDS = 0.25  # seconds between looks at what FLARE is doing
-JOB_START_SECONDS = 60.0  # seconds that a job may take to begin, and that all jobs of one asking may
+SERVER_START_SECONDS = 60.0  # time limit for the start of FLARE's server, in seconds
+JOB_POLL_SECONDS = 0.25  # seconds between two checks of FLARE's state
+JOB_START_SECONDS = 60.0  # time limit for the start of one job, and of all jobs of one request
 
 
 def check(spec: RunSpec) -> None:
-    """Refuse what speaks against a run before FLARE is started: of its kit, its address, its times."""
+    """Refuse a run whose kit, address or times are wrong, before FLARE starts."""
     _read_kit(spec)
     resolve_bind_address(merge_settings(ENGINE_NAME, spec))
     build_attendance(ENGINE_NAME, spec)
 
 
 def connect(spec: RunSpec) -> NetworkedEngine:
-    """The engine of a run; the coordinator's kit is where its own file or the command names it."""
+    """The engine of a run; the command or the coordinator's file gives the path of the coordinator's kit."""
     folder, kit = _read_kit(spec)
     attendance = build_attendance(ENGINE_NAME, spec)
     bind = resolve_bind_address(merge_settings(ENGINE_NAME, spec))
@@ -71,54 +71,54 @@ def connect(spec: RunSpec) -> NetworkedEngine:
 
 
 def resolve_bind_address(settings: Mapping[str, Any]) -> str | None:
-    """The address that sites of other machines reach, where the settings name one, as the machine understands it.
+    """The address that sites on other machines connect to, if the settings name one, in the machine's own notation.
 
-    There are many ways to write every address: what counts is what the name would be bound to.
+    An address can be written in many ways, so this returns the address that the socket is bound to.
     """
     if "bind" not in settings:
         return None
     said = str(settings["bind"])
     try:
-        with socket.socket() as probe:  # it is bound and never listens
+        with socket.socket() as probe:  # bound only; it never listens
             probe.bind((said, 0))
             address = str(probe.getsockname()[0])
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise StudyError(
-            f"bind is '{said}', which cannot be bound to ({why}); name an address of this machine"
+            f"cannot bind to '{said}', the value of bind ({why}); set it to an address of this machine"
         ) from None
     if ipaddress.ip_address(address).is_unspecified:
-        raise StudyError(f"bind is '{said}', which is every address; name the one by which sites reach this machine")
+        raise StudyError(f"bind is '{said}', which means all addresses; set it to the one that sites connect to")
     return None if address in LOOPBACK_HOSTS else address
 
 
 def _read_kit(spec: RunSpec) -> tuple[Path, Kit]:
-    """The coordinator's kit, which must be one for this study, and where it lies."""
+    """The coordinator's kit and its folder; refuses a kit that was made for another study."""
     folder = _kit_folder(spec)
     kit = Kit.read(folder, "coordinator")
     kit.check_study(spec.study)
     absent = [party for party in spec.parties if party not in kit.names]
     if absent:
-        raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites anew")
+        raise StudyError(f"{folder} was not made for site '{absent[0]}'; enrol the study's sites again")
     return folder, kit
 
 
 def _kit_folder(spec: RunSpec) -> Path:
-    """Where the coordinator's kit lies: beside its own file, unless a setting says otherwise."""
+    """The folder of the coordinator's kit, from the run's settings or from the coordinator's file."""
     if "kit" in spec.settings:
         return Path(spec.settings["kit"])
     own = read_coordinator_file(spec.coordinator_file, ENGINE_NAME) if spec.coordinator_file else None
     if own is None or "kit" not in own.engine:
         raise StudyError(
-            "engine 'nvflare' needs the coordinator's kit; fedclust enrol makes it, with a coordinator.toml for --own"
+            "engine 'nvflare' needs the coordinator's kit; run fedclust enrol, then name its coordinator.toml in --own"
         )
     return own.folder / str(own.engine["kit"])
 
 
 class NvflareLink:
-    """FLARE's server as a child process, a console to it, and the job whose server half is our bridge.
+    """FLARE's server as a child process, its admin console, and the job whose server side is our bridge.
 
-    Parties of `without` are in no job: FLARE ends a job for everybody when one of its sites dies.
+    Parties in `without` are in no job, because FLARE ends a job for all sites when one of them dies.
     """
 
     def __init__(
@@ -137,16 +137,16 @@ class NvflareLink:
         self.names = dict(kit.names)
         self.parties = {name: party for party, name in self.names.items()}
         self._without = {self.names[party] for party in without}
-        self.jobs_started = 0  # how many jobs were begun
-        self._request_number = 0  # the number of the last asking, which its parcels bear
+        self.jobs_started = 0  # number of jobs started so far
+        self._request_number = 0  # number of the latest request, which its packets carry
         self._folder = folder
         self._inbox: queue.SimpleQueue[tuple[Connection, Packet | None]] = queue.SimpleQueue()
         self._joined_lines: queue.SimpleQueue[tuple[Connection, JoinedSites]] = queue.SimpleQueue()
         self._line: Connection | None = None
         self._joined: tuple[str, ...] = ()
-        self._lost_sites: dict[str, float] = {}  # sites that a job lost, and when FLARE had heard of them last
+        self._lost_sites: dict[str, float] = {}  # sites that a job lost, and when FLARE last heard from them
         self._console: AdminConsole | None = None
-        # FLARE itself binds to loopback or to all interfaces; a named one gets a door of our own.
+        # FLARE itself binds to loopback or to all interfaces; for a named address we forward the port.
         self._forwarder = None if bind is None else PortForwarder((bind, kit.port), kit.port)
         self._listener = JobListener()
         self._scratch = tempfile.TemporaryDirectory(prefix="fedclust-")
@@ -162,9 +162,9 @@ class NvflareLink:
         threading.Thread(target=self._accept_bridges, name="fedclust-line", daemon=True).start()
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]:
-        """Send and yield what comes; whenever the road breaks, lay it anew and send again what was not answered.
+        """Send requests and yield replies; when the job ends, start another and send unanswered requests again.
 
-        The time that roads take is not the sites', but it is not without end: one site may break them all.
+        The time to start jobs is not taken from the sites' timeout. It is limited, because one site may end every job.
         """
         left, self._request_number = dict(requests), self._request_number + 1
         until = time.monotonic() + timeout
@@ -189,14 +189,14 @@ class NvflareLink:
                         self._lost_sites.setdefault(parcel.site, self._connected_sites().get(parcel.site, 0.0))
                 else:
                     party = self.parties.get(parcel.site, parcel.site)
-                    if parcel.request_number == self._request_number:  # what belongs to an earlier one is late
+                    if parcel.request_number == self._request_number:  # a reply to an earlier request is late
                         left.pop(party, None)
                     yield party, parcel.data
             else:
                 return
 
-    def close(self, *, done: bool) -> None:  # noqa: ARG002 sites wait for the next run either way
-        """Hang up, which ends the job at every site, and stop the server."""
+    def close(self, *, done: bool) -> None:  # noqa: ARG002 sites wait for the next run in both cases
+        """Close the line, which ends the job at every site, and stop the server."""
         self._close_line()
         if self._console is not None:
             self._console.close()
@@ -207,7 +207,7 @@ class NvflareLink:
         self._scratch.cleanup()
 
     def _ensure_job(self, wanted: Mapping[PartyId, bytes], until: float, last: float) -> bool:
-        """Whether a job runs, at last, with the wanted sites, or with those of them that came until then."""
+        """Whether a job runs with the wanted sites, or with those of them that connected in time."""
         names = {self.names[party] for party in wanted}
         if self._line is not None and not self._has_returned_site(names):
             return True
@@ -217,7 +217,7 @@ class NvflareLink:
         return bool(names & here) and self._start_job(sorted(here & self.parties.keys()), last)
 
     def _has_returned_site(self, names: set[str] | None = None) -> bool:
-        """Whether a site is back that the job has not, or has lost: only another job will take it in."""
+        """Whether a site is back that the job lacks or has lost; only another job can include it."""
         off = (names or set()) - set(self._joined)
         if not off and not self._lost_sites:
             return False
@@ -227,11 +227,11 @@ class NvflareLink:
     def _start_job(self, sites: list[str], last: float) -> bool:
         """Whether a job with these sites is running now."""
         console, until = self._open_console(), min(last, time.monotonic() + JOB_START_SECONDS)
-        while not self._joined_lines.empty():  # of a job that was given up meanwhile
+        while not self._joined_lines.empty():  # from a job that was given up in the meantime
             shut_down_line(self._joined_lines.get_nowait()[0])
         job = console.submit_job(sites)
         self.jobs_started += 1
-        self.notify("road", number=self.jobs_started, sites=[self.parties[name] for name in sites])
+        self.notify("job", number=self.jobs_started, sites=[self.parties[name] for name in sites])
         while time.monotonic() < until:
             try:
                 self._line, joined = self._joined_lines.get(timeout=JOB_POLL_SECONDS)
@@ -252,22 +252,22 @@ class NvflareLink:
             while self._check_server() and not self._console.try_open():
                 if time.monotonic() > until:
                     raise RunFailed(
-                        f"NVIDIA FLARE's server did not come up in {SERVER_START_SECONDS:.0f} s; {self._log_hint}"
+                        f"NVIDIA FLARE's server did not start within {SERVER_START_SECONDS:.0f} s; {self._log_hint}"
                     )
         self._check_server()
         return self._console
 
     def _check_server(self) -> bool:
         if self._server.poll() is not None:
-            raise RunFailed(f"NVIDIA FLARE's server ended; {self._log_hint}")
+            raise RunFailed(f"NVIDIA FLARE's server stopped; {self._log_hint}")
         return True
 
     @property
     def _log_hint(self) -> str:
-        return f"{self.work / 'console.log'} and log.txt beside it say why. Is port {self.kit.port} free?"
+        return f"see {self.work / 'console.log'} and log.txt next to it. Check that port {self.kit.port} is free"
 
     def _connected_sites(self) -> dict[str, float]:
-        """When each site was last heard of that is there and not left out."""
+        """When FLARE last heard from each connected site, without the sites that are left out."""
         here = self._open_console().last_contacts()
         return {name: when for name, when in here.items() if name not in self._without}
 
@@ -275,7 +275,7 @@ class NvflareLink:
         if self._line is None:
             return
         for party, data in requests.items():
-            with suppress(OSError):  # then the road broke, and its end is in the inbox
+            with suppress(OSError):  # the job ended, and the inbox has a notice of it
                 self._line.send_bytes(wire.encode(Packet(self.names[party], data, timeout, self._request_number)))
 
     def _close_line(self) -> None:
@@ -284,13 +284,13 @@ class NvflareLink:
         self._line, self._joined = None, ()
 
     def _accept_bridges(self) -> None:
-        """Take calls of bridges, each heard on a thread of its own: one that hangs keeps no other waiting."""
+        """Accept bridges, each on its own thread, so that one that hangs does not block others."""
         for line in self._listener.accept_lines():
             threading.Thread(target=self._receive_packets, args=(line,), name="fedclust-bridge", daemon=True).start()
 
     def _receive_packets(self, line: Connection) -> None:
-        """What a bridge brings goes to the inbox, None when it ends."""
-        with suppress(OSError, EOFError, WireError, TypeError):  # the last where a line is closed while it is read
+        """Put packets from a bridge into the inbox, and None when the bridge ends."""
+        with suppress(OSError, EOFError, WireError, TypeError):  # TypeError if a line is closed while it is read
             self._joined_lines.put((line, wire.decode(JoinedSites, line.recv_bytes())))
             while True:
                 self._inbox.put((line, wire.decode(Packet, line.recv_bytes())))

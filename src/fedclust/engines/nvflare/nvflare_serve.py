@@ -1,4 +1,4 @@
-"""A site under FLARE: a child that keeps the connection outwards, and this process, which has the rows and answers."""
+"""At a FLARE site a child process keeps the outgoing connection, and this process has the rows and answers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from fedclust.engines.nvflare.child_processes import JobListener, plain_path, st
 from fedclust.engines.nvflare.startup_kit import ORG_NAME, Kit
 
 MessageHandler = Callable[[bytes], bytes]
-CLIENT_RESTART_SECONDS = 5.0  # seconds before a client that ended is started again
+CLIENT_RESTART_SECONDS = 5.0  # seconds before a stopped client is started again
 CLIENT_POLL_SECONDS = 0.5
 
 
 class SiteClient:
-    """A site's client to FLARE, whose jobs call here; `answer_message` answers what they bring."""
+    """A site's FLARE client; its jobs connect to this process, and `answer_message` answers their requests."""
 
     def __init__(self, folder: Path, answer_message: MessageHandler) -> None:
         self.kit = Kit.read(folder, "site")
@@ -35,7 +35,7 @@ class SiteClient:
         threading.Thread(target=self._accept_jobs, name="fedclust-line", daemon=True).start()
 
     def run_until(self, stop_event: threading.Event) -> None:
-        """Keep the client alive; one that ends at once, again and again, is given up."""
+        """Keep the client running; give up if it stops soon after each of several starts."""
         short = 0
         while not stop_event.is_set():
             began = time.monotonic()
@@ -47,8 +47,8 @@ class SiteClient:
             short = short + 1 if time.monotonic() - began < 4 * CLIENT_RESTART_SECONDS else 0
             if short >= 3:
                 raise RunFailed(
-                    f"NVIDIA FLARE's client ends at once; {self.folder / 'console.log'} and log.txt beside it say why. "
-                    "Was the kit made for this study, and is it still valid?"
+                    f"NVIDIA FLARE's client stops right after it starts; see {self.folder / 'console.log'} and log.txt "
+                    "next to it. Check that the kit was made for this study and is still valid"
                 )
             stop_event.wait(CLIENT_RESTART_SECONDS)
 
@@ -69,21 +69,21 @@ class SiteClient:
         )
 
     def _accept_jobs(self) -> None:
-        """Each job of the client calls once; an old one may still be ending when the next begins."""
+        """Accept the client's jobs, one connection each; an old job may still be ending when the next begins."""
         for line in self._listener.accept_lines():
             threading.Thread(target=self._answer_job, args=(line,), name="fedclust-job", daemon=True).start()
 
     def _answer_job(self, line: Connection) -> None:
-        """Answer a job until it is gone."""
+        """Answer a job until it ends."""
         with suppress(OSError, EOFError), line:
             while True:
                 line.send_bytes(self._answer_or_log(line.recv_bytes()))
 
     def _answer_or_log(self, data: bytes) -> bytes:
-        """The answer; nothing where there is none, and why is said here: to hang up would end the job for all sites."""
+        """The answer, or nothing after an error, which is printed here; disconnecting would end the job for all."""
         try:
             return self.answer_message(data)
-        except Exception as error:  # noqa: BLE001 whatever it is, it stays at the site
+        except Exception as error:  # noqa: BLE001 the text of any error stays at the site
             with suppress(OSError):
                 sys.stderr.write(f"fedclust: this site could not answer ({type(error).__name__}: {error})\n")
             return b""

@@ -1,7 +1,7 @@
-"""The server's half of a FLARE job: it passes parcels between the coordinator's process and the sites, unopened.
+"""The server side of a FLARE job passes packets between the coordinator's process and the sites, unopened.
 
-The coordinator keeps its journal, its progress and its Ctrl-C in a process of its own; this component only carries. It
-ends when the coordinator does.
+The coordinator keeps its journal, its progress and its Ctrl-C in its own process; this component only carries packets.
+It ends when the coordinator does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fedclust.engines.nvflare.child_processes import (
     connect_to_listener,
 )
 
-MAX_PACKETS_IN_FLIGHT = 64  # parcels on their way
-SITE_JOIN_SECONDS = 40.0  # seconds that sites have to begin their half of a job
-JOB_END_SECONDS = 10.0  # seconds that FLARE has to end a job
-LINE_POLL_SECONDS = 0.5  # seconds between looks at whether FLARE wants the job to end
+MAX_PACKETS_IN_FLIGHT = 64  # packets in transit at a time
+SITE_JOIN_SECONDS = 40.0  # time limit for sites to start their side of a job, in seconds
+JOB_END_SECONDS = 10.0  # time limit for FLARE to end a job, in seconds
+LINE_POLL_SECONDS = 0.5  # seconds between two checks whether FLARE wants the job to end
 
 
 class ServerBridge(Controller):  # type: ignore[misc]
-    """A controller that asks no task of its own."""
+    """A controller that assigns no tasks."""
 
     def start_controller(self, fl_ctx: Any) -> None:
         self.engine = fl_ctx.get_engine()
@@ -42,12 +42,12 @@ class ServerBridge(Controller):  # type: ignore[misc]
         self.engine.register_aux_message_handler(ARRIVAL_TOPIC, self._note_arrival)
 
     def _note_arrival(self, topic: str, request: Any, fl_ctx: Any) -> Any:  # noqa: ARG002 FLARE's signature
-        """A site's half of the job has begun."""
+        """Record that a site's side of the job has started."""
         self.arrived_sites.add(str(fl_ctx.get_peer_context().get_identity_name()))
         return make_reply(ReturnCode.OK)
 
     def _wait_for_sites(self, abort_signal: Any) -> tuple[str, ...]:
-        """The sites of this job, as soon as all of them are here, or those that came in time."""
+        """The sites of this job, as soon as all have arrived; after the time limit, those that have."""
         until = time.monotonic() + SITE_JOIN_SECONDS
         everyone = {client.name for client in self.engine.get_clients()}
         while not everyone <= self.arrived_sites and time.monotonic() < until and not abort_signal.triggered:
@@ -55,10 +55,10 @@ class ServerBridge(Controller):  # type: ignore[misc]
         return tuple(sorted(everyone & self.arrived_sites))
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:  # noqa: ARG002 FLARE's signature
-        """Carry parcels until the coordinator hangs up or FLARE ends the job."""
+        """Carry packets until the coordinator disconnects or FLARE ends the job."""
         with connect_to_listener() as line:
             line.send_bytes(wire.encode(JoinedSites(self._wait_for_sites(abort_signal))))
-            with ThreadPoolExecutor(MAX_PACKETS_IN_FLIGHT, "parcel") as carriers:
+            with ThreadPoolExecutor(MAX_PACKETS_IN_FLIGHT, "packet") as carriers:
                 lock = threading.Lock()
                 while not abort_signal.triggered:
                     if not line.poll(LINE_POLL_SECONDS):
@@ -72,20 +72,20 @@ class ServerBridge(Controller):  # type: ignore[misc]
 
     @staticmethod
     def _exit_after_timeout() -> None:
-        """The coordinator hung up. FLARE ends the job now, unless its server went with the coordinator."""
+        """End this process after the coordinator disconnected, if FLARE's server, gone too, does not end the job."""
         end = threading.Timer(JOB_END_SECONDS, os._exit, (0,))
         end.daemon = True
         end.start()
 
     def _carry_packet(self, parcel: Packet, line: Connection, lock: threading.Lock) -> None:
-        """One parcel there, and what comes back: nothing in it, where the site could not be reached.
+        """Carry one packet to a site and its reply back; the reply is empty if the site could not be reached.
 
-        A site that is there and says nothing is silent: it would be no nearer on another road.
+        A site that is connected but does not answer is silent; another job would not help, so nothing is sent back.
         """
         request = Shareable()
         request[PAYLOAD_FIELD] = parcel.data
         with self.engine.new_context() as context:
-            # One target a call: broadcasts of several messages are not to be relied on in this version.
+            # One target per call: broadcasts of several messages are unreliable in this version of FLARE.
             replies = self.engine.send_aux_request([parcel.site], REQUEST_TOPIC, request, parcel.timeout, context) or {}
         reply = replies.get(parcel.site)
         data = b""
@@ -97,10 +97,10 @@ class ServerBridge(Controller):  # type: ignore[misc]
             with lock:
                 line.send_bytes(wire.encode(Packet(parcel.site, data, 0.0, parcel.request_number)))
         except OSError:
-            return  # the coordinator is gone; it will ask again when it is back
+            return  # the coordinator is gone; it asks again when it is back
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        """Nothing is left to stop."""
+        """There is nothing to stop."""
 
     def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None:
-        """No tasks are given, so none come back."""
+        """No tasks are assigned, so no results arrive."""

@@ -1,6 +1,6 @@
-"""A site's half of a FLARE job: it hands what arrives to the process that has the rows, and brings its reply.
+"""The site's side of a FLARE job passes each request to the process that has the rows, and returns its reply.
 
-The rows are never in a FLARE process, so nothing that FLARE logs, raises or sends can speak of them.
+The rows are never in a FLARE process, so nothing that FLARE logs, raises or sends can contain them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fedclust.engines.nvflare.child_processes import (
     exit_with_line,
 )
 
-ANNOUNCE_TIMEOUT_SECONDS = 5.0  # seconds that the bridge may take to hear that a site is here
+ANNOUNCE_TIMEOUT_SECONDS = 5.0  # time limit for the bridge to confirm an arrival, in seconds
 
 
 class SiteExecutor(Executor):  # type: ignore[misc]
-    """The one component that a site's settings let a job run."""
+    """The only component that a site's settings allow a job to run."""
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         if event_type != EventType.START_RUN:
@@ -40,7 +40,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
         threading.Thread(target=self._announce_site, args=(engine,), name="fedclust-here", daemon=True).start()
 
     def _announce_site(self, engine: Any) -> None:
-        """Tell the bridge that this site can be asked; FLARE begins the server's half of a job long before."""
+        """Report to the bridge that this site is ready; FLARE starts the server's side of a job long before."""
         while True:
             with engine.new_context() as context:
                 replies = (
@@ -55,7 +55,7 @@ class SiteExecutor(Executor):  # type: ignore[misc]
             time.sleep(ANNOUNCE_TIMEOUT_SECONDS / 10)
 
     def forward_request(self, topic: str, request: Any, fl_ctx: Any) -> Any:  # noqa: ARG002 FLARE's signature
-        """The reply of the serving process; messages may come side by side, it hears them one by one."""
+        """The reply of the serving process; requests may arrive in parallel, and it answers them one at a time."""
         data = request.get(PAYLOAD_FIELD)
         if not isinstance(data, bytes):
             return make_reply(ReturnCode.BAD_REQUEST_DATA)
@@ -65,9 +65,9 @@ class SiteExecutor(Executor):  # type: ignore[misc]
                 self.line.send_bytes(data)
                 reply[PAYLOAD_FIELD] = self.line.recv_bytes()
         except (EOFError, OSError):
-            os._exit(1)  # whoever serves this site is gone; FLARE then ends the job, and the coordinator asks again
+            os._exit(1)  # the serving process is gone; FLARE then ends the job, and the coordinator asks again
         return reply
 
     def execute(self, *_: Any, **__: Any) -> Any:
-        """No task is ever given."""
+        """No task is ever assigned."""
         return make_reply(ReturnCode.TASK_UNKNOWN)

@@ -1,8 +1,8 @@
-"""Start-up kits: what makes a machine the coordinator, or a site, of one study and of no other.
+"""A start-up kit makes a machine the coordinator or a site of exactly one study.
 
-Certificates come from NVIDIA FLARE's own provisioning, under a root that is made for the study and whose key is thrown
-away: nobody can be enrolled later by whoever finds a folder. What a site lets the coordinator do is written here, key
-by key, and does not follow FLARE's defaults: no code from outside, no component but ours, no log, no shell, no restart.
+Certificates come from NVIDIA FLARE's own provisioning, under a root made for the study. The root's key is deleted, so
+nobody who finds a folder can enrol more sites later. This module sets each right of the coordinator at a site and does
+not use FLARE's defaults: no code from outside, no component but ours, no log, no shell, no restart.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ KIT_FORMAT, KIT_VERSION = "fedclust-kit", 1
 ADMIN_NAME, ORG_NAME, ADMIN_ROLE = "coordinator@fedclust.local", "fedclust", "project_admin"
 SERVER_BRIDGE_PATH = "fedclust.engines.nvflare.server_bridge.ServerBridge"
 SITE_EXECUTOR_PATH = "fedclust.engines.nvflare.site_bridge.SiteExecutor"
-CERTIFICATE_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may carry
-MAX_CERTIFICATE_DAYS = 360  # of a certificate, in FLARE's provisioning
+CERTIFICATE_NAME_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,60}")  # names that certificates may contain
+MAX_CERTIFICATE_DAYS = 360  # longest validity in FLARE's provisioning
 HEARTBEAT_TIMEOUT_SECONDS = 30  # seconds after which a silent site counts as gone
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1")
 LAUNCHER_PACKAGE = "nvflare.app_common.job_launcher"
@@ -45,7 +45,7 @@ STORAGE_PATH = "nvflare.app_common.storages.filesystem_storage.FilesystemStorage
 
 @dataclass(frozen=True)
 class Kit:
-    """What a kit says of itself: whose it is, and who is who in its federation."""
+    """A kit's description: its owner, its study, its server, and the certificate names of all sites."""
 
     role: str  # "coordinator" or "site"
     name: str
@@ -53,7 +53,7 @@ class Kit:
     digest: str  # of the study's text
     host: str
     port: int
-    names: Mapping[str, str]  # of each site, as its certificate has it
+    names: Mapping[str, str]  # certificate name of each site
 
     @classmethod
     def read(cls, folder: Path, role: str) -> Kit:
@@ -61,27 +61,27 @@ class Kit:
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if (found.pop("format"), found.pop("version")) != (KIT_FORMAT, KIT_VERSION):
-                raise StudyError(f"{folder} is a kit of another version of fedclust; enrol anew")
+                raise StudyError(f"{folder} is a kit from another version of fedclust; enrol again with this version")
             kit = cls(**found)
         except FileNotFoundError:
             raise StudyError(
-                f"{folder} is no kit; fedclust enrol makes one for the coordinator and each site"
+                f"{folder} is not a kit; fedclust enrol makes one for the coordinator and each site"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise StudyError(f"{path} is damaged; ask for the kit anew") from None
+            raise StudyError(f"{path} is damaged; replace the kit with a fresh copy") from None
         if kit.role != role:
-            raise StudyError(f"{folder} is the kit of {_owner_name(kit)}; this needs the kit of a {role}")
+            raise StudyError(f"{folder} is the kit of {_owner_name(kit)}; use the kit of a {role} here")
         _check_certificate_dates(folder / "startup")
         for key in (*folder.glob("startup/*.key"), *folder.glob("admin/startup/*.key")):
             check_key_permissions(key)
         return kit
 
     def check_study(self, text: str) -> None:
-        """Refuse a study that the kit was not made for: sites would, one after the other."""
+        """Refuse a study that the kit was not made for, because every site would refuse it."""
         if digest_study(text) != self.digest:
             raise StudyError(
                 f"the kit of {_owner_name(self)} was made for another text of the study '{self.study}'; "
-                "take the study.toml that came with the kits as it is, or enrol anew"
+                "use the study.toml that came with the kits unchanged, or enrol again"
             )
 
     def write(self, folder: Path) -> None:
@@ -90,18 +90,18 @@ class Kit:
 
 
 def _check_certificate_dates(startup: Path) -> None:
-    """Refuse certificates that are over, or not begun: their holder would be turned away without a word."""
+    """Refuse certificates that have expired or are not yet valid; FLARE would reject their holder without a reason."""
     today = dt.datetime.now(dt.UTC)
     for path in startup.glob("*.crt"):
         try:
             found = x509.load_pem_x509_certificate(path.read_bytes())
         except ValueError:
-            raise StudyError(f"{path} is damaged; ask for the kit anew") from None
+            raise StudyError(f"{path} is damaged; replace the kit with a fresh copy") from None
         if today > found.not_valid_after_utc:
-            raise StudyError(f"the certificate in {path} ended on {found.not_valid_after_utc:%Y-%m-%d}; enrol anew")
+            raise StudyError(f"the certificate in {path} expired on {found.not_valid_after_utc:%Y-%m-%d}; enrol again")
         if today < found.not_valid_before_utc:
             begin = f"{found.not_valid_before_utc:%Y-%m-%d}"
-            raise StudyError(f"the certificate in {path} begins on {begin}; is this machine's clock right?")
+            raise StudyError(f"the certificate in {path} is valid from {begin}; check this machine's clock")
 
 
 def _owner_name(kit: Kit) -> str:
@@ -109,7 +109,7 @@ def _owner_name(kit: Kit) -> str:
 
 
 def provision_kits(out: Path, kits: Mapping[str, Kit], *, days: int) -> None:
-    """Fill `out/NAME` for each kit, the coordinator's under its own name: certificates and FLARE's settings."""
+    """Write certificates and FLARE's settings to `out/NAME` for each kit, including the coordinator's."""
     coordinator = next(kit for kit in kits.values() if kit.role == "coordinator")
     with tempfile.TemporaryDirectory(dir=out) as scratch:
         made = _make_certificates(Path(scratch), coordinator, days)
@@ -132,7 +132,7 @@ def provision_kits(out: Path, kits: Mapping[str, Kit], *, days: int) -> None:
 
 
 def site_names(sites: tuple[str, ...]) -> dict[str, str]:
-    """What certificates call the sites: their own names where those will do."""
+    """The sites' names in certificates: their own names if certificates allow them."""
     taken = {site for site in sites if CERTIFICATE_NAME_PATTERN.fullmatch(site)}
     names = {}
     for number, site in enumerate(sites, 1):
@@ -145,11 +145,9 @@ def site_names(sites: tuple[str, ...]) -> dict[str, str]:
 
 
 def _make_certificates(scratch: Path, kit: Kit, days: int) -> Path:
-    """FLARE's provisioning, and the folder where it put everyone's part."""
+    """Run FLARE's provisioning, and return the folder of its results."""
     if not 1 <= days <= MAX_CERTIFICATE_DAYS:
-        raise StudyError(
-            f"certificates for {days} days cannot be made; NVIDIA FLARE makes them for 1 to {MAX_CERTIFICATE_DAYS}"
-        )
+        raise StudyError(f"certificates cannot be valid for {days} days; choose 1 to {MAX_CERTIFICATE_DAYS} days")
     project = Project("fedclust", kit.study, props={"api_version": 3})
     ports = {"fed_learn_port": kit.port, "admin_port": kit.port, "connection_security": "mtls"}
     project.set_server(kit.host, ORG_NAME, {**ports, "host_names": list(LOOPBACK_HOSTS)})
@@ -169,7 +167,7 @@ def _make_certificates(scratch: Path, kit: Kit, days: int) -> Path:
 
 
 class _Log:
-    """Keeps what FLARE says last; the rest is of no interest."""
+    """Keeps FLARE's last error message and drops the rest."""
 
     last = ""
 
@@ -190,7 +188,7 @@ def _copy_startup_files(made: Path, home: Path, files: tuple[str, ...]) -> None:
 
 
 def _bind_to_loopback(path: Path, kit: Kit) -> None:
-    """FLARE listens on loopback only where its target is a loopback address; any other would be all interfaces."""
+    """Make FLARE listen on loopback only; with any other target address it listens on all interfaces."""
     config = json.loads(path.read_text())
     (server,) = config["servers"]
     server["service"]["target"] = f"localhost:{kit.port}"
@@ -199,17 +197,17 @@ def _bind_to_loopback(path: Path, kit: Kit) -> None:
 
 
 def _use_local_server(path: Path) -> None:
-    """The coordinator's own console goes to the server on its own machine."""
+    """Make the coordinator's console connect to the server on the same machine."""
     config = json.loads(path.read_text())
     config["admin"].update(host="localhost", uid_source="cert")
     path.write_text(json.dumps(config, indent=2) + "\n")
 
 
 def make_server_workspace(kit: Path, work: Path) -> None:
-    """A folder for FLARE's server: the kit's certificates, and settings that keep all it writes inside the folder."""
+    """Make a folder for FLARE's server, with the kit's certificates and settings that keep its files in the folder."""
     work.mkdir(mode=0o700, parents=True, exist_ok=True)
     (work / "startup").mkdir(mode=0o700, exist_ok=True)
-    for file in (kit / "startup").iterdir():  # no copies of keys; FLARE does not look into linked folders
+    for file in (kit / "startup").iterdir():  # keys are linked, not copied; FLARE does not read linked folders
         link = work / "startup" / file.name
         link.unlink(missing_ok=True)
         link.symlink_to(file.resolve())
@@ -231,14 +229,14 @@ def _write_settings(local: Path, resources: Mapping[str, Any], rights: Mapping[s
 COMMUNICATION_CONFIG: dict[str, Any] = {
     "allow_adhoc_conns": False,
     "backbone_conn_gen": 2,
-    # FLARE keeps a thread for every reply until nobody would send it again, a minute by default: thousands, in a long
-    # run. Whatever is lost is asked again by us.
+    # FLARE keeps a thread for every reply while it might send it again, by default a minute. A long run would have
+    # thousands of them. We ask again for lost replies ourselves.
     "streaming_retry_timeout": 5.0,
     "streaming_retry_wait": 2.0,
-    # Bytes taken for each message on its way; FLARE's megabyte is for models. Its window may hold 1,024 of them.
+    # Buffer bytes for each message in transit. FLARE's default of a megabyte suits models; its window may hold 1,024.
     "streaming_chunk_size": 68 << 10,
 }
-# Warnings and worse to one file beside the kit; nothing on the console.
+# Warnings and errors go to one file next to the kit; nothing goes to the console.
 LOG_CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -259,7 +257,7 @@ LOG_CONFIG: dict[str, Any] = {
     },
     "loggers": {"root": {"level": "WARNING", "handlers": ["file"]}},
 }
-# What the coordinator may do at a site: have it run its installed answering component, and stop that again.
+# The coordinator may start a site's installed component and stop it, and nothing else.
 SITE_RIGHTS = {
     "submit_job": "any",
     "manage_job": "any",
@@ -290,7 +288,7 @@ SITE_RESOURCES: dict[str, Any] = {
 
 
 def server_resources(work: Path) -> dict[str, Any]:
-    """The coordinator's settings. FLARE's own would put jobs where all users of the machine put theirs."""
+    """The coordinator's settings; FLARE's defaults would put jobs into a folder that all users of the machine share."""
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
