@@ -12,7 +12,7 @@ from fedclust.algorithms.summary_clustering import clearness, neighbor_graph
 from fedclust.algorithms.summary_clustering.clearness import Cloud
 from fedclust.algorithms.summary_clustering.outlier_fences import OutlierFences
 
-NOTE = "hardly clearer"
+NOTE = "not much clearer"
 
 
 def federation(rows, sites=4):

@@ -51,7 +51,7 @@ def test_a_federated_run_is_the_nets_at_the_sites_and_one_at_the_coordinator():
     assert np.array_equal(model.labels_, server.components()[server.nearest_nodes(X)[0]])
     assert model.n_clusters_ == server.components().max() + 1
     assert model.history_[0]["sent"] == len(stream)
-    assert any("nodes sent stand for a single row" in note for note in model.notes_)
+    assert any("are copies of single rows" in note for note in model.notes_)
 
 
 def test_later_rounds_continue_all_nets():

@@ -38,13 +38,13 @@ def test_kmeans_averaging_by_hand():
     # Local centres 0, 10, 0, 20: unweighted means 0 and 15, whatever the rows behind them.
     assert np.sort(model.cluster_centers_.ravel()) == pytest.approx([0, 15], abs=1e-3)
     assert model.n_iter_ == 2
-    assert any("own centres left it" in note for note in model.notes_)
+    assert any("sent its own centres" in note for note in model.notes_)
 
 
 def test_index_averaging_by_hand():
     model = averaged("index")
     assert model.cluster_centers_.ravel() == pytest.approx([0, (3 * 10 + 6 * 20) / 9], abs=2e-2)
-    assert not any("own centres left it" in note for note in model.notes_)
+    assert not any("sent its own centres" in note for note in model.notes_)
 
 
 def test_the_objective_is_that_of_all_rows():

@@ -55,7 +55,7 @@ def test_parties_alike_lead_where_the_pooled_rows_do():
 
 def test_a_step_too_long_is_said():
     X = np.random.default_rng(0).normal(size=(200, 2))
-    with pytest.raises(fc.RunFailed, match=r"ran away in round \d+: step 0.5 is too long"):
+    with pytest.raises(fc.RunFailed, match=r"diverged in round \d+; step is 0.5, choose a smaller one"):
         fc.GradientFuzzyCMeans(2, step=0.5).fit(X)
 
 
@@ -88,7 +88,7 @@ def test_a_round_asks_a_fresh_share_of_the_parties(kind):
     assert sorted(steps) == sorted([*set(steps), *set(steps)])  # two of four in each
     assert len(set(steps)) == 6
     assert len({tuple(p for p, own in entries.items() if step in own) for step in steps}) > 1
-    assert any("asked 50% of the parties" in note for note in model.notes_)
+    assert any("a new random 50% of the sites" in note for note in model.notes_)
 
 
 def desks(fed):
@@ -106,7 +106,7 @@ def test_xclara_settles_at_the_published_step():
     "name", ["phoneme", *(pytest.param(name, marks=pytest.mark.slow) for name in ("xclara", "rice", "waveform"))]
 )
 def test_ten_times_the_step_runs_away(name):
-    with pytest.raises(fc.RunFailed, match="ran away"):
+    with pytest.raises(fc.RunFailed, match="diverged"):
         list(published(name, [0], step=0.05))
 
 

@@ -119,7 +119,7 @@ def test_a_class_of_one_site_stays_local_and_says_so():
     model = fc.FedCRef(init=start, **QUICK).fit(fed)
     assert model.n_communities_ == 1
     assert {site for site, _ in model.isolated_} == {"a", "b", "c"}
-    assert any("stay local: 3 (a, b, c)" in note for note in model.notes_)
+    assert any("no other site shares them (a, b, c)" in note for note in model.notes_)
     answer = model.assign(X[y == 4][:20], site="b")
     assert answer.local.mean() > 0.9
     assert not model.assign(X[y == 0][:20], site="b").local.any()
@@ -152,7 +152,9 @@ def test_a_community_of_two_is_not_averaged_under_masks_and_says_so():
     }
     model = fc.FedCRef(init=start, **QUICK).fit(fc.Federation.local(data, aggregation="secure"))
     assert model.n_communities_ == 0
-    assert any("not averaged" in note and "each knows the other's part" in note for note in model.notes_)
+    assert any(
+        "not averaged" in note and "each could compute the other's contribution" in note for note in model.notes_
+    )
 
 
 def test_a_stable_site_writes_its_models_once_more_when_the_run_closes():
@@ -315,7 +317,7 @@ def test_the_number_of_clusters_is_estimated_where_it_is_not_given():
 
 
 def test_labels_to_begin_with_must_fit_the_rows():
-    with pytest.raises(fc.DataError, match="3 labels to begin with for 10 rows"):
+    with pytest.raises(fc.DataError, match="init gives 3 labels for 10 rows"):
         fc.FedCRef(init={"a": [0, 1, 1]}).fit(fc.Federation.local({"a": np.random.default_rng(0).random((10, 3))}))
 
 

@@ -175,7 +175,7 @@ def test_a_site_with_a_budget_takes_labels_from_nobody_and_no_site_tells_by_them
 
 WRONG_LABELS = {
     "whole numbers": [0.0, 1.7] * 50,
-    "no whole numbers": ["x", "y"] * 50,
+    "not whole numbers": ["x", "y"] * 50,
     "from 0 to 2": [0, 2] * 50,
     "from -2 to 1": [-2, 1] * 50,
     "99 labels": [0] * 99,
@@ -202,7 +202,7 @@ def test_labels_where_the_rows_are_not_or_where_a_site_has_a_budget_are_refused_
         model.fit(fed)
     fed, start = federation()
     fed.local_sites = LocalSites()  # as where the sites are elsewhere
-    with pytest.raises(StudyError, match="where the rows are"):
+    with pytest.raises(StudyError, match="this needs all sites in one process"):
         model.protocol(fed)
 
 

@@ -118,7 +118,7 @@ def test_clusters_that_no_row_is_left_for_stay_empty_and_are_told():
     model = fc.KMeans(3, init=[[0.0], [8.0], [50.0]]).fit(np.repeat([[0.0], [8.0]], 10, axis=0))
     assert model.cluster_sizes_.tolist() == [10, 10, 0]
     assert model.n_iter_ == 1
-    assert "Clusters without rows at the end: 1. Ask for fewer, or begin elsewhere." in model.notes_
+    assert "Clusters without rows at the end: 1. Ask for fewer clusters, or use other initial centres." in model.notes_
 
 
 def test_a_new_place_by_hand():
@@ -152,14 +152,14 @@ def test_small_sites_abstain_only_under_the_papers_rule_and_said():
     sites = {"small": np.array([[100.0]] * 4), "large": np.array([[0.0], [1.0], [2.0], [9.0], [10.0]])}
     model = fc.FuzzyCMeans(2, init=[[0.0], [10.0]], small_sites="paper").fit(fc.Federation.local(sites))
     assert model.cluster_centers_.max() < 11
-    assert any("1 sites were too small" in note for note in model.notes_)
+    assert any("1 sites had too few rows" in note for note in model.notes_)
 
 
 def test_partial_participation_says_how_far_it_is_from_all():
     rng = np.random.default_rng(0)
     fed = fc.Federation.local({f"p{i}": rng.normal(size=(30, 2)) + (i % 2) * 6 for i in range(10)})
     model = fc.FuzzyCMeans(2, participation=0.4, max_iter=10).fit(fed)
-    (note,) = [note for note in model.notes_ if "40% of the parties" in note]
+    (note,) = [note for note in model.notes_ if "40% of the sites" in note]
     assert "would move the centres by" in note
 
 
@@ -233,7 +233,7 @@ def test_the_singleton_rule_blames_no_honest_site(seed):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"small_sites": "paper"}, "every site is too small"),
+        ({"small_sites": "paper"}, "every site has too few rows"),
         ({"singletons": "paper"}, "the singleton rule hid every row"),
     ],
 )

@@ -155,7 +155,7 @@ def test_a_party_with_few_rows_sends_no_candidates():
     ("options", "words"),
     [
         ({"init": "party"}, "'party' needs whole rows"),
-        ({"small_sites": "paper"}, "papers' rules"),
+        ({"small_sites": "paper"}, "singletons and small_sites need whole rows"),
         ({"missing": "impute"}, "missing is 'impute'; choose one of refuse, drop, partial"),
     ],
 )
@@ -166,5 +166,5 @@ def test_what_partial_distances_cannot_do_is_said(options, words):
 
 def test_a_column_split_refuses_gaps():
     fed = fc.Federation.local({"a": np.ones((9, 1)), "b": np.ones((9, 1))}, split="columns")
-    with pytest.raises(fc.StudyError, match="a column split needs every value"):
+    with pytest.raises(fc.StudyError, match="a column split cannot have missing values"):
         fc.KMeans(2, missing="drop").fit(fed)

@@ -229,7 +229,7 @@ def test_rows_all_alike_wait_whatever_rounding_makes_of_their_mean(copies, scale
     answers = dict(left)
     assert not len(answers["alike"].places)
     assert answers["alike"].waiting
-    assert any(note.startswith("1 site holds rows that are too few, or too similar") for note in model.notes_)
+    assert any(note.startswith("1 site holds back rows that are too few, or too similar") for note in model.notes_)
     later = fc.Federation.local({"alike": alike[:1] + np.arange(1.0, 7)[:, None]})
     left = sent_by(later)
     model.partial_fit(later)
@@ -259,7 +259,7 @@ def test_a_mean_that_stands_in_is_asked_for_once():
     for later in (fed, grown):
         model.partial_fit(later)
         assert np.array_equal(model.nodes_, before)
-        assert any("the cluster is unchanged" in note for note in model.notes_)
+        assert any("The cluster is unchanged" in note for note in model.notes_)
 
 
 def test_the_mean_of_all_stands_in_until_there_are_summaries():

@@ -107,7 +107,9 @@ def test_empty_clusters_go_to_rows_of_their_own():
         model = fc.KMeans(3, init=start, random_state=seed, max_iter=20).fit(columns(X, [0], [1]))
         assert model.cluster_sizes_.tolist()[0] == 30
         assert model.n_iter_ < 20
-        assert "Clusters without rows at the end: 1. Ask for fewer, or begin elsewhere." in model.notes_
+        assert (
+            "Clusters without rows at the end: 1. Ask for fewer clusters, or use other initial centres." in model.notes_
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -144,7 +146,7 @@ def test_prediction_over_columns_is_a_total_too():
 def test_sites_with_a_policy_keep_their_slices():
     model = fc.KMeans(3, init="box").fit(columns(table(), [0, 1], [2, 3], policy=Policy("own")))
     assert model.cluster_centers_ is None
-    assert "Each site keeps its slice of the centres; this model has none of its own." in model.notes_
+    assert "Each site keeps its slice of the centres; this model holds no centres." in model.notes_
     assert len(model.labels_) == 90
 
 

@@ -103,9 +103,9 @@ def test_there_is_no_objective_and_the_notes_say_so():
     assert model.final_objective is None
     assert {entry["objective"] for entry in model.history_} == {None}
     assert model.history_[-1]["shift"] == 0
-    assert any(note.startswith("Only labels were opened") for note in model.notes_)
+    assert any(note.startswith("Only labels were revealed") for note in model.notes_)
     short = fitted(parts, X[:3] * 3, max_iter=1)
-    assert any("before every row stayed" in note for note in short.notes_)
+    assert any("while rows still changed" in note for note in short.notes_)
 
 
 def test_prediction_opens_labels_only():
@@ -172,7 +172,7 @@ def test_what_cannot_be_done_is_refused_in_words():
         ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "opens is 'all'"),
         ({"opens": "labels"}, fc.Federation.local({"a": X, "b": X}), "column splits"),
         ({"opens": "labels"}, fc.Federation.local(dict(list(parts.items())[:2]), split="columns"), "three sites"),
-        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use 'box'"),
+        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use init 'box'"),
     ):
         with pytest.raises(StudyError, match=words):
             fc.KMeans(3, **{"init": "box", **options}).fit(fed)
@@ -395,7 +395,7 @@ def test_a_study_opens_labels_and_its_report_says_so(tmp_path, monkeypatch, caps
     assert main(["run", "study.toml"]) == 0
     assert "objective" not in capsys.readouterr().out.splitlines()[0]
     assert main(["report", "runs/quiet"]) == 0
-    assert "Only labels were opened" in (tmp_path / "runs" / "quiet" / "report.html").read_text()
+    assert "Only labels were revealed" in (tmp_path / "runs" / "quiet" / "report.html").read_text()
     assert main(["audit", "runs/quiet"]) == 0
     assert "No row recovered" in capsys.readouterr().out
     assert main(["export", "runs/quiet", "--to", "csv"]) == 0

@@ -186,7 +186,7 @@ def test_an_overlap_is_looked_at_in_halves_the_same_for_every_partition():
     found = [fc.select_k(fc.KMeans(), f, range(1, 5), restarts=1) for f in (X, fc.Federation.local(dealt(X, 5)))]
     assert document(found[0]) == document(found[1])
     assert found[0].k == 2
-    assert found[0].notes[0].startswith("Overlapping clusters: ICL says 1, BIC says 2")
+    assert found[0].notes[0].startswith("Overlapping clusters: ICL suggests 1, BIC suggests 2")
 
 
 def test_the_motivational_example_by_default():
@@ -223,7 +223,7 @@ def test_no_structure_is_said():
     assert found.notes[-1].startswith("No structure found: one cluster describes the rows best")
     asked = fc.select_k(fc.KMeans(), X, range(2, 5), restarts=1)
     assert asked.k in range(2, 5)
-    assert asked.notes[0].startswith("No structure found: nothing speaks for any of the K asked for")
+    assert asked.notes[0].startswith("No structure found: no candidate K describes the rows well")
 
 
 def test_pieces_of_what_is_no_gaussian_do_not_count():
@@ -231,8 +231,8 @@ def test_pieces_of_what_is_no_gaussian_do_not_count():
     found = fc.select_k(fc.KMeans(), X, range(1, 9), restarts=1)
     assert min(found.scores, key=lambda row: row["icl"])["k"] > 3
     assert found.k == 1
-    assert "do not come back in halves" in found.notes[-2]
-    assert found.notes[-1].startswith("Closest to coming back are")
+    assert "do not reappear in halves" in found.notes[-2]
+    assert found.notes[-1].startswith("The most stable c-means result has")
 
 
 def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
@@ -245,7 +245,7 @@ def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
 def test_a_choice_on_the_edge_of_a_given_range_is_said():
     found = fc.select_k(fc.KMeans(), groups(1, k=4, rows=200), range(1, 5), restarts=1)
     assert (found.k, found.range) == (4, (1, 4))
-    assert found.notes == ["The choice is the largest K asked for; ask for more than 4 to see whether it holds."]
+    assert found.notes == ["The choice is the largest candidate K. Try more than 4 to check it."]
 
 
 def test_columns_at_several_sites_are_chosen_by_index():
@@ -292,7 +292,7 @@ def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
 
 def test_ties_flat_curves_and_coinciding_centres_are_said():
     notes = choice_notes.index_notes({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
-    assert notes == ["Nearly level with 2: 3."]
+    assert notes == ["These are almost as good as 2: 3."]
     assert choice_notes.index_notes({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
     assert choice_notes.index_notes({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
     assert choice_notes.index_notes({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes
@@ -300,15 +300,15 @@ def test_ties_flat_curves_and_coinciding_centres_are_said():
     (told,) = choice_notes.index_notes({2: 0.5, 3: math.inf, 4: 0.9}, 2, given=False, elbow=False)
     assert told == "The index is infinite at K = 3: centres coincide."
     (told,) = choice_notes.index_notes({2: -321.0, 3: -math.inf, 4: -math.inf}, 3, given=False, elbow=False)
-    assert told == "The index is infinite at K = 3, 4: no row is apart from its centre."
+    assert told == "The index is infinite at K = 3, 4: every row equals its centre."
     (told,) = choice_notes.index_notes({2: 0.9, 3: 0.5}, 3, given=True, elbow=False)
-    assert told.startswith("The choice is the largest K asked for")
+    assert told.startswith("The choice is the largest candidate K")
     assert choice_notes.index_notes({2: 0.9, 3: 0.5, 4: 0.7}, 3, given=True, elbow=False) == []
 
 
 def test_rivals_by_icl_are_named():
     scores = [MixtureScore(k, "EII", 0.0, 0.0, icl, 9.0) for k, icl in ((1, 200.0), (2, 100.0), (3, 109.0), (4, 111.0))]
-    assert choice_notes._rival_notes(scores, 2) == ["Nearly level with 2 by ICL: 3."]
+    assert choice_notes._rival_notes(scores, 2) == ["By ICL these are almost as good as 2: 3."]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_what_has_no_number_of_clusters_is_refused(estimator):
 def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
     X = groups(rows=40)
     X[:, 1] = np.nan
-    with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has missing values and was dropped"):
         fc.select_k(fc.KMeans(missing="drop", scale="standardise"), X, criterion=criterion)
 
 
@@ -380,7 +380,7 @@ def chosen(X, ks=None):
 def test_yes_and_no_in_two_columns_are_four_clusters_or_none(seed):
     found = chosen(np.random.default_rng(seed).integers(0, 2, size=(200, 2)).astype(float))
     assert found.k in {1, 4}
-    assert (found.k == 1) == any(note.startswith("A half of the rows was empty") for note in found.notes)
+    assert (found.k == 1) == any(note.startswith("One half of the rows was empty") for note in found.notes)
 
 
 def test_answers_from_one_to_five_at_random_have_no_structure():
@@ -425,7 +425,7 @@ def test_more_clusters_than_rows_are_left_out():
     X = np.random.default_rng(0).normal(size=(6, 2))
     found = chosen(X, [2, 10])
     assert found.range == (2, 2)
-    assert found.notes[0] == "There are 6 rows: K = 10 left out."
+    assert found.notes[0] == "There are only 6 rows, so K = 10 was not tried."
     with pytest.raises(fc.DataError, match="n_samples=6 is fewer than n_clusters=7"):
         chosen(X, [7, 10])
 

@@ -242,7 +242,10 @@ def test_bad_input_in_a_process_of_its_own(user, name):
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.csv"], "there is no model"),
         (["site", "assign", "study.toml", "--data", "hungary.csv", "--out", "labels.csv"], "is not a saved model"),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "hungary.csv"], "the data file itself"),
-        (["site", "assign", ".", "--data", "hungary.csv", "--out", "labels.csv"], "is a folder; name the model in it"),
+        (
+            ["site", "assign", ".", "--data", "hungary.csv", "--out", "labels.csv"],
+            "is a folder; give the path of a model file",
+        ),
     ],
 )
 def test_bad_arguments_are_one_sentence(user, arguments, words):
@@ -257,7 +260,7 @@ def test_constant_columns_work_and_are_noted(user):
     user.study(('"age", "bp"', '"age", "bp", "chol"'))
     code, out, _ = user("run", "study.toml")
     assert code == 0
-    assert "Constant, so without influence: chol." in out
+    assert "These columns are constant and have no influence: chol." in out
 
 
 def test_centres_that_coincide_are_told_at_the_end_and_in_the_report(user):

@@ -74,13 +74,13 @@ def test_images_become_rows_and_may_stay_as_stored(folders):
 
 def test_a_file_that_would_run_code_is_refused(folders):
     save(folders / "data" / "toy.npz", X=np.array([[object()]]))
-    with pytest.raises(DataError, match="no data set file"):
+    with pytest.raises(DataError, match="is not a data set file"):
         load("toy")
 
 
 @pytest.mark.parametrize("name", ["../secret", "a/b", "", "x.npz"])
 def test_a_name_is_no_path(name):
-    with pytest.raises(DataError, match="no name of a data set"):
+    with pytest.raises(DataError, match="is not a valid data set name"):
         load(name)
 
 
@@ -95,7 +95,9 @@ def test_without_a_network_the_error_says_where_it_looked_and_what_to_do(folders
 
 
 def test_an_unknown_name_is_not_asked_of_openml(folders):
-    with pytest.raises(DataError, match=r"not one of those taken from OpenML; put nothing_like_it\.npz there$"):
+    with pytest.raises(
+        DataError, match=r"not among the OpenML data sets that fedclust knows; put nothing_like_it\.npz there$"
+    ):
         load("nothing_like_it")
 
 
@@ -126,7 +128,7 @@ def test_a_set_of_openml_is_fetched_by_number_and_loses_its_id(folders, monkeypa
 def test_a_set_of_openml_with_other_columns_is_refused(folders, monkeypatch):
     answer = Bunch(data=np.zeros((2, 3)), target=np.array(["0", "1"]), feature_names=["a", "b", "c"])
     monkeypatch.setattr(sklearn.datasets, "fetch_openml", lambda **_: answer)
-    with pytest.raises(DataError, match="number 32 does not have 16 columns"):
+    with pytest.raises(DataError, match="data set 32 does not have 16 columns"):
         load("pendigits")
 
 
@@ -197,7 +199,7 @@ def test_a_mixture_of_one_cluster_is_a_gaussian():
 
 
 def test_a_mixture_needs_a_row_for_each_cluster():
-    with pytest.raises(StudyError, match="1 <= k <= rows"):
+    with pytest.raises(StudyError, match="rows are too few for"):
         mixture(5, 2, 4)
 
 
@@ -239,9 +241,9 @@ def test_a_small_alpha_makes_parties_differ():
 
 
 def test_an_impossible_minimum_is_refused():
-    with pytest.raises(StudyError, match="280 rows cannot give 10 parties 29 rows each"):
+    with pytest.raises(StudyError, match="cannot split 280 rows among 10 sites with 29 rows each"):
         split(X, Y, 10, "dirichlet", minimum=29)
-    with pytest.raises(StudyError, match="gave each party 27 rows"):
+    with pytest.raises(StudyError, match="gave each site 27 rows"):
         split(X, Y, 10, "dirichlet", minimum=27, alpha=0.1)
 
 
@@ -302,12 +304,12 @@ def test_an_impossible_column_split_is_refused(into):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"how": "sorted", "y": Y}, "is no way to split rows"),
+        ({"how": "sorted", "y": Y}, "how is 'sorted'; choose"),
         ({"how": "dirichlet"}, "give y"),
-        ({"how": "classes", "y": Y[:5]}, "one class for each row"),
-        ({"parties": 0}, "cannot give 0 parties"),
+        ({"how": "classes", "y": Y[:5]}, "one class per row"),
+        ({"parties": 0}, "rows among 0 sites"),
         ({"how": "dirichlet", "y": Y, "alpha": 0}, "above 0"),
-        ({"how": "classes", "y": Y, "setting": "fcac"}, "knows 'iid' and 'dirichlet'"),
+        ({"how": "classes", "y": Y, "setting": "fcac"}, "with setting 'fcac' choose 'iid' or 'dirichlet'"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(options, words):

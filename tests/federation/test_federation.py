@@ -24,11 +24,11 @@ def test_a_policy_for_all_and_one_for_each():
 @pytest.mark.parametrize(
     ("policy", "sentence"),
     [
-        ({"clevland": "nhs", "hungary": "nhs"}, "names 'clevland', which is no site; did you mean 'cleveland'?"),
-        ({"cleveland": "nhs", "hungary": "nhs", "": "nhs"}, "which is no site; leave it out"),
-        ({"cleveland": "nhs"}, "says nothing of site 'hungary'"),
-        ({}, "says nothing of site 'cleveland'"),
-        (None, "must be a name, a Policy, or a table"),
+        ({"clevland": "nhs", "hungary": "nhs"}, "names 'clevland', which is not a site; did you mean 'cleveland'?"),
+        ({"cleveland": "nhs", "hungary": "nhs", "": "nhs"}, "which is not a site; remove it"),
+        ({"cleveland": "nhs"}, "policy does not name site 'hungary'"),
+        ({}, "policy does not name site 'cleveland'"),
+        (None, "must be a name, a Policy, or a mapping"),
         ({"cleveland": "nhs", "hungary": "nsh"}, "there is no policy 'nsh'"),
     ],
 )
@@ -40,6 +40,6 @@ def test_no_site_is_left_without_its_policy_by_mistake(policy, sentence):
 
 @pytest.mark.parametrize("sites", [[X, X], X, (X,), None])
 def test_sites_without_names_are_refused_without_their_rows(sites):
-    with pytest.raises(fc.StudyError, match="give each a name") as refused:
+    with pytest.raises(fc.StudyError, match="give a mapping from names to data") as refused:
         fc.Federation.local(sites)
     assert "39" not in str(refused.value)

@@ -73,7 +73,7 @@ def test_one_that_votes_does_not_guess_over_columns():
 @pytest.mark.parametrize("offered", [by_rows, by_columns])
 def test_another_number_of_columns_is_told(offered, ask):
     model = fc.FuzzyCMeans(3).fit(by_rows(NAMES))
-    with pytest.raises(fc.DataError, match="2 columns where the model has 3; name the model's columns: a, b, c"):
+    with pytest.raises(fc.DataError, match="2 columns, but the model has 3; use the model's columns: a, b, c"):
         getattr(model, ask)(offered(["a", "b"]))
 
 
@@ -102,7 +102,7 @@ def test_bare_arrays_go_by_place():
         (fc.Column("ordinal", levels=[0, 1, 2]), fc.Column("ordinal", levels=[2, 1, 0]), "order of levels"),
         (fc.Column("ordinal", levels=[0, 1, 2]), fc.Column(), "type"),
         (fc.Column(unit="cm"), fc.Column(unit="m"), "unit"),
-        (fc.Column(missing_values=[9]), fc.Column(), "mark for missing values"),
+        (fc.Column(missing_values=[9]), fc.Column(), "marker for missing values"),
     ],
 )
 def test_a_column_that_means_something_else_is_refused(fitted, offered, aspect):

@@ -55,7 +55,7 @@ def test_the_largest_seed_suits_every_start():
 
 
 def test_a_folder_is_no_model(tmp_path):
-    with pytest.raises(fc.DataError, match="is a folder; name the model in it"):
+    with pytest.raises(fc.DataError, match="is a folder; give the path of a model file"):
         fc.load(tmp_path)
 
 
@@ -63,7 +63,7 @@ def test_a_folder_is_no_model(tmp_path):
 def test_where_every_row_has_gaps_no_row_is_left(kind):
     gappy = X.copy()
     gappy[::2, 0], gappy[1::2, 1] = np.nan, np.nan
-    with pytest.raises(FedclustError, match="no row is left") as refused:
+    with pytest.raises(FedclustError, match="every row has missing values and was left out") as refused:
         kind(2, missing="drop").fit(fc.Federation.local({"a": gappy[:20], "b": gappy[20:]}))
     assert "fewer clusters" not in str(refused.value)
 
@@ -71,7 +71,7 @@ def test_where_every_row_has_gaps_no_row_is_left(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quorum_of_more_sites_than_there_are_is_refused(kind):
     fed = fc.Federation.local({"a": X[::2], "b": X[1::2]})
-    told = "quorum is 5, and there are 2 sites; name at most so many, a share such as 0.8, or 'all'"
+    told = "quorum is 5, but there are only 2 sites; use at most 2, a share such as 0.8, or 'all'"
     with pytest.raises(fc.StudyError, match=told):
         KINDS[kind](quorum=5).fit(fed)
 
@@ -92,33 +92,37 @@ def columns():
 
 def test_a_stop_over_columns_speaks_of_distances():
     model = fc.FuzzyCMeans(2, max_iter=1).fit(columns())
-    assert model.notes_ == ["Stopped after 1 rounds, before the distances changed by less than 1e-06."]
+    assert model.notes_ == [
+        "Stopped after 1 rounds, before the distances changed by less than 1e-06. Increase max_iter."
+    ]
     model = fc.FuzzyCMeans(2, max_iter=1).fit(X)
-    assert model.notes_ == ["Stopped after 1 rounds, before the centres moved by less than 1e-06."]
+    assert model.notes_ == ["Stopped after 1 rounds, before the centres moved by less than 1e-06. Increase max_iter."]
 
 
-COARSE = "Stopped by tol = 1e-06, coarse for such small"
+COARSE = "The tolerance 1e-06 is large compared with the"
 
 
 @pytest.mark.parametrize("kind", [fc.KMeans, fc.FuzzyCMeans])
 def test_a_tol_too_coarse_for_the_units_is_told(kind):
     small = X * 1e-7
     (note,) = kind(2, init="box").fit(small).notes_
-    assert note.startswith(f"{COARSE} values (x0, x1): set scale")
+    assert note.startswith(f"{COARSE} values (x0, x1). Set scale")
     # The same far from zero, where only the centres tell.
     (note,) = kind(2, init="box").fit(small + 1.0).notes_
     assert note.startswith(f"{COARSE} distances between centres")
     (note,) = kind(2, init="box").fit(X * [1.0, 1e-7]).notes_
-    assert note.startswith(f"{COARSE} values (x1):")
+    assert note.startswith(f"{COARSE} values (x1).")
     split = fc.Federation.local({"a": small[:, :1], "b": small[:, 1:]}, split="columns")
     (note,) = kind(2, init="box").fit(split).notes_
-    assert note.startswith(f"{COARSE} distances:")
+    assert note.startswith(f"{COARSE} distances.")
 
 
 @pytest.mark.parametrize("options", [{"scale": "standardise"}, {"tol": 1e-12}, {"tol": None, "max_iter": 3}])
 def test_nothing_is_told_where_tol_suits_the_units(options):
     assert fc.FuzzyCMeans(2, init="box", **options).fit(X * 1e-7).notes_ == []
-    assert fc.FuzzyCMeans(2, init="box").fit(np.c_[X, np.zeros(40)]).notes_ == ["Constant, so without influence: x2."]
+    assert fc.FuzzyCMeans(2, init="box").fit(np.c_[X, np.zeros(40)]).notes_ == [
+        "These columns are constant and have no influence: x2."
+    ]
 
 
 def crowded(width, apart, seed=0):
@@ -134,7 +138,8 @@ def test_fuzzy_centres_that_coincide_are_told(scale, split):
     parts = np.array_split(many, 3, axis=0 if split == "rows" else 1)
     fed = fc.Federation.local(dict(zip("abc", parts, strict=True)), split=split)
     told = (
-        "Centres 0, 1 and 2 coincide, and rows belong to them alike: lower m, use c-means, or ask for fewer clusters."
+        "Centres 0, 1 and 2 coincide, so rows belong to each of them equally. "
+        "Lower m, use c-means, or ask for fewer clusters."
     )
     assert fc.FuzzyCMeans(3, scale=scale, max_iter=300).fit(fed).notes_ == [told]
     assert "coincide" not in " ".join(fc.FuzzyCMeans(3, m=1.1, scale=scale).fit(fed).notes_)

@@ -71,7 +71,7 @@ def test_a_saved_model_with_an_explicit_start_and_names_comes_back(tmp_path):
     [
         ("", "is not a saved model"),
         ("{}", "is not a saved model"),
-        (json.dumps({"format": "fedclust-model", "version": 99}), "has format 99, this version reads 1"),
+        (json.dumps({"format": "fedclust-model", "version": 99}), "has format 99, but this version reads 1"),
         (json.dumps({"format": "fedclust-model", "version": 1, "class": "Oracle"}), "which this version does not know"),
     ],
 )
@@ -152,7 +152,7 @@ def test_frames_go_by_name_after_a_federation(tmp_path):
 def test_constant_columns_work_and_are_said():
     X = np.column_stack([rows(), np.full(90, 7.0)])
     model = fc.KMeans(3, scale="standardise").fit(fc.Federation.local({"one": X[:30], "two": X[30:]}))
-    assert "Constant, so without influence: x3." in model.notes_
+    assert "These columns are constant and have no influence: x3." in model.notes_
     # A column constant at each site, but not the same, is not constant.
     X[:30, 3] = 6.0
     assert not fc.KMeans(3).fit(fc.Federation.local({"one": X[:30], "two": X[30:]})).notes_
@@ -167,7 +167,7 @@ def test_no_random_state_draws_a_recorded_seed():
 
 def test_few_rows_still_start_and_say_how():
     model = fc.KMeans(2).fit(np.array([[0.0], [1.0], [9.0]]))
-    assert any(note.startswith("Careful seeding found 0 candidates") for note in model.notes_)
+    assert any(note.startswith("Careful seeding found 0 means of five rows") for note in model.notes_)
     assert np.isfinite(model.cluster_centers_).all()
 
 
@@ -182,7 +182,7 @@ def test_no_start_shows_a_row():
     ("sites", "options", "sentence"),
     [
         ({}, {}, "at least one site"),
-        ({"a/b": np.eye(2)}, {}, "cannot name a site"),
+        ({"a/b": np.eye(2)}, {}, "is not a valid site name"),
         ({"a": np.eye(2), "b": np.eye(3)}, {}, "different columns"),
         ({"a": np.eye(2)}, {"split": "diagonal"}, "choose 'rows' or 'columns'"),
         ({"a": np.eye(2)}, {"policy": "lax"}, "there is no policy 'lax'"),

@@ -120,5 +120,5 @@ def test_a_senseless_parameter_is_named(options, sentence):
 
 def test_columns_at_several_sites_are_refused_with_an_alternative():
     fed = fc.Federation.local({"a": rows()[:, :1], "b": rows()[:, 1:]}, split="columns")
-    with pytest.raises(fc.StudyError, match="needs whole rows; over a column split use FuzzyCMeans"):
+    with pytest.raises(fc.StudyError, match="needs whole rows; for a column split use FuzzyCMeans"):
         fc.GaussianMixture(3).fit(fed)

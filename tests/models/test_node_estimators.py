@@ -129,7 +129,7 @@ def test_a_loaded_model_without_the_sites_memory_says_so(kind, tmp_path):
     path = kind().fit(X).save(tmp_path / "model.json")
     again = fc.load(path).partial_fit(X)
     assert any("started again" in note for note in again.notes_)
-    with pytest.raises(fc.DataError, match="no memory of sites"):
+    with pytest.raises(fc.DataError, match="no memory of any site"):
         fc.load(path).partial_fit(X, after=tmp_path)
 
 
@@ -158,7 +158,7 @@ def test_degenerate_rows_have_defined_results(kind, X):
 @pytest.mark.parametrize("kind", KINDS)
 def test_columns_of_a_later_round_must_be_the_models(kind):
     model = kind().fit(blobs()[0])
-    with pytest.raises(fc.DataError, match="other columns"):
+    with pytest.raises(fc.DataError, match="the columns differ from those of the model"):
         model.partial_fit(fc.Federation.local({"a": np.zeros((9, 3))}))
 
 

@@ -89,5 +89,5 @@ def test_a_grid_must_have_cells():
 @pytest.mark.parametrize("kind", [fc.KFed, fc.MUFC])
 def test_columns_at_several_sites_are_refused(kind):
     X = rows()
-    with pytest.raises(fc.StudyError, match="needs whole rows; use KMeans"):
+    with pytest.raises(fc.StudyError, match="needs whole rows; for a column split use KMeans"):
         kind(3).fit(fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns"))

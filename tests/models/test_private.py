@@ -100,15 +100,15 @@ def test_a_saved_model_is_the_model(tmp_path):
     ("given", "told"),
     [
         ({"bounds": None}, "public bounds"),
-        ({"scale": "standardise"}, "would have to be paid for"),
+        ({"scale": "standardise"}, "would spend privacy budget"),
         ({"epsilon": 0}, "epsilon is 0"),
         ({"delta": 1.0}, "delta is 1.0"),
         ({"delta": 0.5}, "delta is 0.5; it must be a number above 0, at most 0.01 and far below 1 / rows"),
         ({"delta": 0.0101}, "delta is 0.0101"),
         ({"variant": "exact"}, "variant is 'exact'"),
         ({"n_clusters": "many"}, "n_clusters is 'many'"),
-        ({"n_clusters": (2, 5), "variant": "lloyd"}, "does not choose"),
-        ({"rounds": 3}, "for variant 'lloyd' only"),
+        ({"n_clusters": (2, 5), "variant": "lloyd"}, "cannot choose the number of clusters"),
+        ({"rounds": 3}, "it needs variant 'lloyd'"),
     ],
 )
 def test_what_cannot_be_kept_private_is_refused(given, told):
@@ -136,7 +136,7 @@ def test_a_delta_that_is_not_below_one_in_so_many_rows_comes_with_a_warning():
 
 @pytest.mark.parametrize("variant", ["projected", "lloyd"])
 def test_rows_that_are_few_beside_the_noise_in_their_number_are_told(variant):
-    told = "There are few rows beside the noise in their number"
+    told = "There are few rows compared with the noise in their count"
     few = fc.PrivateKMeans(3, epsilon=0.5, bounds=BOUNDS, variant=variant).fit(X[:60])
     assert any(note.startswith(told) for note in few.notes_)
     many = fc.PrivateKMeans(3, epsilon=2.0, bounds=BOUNDS, variant=variant).fit(X)

@@ -76,7 +76,7 @@ def test_batches_end_near_a_fit_of_everything(model):
     whole = fresh(model).fit(np.concatenate(batches))
     assert fc.agreement.displacement(batched.cluster_centers_, whole.cluster_centers_) < 0.05
     assert batched.cluster_sizes_.sum() == pytest.approx(whole.cluster_sizes_.sum(), rel=0.02)
-    assert any(note.startswith("Updated by a further batch") for note in batched.notes_)
+    assert any(note.startswith("The model was updated with a further batch") for note in batched.notes_)
     assert not any(note.startswith("Not lossless") for note in batched.notes_)
 
 
@@ -118,7 +118,7 @@ def test_a_batch_of_one_row_is_welcome_and_an_odd_one_is_not():
     assert model.partial_fit(rows(1)[:1]).cluster_sizes_.sum() == 121
     with pytest.raises(ValueError, match="features"):
         model.partial_fit(rows()[:, :2])
-    with pytest.raises(fc.DataError, match="columns of the first"):
+    with pytest.raises(fc.DataError, match="columns differ from those of the first batch"):
         model.partial_fit(fc.Federation.local({"a": rows()}, columns=["x", "y", "z"]))
     with pytest.raises(fc.StudyError, match="keep is 2"):
         model.partial_fit(rows(), keep=2)

@@ -111,7 +111,7 @@ def test_what_cannot_be_asked_is_said(centers, names, powers, sentence):
 
 def test_a_model_of_other_columns_is_refused():
     X = groups(0)
-    with pytest.raises(fc.DataError, match="2 columns where the model has 3"):
+    with pytest.raises(fc.DataError, match="2 columns, but the model has 3"):
         indices.xie_beni(fc.KMeans(2).fit(X), fc.Federation.local({"a": X[:, :2]}))
 
 
@@ -332,5 +332,5 @@ def test_an_index_over_rows_that_were_all_dropped_is_refused(name):
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = fc.KMeans(2, missing="drop").fit(X)
     X[:, 1] = np.nan
-    with pytest.raises(fc.DataError, match="n_samples=0: every row has a gap and was dropped"):
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has missing values and was dropped"):
         fc.indices.scores(model, X, [name])

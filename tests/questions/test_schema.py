@@ -135,7 +135,7 @@ def test_a_value_outside_the_levels_is_told_by_site_column_and_count(kind, tmp_p
     spec = with_strangers(kind, tmp_path)
     told = sentence(lambda: survey(open_source(spec, site="cleveland", schema=SCHEMA)))
     assert told == (
-        "column 'risk' of site 'cleveland' holds 2 values that are none of its 3 declared levels; "
+        "column 'risk' of site 'cleveland' holds 2 values that are not among its 3 declared levels; "
         "declare every level, or correct the data"
     )
 
@@ -148,7 +148,7 @@ def test_strangers_are_counted_over_the_whole_file(tmp_path):
 def test_a_number_outside_the_levels_is_not_repeated():
     declared = {"x0": Column("ordinal", levels=[1, 2])}
     told = sentence(lambda: open_source(np.array([[1.0], [987654.0]]), site="va", schema=declared))
-    assert told.startswith("column 'x0' of site 'va' holds 1 value that is none of its 2 declared levels")
+    assert told.startswith("column 'x0' of site 'va' holds 1 value that is not among its 2 declared levels")
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ def test_a_column_that_is_not_what_it_is_declared_to_be(table, declared, words):
         ({"type": "category", "levels": [1.0, NAN]}, "finite numbers"),
         ({"type": "category", "levels": ["a", "b"], "codes": [1, 2]}, "only an ordinal"),
         ({"type": "ordinal", "levels": ["a", "b"], "codes": [2, 1]}, "ascend"),
-        ({"type": "ordinal", "levels": ["a", "b"], "codes": [1]}, "one for each level"),
+        ({"type": "ordinal", "levels": ["a", "b"], "codes": [1]}, "one per level"),
         ({"type": "ordinal", "levels": ["a", "b"], "codes": [1, "2"]}, "codes must be numbers"),
         ({"missing_values": ["unknown"]}, "missing_values must be of the kind"),
         ({"type": "ordinal", "levels": ["a", "b"], "missing_values": ["b"]}, "levels and its missing_values"),
-        ({"unit": 5}, "unit must be a text"),
+        ({"unit": 5}, "unit must be a string"),
         ({"missing_values": [None]}, "texts or finite numbers"),
     ],
 )
@@ -191,7 +191,7 @@ def test_a_declaration_that_makes_no_sense_is_refused(given, words):
 
 
 def test_two_columns_that_would_share_a_name_are_refused():
-    with pytest.raises(fc.StudyError, match="two columns would be called 'a=1'"):
+    with pytest.raises(fc.StudyError, match="two columns would have the name 'a=1'"):
         encoded_names({"a": Column("category", levels=[1, 2]), "a=1": Column()})
 
 
@@ -234,10 +234,12 @@ def test_a_site_that_reads_a_column_otherwise_than_the_study_is_named_before_any
     other = Column("ordinal", levels=[180, 233.5], unit=SECRET)
     told = sentence(lambda: agreeing(wanted, {**wanted, "chol": other}))
     assert told == (
-        "site 'hungary' declares column 'chol' otherwise than the study (type, unit, levels, missing values); "
+        "site 'hungary' declares column 'chol' differently from the study (type, unit, levels, missing values); "
         "correct one of the two"
     )
-    assert "'chol' otherwise than the study (not at all)" in sentence(lambda: agreeing(wanted, {"age": SCHEMA["age"]}))
+    assert "'chol' differently from the study (not declared)" in sentence(
+        lambda: agreeing(wanted, {"age": SCHEMA["age"]})
+    )
 
 
 def test_sites_that_agree_go_on():
@@ -310,8 +312,8 @@ def test_columns_at_several_sites_may_be_declared():
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"age": Column(), "a": ["x0"]}, "columns names 'age', which is no site"),
-        ({"a": {"x0": "number"}}, "a list of names, or fc.Column by name"),
+        ({"age": Column(), "a": ["x0"]}, "columns names 'age', which is not a site"),
+        ({"a": {"x0": "number"}}, "a list of names, or a mapping from names to fc.Column"),
     ],
 )
 def test_columns_that_are_neither_names_nor_declarations(columns, words):

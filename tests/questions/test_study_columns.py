@@ -90,7 +90,7 @@ def test_bounds_of_levels_are_known(folder):
         ('unit = "years"', "unit = 5", "unit in [columns.age] is 5; it must be a text"),
         ('unit = "years"', 'units = "years"', "[columns.age] has no key 'units'; did you mean 'unit'?"),
         ('type = "ordinal"', 'type = "ordinals"', "did you mean 'ordinal'?"),
-        ("codes = [1, 2, 4]", "codes = [4, 2, 1]", "[columns.risk]: a column's codes must be numbers that ascend"),
+        ("codes = [1, 2, 4]", "codes = [4, 2, 1]", "[columns.risk]: a column's codes must be increasing numbers"),
         ("levels = [0, 1]", "", "[columns.sex]: a column of type 'category' needs its levels"),
         ("{ chol = [0] }", "{ choll = [0] }", "names 'choll', which is no column; did you mean 'chol'?"),
         ("{ chol = [0] }", "[0]", "a table of lists by column"),
@@ -139,5 +139,5 @@ def test_a_value_outside_the_levels_is_refused_without_being_shown(folder, capsy
         file.write(f"50,200,{SECRET},1\n")
     assert main(["run", "study.toml"]) == 2
     said = capsys.readouterr()
-    assert "column 'risk' of site 'hungary' holds 1 value that is none of its 3 declared levels" in said.err
+    assert "column 'risk' of site 'hungary' holds 1 value that is not among its 3 declared levels" in said.err
     assert SECRET not in said.err + said.out

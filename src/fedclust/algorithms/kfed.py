@@ -34,8 +34,8 @@ from fedclust.kernels import distances
 
 NEARER_FACTOR = 3.0  # the 1:3 rule
 DEVICE_RESTARTS = 3  # k-means++ starts at a device
-KFED_LOSSY_NOTE = "Not lossless: each site clustered alone and once; the result is not that of the pooled rows."
-KFED_CENTERS_NOTE = "Every site's own centres left it, once."
+KFED_LOSSY_NOTE = "Not lossless: each site clustered its rows separately, so the result is not that of the pooled rows."
+KFED_CENTERS_NOTE = "Every site sent its own centres to the coordinator, once."
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def fill_centers(view: View, points: Floats, count: int, seed: int) -> Protocol[
     """Farthest-first centres among different points; where there are too few, the rest are drawn in the box."""
     if not len(points):
         raise DataError(
-            "no site could send a centre: each has too few rows, or rows all alike; "
+            "no site could send a centre, because each has too few rows or only equal rows; "
             "ask for fewer clusters, or use KMeans"
         )
     if len(points) >= count:
@@ -205,11 +205,15 @@ def drawn_centers_notes(count: int, drawn: int) -> list[str]:
 
 def _sent_centers_notes(sent: list[int], local: int, least: int) -> list[str]:
     none, fewer = sum(not one for one in sent), sum(0 < one < local for one in sent)
-    notes = [f"{none} of {len(sent)} sites sent no centre: too few rows, or rows all alike."] if none else []
+    notes = (
+        [f"{none} of {len(sent)} sites sent no centre, because they have too few rows or only equal rows."]
+        if none
+        else []
+    )
     if fewer:
         notes.append(
-            f"{fewer} of {len(sent)} sites sent fewer than {local} centres: "
-            f"those of fewer than {least} rows joined others, those equal to a row were left out."
+            f"{fewer} of {len(sent)} sites sent fewer than {local} centres. "
+            f"Clusters of fewer than {least} rows joined others, and centres equal to a row were left out."
         )
     return notes
 

@@ -43,8 +43,8 @@ from fedclust.privacy import sparse_sums
 from fedclust.privacy.sparse_sums import FIELD_PRIME
 
 MUFC_RESTARTS = 10
-MUFC_LOSSY_NOTE = "Not lossless: sites sent counts around a few points; the result is not that of the pooled rows."
-ROUNDED_CELLS_NOTE = "Each cell that left is a mean of at least {least} rows of some site, rounded to the grid."
+MUFC_LOSSY_NOTE = "Not lossless: sites sent counts around a few points, so the result is not that of the pooled rows."
+ROUNDED_CELLS_NOTE = "Each grid cell that left a site is the rounded mean of at least {least} of its rows."
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ class Grid:
                 left, digit = divmod(left, self.levels)
                 own.append(digit)
             if left:
-                raise RunFailed("the sums of the sites give a cell outside the grid; a site answered another question")
+                raise RunFailed(
+                    "the sites' sums give a cell outside the grid, so a site gave a wrong answer; run again"
+                )
             digits += own[::-1]
         return digits
 
@@ -243,7 +245,9 @@ def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
     counts = [s % FIELD_PRIME for s in sums.counts.to_integers()]
     labels, weights = sparse_sums.recover_labels(counts)
     if sum(weights) != counts[0]:
-        raise RunFailed("the sums of the sites do not fit together; one answered another question, or was altered")
+        raise RunFailed(
+            "the sites' sums do not match, so one site gave a wrong answer or its answer was altered; run again"
+        )
     numbers = [[label] for label in labels]
     if sums.places.shape[0]:
         flat = [s % FIELD_PRIME for s in sums.places.to_integers()]
@@ -291,6 +295,6 @@ def fit(
     notes = [MUFC_LOSSY_NOTE, ROUNDED_CELLS_NOTE.format(least=least), *kfed.drawn_centers_notes(count, drawn)]
     if silent:
         notes.append(
-            f"{silent} of {parties} sites had rows too few for {local} picks, or all alike, and did not take part."
+            f"{silent} of {parties} sites had too few rows for {local} picks, or only equal rows, and abstained."
         )
     return (yield from kfed.one_round_result(view, begin, centers, notes)), anew

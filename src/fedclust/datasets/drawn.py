@@ -66,7 +66,7 @@ def g2(sd: float, dim: int, seed: int = 0) -> SyntheticData:
 def mixture(k: int, dim: int, rows: int, seed: int = 0, *, separation: float = 6.0) -> SyntheticData:
     """Draw `rows` points from k unit Gaussians of equal size whose two nearest centres lie `separation` apart."""
     if k < 1 or rows < k:
-        raise StudyError(f"a mixture of {k} clusters cannot have {rows} rows; ask for 1 <= k <= rows")
+        raise StudyError(f"{rows} rows are too few for {k} clusters; choose k from 1 to the number of rows")
     rng = np.random.default_rng(seed)
     centers = rng.normal(size=(k, dim))
     if k > 1:

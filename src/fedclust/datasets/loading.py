@@ -80,7 +80,7 @@ def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
     `dtype=None` keeps the numbers as stored (an eighth of the memory for images).
     """
     if not re.fullmatch(r"\w+", name):
-        raise DataError(f"'{name}' is no name of a data set; use letters, digits and underscores")
+        raise DataError(f"'{name}' is not a valid data set name; use letters, digits and underscores")
     for folder in _folders():
         if (folder / f"{name}.npz").is_file():
             return _read_npz(name, folder / f"{name}.npz", dtype)
@@ -103,7 +103,9 @@ def _read_npz(name: str, path: Path, dtype: npt.DTypeLike | None) -> Dataset:
             parts = {key: file[key] for key in ("X", "y", "classes", "features", "site", "site_names") if key in file}
         return _dataset(name, dtype, **parts)
     except (OSError, ValueError, TypeError, zipfile.BadZipFile):
-        raise DataError(f"{path} is no data set file; put an .npz with X, y and classes there, or remove it") from None
+        raise DataError(
+            f"{path} is not a data set file; replace it with an .npz file that holds X, y and classes, or remove it"
+        ) from None
 
 
 def _dataset(
@@ -145,7 +147,7 @@ def _load_keel(name: str, dtype: npt.DTypeLike | None) -> Dataset | None:
 
 def _load_openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
     if name not in OPENML_SETS:
-        raise _not_found(name, "and it is not one of those taken from OpenML")
+        raise _not_found(name, "and it is not among the OpenML data sets that fedclust knows")
     number, width = OPENML_SETS[name]
     from sklearn.datasets import fetch_openml  # noqa: PLC0415 - slow to import, rarely needed
 
@@ -160,7 +162,7 @@ def _load_openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
     if len(answer.feature_names) == width:
         keep = list(range(width))  # an id that the papers count as a feature stays one
     if len(keep) != width:
-        raise _not_found(name, f"and OpenML's number {number} does not have {width} columns")
+        raise _not_found(name, f"and OpenML data set {number} does not have {width} columns")
     classes, y = np.unique(answer.target.astype(str), return_inverse=True)
     features = [answer.feature_names[at] for at in keep]
     return _dataset(

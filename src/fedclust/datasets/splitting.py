@@ -58,9 +58,11 @@ def split_indices(
     """Return which rows `split` gives to each party, for those who have labels to split along."""
     count = len(np.asarray(X))
     if parties < 1 or count < parties * max(1, minimum):
-        raise StudyError(f"{count} rows cannot give {parties} parties {minimum} rows each; ask for fewer parties")
+        raise StudyError(
+            f"cannot split {count} rows among {parties} sites with {minimum} rows each; choose another number of sites"
+        )
     if not alpha > 0:
-        raise StudyError(f"alpha={alpha} is no Dirichlet parameter; give a number above 0")
+        raise StudyError(f"alpha is {alpha}; it must be a number above 0")
     if setting == "fcac":
         return _name_parties(_published_split(_check_classes(count, y, setting), parties, how, seed))
     rng = np.random.default_rng(seed)
@@ -73,7 +75,7 @@ def split_indices(
         )
     if how == "classes":
         return _name_parties(_draw_until_enough(lambda: _shards(members, rng, parties=parties), minimum))
-    raise StudyError(f"how='{how}' is no way to split rows; use 'iid', 'dirichlet' or 'classes'")
+    raise StudyError(f"how is '{how}'; choose 'iid', 'dirichlet' or 'classes'")
 
 
 def split_columns(
@@ -89,7 +91,7 @@ def split_columns(
     columns = np.arange(width) if seed is None else np.random.default_rng(seed).permutation(width)
     if isinstance(into, int):
         if not 1 <= into <= width:
-            raise StudyError(f"{width} columns cannot go to {into} parties; ask for 1 to {width}")
+            raise StudyError(f"{width} columns cannot be split among {into} sites; ask for 1 to {width} sites")
         return {party: X[:, mine] for party, mine in _name_parties(np.array_split(columns, into)).items()}
     if sum(into) != width or min(into) < 1:
         raise StudyError(f"the sizes of a column split must be positive and add up to {width}, not {sum(into)}")
@@ -103,10 +105,10 @@ def _name_parties(parts: Sequence[Rows]) -> dict[str, Rows]:
 
 def _check_classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDArray[Any]:
     if y is None:
-        raise StudyError(f"splitting by '{purpose}' goes by class; give y")
+        raise StudyError(f"'{purpose}' splits rows by class; give y")
     y = np.asarray(y)
     if y.shape != (count,):
-        raise StudyError(f"y has shape {y.shape} for {count} rows; give one class for each row")
+        raise StudyError(f"y has shape {y.shape}, but there are {count} rows; give one class per row")
     return y
 
 
@@ -143,7 +145,7 @@ def _draw_until_enough(draw: Callable[[], list[Rows]], minimum: int) -> list[Row
         if min(map(len, parts)) >= minimum:
             return parts
     raise StudyError(
-        f"no split in {MAX_SPLIT_DRAWS} gave each party {minimum} rows; ask for fewer parties or a greater alpha"
+        f"none of {MAX_SPLIT_DRAWS} random splits gave each site {minimum} rows; ask for fewer sites or a larger alpha"
     )
 
 
@@ -163,4 +165,4 @@ def _published_split(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> 
         full = len(y) / parties
         parts = _draw_until_enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
         return [order[rows] for rows in parts]
-    raise StudyError(f"setting='fcac' knows 'iid' and 'dirichlet', not how='{how}'; use one of these")
+    raise StudyError(f"how is '{how}'; with setting 'fcac' choose 'iid' or 'dirichlet'")

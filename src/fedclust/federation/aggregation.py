@@ -42,10 +42,11 @@ class Aggregation:
             raise StudyError(f"aggregation is '{self.mode}'; choose one of {', '.join(AGGREGATION_MODES)}")
         if self.mode != "plain" and len(parties) < MIN_SECURE_SITES:
             raise StudyError(
-                f"aggregation '{self.mode}' needs at least three sites: of a sum of two, each knows the other's part"
+                f"aggregation '{self.mode}' needs at least three sites; with two, each could compute the other's "
+                "data from the sum"
             )
         if self.lead is not None and (self.lead not in parties or self.mode != "blind"):
-            raise StudyError(f"'{self.lead}' cannot lead; name one of the sites, with aggregation 'blind'")
+            raise StudyError(f"lead is '{self.lead}'; name one of the sites, and set aggregation to 'blind'")
 
     @property
     def is_blind(self) -> bool:
@@ -68,9 +69,7 @@ class Aggregator:
         self._secure = SecureAggregator(parties, mask_sums=aggregation.mode != "plain")
         self._blind: Blind | None = None
         if aggregation.is_blind and vaults is None:
-            raise StudyError(
-                "aggregation 'blind' is driven by the site that leads; by files it is, other engines need 'secure'"
-            )
+            raise StudyError("aggregation 'blind' works only with exchange by files; with this engine use 'secure'")
         if aggregation.is_blind and vaults is not None:
             lead = aggregation.lead or parties[0]
             self._blind = Blind(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
@@ -80,7 +79,7 @@ class Aggregator:
         if self._blind is None:
             return self._secure.rewrite(protocol, quorum=quorum)
         if quorum != ALL_PARTIES:
-            raise StudyError("a blind coordinator cannot tell who is missing; set quorum to 'all'")
+            raise StudyError("a blind coordinator cannot see which site is missing; set quorum to 'all'")
         return self._blind.rewrite(protocol, run=self._run)
 
     def pad(self, protocol: Protocol[T], multiple: int) -> Protocol[T]:

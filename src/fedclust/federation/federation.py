@@ -311,7 +311,7 @@ class Federation:
             journal.write(ROWS_RECORD, 0, digest)
         elif before != digest:
             raise JournalError(
-                f"the sites or their rows are not those that {self.folder} began with; use another folder"
+                f"the sites or their rows have changed since {self.folder} was created; use another folder"
             )
 
 
@@ -323,7 +323,8 @@ def _to_run_record(run: str | Path | RunRecord | None) -> RunRecord | None:
 def _check_sites(sites: Any, split: str) -> None:
     if not isinstance(sites, Mapping):
         raise StudyError(
-            f"sites came as a {type(sites).__name__}; give each a name, as in {{'north': ..., 'south': ...}}"
+            f"sites is a {type(sites).__name__}; give a mapping from names to data, as in "
+            f"{{'north': ..., 'south': ...}}"
         )
     if not sites:
         raise StudyError("a federation needs at least one site")
@@ -333,7 +334,9 @@ def _check_sites(sites: Any, split: str) -> None:
             or not SITE_NAME_PATTERN.fullmatch(party)
             or len(party.encode()) > MAX_SITE_NAME_BYTES
         ):
-            raise StudyError(f"{party!r} cannot name a site; use letters, digits, '.', '-', '_' and spaces inside")
+            raise StudyError(
+                f"{party!r} is not a valid site name; use letters, digits, '.', '-', '_', and spaces between them"
+            )
     if split not in ("rows", "columns"):
         raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
 
@@ -343,15 +346,15 @@ def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Po
     if isinstance(policy, (str, Policy)):
         return {party: find_policy(policy) for party in sites}
     if not isinstance(policy, Mapping):
-        raise StudyError("policy must be a name, a Policy, or a table of them by site")
+        raise StudyError("policy must be a name, a Policy, or a mapping from sites to these")
     for party in policy:
         if party not in sites:
             near = [f"did you mean '{name}'?" for name in difflib.get_close_matches(str(party), sites, n=1)]
-            raise StudyError(f"policy names '{party}', which is no site; {near[0] if near else 'leave it out'}")
+            raise StudyError(f"policy names '{party}', which is not a site; {near[0] if near else 'remove it'}")
     for party in sites:
         if party not in policy:
             raise StudyError(
-                f"policy says nothing of site '{party}'; name every site, with 'none' for one without rules"
+                f"policy does not name site '{party}'; name every site, and use 'none' for a site without rules"
             )
     return {party: find_policy(policy[party]) for party in sites}
 
@@ -383,7 +386,5 @@ def parse_bounds(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
     except (TypeError, ValueError):
         sound = False
     if not sound:
-        raise StudyError(
-            "bounds must be finite pairs (low, high) with low <= high, below 2^127, one for all columns or one each"
-        )
+        raise StudyError("bounds must be one pair (low, high) or one per column, finite, below 2^127, with low <= high")
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

@@ -61,7 +61,8 @@ try:
     from fedclust.kernels import _sweeps
 except ImportError:
     warnings.warn(
-        "compiled kernels are missing: using NumPy, same results, slower; install a C compiler and reinstall",
+        "compiled kernels are missing, so NumPy is used: same results, but slower; "
+        "install a C compiler and reinstall fedclust",
         RuntimeWarning,
         stacklevel=2,
     )

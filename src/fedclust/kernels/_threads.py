@@ -39,7 +39,7 @@ def set_threads(n: int) -> None:
     """Use n threads in large sweeps; results do not depend on it."""
     global _count  # noqa: PLW0603  (a setting of the process)
     if n < 1:
-        raise ValueError(f"{n} threads; need at least 1")
+        raise ValueError(f"the number of threads is {n}; it must be at least 1")
     _count = n
     _forget_pool()
 

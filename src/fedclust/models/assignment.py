@@ -87,7 +87,7 @@ class CentersModel(FederatedEstimator):
         return column_matching.match_columns(fed.columns, self.columns_, fed.schema, self.schema)
 
     def _whole_rows_error(self) -> DataError:
-        return DataError(f"{type(self).__name__} labels whole rows; give it sites that hold them, not a column split")
+        return DataError(f"{type(self).__name__} labels whole rows; give it a row split, not a column split")
 
     def _row_blocks(self, fed: Federation) -> list[Array]:
         """The rows of a row split, columns as the model has them."""
@@ -95,7 +95,7 @@ class CentersModel(FederatedEstimator):
         if fed.split == "columns":
             raise self._whole_rows_error()
         if not fed.site_data:
-            raise DataError("labels stay at the sites; run 'fedclust site assign' there")
+            raise DataError("labels stay at the sites; to get them, run 'fedclust site assign' at each site")
         for party, holding in fed.site_data.items():
             if (holding.survey_for(self._missing_rule).largest > MAX_MAGNITUDE).any():
                 check_magnitudes(holding.source.columns, holding.source.blocks(), party)

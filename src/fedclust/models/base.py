@@ -207,7 +207,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
 
         `after` is the run folder of the round before, where sites of this process remember it.
         """
-        raise StudyError(f"{type(self).__name__} takes no further rows; fit it anew with all rows")
+        raise StudyError(f"{type(self).__name__} takes no further rows; fit it again with all rows")
 
     @property
     def _missing_rule(self) -> str:

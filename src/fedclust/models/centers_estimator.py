@@ -115,9 +115,7 @@ class CentersEstimator(CentersModel):
         if self.init == "careful":
             seeding = rows_with_gaps.careful_centers if view.missing == "partial" else initial_centers.careful_centers
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
-            told = (
-                f"Careful seeding found {self.n_clusters - drawn} candidates of five rows; {drawn} centres were drawn."
-            )
+            told = f"Careful seeding found {self.n_clusters - drawn} means of five rows; {drawn} centres are random."
             return view.to_original_units(centers), [told] if drawn else []
         seen = None if box is None else (view.transform_points(box[0]), view.transform_points(box[1]))
         return view.to_original_units(
@@ -211,7 +209,7 @@ class CentersEstimator(CentersModel):
     def _assemble_slices(self, fed: Federation, settled: column_split.ColumnFit) -> None:
         """Put the slices of a column split together, where the parties showed them."""
         if settled.start_slices is None or settled.end_slices is None:
-            self.notes_.append("Each site keeps its slice of the centres; this model has none of its own.")
+            self.notes_.append("Each site keeps its slice of the centres; this model holds no centres.")
             return
         self.initial_centers_ = _join_slices(fed, {p: own.centers for p, own in settled.start_slices.items()})
         self.cluster_centers_ = _join_slices(fed, {p: own.centers for p, own in settled.end_slices.items()})
@@ -246,7 +244,7 @@ class CentersEstimator(CentersModel):
         )
         require(
             self.tol is None or (is_real_number(self.tol) and self.tol >= 0),
-            f"tol is {self.tol!r}; it must be a number of at least 0, or None to never stop early",
+            f"tol is {self.tol!r}; it must be a number of at least 0, or None to run all max_iter iterations",
         )
         require(
             not isinstance(self.init, str) or self.init in INIT_METHODS,
@@ -257,7 +255,7 @@ class CentersEstimator(CentersModel):
             f"participation is {self.participation!r}; it must be a number above 0 and at most 1",
         )
         require(
-            is_quorum(self.quorum), f"quorum is {self.quorum!r}; choose 'all', a number of parties, or a share above 0"
+            is_quorum(self.quorum), f"quorum is {self.quorum!r}; use 'all', a number of sites, or a share such as 0.8"
         )
         self.fuzziness  # noqa: B018 says what is wrong with a fuzziness before anything is asked
         require(self.scale in CENTER_SCALES, f"scale is '{self.scale}'; choose one of {', '.join(CENTER_SCALES)}")
@@ -267,15 +265,17 @@ class CentersEstimator(CentersModel):
             drawn = isinstance(self.init, str) and self.init == "party"
             require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' with missing 'partial'")
             paper = self.small_sites == "paper" or self._hide_singletons
-            require(not paper, "the papers' rules are for whole rows; leave them out with missing 'partial'")
+            require(not paper, "singletons and small_sites need whole rows; remove them, or set missing to 'drop'")
         if fed.split == "columns":
             paper = self.small_sites == "paper" or self._hide_singletons
-            require(not paper, "the papers' rules are for row splits; leave singletons and small_sites out")
-            require(self._missing_rule == "refuse", "a column split needs every value; set missing to 'refuse'")
+            require(not paper, "singletons and small_sites work on row splits only; remove them for a column split")
+            require(
+                self._missing_rule == "refuse", "a column split cannot have missing values; set missing to 'refuse'"
+            )
             drawn = isinstance(self.init, str) and self.init == "party"
             require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' for a column split")
-            require(self.quorum == ALL_PARTIES, "a column split needs every party in every step; set quorum to 'all'")
-            require(self.participation == 1, "a column split needs every party in every round; set participation to 1")
+            require(self.quorum == ALL_PARTIES, "a column split needs all sites in every step; set quorum to 'all'")
+            require(self.participation == 1, "a column split needs all sites in every round; set participation to 1")
 
 
 def _join_slices(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:

@@ -59,7 +59,9 @@ class DEC(FederatedEstimator):
         self.random_state = random_state
 
     def protocol(self, fed: Federation) -> Protocol[Any]:
-        require(list(fed.site_data) == ["here"], "DEC clusters the rows of one place; give it an array, or use FedCRef")
+        require(
+            list(fed.site_data) == ["here"], "DEC clusters the rows of one site only; give it an array, or use FedCRef"
+        )
         require(self.n_clusters >= 1, f"n_clusters is {self.n_clusters}; it must be at least 1")
         how = dec.DecSchedule(
             self.layer_steps, self.fine_steps, refresh=self.refresh, tolerance=self.tolerance, steps=self.max_steps
@@ -73,7 +75,7 @@ class DEC(FederatedEstimator):
         self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
         self.labels_ = result.labels.astype(np.int32)
         self.n_iter_ = result.steps
-        self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps with clusters not yet settled."]
+        self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps before the clusters settled."]
 
     def predict(self, X: Any) -> NDArray[np.int32]:
         """The cluster of each row."""

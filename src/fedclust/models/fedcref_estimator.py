@@ -211,7 +211,7 @@ class FedCRef(FederatedEstimator):
 
     def _check_parameters(self, fed: Federation) -> None:
         import_torch()
-        require(fed.split == "rows", "FedCRef needs whole rows; over a column split use FuzzyCMeans")
+        require(fed.split == "rows", "FedCRef needs whole rows; for a column split use FuzzyCMeans")
         known = isinstance(self.init, Mapping) or self.init in LOCAL_STARTS
         require(known, f"init is {self.init!r}; choose one of {', '.join(LOCAL_STARTS)}, or give {{site: labels}}")
         require(
@@ -286,7 +286,10 @@ class FedCRef(FederatedEstimator):
         usual = np.concatenate([self.usual_, self.isolated_usual_[:, lone]], axis=1)
         names = np.concatenate([np.arange(self.n_communities_), self.n_communities_ + np.array(lone, np.int64)])
         if not len(weights):
-            raise DataError("this model has no community, and the sites' own clusters are not in this process")
+            raise DataError(
+                "this model has no communities, and the sites' own clusters are not available here; assign rows "
+                "at a site"
+            )
         width = self.n_features_in_
         sizes = layers(width) if self.epsilon is None else private_deep.layer_sizes(width)
         out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon: no model is theirs
@@ -308,7 +311,7 @@ class FedCRef(FederatedEstimator):
 
     def _site_rows(self, fed: Federation, party: PartyId) -> Array:
         if party not in fed.site_data:
-            raise DataError("rows stay at the sites; assign them there")
+            raise DataError("rows stay at the sites; to label them, run 'fedclust site assign' at each site")
         return np.concatenate([block.T for block in fed.site_data[party].source.blocks()])
 
     def _scale_rows(self, X: Any) -> Array:

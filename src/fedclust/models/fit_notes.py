@@ -29,9 +29,9 @@ def ending_notes(
         return []
     if not fitted.history[-1].shift < tol:
         if isinstance(result, column_split.ColumnFit) and not result.d2.size:
-            return [f"Stopped after {max_iter} rounds, before every row stayed in its cluster."]
+            return [f"Stopped after {max_iter} rounds, while rows still changed their cluster. Increase max_iter."]
         what = "the distances changed" if split else "the centres moved"
-        return [f"Stopped after {max_iter} rounds, before {what} by less than {tol:g}."]
+        return [f"Stopped after {max_iter} rounds, before {what} by less than {tol:g}. Increase max_iter."]
     if isinstance(result, column_split.ColumnFit):
         small = _is_coarse(tol, float(np.sqrt(result.d2.max(initial=0.0))))
         return [_coarse_tol_note(tol, "distances")] if small else []
@@ -50,7 +50,7 @@ def _is_coarse(tol: float, extent: float) -> bool:
 
 
 def _coarse_tol_note(tol: float, what: str) -> str:
-    return f"Stopped by tol = {tol:g}, coarse for such small {what}: set scale to 'standardise', or a smaller tol."
+    return f"The tolerance {tol:g} is large compared with the {what}. Set scale to 'standardise', or lower tol."
 
 
 def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
@@ -77,8 +77,8 @@ def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.Co
         else:
             found.append(i)
     told = "; ".join(_join_numbers(own) for own in groups if len(own) > 1)
-    remedy = "lower m, use c-means, or ask for fewer clusters"
-    return [f"Centres {told} coincide, and rows belong to them alike: {remedy}."] if told else []
+    remedy = "Lower m, use c-means, or ask for fewer clusters"
+    return [f"Centres {told} coincide, so rows belong to each of them equally. {remedy}."] if told else []
 
 
 def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i: int, j: int) -> float:
@@ -110,4 +110,4 @@ def constant_column_notes(fed: Federation, missing: str) -> list[str]:
         for name in fed.columns
         if name in names and len({float(s.lo[o.index(name)]) for o, s in surveys if name in o}) == 1
     ]
-    return [f"Constant, so without influence: {', '.join(same)}."] if same else []
+    return [f"These columns are constant and have no influence: {', '.join(same)}."] if same else []

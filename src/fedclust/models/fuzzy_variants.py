@@ -27,7 +27,7 @@ class _LossyFuzzyCMeans(FuzzyCMeans):
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
-        require(fed.split == "rows", f"{type(self).__name__} needs whole rows; use FuzzyCMeans where columns are split")
+        require(fed.split == "rows", f"{type(self).__name__} needs whole rows; for a column split use FuzzyCMeans")
         require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
 
 
@@ -88,7 +88,9 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
 
     def _check_row_count(self, rows: int) -> None:
         if rows < (least := averaged_fcm.min_local_rows(self.n_clusters)):
-            raise DataError(f"n_samples={rows} is fewer than the {least} that a site needs; ask for fewer clusters")
+            raise DataError(
+                f"n_samples={rows} is fewer than the {least} rows that a site needs; ask for fewer clusters"
+            )
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)

@@ -128,7 +128,7 @@ class GaussianMixture(CentersEstimator):
             f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
         )
         require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
-        require(fed.split == "rows", "a Gaussian mixture needs whole rows; over a column split use FuzzyCMeans")
+        require(fed.split == "rows", "a Gaussian mixture needs whole rows; for a column split use FuzzyCMeans")
         require(
             self._missing_rule != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'"
         )
@@ -148,7 +148,7 @@ class GaussianMixture(CentersEstimator):
 
     def _stop_notes(self, found: EvaluatedMixture) -> tuple[str, ...]:
         thin = int((found.mass < mixture.MIN_COMPONENT_MASS).sum())
-        notes = [f"{thin} components are without rows and stayed where they were."] if thin else []
+        notes = [f"{thin} components have no rows, so their centres did not move."] if thin else []
         if self.tol is not None and not found.converged:
             notes.append(
                 f"Stopped after {self.max_iter} rounds, before one added less than {self.tol:g} "

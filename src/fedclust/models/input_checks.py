@@ -43,7 +43,7 @@ def check_quorum_reachable(quorum: Any, sites: int) -> None:
     """Refuse to wait for more sites than there are; a site by itself is all of them, whatever the quorum."""
     require(
         sites == 1 or not is_whole_number(quorum) or quorum <= sites,
-        f"quorum is {quorum}, and there are {sites} sites; name at most so many, a share such as 0.8, or 'all'",
+        f"quorum is {quorum}, but there are only {sites} sites; use at most {sites}, a share such as 0.8, or 'all'",
     )
 
 
@@ -69,8 +69,7 @@ def seed_from_random_state(given: Any) -> int:
         return int(given.integers(1 << 31))
     require(
         is_whole_number(given) and 0 <= given < SEED_LIMIT,
-        f"random_state is {given!r}; it must be a whole number from 0 to {SEED_LIMIT - 1}, a generator "
-        f"of NumPy's, or None",
+        f"random_state is {given!r}; it must be a whole number from 0 to {SEED_LIMIT - 1}, a NumPy generator, or None",
     )
     return int(given)
 
@@ -78,8 +77,9 @@ def seed_from_random_state(given: Any) -> int:
 def require_rows(rows: int, missing: str) -> int:
     """The number of rows that take part, if any does."""
     if not rows:
-        none = "no site has a row" if missing == "refuse" else "no row is left, for each lacks values"
-        raise DataError(f"n_samples=0: {none}; give rows, or leave out columns that most of them lack")
+        none = "no site has a row" if missing == "refuse" else "every row has missing values and was left out"
+        remedy = "check the sites' data" if missing == "refuse" else "remove the columns with most missing values"
+        raise DataError(f"n_samples=0: {none}; {remedy}")
     return rows
 
 
@@ -88,7 +88,7 @@ def check_magnitudes(columns: Sequence[str], blocks: Iterable[Array], site: str 
 
     >>> check_magnitudes(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
     Traceback (most recent call last):
-    fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct or leave out such rows
+    fedclust.core.errors.DataError: column 'bp' holds 1 value beyond 2^127; correct or remove these rows
     """
     counts = np.zeros(len(columns), np.int64)
     for block in blocks:
@@ -96,7 +96,7 @@ def check_magnitudes(columns: Sequence[str], blocks: Iterable[Array], site: str 
             counts += (np.abs(block) > MAX_MAGNITUDE).sum(axis=1)
     if counts.any():
         raise DataError(
-            f"{_describe_first_column(columns, counts, '{values} beyond 2^127', site)}; correct or leave out such rows"
+            f"{_describe_first_column(columns, counts, '{values} beyond 2^127', site)}; correct or remove these rows"
         )
 
 
@@ -107,7 +107,7 @@ def check_complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: s
     infinite, missing = np.isinf(rows).sum(axis=0), np.isnan(rows).sum(axis=0)
     if infinite.any():
         raise DataError(
-            f"{_describe_first_column(columns, infinite, 'infinite {values}')}; correct or leave out such rows"
+            f"{_describe_first_column(columns, infinite, 'infinite {values}')}; correct or remove these rows"
         )
     if not gaps:
         raise DataError(f"{_describe_first_column(columns, missing, 'missing {values} (NaN)')}; {remedy}")

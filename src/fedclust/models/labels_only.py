@@ -17,7 +17,7 @@ from fedclust.privacy.secret_argmin import SEATS
 
 OPENS_CHOICES = ("distances", "labels")
 LABELS_ONLY_NOTE = (
-    "Only labels were opened: there is no objective, and a round's shift is how many rows changed their cluster."
+    "Only labels were revealed. There is no objective; the shift of a round is how many rows changed their cluster."
 )
 
 
@@ -35,11 +35,14 @@ class LabelsOnlyEstimator(CentersEstimator):
         require(self.opens in OPENS_CHOICES, f"opens is {self.opens!r}; choose one of {', '.join(OPENS_CHOICES)}")
         if not self.opens_labels:
             return
-        require(fed.split == "columns", "opens 'labels' is for column splits; over rows, labels never leave the sites")
+        require(
+            fed.split == "columns",
+            "opens 'labels' is for column splits only; in a row split labels never leave the sites",
+        )
         enough = len(fed.parties) >= SEATS
-        require(enough, "opens 'labels' needs three sites to compute on shares, no two of which put theirs together")
+        require(enough, "opens 'labels' needs at least three sites that do not collude; add a site, or use 'distances'")
         careful = isinstance(self.init, str) and self.init == "careful"
-        require(not careful, "init 'careful' draws rows by their distances, which opens 'labels' hides; use 'box'")
+        require(not careful, "init 'careful' needs distances, which opens 'labels' hides; use init 'box'")
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)

@@ -64,7 +64,7 @@ class Method:
     def __post_init__(self) -> None:
         unknown = [key for key in self.parameters if key not in self.estimator().get_params()]
         if unknown:
-            raise ValueError(f"method '{self.name}' has a key '{unknown[0]}' that {self.estimator.__name__} lacks")
+            raise ValueError(f"method '{self.name}' has a key '{unknown[0]}', but {self.estimator.__name__} does not")
 
     @property
     def finds_k(self) -> bool:
@@ -92,7 +92,7 @@ BUILT_IN_METHODS = (
         "k-means",
         KMeans,
         "k-means",
-        "Every row goes to the nearest centre; the same as on pooled rows, bit for bit.",
+        "Assigns every row to the nearest centre; the result equals that on pooled rows, bit for bit.",
         {**ITERATED_PARAMETERS, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS_CHOICES)},
         private=PrivateKMeans,
     ),
@@ -100,7 +100,7 @@ BUILT_IN_METHODS = (
         "fuzzy-c-means",
         FuzzyCMeans,
         "fuzzy c-means",
-        "Every row belongs to each centre by a degree; the same as on pooled rows, bit for bit.",
+        "Gives every row a membership in each cluster; the result equals that on pooled rows, bit for bit.",
         {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "small_sites": PAPER_RULE},
         private=PrivateFuzzyCMeans,
     ),
@@ -108,7 +108,7 @@ BUILT_IN_METHODS = (
         "averaged-fuzzy-c-means",
         AveragedFuzzyCMeans,
         "averaged fuzzy c-means",
-        "Fuzzy c-means at each site, then an average of what the sites found (to compare with).",
+        "Runs fuzzy c-means at each site and averages the centres; a published baseline for comparison.",
         {
             "m": FUZZINESS_PARAMETER,
             **ITERATED_PARAMETERS,
@@ -120,14 +120,14 @@ BUILT_IN_METHODS = (
         "gradient-fuzzy-c-means",
         GradientFuzzyCMeans,
         "gradient fuzzy c-means",
-        "Fuzzy c-means by gradients that sites compute after a few rounds of their own (to compare with).",
+        "Moves fuzzy centres along gradients that the sites compute; a published baseline for comparison.",
         {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "step": POSITIVE_PARAMETER, "local_rounds": COUNT_PARAMETER},
     ),
     Method(
         "gaussian-mixture",
         GaussianMixture,
         "a Gaussian mixture",
-        "Soft clusters with a shape; the same as on pooled rows, bit for bit.",
+        "Fits soft clusters with their own shapes; the result equals that on pooled rows, bit for bit.",
         {
             "family": one_of(*FAMILIES),
             "init": INITIAL_CENTERS,
@@ -140,32 +140,40 @@ BUILT_IN_METHODS = (
         "summary-clustering",
         SummaryClustering,
         "clustering of summaries",
-        "Finds the number of clusters from means of enough rows, and takes more rows in later rounds.",
+        "Finds the number of clusters from means of several rows each, and can take more rows in later rounds.",
         {"floor": COUNT_PARAMETER, "max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
         "fcac",
         FCAC,
         "FCAC",
-        "Finds the number of clusters by adaptive resonance, and takes more rows in later rounds (paper 3).",
+        "Finds the number of clusters by adaptive resonance, and can take more rows in later rounds (paper 3).",
         {"max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
         "k-fed",
         KFed,
         "k-FED",
-        "Each site clusters alone and sends its centres once; the coordinator clusters the centres.",
+        "Clusters each site separately; each site sends its centres once, and the coordinator clusters the centres.",
         ONE_SHOT_PARAMETERS,
     ),
     Method(
         "mufc",
         MUFC,
         "MUFC",
-        "Counts around a few rows of each site, summed; made for forgetting rows.",
+        "Sums row counts around a few points of each site; designed to make removing rows cheap.",
         {**ONE_SHOT_PARAMETERS, "step": POSITIVE_PARAMETER},
     ),
-    Method("fedcref", FedCRef, "FedCRef", "Autoencoders of clusters, compared and trained across sites.", deep=True),
-    Method("dec", DEC, "deep embedded clustering", "Deep embedded clustering of the rows of one place.", deep=True),
+    Method(
+        "fedcref",
+        FedCRef,
+        "FedCRef",
+        "Trains an autoencoder for each cluster, and compares and averages them across sites.",
+        deep=True,
+    ),
+    Method(
+        "dec", DEC, "deep embedded clustering", "Clusters the rows of one site by deep embedded clustering.", deep=True
+    ),
 )
 
 
@@ -180,10 +188,10 @@ class MethodRegistry:
         """Know one more method; its name and its classes must be its own."""
         for known in self.methods.values():
             if known.name == method.name:
-                raise ValueError(f"there is a method '{method.name}' already")
+                raise ValueError(f"a method named '{method.name}' is already registered")
             for kind in method.classes:
                 if kind.__name__ in {own.__name__ for own in known.classes}:
-                    raise ValueError(f"method '{known.name}' has a class {kind.__name__} already")
+                    raise ValueError(f"method '{known.name}' already uses the class {kind.__name__}")
         self.methods[method.name] = method
 
     def load_plugin(self, plugin: EntryPoint) -> None:
@@ -202,9 +210,9 @@ class MethodRegistry:
 def _load_method(plugin: EntryPoint) -> Method:
     method = plugin.load()
     if not isinstance(method, Method):
-        raise TypeError(f"{plugin.value} is no fedclust.models.Method")
+        raise TypeError(f"{plugin.value} is not a fedclust.models.Method")
     if method.name != plugin.name:
-        raise ValueError(f"the entry point is named '{plugin.name}', and its method '{method.name}'")
+        raise ValueError(f"the entry point is named '{plugin.name}', but its method is named '{method.name}'")
     return method
 
 
@@ -257,6 +265,6 @@ def load(path: str | Path) -> FederatedEstimator:
     if document.get("class") not in kinds:
         raise DataError(
             f"{path} holds a {document.get('class')}, which this version does not know; update fedclust, or install "
-            "the package that made it"
+            "the package that provides it"
         )
     return kinds[document["class"]].restore(document)

@@ -28,9 +28,9 @@ from fedclust.questions.missing_values import missing_value_notes
 LATER_VALUE_EXPONENT = 127  # the power of two below which values of any later round must stay
 LABEL_CHUNK_VALUES = 1 << 18
 RESTARTED_NOTE = (
-    "Sites started again, because what they remember of earlier rounds was not available: {sites}. Rows that waited "
-    "there are lost, and rows sent before were sent again; use `fedclust update`, or give the run folder of the round "
-    "before as `after`."
+    "These sites started again, because their memory of earlier rounds was not available: {sites}. Rows that waited "
+    "there are lost, and rows sent before were sent again. Use `fedclust update`, or give the previous round's run "
+    "folder as `after`."
 )
 
 
@@ -120,7 +120,7 @@ class NodeEstimator(CentersModel):
         if not self.n_iter_:
             return self.fit(X, y)
         if isinstance(X, Federation) and tuple(X.columns) != tuple(self.columns_):
-            raise DataError(f"this round has other columns than the model's: {', '.join(self.columns_)}")
+            raise DataError(f"the columns differ from those of the model; give it {', '.join(self.columns_)}")
         if after is not None:
             self._memories = site_memories.read_memories(Path(after))
         seed, self._continues = self.seed_, True
@@ -147,7 +147,7 @@ class NodeEstimator(CentersModel):
             yield from schema.check_declarations(fed.declared_schemas, missing)
         rows = yield from limits.total_rows(width, missing)
         if not rows:
-            raise DataError("n_samples=0: no site has a row that takes part")
+            raise DataError("n_samples=0: no site has a row to cluster; check the sites' data")
         notes = list((yield from missing_value_notes(fed.columns, missing)))
         view = self._own_view() if self._continues else (yield from self._agree_view(width))
         view = replace(view, exponents=np.full(width, LATER_VALUE_EXPONENT, np.int32))
@@ -236,7 +236,7 @@ class NodeEstimator(CentersModel):
 
     def _check_parameters(self, fed: Federation) -> None:
         name = type(self).__name__
-        require(fed.split == "rows", f"{name} needs whole rows; over a column split use FuzzyCMeans")
+        require(fed.split == "rows", f"{name} needs whole rows; for a column split use FuzzyCMeans")
         require(self._missing_rule != "partial", f"{name} needs whole rows; set missing to 'drop'")
         require(
             isinstance(self.max_nodes, (int, np.integer)) and self.max_nodes >= 20,

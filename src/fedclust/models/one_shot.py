@@ -42,13 +42,13 @@ class _OneShot(CentersEstimator):
     def _check_row_count(self, rows: int) -> None:
         if rows <= self._clusters_per_site:
             raise DataError(
-                f"n_samples={rows} is no more than the {self._clusters_per_site} clusters of a site; ask for fewer"
+                f"n_samples={rows} is too few for {self._clusters_per_site} clusters at a site; ask for fewer clusters"
             )
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
         name = type(self).__name__
-        require(fed.split == "rows", f"{name} needs whole rows; use KMeans where columns are split")
+        require(fed.split == "rows", f"{name} needs whole rows; for a column split use KMeans")
         require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
         require(
             is_whole_number(self._clusters_per_site) and self._clusters_per_site >= 1,

@@ -55,7 +55,7 @@ def _is_quorum(value: Any) -> bool:
 def initial_centers_parameter(*names: str) -> Parameter:
     """Where centres begin: by one of these names, or a list of centres."""
     return Parameter(
-        f"one of {quote_words(names)}, or a list of centres, each a list of as many numbers",
+        f"one of {quote_words(names)}, or a list of centres, each a list of numbers of the same length",
         lambda value: value in names or _are_points(value),
         choices=names,
     )

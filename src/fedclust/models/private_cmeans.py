@@ -100,7 +100,7 @@ class _PrivateEstimator(CentersModel):
             return (int(given),)
         ends = [*given] if isinstance(given, (Sequence, range)) and not isinstance(given, str) else []
         sound = len(ends) >= 2 and all(map(is_whole_number, ends)) and ends[0] < ends[-1]
-        require(sound, f"n_clusters is {given!r}; it must be a whole number, or the ends of a range such as (2, 8)")
+        require(sound, f"n_clusters is {given!r}; it must be a whole number, or a range such as (2, 8)")
         return tuple(range(int(ends[0]), int(ends[-1]) + 1))
 
     def _store_result(self, fed: Federation, result: tuple[PrivateResult, Box]) -> None:
@@ -145,28 +145,26 @@ class _PrivateEstimator(CentersModel):
         """What the result may be said to promise, on what conditions, in plain sentences."""
         told = [
             (
-                "Not lossless: sums carry noise for differential privacy of single rows, epsilon = "
+                "Not lossless: the sums carry noise. They give differential privacy for single rows: epsilon = "
                 f"{self.epsilon:g} at delta = {self.delta:g} "
                 f"({self.reported_epsilon_:.3g} by its privacy loss distribution)."
             ),
             accountant.meaning(self.epsilon, self.delta),
         ]
         if fed.aggregation.mode == "plain":
-            told.append("Each site added all the noise, for the coordinator sees each site's sums.")
+            told.append("Each site added the full noise, because the coordinator sees each site's sums.")
         else:
-            told.append(
-                f"That holds while {self.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
-            )
+            told.append(f"This holds if at least {self.honest_} of {len(fed.parties)} sites keep their noise secret.")
         return [
             *told,
             *filter(None, [accountant.warning(self.epsilon), accountant.delta_warning(self.delta, self.n_rows_)]),
         ]
 
     def _check_parameters(self, fed: Federation) -> None:
-        require(fed.split == "rows", "differential privacy needs whole rows at each site; split by rows")
+        require(fed.split == "rows", "differential privacy needs whole rows at each site; use a row split")
         require(
             min(self._candidate_ks) >= 1 and max(self._candidate_ks) <= MAX_PRIVATE_CLUSTERS,
-            f"n_clusters is {self.n_clusters!r}; from 1 to {MAX_PRIVATE_CLUSTERS} clusters can be looked for",
+            f"n_clusters is {self.n_clusters!r}; it must be from 1 to {MAX_PRIVATE_CLUSTERS}",
         )
         require(
             is_real_number(self.epsilon) and 0 < self.epsilon <= 1000,
@@ -179,9 +177,8 @@ class _PrivateEstimator(CentersModel):
         )
         require(
             self.scale in PRIVATE_SCALES,
-            f"scale is '{self.scale}'; under differential privacy it is one of {', '.join(PRIVATE_SCALES)}: "
-            f"what is taken from "
-            "the rows would have to be paid for",
+            f"scale is '{self.scale}'; under differential privacy choose one of {', '.join(PRIVATE_SCALES)}, "
+            "because other scales would spend privacy budget",
         )
         require(
             self.variant in PRIVATE_VARIANTS,
@@ -189,11 +186,11 @@ class _PrivateEstimator(CentersModel):
         )
         require(
             self.rounds is None or (is_whole_number(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
-            f"rounds is {self.rounds!r}; it is a whole number of at least 1, for variant 'lloyd' only",
+            f"rounds is {self.rounds!r}; it must be a whole number of at least 1, and it needs variant 'lloyd'",
         )
         require(
             self.variant != "lloyd" or len(self._candidate_ks) == 1,
-            "variant 'lloyd' does not choose a number of clusters",
+            "variant 'lloyd' cannot choose the number of clusters; give one number",
         )
         box = self._public_box(fed)
         require(bool((np.abs(np.concatenate([box.low, box.high])) <= MAX_MAGNITUDE).all()), "bounds must be finite")

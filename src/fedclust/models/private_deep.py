@@ -56,12 +56,12 @@ def check_private_parameters(model: FedCRef, fed: Federation) -> None:
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(
         isinstance(model.init, Mapping) or model.init == "kmeans",
-        f"init is {model.init!r}; with an epsilon it is 'kmeans', which is done under noise, or {{site: labels}}",
+        f"init is {model.init!r}; with an epsilon use 'kmeans', which runs under noise, or give {{site: labels}}",
     )
-    require(model.association == "win", f"association is {model.association!r}; with an epsilon it is 'win'")
+    require(model.association == "win", f"association is {model.association!r}; with an epsilon use 'win'")
     require(
         model.quorum == ALL_PARTIES,
-        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so leave it out",
+        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so remove it",
     )
     counts = _clusters_by_site(model, fed)
     require(
@@ -74,7 +74,7 @@ def check_private_parameters(model: FedCRef, fed: Federation) -> None:
         _check_labels(model.init, fed, counts)
     width = len(fed.columns)
     require(
-        width <= MAX_PRIVATE_COLUMNS, f"there are {width} columns; with an epsilon at most {MAX_PRIVATE_COLUMNS} can be"
+        width <= MAX_PRIVATE_COLUMNS, f"there are {width} columns; with an epsilon use at most {MAX_PRIVATE_COLUMNS}"
     )
 
 
@@ -86,28 +86,28 @@ def _clusters_by_site(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
 
 def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
     """Labels go with their rows, as a column would: they are in one place, and each row has one."""
-    require(set(fed.parties) <= set(start), "init names labels for some sites only; give them for all")
+    require(set(fed.parties) <= set(start), "init gives labels for some sites only; give them for all sites")
     desks = fed.local_sites
     require(
         set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
-        "init gives labels; with an epsilon they must be where the rows are, with all sites in one process, and a "
-        "site with a budget of its own takes none; use 'kmeans'",
+        "init gives labels; with an epsilon this needs all sites in one process, and none with its own privacy "
+        "budget; use 'kmeans'",
     )
     for party in fed.parties:
         labels, count = np.asarray(start[party]), counts[party]
         require(
             labels.ndim == 1 and (labels.dtype.kind in "iu" or not labels.size),
-            f"init gives labels for {party} that are no whole numbers; number the clusters from 0, -1 for none",
+            f"init gives labels for {party} that are not whole numbers; number clusters from 0, and use -1 for none",
         )
         low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
         require(
             low >= -1 and high < count,
             f"init gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
-            "them from 0, -1 for none",
+            "clusters from 0, and use -1 for none",
         )
         rows = sum(block.shape[1] for block in fed.site_data[party].source.blocks())
         require(
-            len(labels) == rows, f"init gives {len(labels)} labels for {party}, which has {rows} rows; give one each"
+            len(labels) == rows, f"init gives {len(labels)} labels for {party}, which has {rows} rows; give one per row"
         )
 
 
@@ -194,7 +194,7 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
     """What the result may be said to promise, on what conditions, in plain sentences."""
     told = [
         (
-            "Not lossless: all that left a site are sums under noise, for differential privacy of single rows, "
+            "Not lossless: only noisy sums left the sites. They give differential privacy for single rows: "
             f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
             f"({model.reported_epsilon_:.3g} by its privacy loss distribution)."
         ),
@@ -202,11 +202,9 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
     ]
     if isinstance(model.init, Mapping):
         told.append(
-            "Clusters to begin with were given: the promise is of a row together with its label, there or not; a row "
-            "that has another label counts as two."
+            "Initial labels were given. The guarantee covers adding or removing a row together with its label; a row "
+            "whose label changes counts as two."
         )
     if fed.aggregation.mode != "plain":
-        told.append(
-            f"That holds while {model.honest_} of {len(fed.parties)} sites, or more, keep their noise to themselves."
-        )
+        told.append(f"This holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret.")
     return [*told, *filter(None, [accountant.warning(epsilon_of(model))])]

@@ -19,16 +19,18 @@ def read_model_document(path: str | Path) -> dict[str, Any]:
     try:
         document = json.loads(Path(path).read_text())
     except FileNotFoundError:
-        raise DataError(f"there is no model at {path}") from None
+        raise DataError(f"there is no model at {path}; check the path") from None
     except IsADirectoryError:
-        raise DataError(f"{path} is a folder; name the model in it, such as {Path(path) / 'model.json'}") from None
+        raise DataError(
+            f"{path} is a folder; give the path of a model file, such as {Path(path) / 'model.json'}"
+        ) from None
     except (ValueError, UnicodeDecodeError):
-        raise DataError(f"{path} is not a saved model") from None
+        raise DataError(f"{path} is not a saved model; give a file that fedclust wrote, such as model.json") from None
     if not isinstance(document, dict) or document.get("format") != MODEL_FORMAT:
-        raise DataError(f"{path} is not a saved model")
+        raise DataError(f"{path} is not a saved model; give a file that fedclust wrote, such as model.json")
     if document.get("version") != MODEL_VERSION:
         raise DataError(
-            f"{path} has format {document.get('version')}, this version reads {MODEL_VERSION}; update fedclust"
+            f"{path} has format {document.get('version')}, but this version reads {MODEL_VERSION}; update fedclust"
         )
     return document
 
@@ -55,5 +57,5 @@ def from_plain_value(value: Any) -> Any:
 
 def _array_from_plain(value: dict[str, Any]) -> Array:
     if value["dtype"] not in ("float64", "float32", "int64", "int32"):
-        raise DataError("a saved model holds an array of a kind it cannot have")
+        raise DataError("the saved model holds an array of an unknown type; the file may be damaged")
     return np.array(value["array"], value["dtype"]).reshape(value["shape"])

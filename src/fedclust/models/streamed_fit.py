@@ -34,7 +34,8 @@ from fedclust.questions import schema, standardisation
 from fedclust.questions.missing_values import missing_value_notes
 
 LATER_BATCH_NOTE = (
-    "Updated by a further batch: earlier rows count by their centres and weights, and were not looked at again."
+    "The model was updated with a further batch. Earlier rows count through their centres and weights and were not "
+    "read again."
 )
 
 
@@ -66,7 +67,7 @@ class StreamingEstimator(CentersEstimator):
         """
         require(0 <= keep <= 1, f"keep is {keep}; it must lie between 0 and 1")
         if isinstance(X, Federation):
-            require(X.split == "rows", "partial_fit needs whole rows; use fit where columns are split")
+            require(X.split == "rows", "partial_fit needs whole rows; for a column split use fit")
         require(self._missing_rule != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
         if "scaled_centers_" not in vars(self):
             return self.fit(X)
@@ -74,7 +75,7 @@ class StreamingEstimator(CentersEstimator):
             X = self._validate_rows(X)
             X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
         if tuple(X.columns) != self.columns_:
-            raise DataError("a batch must have the columns of the first; name the same ones in the same order")
+            raise DataError("the columns differ from those of the first batch; give the same columns in the same order")
         self._check_parameters(X)
         check_quorum_reachable(self.quorum, len(X.parties))
         start = self.initial_centers_
@@ -96,7 +97,7 @@ def fit_further_batch(model: CentersEstimator, fed: Federation, keep: float) -> 
     if fed.declared_schemas:
         yield from schema.check_declarations(fed.declared_schemas, missing)
     if not (yield from limits.total_rows(width, missing)):
-        raise DataError("the batch has no rows; leave it out")
+        raise DataError("the batch has no rows; skip it")
     gaps = yield from missing_value_notes(fed.columns, missing)
     view = (
         (yield from limits.agree_on_bounds(width, missing)) if box is None else limits.view_from_bounds(*box, missing)

@@ -56,15 +56,15 @@ class Alignment:
     def check(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
         """Refuse what cannot be carried out."""
         if self.method not in ALIGNMENT_METHODS:
-            raise StudyError(f"align is '{self.method}'; it can be '{ALIGNMENT_METHODS[0]}'")
+            raise StudyError(f"align is '{self.method}'; the only choice is '{ALIGNMENT_METHODS[0]}'")
         if self.duplicates not in DUPLICATE_RULES:
             raise StudyError(f"duplicates is '{self.duplicates}'; choose 'refuse' or 'first'")
         if split != "columns" or id is None:
-            raise StudyError("rows are aligned in a column split, by an id; set split to 'columns' and name the id")
+            raise StudyError("align needs a column split and an id column; set split to 'columns' and name the id")
         if aggregation == "blind":
             raise StudyError(
-                "a blind run would show its leading site which of its ids each other site holds; set aggregation to "
-                "'secure'"
+                "in a blind run, the leading site would learn which of its ids each other site holds; set "
+                "aggregation to 'secure'"
             )
 
 
@@ -103,7 +103,9 @@ class PointList(Release):
 def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
     if ask.duplicates not in DUPLICATE_RULES:
-        raise DataError(f"{site.party} was asked to treat repeated ids in a way it does not know; update fedclust")
+        raise DataError(
+            f"{site.party} was asked to handle repeated ids in a way that this version does not know; update fedclust"
+        )
     _check_ring(site, ask)
     names = normalize_ids(_ids(site))
     rows = distinct_rows(names, site.party, first=ask.duplicates == "first")
@@ -126,7 +128,7 @@ def pass_list(site: Site, mail: PassedList) -> Keep[PointList]:
     ring = _running_ring(site, mail)
     passed = site.memory["align.passed"] + 1
     if passed[0] >= len(ring.parties):
-        raise KeysRefused("a list more than there are other sites")
+        raise KeysRefused("there are more lists than other sites")
     points = psi.multiply_points(_read_points(mail), _keys(site).combined_factor)
     return Keep(PointList({ring.neighbor(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
 
@@ -142,7 +144,7 @@ def return_tags(site: Site, mail: PassedList) -> Keep[Tags]:
     _running_ring(site, mail)
     points = psi.multiply_points(_read_points(mail), _keys(site).inward)
     if len(points) != len(site.memory["align.rows"]):
-        raise KeysRefused("a list of another length than the one that set out")
+        raise KeysRefused("the list has another length than when it was sent")
     found = psi.tags(points)
     return Keep(Tags(found), {"align.rows": site.memory["align.rows"], "align.tags": found})
 
@@ -182,7 +184,7 @@ def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     wanted = [tag.tobytes() for tag in ask.tags]
     rows = np.array([own.get(tag, -1) for tag in wanted], np.int64)
     if (rows < 0).any() or wanted != sorted(set(wanted)):
-        raise KeysRefused("tags that are not this site's own, or not in order")
+        raise KeysRefused("the tags are not this site's own, or not in order")
     return _keep_order(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 
@@ -218,7 +220,7 @@ def align_rows(parties: Sequence[PartyId], duplicates: str = "refuse") -> Protoc
 
     found: tuple[Aligned, tuple[PartyId, ...]] = yield Opening(steps, Aligned)
     if not found[0].rows:
-        raise DataError("the sites have no row in common; check that their ids are written alike")
+        raise DataError("the sites have no row in common; check that all sites write the ids in the same way")
     return found[0].rows
 
 
@@ -254,7 +256,7 @@ def distinct_rows(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
     for place, name in enumerate(names):
         places.setdefault(name, place)
     if "" in places:
-        raise DataError(f"site '{party}' has ids of nothing but spaces; give each row its own id")
+        raise DataError(f"site '{party}' has ids that are empty or only spaces; give each row its own id")
     if len(places) < len(names) and not first:
         raise DataError(
             f"site '{party}' repeats an earlier id in {len(names) - len(places)} of its {len(names)} rows; give each "
@@ -286,24 +288,24 @@ def _keep_order(site: Site, rows: Ints, key: bytes) -> Keep[Aligned]:
 def _ids(site: Site) -> Array:
     ids = site.ids()
     if ids is None:
-        raise DataError(f"site '{site.party}' names no id column, and rows are aligned by ids; set id")
+        raise DataError(f"site '{site.party}' has no id column, but rows are aligned by ids; set id")
     return ids
 
 
 def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     """A ring of everyone this site was enrolled with: in a smaller one, fewer sites would have to be fooled."""
     if sorted(ring.parties) != sorted(site.vault.enrolled):
-        raise KeysRefused("a ring of other sites than those this site was enrolled with")
+        raise KeysRefused("the ring names sites that this site was not enrolled with")
     return ring
 
 
 def _running_ring(site: Site, mail: PassedList) -> SiteRing:
     """The ring in which this site's list set out: a list of the same one, from the site before."""
     if "align.ring" not in site.memory:
-        raise KeysRefused("a list of an alignment that this site did not begin")
+        raise KeysRefused("the list belongs to an alignment that this site did not start")
     ring = wire.decode(SiteRing, site.memory["align.ring"].tobytes())
     if ring != wire.decode(SiteRing, mail.note) or set(mail.letters) != {ring.neighbor(site.party, -1)}:
-        raise KeysRefused("a list of another ring, or from another than the site before")
+        raise KeysRefused("the list belongs to another ring, or does not come from the previous site")
     return ring
 
 
@@ -318,5 +320,5 @@ def _array_from_bytes(data: bytes) -> Array:
 def _read_points(mail: PassedList) -> Array:
     (text,) = mail.letters.values()
     if len(text) % psi.POINT_BYTES or len(text) > psi.padded_length(MAX_IDS) * psi.POINT_BYTES:
-        raise KeysRefused("a list that is none")
+        raise KeysRefused("the list has the wrong form")
     return np.frombuffer(text, np.uint8).reshape(-1, psi.POINT_BYTES)

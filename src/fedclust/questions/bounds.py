@@ -42,7 +42,9 @@ class RowCount(Release):
 def count_rows(site: Site, ask: ColumnsQuestion) -> RowCount:
     """How many rows there are, at a party that has the study's columns."""
     if len(site.columns) != ask.count:
-        raise DataError(f"{site.party} has {len(site.columns)} columns where the study has {ask.count}")
+        raise DataError(
+            f"{site.party} has {len(site.columns)} columns, but the study has {ask.count}; check the site's columns"
+        )
     return RowCount(Exact.from_counts(site.rows))
 
 

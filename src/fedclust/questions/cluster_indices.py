@@ -46,7 +46,9 @@ SUMS_BY_INDEX = {  # what an index adds up around the centres
     "partition-coefficient": ("squares",),
     "partition-entropy": ("entropy",),
 }
-NO_ROWS_MESSAGE = "n_samples=0: every row has a gap and was dropped; set missing to 'partial', or leave columns out"
+NO_ROWS_MESSAGE = (
+    "n_samples=0: every row has missing values and was dropped; set missing to 'partial', or remove columns"
+)
 CRISP_INDICES = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
 
 
@@ -188,7 +190,9 @@ def compute_indices(
 def _crisp_indices(view: View, centers: Floats, names: tuple[str, ...]) -> Protocol[dict[str, float]]:
     """Indices of labels: their means first, then distances to them. A label without rows is left out."""
     if view.missing == "partial":
-        raise StudyError(f"{' and '.join(CRISP_INDICES)} need whole rows; choose another index, or drop rows with gaps")
+        raise StudyError(
+            f"{' and '.join(CRISP_INDICES)} need whole rows; choose another index, or set missing to 'drop'"
+        )
     groups = yield from total(label_sums, LabelsQuestion(view, centers))
     sizes, pull = groups.sizes.to_floats(), groups.pull
     means = np.where(sizes[:, None] > 0, pull.to_floats() / np.maximum(sizes, 1.0)[:, None], centers)
@@ -265,9 +269,9 @@ def check_indices(names: Iterable[str], clusters: int, p: float, q: float) -> tu
         if name not in BEST_DIRECTION:
             raise StudyError(f"there is no index '{name}'; choose one of {', '.join(BEST_DIRECTION)}")
     if clusters < 2:
-        raise StudyError("an index needs at least two clusters")
+        raise StudyError("an index needs at least two clusters; ask for more clusters")
     if not (1 <= p <= 8 and 1 <= q <= 8):
-        raise StudyError(f"p is {p} and q is {q}; each must lie between 1 and 8")
+        raise StudyError(f"p is {p} and q is {q}; each must be between 1 and 8")
     return names
 
 

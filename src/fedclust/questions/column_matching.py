@@ -21,8 +21,8 @@ def match_columns(columns: Sequence[str], known: Sequence[str], declared: Schema
     """
     if len(columns) != len(known):
         raise DataError(
-            f"the sites have {len(columns)} columns where the model has {len(known)}; "
-            f"name the model's columns: {', '.join(known)}"
+            f"the sites have {len(columns)} columns, but the model has {len(known)}; "
+            f"use the model's columns: {', '.join(known)}"
         )
     if set(columns) == set(known):
         _check_same_meaning(declared, known_as)
@@ -32,7 +32,7 @@ def match_columns(columns: Sequence[str], known: Sequence[str], declared: Schema
     lacking = [name for name in known if name not in columns]
     raise DataError(
         f"the sites have no column '{lacking[0]}', which the model was fitted on; "
-        f"give the columns the model's names: {', '.join(known)}"
+        f"use the model's column names: {', '.join(known)}"
     )
 
 
@@ -54,7 +54,7 @@ def _check_same_meaning(declared: Schema, known: Schema) -> None:
     for name, column in known.items():
         if (here := declared.get(name)) is not None and (aspect := _differing_aspect(here, column)):
             raise DataError(
-                f"the sites declare another {aspect} for column '{name}' than the model was fitted with; "
+                f"the sites declare a different {aspect} for column '{name}' than the model; "
                 "declare it as the model does"
             )
 
@@ -66,4 +66,4 @@ def _differing_aspect(here: Column, model: Column) -> str:
         return "order of levels"
     if here.unit and model.unit and here.unit != model.unit:
         return "unit"
-    return "" if set(here.missing_values) >= set(model.missing_values) else "mark for missing values"
+    return "" if set(here.missing_values) >= set(model.missing_values) else "marker for missing values"

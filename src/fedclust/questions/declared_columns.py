@@ -45,8 +45,12 @@ def declarations(columns: ColumnsArgument, parties: Sequence[PartyId], split: st
         return dict.fromkeys(parties, same if split == "rows" else WantedColumns(None, same.schema))
     for name, own in columns.items():
         if name not in parties:
-            what = "declare columns by fc.Column" if isinstance(own, (Column, Mapping)) else "name sites or columns"
-            raise StudyError(f"columns names '{name}', which is no site; {what}, all of them alike")
+            what = (
+                "declare columns with fc.Column"
+                if isinstance(own, (Column, Mapping))
+                else "use site names or column names"
+            )
+            raise StudyError(f"columns names '{name}', which is not a site; {what}, the same for all")
     return {party: _parse_columns(columns.get(party)) for party in parties}
 
 
@@ -58,7 +62,7 @@ def _parse_columns(columns: Any) -> WantedColumns:
     if not isinstance(columns, Mapping):
         return WantedColumns(tuple(columns))
     if not is_schema(columns):
-        raise StudyError("columns of a site must be a list of names, or fc.Column by name")
+        raise StudyError("the columns of a site must be a list of names, or a mapping from names to fc.Column")
     return WantedColumns(tuple(columns), columns)
 
 
@@ -89,7 +93,7 @@ def same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
             odd = sorted(set(own) ^ set(names)) or list(own)
             raise DataError(
                 f"sites '{first}' and '{party}' have different columns ({', '.join(odd[:3])}); "
-                "name the columns to use, or give every site the same"
+                "name the columns to use, or give all sites the same columns"
             )
     return names
 
@@ -101,7 +105,7 @@ def all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: ColumnsArgumen
         for name in own:
             if name in owners:
                 raise DataError(
-                    f"sites '{owners[name]}' and '{party}' both hold column '{name}'; name each column once"
+                    f"sites '{owners[name]}' and '{party}' both hold column '{name}'; give each column to one site only"
                 )
             owners[name] = party
     if is_schema(columns):

@@ -45,6 +45,6 @@ def unknown_level_error(name: str, site: str, count: int, column: Column) -> Dat
     """What to say of values that are no level; the levels are public, the values are not."""
     what = "1 value that is" if count == 1 else f"{count} values that are"
     return DataError(
-        f"column '{name}' of site '{site}' holds {what} none of its {len(column.levels)} declared levels; "
+        f"column '{name}' of site '{site}' holds {what} not among its {len(column.levels)} declared levels; "
         "declare every level, or correct the data"
     )

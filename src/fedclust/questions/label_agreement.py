@@ -42,7 +42,8 @@ def remember_truth(site: Site, ask: KnownClasses) -> Keep[Done]:
     """Keep the truth until it is counted."""
     if len(ask.classes) != site.rows:
         raise DataError(
-            f"{site.rows} rows of site '{site.party}' take part, but the truth of {len(ask.classes)} was given"
+            f"{site.rows} rows of site '{site.party}' take part, but {len(ask.classes)} true classes were given; "
+            "give one per row"
         )
     return Keep(Done(), {**site.memory, "truth": ask.classes})
 

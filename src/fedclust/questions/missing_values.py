@@ -1,8 +1,8 @@
-"""Gaps in rows that nobody pools: who has how many, told before the result and in it.
+"""Counts of missing values at the sites, asked for before a fit and reported with its result.
 
-refuse   rows with gaps end the run, with column and count
-drop     a row with any gap is left out at its site
-partial  a row without any value is left out; the others count by the values they have (`algorithms.partial`)
+refuse   a missing value ends the run; the error names the column and the count
+drop     each site leaves out rows with any missing value
+partial  each site leaves out rows without any value; other rows count by the values they have (`rows_with_gaps`)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISSING_RULES = ("refuse", "drop", "partial")
 
 @dataclass(frozen=True)
 class GapCountsQuestion(GapsQuestion):
-    """What the study does about gaps."""
+    """The study's rule for missing values."""
 
     missing: str
 
@@ -45,7 +45,7 @@ class RowCensus(Release):
 
 @handler(releases=RowCensus)
 def census(site: Site, ask: GapCountsQuestion) -> RowCensus:  # noqa: ARG001
-    """How many rows of this party take part, how many do not, and how many values lack."""
+    """Count this site's rows that take part, rows that are left out, and missing values."""
     return RowCensus(site.rows, site.left_out, int(site.gaps.sum()))
 
 
@@ -57,19 +57,19 @@ class GapCounts(Release):
 
 @handler(releases=GapCounts)
 def count_gaps(site: Site, ask: GapCountsQuestion) -> GapCounts:  # noqa: ARG001
-    """How many values each column lacks."""
+    """Count the missing values of each column."""
     return GapCounts(Exact.from_counts(site.gaps), Exact.from_counts(site.rows + site.left_out))
 
 
 def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[str]]:
-    """What to say of the gaps; a column that has no value at any site is refused by name."""
+    """Notes on missing values; a column without any value at any site is refused by name."""
     if missing == "refuse":
         return []
     found = yield from total(count_gaps, GapCountsQuestion(missing))
     lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
     for name, count in zip(columns, lacking, strict=True):
         if count == rows:
-            raise DataError(f"column '{name}' has no value at any site; leave it out of the columns")
+            raise DataError(f"column '{name}' has no value at any site; remove it from the columns")
     left = yield from each(census, GapCountsQuestion(missing))
     return list(_gap_sentences(columns, missing, left, lacking))
 
@@ -77,17 +77,17 @@ def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[s
 def _gap_sentences(
     columns: Sequence[str], missing: str, left: Mapping[PartyId, RowCensus], lacking: Sequence[int]
 ) -> Iterator[str]:
-    """What was left out and what lacks, site by site."""
+    """Sentences on the rows left out and the values missing, site by site."""
     lost = [f"{a.left_out:,} of {a.rows + a.left_out:,} rows at {party}" for party, a in left.items() if a.left_out]
     if lost:
         why = "with a missing value" if missing == "drop" else "without any value"
-        yield f"Missing values: {missing} left out rows {why}, {_join_list(lost)}."
+        yield f"Missing values: '{missing}' left out rows {why}: {_join_list(lost)}."
     if missing == "partial" and any(lacking):
         width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
         cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]
         yield (
-            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part by partial distances, lacking "
-            f"{_join_list(cells)}, most in column {columns[most]} ({lacking[most]:,})."
+            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part by partial distances. Missing are "
+            f"{_join_list(cells)}, most of them in column {columns[most]} ({lacking[most]:,})."
         )
 
 

@@ -62,23 +62,23 @@ class Column:
         texts = {isinstance(value, str) for value in self.missing_values}
         return [
             (kind not in COLUMN_TYPES, f"a column's type is '{kind}'; choose one of {', '.join(COLUMN_TYPES)}"),
-            (not isinstance(self.unit, str), "a column's unit must be a text, such as 'mmHg'"),
+            (not isinstance(self.unit, str), "a column's unit must be a string, such as 'mmHg'"),
             (
                 coded and len(self.levels) < 2,
-                f"a column of type '{kind}' needs its levels, two or more; list every value it may take",
+                f"a column of type '{kind}' needs two or more levels; list every value it may take",
             ),
-            (not coded and bool(self.levels), "a column of type 'number' has no levels; leave them out"),
-            (len(kinds) > 1, "a column's levels mix texts and numbers; make them all texts or all numbers"),
-            (len(set(self.levels)) < len(self.levels), "a column lists a level twice; list each once"),
-            (bool(self.codes) and kind != "ordinal", "only an ordinal column has codes; leave them out"),
-            (not self._has_valid_codes(), "a column's codes must be numbers that ascend, one for each level"),
+            (not coded and bool(self.levels), "a column of type 'number' has no levels; remove them"),
+            (len(kinds) > 1, "a column's levels mix strings and numbers; use only strings or only numbers"),
+            (len(set(self.levels)) < len(self.levels), "a column lists a level twice; list each level once"),
+            (bool(self.codes) and kind != "ordinal", "only an ordinal column has codes; remove them"),
+            (not self._has_valid_codes(), "a column's codes must be increasing numbers, one per level"),
             (
                 bool(texts - (kinds or {False})),
-                "a column's missing_values must be of the kind of its values: numbers, or texts where its levels are",
+                "a column's missing_values must have the type of its values: numbers, or strings like its levels",
             ),
             (
                 bool(set(self.levels) & set(self.missing_values)),
-                "a value is listed among a column's levels and its missing_values; keep one",
+                "a value is both a level and a missing value of a column; remove it from one of the two lists",
             ),
         ]
 
@@ -131,7 +131,7 @@ def encoded_names(schema: Schema) -> tuple[str, ...]:
     names = [name for raw, column in schema.items() for name in column.encoded_column_names(raw)]
     for name in names:
         if names.count(name) > 1:
-            raise StudyError(f"two columns would be called '{name}'; rename one of them")
+            raise StudyError(f"two columns would have the name '{name}'; rename one of them")
     return tuple(names)
 
 
@@ -181,11 +181,14 @@ def check_declarations(wanted: Mapping[PartyId, Schema], missing: str = "refuse"
     )
     for party, answer in answers.items():
         if len(answer.fingerprints) != len(wanted[party]):
-            raise DataError(f"site '{party}' did not declare all columns; both sides must run the same version")
+            raise DataError(
+                f"site '{party}' did not declare all columns; site and coordinator must run the same version of "
+                "fedclust"
+            )
         for (name, column), found in zip(wanted[party].items(), answer.fingerprints, strict=True):
             if aspects := differing_aspects(column.fingerprint(), found):
                 raise DataError(
-                    f"site '{party}' declares column '{name}' otherwise than the study ({', '.join(aspects)}); "
+                    f"site '{party}' declares column '{name}' differently from the study ({', '.join(aspects)}); "
                     "correct one of the two"
                 )
 
@@ -193,7 +196,7 @@ def check_declarations(wanted: Mapping[PartyId, Schema], missing: str = "refuse"
 def differing_aspects(wanted: bytes, found: bytes) -> list[str]:
     """The aspects in which two fingerprints differ."""
     if not found:
-        return ["not at all"]
+        return ["not declared"]
     at = range(0, len(wanted), ASPECT_DIGEST_BYTES)
     return [
         aspect
@@ -208,7 +211,7 @@ def _plain_values(values: Any, name: str) -> tuple[Level, ...]:
         raise StudyError(f"a column's {name} must be a list")
     out = tuple(value if isinstance(value, str) else _to_number(value, name) for value in values)
     if any(isinstance(value, float) and not math.isfinite(value) for value in out):
-        raise StudyError(f"a column's {name} must be texts or finite numbers")
+        raise StudyError(f"a column's {name} must be strings or finite numbers")
     return out
 
 
@@ -216,7 +219,7 @@ def _to_number(value: Any, name: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise StudyError(f"a column's {name} must be texts or finite numbers") from None
+        raise StudyError(f"a column's {name} must be strings or finite numbers") from None
 
 
 def _level_text(level: Level) -> str:

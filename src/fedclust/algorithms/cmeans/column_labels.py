@@ -82,7 +82,7 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     Whoever sits down again begins anew: a mask of the seed it had before is never drawn twice.
     """
     if site.party not in _check_seats(site, ask).parties:
-        raise KeysRefused("a seat for another site")
+        raise KeysRefused("the seat was assigned to another site")
     seed = secret_argmin.new_seed()
     others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
     taken = {"seat.seats": _array_from_bytes(wire.encode(ask)), "seat.before": _array_from_bytes(seed)}
@@ -93,10 +93,10 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
 def receive_seed(site: Site, mail: SealedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
-        raise KeysRefused("a seed for a seat that was not taken, or that has its seeds")
+        raise KeysRefused("the seed is for a seat that this site did not take, or that already has its seeds")
     seed = _message_from(mail, _remembered_seats(site).neighbor(site.party, 1))
     if len(seed) != secret_argmin.SEED_BYTES:
-        raise KeysRefused("a seed that is none")
+        raise KeysRefused("the seed has the wrong form")
     return Keep(Done(), {**site.memory, "seat.after": _array_from_bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
@@ -104,7 +104,7 @@ def receive_seed(site: Site, mail: SealedMessages) -> Keep[Done]:
 def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
     """The distances of a site that has no seat, split between two of the seats."""
     if site.party in _check_seats(site, ask.seats).parties:
-        raise KeysRefused("a part of a site that has a seat")
+        raise KeysRefused("a site with a seat must not send a share of its distances this way")
     split = SplitNumbers.from_sums(_distances(site, ask.span))
     first, second, _ = ask.seats.parties
     return SeatMessages({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
@@ -117,7 +117,7 @@ def enter_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
     seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
     others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
     if set(mail.letters) != others:
-        raise KeysRefused("parts of others than all the sites that have no seat")
+        raise KeysRefused("the shares do not come from exactly the sites without a seat")
     for letter in mail.letters.values():
         text = _strip_token(letter, ask.token)
         part = _limbs_from_bytes(text, sums.shape) if seat.place else SplitNumbers.expand_seed(text, sums.shape)
@@ -247,7 +247,10 @@ def label_rows(table: JointTable, seats: Seats, parties: tuple[PartyId, ...], n_
         )
         labels = secret_argmin.winning_labels([part.words for part in parts.values()], stop - start)
         if labels is None:
-            raise RunFailed("shares of labels do not fit together; a site computed something else than the others")
+            raise RunFailed(
+                "the label shares do not match, so a site computed something different; use the same version at "
+                "all sites"
+            )
         found.append(labels)
     return np.concatenate(found)
 
@@ -296,14 +299,14 @@ def _distances(site: Site, span: RowSpan) -> Limbs:
 
 def _refuse_centers_on_rows(site: Site) -> None:
     if column_split.SINGLE_ROW_MARK in site.memory:
-        raise KeysRefused("centres that may lie on single rows")
+        raise KeysRefused("the centres may lie on single rows")
 
 
 def _check_seats(site: Site, seats: Seats) -> Seats:
     if len(seats.parties) != secret_argmin.SEATS or len(set(seats.parties)) != secret_argmin.SEATS:
-        raise KeysRefused("seats that are not three")
+        raise KeysRefused("there must be exactly three seats")
     if not set(seats.parties) <= set(site.vault.enrolled):
-        raise KeysRefused("seats of others than the sites this site was enrolled with")
+        raise KeysRefused("the seats name sites that this site was not enrolled with")
     return seats
 
 
@@ -314,7 +317,7 @@ def _remembered_seats(site: Site) -> Seats:
 
 def _own_seat(site: Site, seats: Seats) -> Seat:
     if "seat.after" not in site.memory or seats != _remembered_seats(site):
-        raise KeysRefused("a comparison that this site has no seat in")
+        raise KeysRefused("this site has no seat in the comparison")
     place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
     return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
 
@@ -330,14 +333,14 @@ def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[
 
 def _message_from(mail: SealedMessages, sender: PartyId) -> bytes:
     if set(mail.letters) != {sender}:
-        raise KeysRefused("letters from others than the neighbouring seat")
+        raise KeysRefused("the messages do not come from the neighbouring seat")
     return mail.letters[sender]
 
 
 def _strip_token(letter: bytes, token: bytes) -> bytes:
     """A letter's share, of the rows that this site was asked about."""
     if letter[:TOKEN_BYTES] != token:
-        raise KeysRefused("shares of other rows than those that this site was asked about")
+        raise KeysRefused("the shares are for other rows than those this site was asked about")
     return letter[TOKEN_BYTES:]
 
 

@@ -274,7 +274,7 @@ def agree_on_table(
     answers = yield from each(identify_rows, EmptyQuestion())
     if len({(a.rows, a.key) for a in answers.values()}) > 1:
         raise DataError(
-            "the sites do not hold the same rows; give each the same ids (rows are matched by the id column)"
+            "the sites do not hold the same rows in the same order; give all sites the same ids in the id column"
         )
     yield from each_to(prepare, preparations)
     if placements is not None:

@@ -67,12 +67,14 @@ class FitNotes:
 
     def note_empty_clusters(self, clusters: int) -> None:
         if clusters:
-            self.others.append(f"Clusters without rows at the end: {clusters}. Ask for fewer, or begin elsewhere.")
+            self.others.append(
+                f"Clusters without rows at the end: {clusters}. Ask for fewer clusters, or use other initial centres."
+            )
 
     def note_participation(self, participation: float, shift: float) -> None:
         self.others.append(
-            f"Not lossless: a random {participation:.0%} of the parties took part in each round; "
-            f"one more round with all of them would move the centres by {shift:.3g}."
+            f"Not lossless: a random {participation:.0%} of the sites took part in each round; "
+            f"another round with all sites would move the centres by {shift:.3g}."
         )
 
     def sentences(self) -> Iterator[str]:
@@ -84,7 +86,7 @@ class FitNotes:
                 f"(first round {min(self.hidden_cells)}, last round {max(self.hidden_cells)})."
             )
         if self.abstained_sites:
-            yield f"Not lossless: {self.abstained_sites} sites were too small for the paper's rule and abstained."
+            yield f"Not lossless: {self.abstained_sites} sites had too few rows for small_sites 'paper' and abstained."
         if self.reseeded_rounds:
             yield (
                 f"A cluster was empty {len(self.reseeded_rounds)} times (last in round "

@@ -221,5 +221,7 @@ def _require_rows(moved: RoundResult) -> None:
     if moved.mass.any():
         return
     if moved.abstained:
-        raise RunFailed("every site is too small for the paper's rule; leave small_sites out or ask for fewer clusters")
-    raise RunFailed("the singleton rule hid every row; leave singletons out or ask for fewer clusters")
+        raise RunFailed(
+            "every site has too few rows for small_sites 'paper'; remove small_sites, or ask for fewer clusters"
+        )
+    raise RunFailed("the singleton rule hid every row; remove singletons, or ask for fewer clusters")

@@ -14,8 +14,10 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels.resonance import Net
 
 LOSSY = "Not lossless: the coordinator saw nodes that stand for rows, so the result is not that of the pooled rows."
-NO_NODES = "No node is left, so no row has a cluster (label -1); use more rows, or the method SummaryClustering."
-NODES_ARE_ROWS = "{exact} of {sent} nodes sent stand for a single row, so they are rows of a site."
+NO_NODES = (
+    "No node is left, so every row has the label -1 (no cluster). Use more rows, or the method SummaryClustering."
+)
+NODES_ARE_ROWS = "{exact} of the {sent} nodes that were sent are copies of single rows of a site."
 FREQUENT_WINNERS = 0.75  # the quantile of a site's winning counts from which on its nodes come first
 
 
@@ -49,12 +51,11 @@ def _notes(answers: Mapping[PartyId, Nodes], sent: int, net: Net, max_nodes: int
     full = [party for party, own in sorted(answers.items()) if own.refused]
     if full:
         notes.append(
-            f"The memory of {max_nodes} nodes is full at {', '.join(full)}: rows there went to their nearest node."
+            f"The memory of {max_nodes} nodes is full at {', '.join(full)}. Further rows joined their nearest node."
         )
     if net.rows_refused:
         notes.append(
-            f"The coordinator's memory of {max_nodes} nodes is full: {net.rows_refused} nodes went to their "
-            f"nearest one."
+            f"The coordinator's memory of {max_nodes} nodes is full. {net.rows_refused} nodes joined their nearest one."
         )
     if not len(net.places):
         notes.append(NO_NODES)

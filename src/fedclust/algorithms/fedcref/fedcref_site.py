@@ -218,7 +218,7 @@ def train_community(site: Site, ask: CommunityStep) -> CommunityShare:
 def exact_weight_sum(values: Floats) -> Exact:
     """Weights times rows as exact numbers."""
     if not (np.abs(values) <= MAX_WEIGHT_SUM).all():
-        raise OutOfBounds("a model's weights have grown beyond bounds; lower its rate of learning")
+        raise OutOfBounds("a model's weights grew beyond their bound; lower rate, the learning rate")
     return Exact(exact_sums.exact_totals(values[:, None], WEIGHT_SUM_UNIT), np.asarray(WEIGHT_SUM_UNIT, np.int32))
 
 

@@ -20,7 +20,7 @@ def first_clusters(
     """A cluster for each row, numbered from 0 without gaps; `clusters` 0 leaves their number to the silhouette."""
     if given is not None:
         if given.shape != (len(rows),):
-            raise DataError(f"{len(given)} labels to begin with for {len(rows)} rows; give one for each")
+            raise DataError(f"init gives {len(given)} labels for {len(rows)} rows; give one label per row")
         return np.unique(given, return_inverse=True)[1].astype(np.int64)
     if not len(rows):
         return np.zeros(0, np.int64)

@@ -254,7 +254,7 @@ def are_known(own: dict[str, tuple[int, ...]], count: int, least: int = 0) -> bo
 
 def _check_question(ask: ModelsQuestion, site: Site) -> None:
     if not ask.fits(len(site.columns)):
-        raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large")
+        raise WireError("the question has other columns, shapes that do not match, or numbers that are too large")
 
 
 def _sum_blocks(blocks: Iterable[Ints], shape: tuple[int, ...]) -> Exact:

@@ -39,8 +39,8 @@ from fedclust.kernels.units import unit_of
 Average = Literal["kmeans", "index"]
 AVERAGING_RESTARTS = 10  # of k-means++ in the first round
 CENTER_BITS = 60  # of a weighted centre, below its bound; sums of 2^60 of them fit the ring
-AVERAGED_LOSSY_NOTE = "Not lossless: parties' centres were averaged, so the result is not that of the pooled rows."
-AVERAGED_CENTERS_NOTE = "Every party's own centres left it, in every round."
+AVERAGED_LOSSY_NOTE = "Not lossless: the sites' centres were averaged, so the result is not that of the pooled rows."
+AVERAGED_CENTERS_NOTE = "Every site sent its own centres to the coordinator in every round."
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def fit(
         *local_fcm.participation_notes(participation),
     ]
     if silent:
-        notes.append(f"{silent} sites had too few rows for {len(centers)} centres of their own, and did not take part.")
+        notes.append(f"{silent} sites had too few rows for {len(centers)} centres and did not take part.")
     return (yield from local_fcm.finish_fit(view, centers, m, start=begin, history=history, notes=notes))
 
 
@@ -183,4 +183,4 @@ def kmeans(points: Floats, centers: Floats, rounds: int = 300) -> tuple[float, F
 
 
 def _no_site_error(clusters: int) -> DataError:
-    return DataError(f"no site has enough rows for {clusters} centres of its own; ask for fewer clusters")
+    return DataError(f"no site has enough rows for {clusters} centres; ask for fewer clusters")

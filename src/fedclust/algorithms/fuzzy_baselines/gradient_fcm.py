@@ -38,7 +38,7 @@ from fedclust.kernels.units import bounds_above, farthest_in_columns, unit_of
 GRADIENT_BITS = 56  # of a gradient, below its bound; those of 2^34 rows at each of 2 parties fit the ring
 RUNAWAY_BITS = 20  # centres 2^20 times as far out as any row will not come back
 GRADIENT_LOSSY_NOTE = (
-    "Not lossless: the centres follow averaged gradients, which need not lead where the pooled rows do."
+    "Not lossless: the centres follow averaged gradients, so the result may differ from that of the pooled rows."
 )
 
 
@@ -111,7 +111,7 @@ def fit(
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY_BITS)).any():
-            raise RunFailed(f"the centres ran away in round {number}: step {step:g} is too long for these sites")
+            raise RunFailed(f"the centres diverged in round {number}; step is {step:g}, choose a smaller one")
         if tol is not None and shift < tol:
             break
     notes = [GRADIENT_LOSSY_NOTE, *local_fcm.participation_notes(participation)]

@@ -193,7 +193,7 @@ def _sum_in_order(terms: Floats) -> Floats:
 def check_reach(x: Floats, reach: Units) -> Floats:
     """The block itself, if it keeps to the bounds that its sums need."""
     if x.size and (np.abs(x).max(axis=1) > np.ldexp(1.0, reach)).any():
-        raise OutOfBounds("a row lies beyond the bound that was agreed; the rows must not change during a run")
+        raise OutOfBounds("a row exceeds the agreed bound; the rows must not change during a run")
     return x
 
 
@@ -205,7 +205,7 @@ def log_density_unit(g: Gaussians) -> int:
 def _sum_of_logs(log: Floats, g: Gaussians) -> Limbs:
     """The exact sum of log densities, in that unit."""
     if log.size and np.abs(np.rint(np.ldexp(log, -g.unit))).max() > 2.0**TERM_BITS:
-        raise OutOfBounds("a log density lies beyond its bound; both sides must run the same version of fedclust")
+        raise OutOfBounds("a log density exceeds its bound; site and coordinator must run the same version of fedclust")
     return np.asarray(fine_sums(log[None], log_density_unit(g), LOG_DENSITY_BITS)[0], np.uint64)
 
 

@@ -91,7 +91,7 @@ def find_clusters(
         k for k in ks if k == 1 or best[k].nearest > (MIN_GAP_UNKNOWN_WIDTH if width is None else MIN_GAP_KNOWN_WIDTH)
     ] or [min(ks)]
     chosen = max(apart, key=lambda k: best[k].likelihood - k * cost)
-    told = f"{chosen} clusters stood out of the noise, of {min(ks)} to {max(ks)}; that choice cost nothing more."
+    told = f"Of {min(ks)} to {max(ks)} clusters, {chosen} stood out from the noise. This choice cost no extra budget."
     found = best[chosen]
     return CellClusters(found.places, found.mass, found.width, (told,) if len(ks) > 1 else ())
 

@@ -137,7 +137,9 @@ def sum_offsets(site: Site, ask: OffsetsQuestion) -> Exact:
 def _check_question(ask: LengthsQuestion | MomentsQuestion | GridQuestion | OffsetsQuestion, site: Site) -> None:
     """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
     if not ask.fits(len(site.columns)):
-        raise WireError("a question of other columns, of shapes that do not fit, or of numbers too large or too small")
+        raise WireError(
+            "the question has other columns, shapes that do not match, or numbers that are too large or too small"
+        )
 
 
 def project_rows(z: Floats, axes: Floats) -> Floats:
@@ -362,6 +364,7 @@ def _few_rows_note(rows: float, unsure: float) -> tuple[str, ...]:
     if rows >= MIN_ROWS_TO_NOISE * unsure:
         return ()
     told = (
-        f"There are few rows beside the noise in their number (standard deviation {unsure:,.0f}): the centres may be "
+        f"There are few rows compared with the noise in their count (standard deviation {unsure:,.0f}). "
+        "The centres may be "
     )
-    return (told + "noise alone. Allow a larger epsilon, or bring more rows.",)
+    return (told + "only noise. Use a larger epsilon, or more rows.",)

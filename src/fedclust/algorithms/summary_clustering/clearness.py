@@ -26,8 +26,8 @@ OVERSAMPLING = 4  # as many summaries of a cloud as are judged, so that its samp
 MANY_AXES = 32  # beyond, for speed, axes with a twentieth of the variance are left out, and nothing is oversampled
 DIGITS = 3
 UNCLEAR = (
-    "The clusters are hardly clearer, if at all, than those of a cloud of normal rows ({clear:.2f} times): there may "
-    "be fewer, or none."
+    "The clusters are not much clearer than those found in normally distributed rows ({clear:.2f} times as clear). "
+    "There may be fewer clusters, or none."
 )
 
 

@@ -34,12 +34,8 @@ from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below
 LOSSY = "Not lossless: the coordinator saw summaries of rows, so the result is not that of the pooled rows."
-ONLY_THE_MEAN = (
-    "No site had enough rows, or rows different enough, for a summary: there is one cluster, at the mean of all rows."
-)
-STILL_ONLY_THE_MEAN = (
-    "Still no site had enough rows, or rows different enough, for a summary: the cluster is unchanged."
-)
+ONLY_THE_MEAN = "No site had enough different rows for a summary. The result is one cluster, at the mean of all rows."
+STILL_ONLY_THE_MEAN = "Still no site had enough different rows for a summary. The cluster is unchanged."
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,7 @@ def fit(
     notes = [LOSSY, *_waiting_note(own)]
     if len(places) > max_nodes:
         notes.append(
-            f"The coordinator's memory of {max_nodes} summaries is full: {len(places)} became {max_nodes // 2}."
+            f"The coordinator's memory of {max_nodes} summaries is full. It merged {len(places)} into {max_nodes // 2}."
         )
         places, rows = _join_summaries(places, rows, max_nodes // 2, damped=damped)
     if not len(places):
@@ -171,7 +167,9 @@ def _waiting_note(answers: Sequence[Summaries]) -> list[str]:
     """How many sites hold rows back."""
     count = sum(answer.waiting for answer in answers)
     hold = "1 site holds" if count == 1 else f"{count} sites hold"
-    return [f"{hold} rows that are too few, or too similar, for a summary; they wait for the next round."] * (count > 0)
+    return [f"{hold} back rows that are too few, or too similar, for a summary. They wait for the next round."] * (
+        count > 0
+    )
 
 
 def _join_summaries(places: Floats, rows: Ints, count: int, *, damped: bool) -> tuple[Floats, Ints]:

@@ -57,7 +57,7 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
             site.site_data.source.ids()  # refuses ids that repeat
     in_all = sum(rows) if study.split == "rows" else min(rows)
     if not in_all:
-        raise DataError("no row is left, for each lacks values; leave out columns that most of them lack")
+        raise DataError("every row has missing values and was left out; remove the columns with most missing values")
     if fresh and in_all < study.cluster.max_clusters:
         raise DataError(
             f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.max_clusters}; ask for fewer clusters"

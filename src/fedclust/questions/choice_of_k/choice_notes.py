@@ -1,4 +1,4 @@
-"""What must be said of a choice of K: no structure, overlap, rivals, edges, flat curves."""
+"""Notes on a choice of K: no structure, overlap, close rivals, a choice at the edge, flat curves."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import numpy as np
 from fedclust.core.errors import DataError
 from fedclust.questions.choice_of_k.two_step import MIN_KMEANS_STRENGTH, KChoice, MixtureScore
 
-STRONG_EVIDENCE = 10.0  # on the scale of ICL and BIC: less is no strong evidence (Kass and Raftery 1995)
-INDEX_TOLERANCE = 0.01  # of the chosen index: less is level
+STRONG_EVIDENCE = (
+    10.0  # on the scale of ICL and BIC; a smaller difference is not strong evidence (Kass and Raftery 1995)
+)
+INDEX_TOLERANCE = 0.01  # of the chosen index; a smaller difference counts as equal
 FLAT_CURVE_FRACTION = 0.05  # of the largest
 
 
 def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list[str]]:
-    """The candidates that there are rows for."""
+    """Return the candidates that do not exceed the number of rows, and a note on the others."""
     kept, left = [k for k in ks if k <= rows], [str(k) for k in ks if k > rows]
     if not kept:
         raise DataError(f"n_samples={rows} is fewer than n_clusters={ks[0]}; ask for fewer clusters")
-    return kept, [f"There are {rows} rows: K = {', '.join(left)} left out."] if left else []
+    return kept, [f"There are only {rows} rows, so K = {', '.join(left)} was not tried."] if left else []
 
 
 def choose_among(choice: KChoice, ks: Sequence[int] | None) -> tuple[int, list[str]]:
@@ -28,38 +30,45 @@ def choose_among(choice: KChoice, ks: Sequence[int] | None) -> tuple[int, list[s
     if ks is None or choice.k in ks:
         return choice.k, []
     k = min((s for s in choice.scores if s.k in ks), key=lambda s: (s.is_dropped, s.icl)).k
-    return k, [f"No structure found: nothing speaks for any of the K asked for; {k} is the least bad of them."]
+    return k, [f"No structure found: no candidate K describes the rows well. {k} is the best of them."]
 
 
 def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[str]:
-    """What to say of the two-step's choice."""
+    """Notes on the choice of the two-step method."""
     notes = []
     strong = "" if choice.strength is None else f"prediction strength {choice.strength:.2f}"
     if choice.k == 1 and k == 1:
         rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
-        why = f" (mixtures would say {rival}, but such clusters do not come back in halves: {strong})" if strong else ""
+        why = (
+            f" (mixtures suggest {rival}, but these clusters do not reappear in halves of the rows: {strong})"
+            if strong
+            else ""
+        )
         notes.append(f"No structure found: one cluster describes the rows best{why}.")
         if choice.strengths:
             closest = max(choice.strengths, key=lambda n: choice.strengths[n])
             notes.append(
-                f"Closest to coming back are {closest} clusters of c-means, with {choice.strengths[closest]:.2f} "
-                f"where {MIN_KMEANS_STRENGTH} is asked for."
+                f"The most stable c-means result has {closest} clusters, with a prediction strength of "
+                f"{choice.strengths[closest]:.2f}; {MIN_KMEANS_STRENGTH} is required."
             )
     if choice.empty:
         notes.append(
-            "A half of the rows was empty: equal rows stay together, and too few differ to see what comes back."
+            "One half of the rows was empty, because equal rows stay together. Too few rows differ to test stability."
         )
     if choice.why == "halves" and k == choice.k:
         notes.append(
-            f"ICL says {choice.k_icl}, but those components do not come back in halves ({strong}), as happens where "
-            f"groups are no Gaussians or rows are few; {k} is the largest number of c-means clusters that do."
+            f"ICL suggests {choice.k_icl}, but these components do not reappear in halves of the rows ({strong}). This "
+            f"happens if clusters are not Gaussian or rows are few. {k} is the largest number of c-means clusters that "
+            "reappear."
         )
     if choice.why == "bic" and k == choice.k:
-        notes.append(f"Overlapping clusters: ICL says 1, BIC says {k}, and they come back in halves ({strong}).")
+        notes.append(
+            f"Overlapping clusters: ICL suggests 1, BIC suggests {k}, and these reappear in halves ({strong})."
+        )
     if choice.why == "icl" and k == choice.k:
         notes += _rival_notes(choice.scores, k)
     if given and k == high:
-        notes.append(f"The choice is the largest K asked for; ask for more than {high} to see whether it holds.")
+        notes.append(f"The choice is the largest candidate K. Try more than {high} to check it.")
     return notes
 
 
@@ -68,33 +77,33 @@ def _rival_notes(scores: Sequence[MixtureScore], k: int) -> list[str]:
         n: min((s.icl for s in scores if s.k == n and not s.is_dropped), default=np.inf) for n in {s.k for s in scores}
     }
     near = sorted(n for n, value in best.items() if n != k and value - best[k] < STRONG_EVIDENCE)
-    return [f"Nearly level with {k} by ICL: {', '.join(map(str, near))}."] if near else []
+    return [f"By ICL these are almost as good as {k}: {', '.join(map(str, near))}."] if near else []
 
 
 def score_row(s: MixtureScore, *, chosen: bool) -> dict[str, Any]:
-    """A line of the table of scores."""
+    """One row of the table of scores."""
     kept = {"k": s.k, "family": s.family, "log_likelihood": s.log, "bic": s.bic, "icl": s.icl}
     return {**kept, "separation": s.separation if s.k > 1 else None, "dropped": s.is_dropped, "chosen": chosen}
 
 
 def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool) -> list[str]:
-    """What to say of a choice by an index; of `values` the smaller is the better."""
+    """Notes on a choice by an index; smaller `values` are better."""
     finite = {n: v for n, v in values.items() if np.isfinite(v)}
     notes = [
         f"The index is infinite at K = {', '.join(map(str, some))}: {why}."
         for why, some in (
             ("centres coincide", sorted(n for n, v in values.items() if v == np.inf)),
-            ("no row is apart from its centre", sorted(n for n, v in values.items() if v == -np.inf)),
+            ("every row equals its centre", sorted(n for n, v in values.items() if v == -np.inf)),
         )
         if some
     ]
     size = max((abs(v) for v in finite.values()), default=0.0)
     if len(finite) > 1 and max(finite.values()) - min(finite.values()) < FLAT_CURVE_FRACTION * size:
-        notes.append("The curve is flat: the index hardly depends on K, so the choice means little.")
+        notes.append("The index hardly depends on K, so the choice means little.")
     level = INDEX_TOLERANCE * abs(values[k]) if k in finite else 0.0
     near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= level)
     if near and not elbow:
-        notes.append(f"Nearly level with {k}: {', '.join(map(str, near))}.")
+        notes.append(f"These are almost as good as {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
-        notes.append(f"The choice is the largest K asked for; ask for more than {k} to see whether it holds.")
+        notes.append(f"The choice is the largest candidate K. Try more than {k} to check it.")
     return notes
