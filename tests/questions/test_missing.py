@@ -63,7 +63,7 @@ def test_drop_says_how_many_rows_of_which_site_it_left_out():
     fed = fed_of(cleveland=ROWS, hungary=[[1.0, 2.0], [3.0, 4.0]], va=[[NAN, 1.0], [5.0, 6.0]])
     model = fc.KMeans(2, init="box", missing="drop").fit(fed)
     assert model.notes_[0] == (
-        "Missing values: drop left out rows with a missing value, 3 of 5 rows at cleveland and 1 of 2 rows at va."
+        "Missing values: 'drop' left out rows with a missing value: 3 of 5 rows at cleveland and 1 of 2 rows at va."
     )
     assert model.cluster_sizes_.sum() == 5
     assert (model.labels_ < 0).tolist() == [False, True, True, False, True, False, False, True, False]
@@ -73,7 +73,7 @@ def test_drop_says_how_many_rows_of_which_site_it_left_out():
 def test_partial_says_what_lacks_where_and_whom_it_left_out():
     model = fc.FuzzyCMeans(2, init="box", missing="partial").fit(fed_of(a=ROWS, b=[[1.0, 2.0], [3.0, NAN]]))
     assert model.notes_[:2] == [
-        "Missing values: partial left out rows without any value, 1 of 5 rows at a.",
+        "Missing values: 'partial' left out rows without any value: 1 of 5 rows at a.",
         (
             "Missing values: 6 rows took part by partial distances. Missing are 4 of 10 at a and 1 of 4 at b, "
             "most of them in column dose (3)."

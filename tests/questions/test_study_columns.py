@@ -91,7 +91,7 @@ def test_bounds_of_levels_are_known(folder):
         ('unit = "years"', 'units = "years"', "[columns.age] has no key 'units'; did you mean 'unit'?"),
         ('type = "ordinal"', 'type = "ordinals"', "did you mean 'ordinal'?"),
         ("codes = [1, 2, 4]", "codes = [4, 2, 1]", "[columns.risk]: a column's codes must be increasing numbers"),
-        ("levels = [0, 1]", "", "[columns.sex]: a column of type 'category' needs its levels"),
+        ("levels = [0, 1]", "", "[columns.sex]: a column of type 'category' needs two or more levels"),
         ("{ chol = [0] }", "{ choll = [0] }", "names 'choll', which is no column; did you mean 'chol'?"),
         ("{ chol = [0] }", "[0]", "a table of lists by column"),
         ('"partial"', '"impute"', "one of 'refuse', 'drop', 'partial'"),

@@ -15,26 +15,53 @@ MAX_FUZZINESS = 100  # beyond, memberships raised to m leave the range of floats
 
 
 class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
-    """Hard c-means (k-means), the same as on pooled rows, bit for bit.
+    """k-means (hard c-means), with the same result as on pooled rows, bit for bit.
 
     Parameters
     ----------
-    n_clusters : number of clusters.
-    init : "box", "party", "careful", or centres.
-    tol, max_iter : stop when the centres move by less than tol (None: never), or after max_iter.
-    scale : "none", "standardise", or "minmax" with public `bounds` (a pair, or a pair per column).
-    missing : "refuse" gaps, "drop" rows that have any, or "partial": distances over the values a row has.
-    participation : share of the parties asked in each round.
-    quorum : "all", or the number or share of parties that must answer.
-    singletons : "paper" hides a site's cluster of one row, which costs exactness and leaks; see the threat model.
-    small_sites : "paper" lets sites with few rows abstain.
-    opens : over a column split, what is opened in each round: "distances", or "labels" alone, found on shares.
+    n_clusters : int, default=8
+        Number of clusters.
+    init : {"careful", "box", "party"} or array, default="careful"
+        Initial centres. "careful" is k-means++ on means of five rows, "box" draws uniformly in the bounds or in
+        mean +- 2 standard deviations, "party" lets one random site draw. An array gives the centres in original units.
+    tol : float or None, default=1e-6
+        Stop when the centres move by less than this. None never stops early.
+    max_iter : int, default=100
+        Largest number of iterations.
+    scale : {"none", "standardise", "minmax"}, default="none"
+        How to scale the columns. "minmax" needs public `bounds`.
+    missing : {"refuse", "drop", "partial"}, default="refuse"
+        What to do with missing values: refuse them, drop the rows that have any, or compute distances from the values
+        that a row has.
+    bounds : pair or list of pairs, default=None
+        Public limits (low, high) of all columns, or one pair per column.
+    participation : float, default=1.0
+        Share of the sites that each round asks. Below 1 the result is not lossless.
+    quorum : "all", int or float, default="all"
+        Number or share of the sites that must answer.
+    singletons : {None, "paper"}, default=None
+        "paper" hides a site's cluster if it has one row. This costs exactness and leaks; see the threat model.
+    small_sites : {None, "paper"}, default=None
+        "paper" lets sites with few rows abstain.
+    opens : {"distances", "labels"}, default="distances"
+        What each round of a column split reveals: all squared distances, or only each row's label, computed on secret
+        shares.
+    random_state : int, NumPy generator or None, default=0
+        Seed of all random draws.
 
     Attributes
     ----------
-    inertia_ : the sum of squared distances of all rows to their nearest centre, in the scale the model was fitted in.
-    labels_ : the nearest centre of each row, site after site; over a column split with an `id`, in the order of ids.
-    ids_ : over a column split with an `id`, the id of each of these rows, where all sites are in this process.
+    cluster_centers_ : array of shape (n_clusters, n_columns)
+        Centres in original units.
+    inertia_ : float or None
+        Sum of the squared distances of all rows to their nearest centre, in the scale of the fit. None if only labels
+        were revealed.
+    labels_ : array
+        Nearest centre of each row, site after site. For a column split with an `id`, rows are in the order of the ids.
+    ids_ : array
+        For a column split with an `id`, the id of each row, if all sites are in this process.
+    notes_ : list of str
+        What a reader of the result must know.
 
     Examples
     --------
@@ -95,9 +122,14 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
 
 
 class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
-    """Fuzzy c-means at fuzziness m > 1, the same as on pooled rows, bit for bit.
+    """Fuzzy c-means with fuzziness m > 1, with the same result as on pooled rows, bit for bit.
 
-    Parameters are those of `KMeans`, and m.
+    Parameters
+    ----------
+    n_clusters, init, tol, max_iter, scale, missing, bounds, participation, quorum, small_sites, random_state
+        As for `KMeans`.
+    m : float, default=2.0
+        Fuzziness, the exponent of the memberships: above 1 and at most 100.
 
     Examples
     --------

@@ -20,23 +20,37 @@ from fedclust.models.node_estimator import NodeEstimator
 class FCAC(NodeEstimator):
     """Federated clustering by adaptive resonance (paper 3), which finds the number of clusters; row splits only.
 
-    Not lossless, and for comparison: a site sends the nodes of its net, most of which are rows. This is the setting of
-    the published runs, which differ from the paper's text. `SummaryClustering` finds the number of clusters without
-    sending rows.
+    Not lossless, and meant for comparison: a site sends the nodes of its net, and most nodes are rows. The settings are
+    those of the published runs, which differ from the paper's text. `SummaryClustering` finds the number of clusters
+    without sending rows.
 
     Parameters
     ----------
-    max_nodes : nodes that a site and the coordinator remember at most; `notes_` says when they are full.
-    scale : "none", "standardise", or "minmax" with public `bounds`. The published runs scale nothing.
-    missing, bounds, quorum : as for `KMeans`; rows with gaps may be refused or dropped.
+    max_nodes : int, default=4096
+        Largest number of nodes at a site and at the coordinator; `notes_` says when it is reached.
+    scale : {"none", "standardise", "minmax"}, default="none"
+        How to scale the columns. "minmax" needs public `bounds`. The published runs scale nothing.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    bounds, quorum, random_state
+        As for `KMeans`.
 
     Attributes
     ----------
-    nodes_, node_rows_, node_labels_ : the coordinator's nodes in original units; how many nodes of sites each stands
-        for; its cluster.
-    n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and sizes by the nodes.
-    net_ : the arrays of the coordinator's net.
-    sites_ : all sites that took part in some round.
+    nodes_ : array of shape (n_nodes, n_columns)
+        Nodes of the coordinator in original units.
+    node_rows_ : array of shape (n_nodes,)
+        How many nodes of sites each node stands for.
+    node_labels_ : array of shape (n_nodes,)
+        Cluster of each node.
+    n_clusters_ : int
+        Number of clusters found.
+    cluster_centers_, cluster_sizes_ : arrays
+        Means and sizes of the clusters, computed from the nodes.
+    net_ : dict
+        Arrays of the coordinator's net.
+    sites_ : list of str
+        All sites that took part in any round.
 
     Examples
     --------

@@ -32,7 +32,7 @@ ASSOCIATION_RULES = ("win", "rival", "paper")
 
 @dataclass(frozen=True)
 class Assignment:
-    """Where rows belong: a community or, if `local`, an isolated cluster of one site; `novel` rows fit nowhere."""
+    """Labels of rows: a community or, if `local`, an isolated cluster of one site. `novel` rows fit no cluster."""
 
     labels: Ints
     errors: Floats

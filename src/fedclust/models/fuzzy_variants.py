@@ -32,19 +32,27 @@ class _LossyFuzzyCMeans(FuzzyCMeans):
 
 
 class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
-    """Fuzzy c-means at each party until it settles, then an average of what the parties found (paper 2's FedFCM).
+    """Fuzzy c-means at each site until it converges, then an average of the sites' centres (paper 2's FedFCM).
 
-    Not lossless. With average "kmeans" every party's own centres leave it in every round; `notes_` says so.
+    Not lossless. With average "kmeans" every site sends its own centres in every round; `notes_` says so.
 
     Parameters
     ----------
-    n_clusters, init, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
-    missing : values may be refused or dropped.
-    m : fuzziness.
-    average : "kmeans" clusters all parties' centres, unweighted; "index" averages the k-th centres of all parties,
-        weighted by memberships (the paper's "federated averaging", which fails where parties hold different clusters).
-    tol, max_iter : stop when the centres move by less than tol in sum (None: never), or after max_iter.
-    local_tol : a party has settled when its memberships change by less, in the Frobenius norm.
+    n_clusters, init, scale, bounds, participation, quorum, random_state
+        As for `FuzzyCMeans`.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    m : float, default=2.0
+        Fuzziness.
+    average : {"kmeans", "index"}, default="kmeans"
+        "kmeans" clusters the centres of all sites, unweighted. "index" averages the k-th centres of all sites, weighted
+        by memberships. This is the paper's "federated averaging", which fails if sites hold different clusters.
+    tol : float or None, default=1e-3
+        Stop when the centres move by less than this in sum. None never stops early.
+    max_iter : int, default=100
+        Largest number of rounds.
+    local_tol : float, default=1e-3
+        A site has converged when its memberships change by less than this, in the Frobenius norm.
 
     Examples
     --------
@@ -118,19 +126,28 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
 
 
 class GradientFuzzyCMeans(_LossyFuzzyCMeans):
-    """Fuzzy c-means by gradients that parties compute after a few rounds of their own (Pedrycz's GDF-FCM).
+    """Fuzzy c-means by gradients that sites compute after a few iterations of their own (Pedrycz's GDF-FCM).
 
-    Not lossless. The gradient is summed over a party's rows: parties with more rows need a smaller step, and a run
-    whose centres run away ends with `RunFailed`.
+    Not lossless. The gradient is a sum over a site's rows, so sites with more rows need a smaller step. A run whose
+    centres diverge ends with `RunFailed`.
 
     Parameters
     ----------
-    n_clusters, init, scale, bounds, participation, quorum : as for `FuzzyCMeans`.
-    missing : values may be refused or dropped.
-    m : fuzziness.
-    step : what the averaged gradient is multiplied with (paper 0's .005; the author's .05 is too long for most sets).
-    local_rounds : rounds of fuzzy c-means at a party before it computes its gradient.
-    tol, max_iter : stop when the centres move by less than tol (None: never), or after max_iter.
+    n_clusters, init, scale, bounds, participation, quorum, random_state
+        As for `FuzzyCMeans`.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    m : float, default=2.0
+        Fuzziness.
+    step : float, default=0.005
+        Factor of the averaged gradient. The default is that of paper 0; the author's .05 is too large for most data
+        sets.
+    local_rounds : int, default=10
+        Iterations of fuzzy c-means at a site before it computes its gradient.
+    tol : float or None, default=1e-6
+        Stop when the centres move by less than this. None never stops early.
+    max_iter : int, default=100
+        Largest number of rounds.
 
     Examples
     --------

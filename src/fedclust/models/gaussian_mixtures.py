@@ -31,21 +31,38 @@ class FittedMixture(FitResult):
 
 
 class GaussianMixture(CentersEstimator):
-    """A mixture of Gaussians by EM, the same as on pooled rows, bit for bit. Row splits only.
+    """Gaussian mixture by expectation-maximisation (EM), the same as on pooled rows, bit for bit; row splits only.
 
     Parameters
     ----------
-    n_components : number of components.
-    family : covariances: "EII" v I, "VII" v_k I, "VVI" diagonal, "EEE" one full matrix for all.
-    init : "box", "party", "careful", or centres; every row begins wholly in the component of its nearest centre.
-    tol, max_iter : stop when a round adds less than tol to the mean log-likelihood (None: never), or after so many.
-    scale, missing, bounds, quorum : as for `KMeans`; gaps may be refused or dropped.
+    n_components : int, default=8
+        Number of components.
+    family : {"EII", "VII", "VVI", "EEE"}, default="VVI"
+        Covariances: "EII" one variance for all components, "VII" one variance each, "VVI" diagonal, "EEE" one full
+        matrix for all.
+    init : {"careful", "box", "party"} or array, default="careful"
+        Initial centres, as for `KMeans`. At first, every row belongs entirely to the component of its nearest centre.
+    tol : float or None, default=1e-6
+        Stop when a round adds less than this to the mean log-likelihood. None never stops early.
+    max_iter : int, default=200
+        Largest number of rounds.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    scale, bounds, quorum, random_state
+        As for `KMeans`.
 
     Attributes
     ----------
-    weights_, cluster_centers_ : of the components; centres in original units.
-    variances_ : in the scale the model was fitted in, one number, one each, by columns, or a matrix.
-    log_likelihood_, entropy_, bic_, icl_ : of all rows, in original units; of the criteria the smaller is better.
+    weights_ : array of shape (n_components,)
+        Shares of the components.
+    cluster_centers_ : array of shape (n_components, n_columns)
+        Means of the components in original units.
+    variances_ : array
+        Variances in the scale of the fit: one number, one per component, one per component and column, or a matrix.
+    log_likelihood_, entropy_ : float
+        Log-likelihood and entropy of all rows, in original units.
+    bic_, icl_ : float
+        Criteria for comparing models of the same rows; smaller is better.
 
     Examples
     --------

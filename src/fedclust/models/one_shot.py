@@ -70,17 +70,23 @@ class _OneShot(CentersEstimator):
 
 
 class KFed(_OneShot):
-    """k-FED: each site clusters alone and sends its centres once; the coordinator clusters the centres.
+    """k-FED: each site clusters its own rows and sends its centres once; the coordinator clusters the centres.
 
-    Not lossless, and every site's own centres leave it. A site with no more rows than clusters abstains; no centre
-    stands for fewer than `min_rows` rows or equals a row; `notes_` says how many sites that concerned.
+    Not lossless, and every site sends its own centres. A site with no more rows than clusters abstains. No centre
+    stands for fewer than `min_rows` rows or equals a row. `notes_` says how many sites this affected.
 
     Parameters
     ----------
-    n_clusters : number of clusters.
-    local_clusters : clusters at each site (None: n_clusters).
-    min_rows : the fewest rows a centre may stand for; smaller clusters join the nearest.
-    scale, missing, bounds, quorum : as for `KMeans`; gaps may be refused or dropped.
+    n_clusters : int, default=8
+        Number of clusters.
+    local_clusters : int or None, default=None
+        Clusters at each site; None means `n_clusters`.
+    min_rows : int, default=5
+        Smallest number of rows that a centre may stand for. Smaller clusters join the nearest one.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    scale, bounds, quorum, random_state
+        As for `KMeans`.
 
     Examples
     --------
@@ -119,21 +125,30 @@ class KFed(_OneShot):
 
 
 class MUFC(_OneShot):
-    """MUFC: counts around a few rows of each site, summed so that only the total can be read.
+    """MUFC: each site counts rows around a few of its rows, and only the sum over all sites can be read.
 
-    Not lossless. What leaves of a pick is the mean of the rows around it, rounded to a grid; the paper rounds the pick
-    itself. Made for forgetting: `fc.unlearn` with how "quick" keeps every site's picks that are still rows.
+    Not lossless. For each picked row, the mean of the rows around it leaves the site, rounded to a grid; the paper
+    rounds the picked row itself. The method is designed for removing rows: `fc.unlearn` with how "quick" keeps the
+    picked rows of every site that it still has.
 
     Parameters
     ----------
-    n_clusters : number of clusters.
-    local_clusters : rows picked at each site (None: n_clusters).
-    min_rows : the fewest rows a pick may stand for; smaller ones, and those whose mean is a row, leave theirs to the
-        others.
-    step : width of a cell of the grid, as a share of the box (None: 1 / sqrt(number of rows)).
-    bounds : the box of the grid; without, it is the mean of all rows plus and minus four standard deviations, and what
-        lies beyond counts at its edge.
-    scale, missing, quorum : as for `KMeans`; gaps may be refused or dropped.
+    n_clusters : int, default=8
+        Number of clusters.
+    local_clusters : int or None, default=None
+        Rows picked at each site; None means `n_clusters`.
+    min_rows : int, default=5
+        Smallest number of rows that a picked row may stand for. If it stands for fewer, or if their mean is a row, its
+        rows go to the other picked rows.
+    step : float or None, default=None
+        Width of a grid cell as a share of the box; None means 1 / sqrt(number of rows).
+    bounds : pair or list of pairs, default=None
+        The box of the grid. Without it, the box is the mean of all rows plus and minus four standard deviations, and
+        values outside count at its edge.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    scale, quorum, random_state
+        As for `KMeans`.
 
     Examples
     --------

@@ -198,22 +198,37 @@ class _PrivateEstimator(CentersModel):
 
 
 class PrivateKMeans(_PrivateEstimator):
-    """Hard c-means under differential privacy of single rows.
+    """k-means (hard c-means) under differential privacy for single rows.
 
     Parameters
     ----------
-    n_clusters : number of clusters, or the ends of a range such as (2, 8), from which noisy counts choose.
-    epsilon, delta : what the run may tell of any one row, in all.
-    bounds : public bounds, a pair or a pair per column; values beyond are cut. Never take them from the data.
-    scale : "none", or "minmax" by the bounds.
-    variant : "projected" (axes, histogram, relative rounds), or "lloyd", plain DP-Lloyd, for comparison.
-    rounds : of "lloyd".
+    n_clusters : int or pair, default=8
+        Number of clusters, or a range such as (2, 8) from which noisy counts choose.
+    epsilon, delta : float, default=1.0 and 1e-6
+        The privacy budget: how much the whole run may reveal about any single row.
+    bounds : pair or list of pairs
+        Public limits of the columns; values outside are clipped. Never take them from the data.
+    scale : {"none", "minmax"}, default="none"
+        How to scale the columns. "minmax" uses the bounds.
+    variant : {"projected", "lloyd"}, default="projected"
+        "projected" uses principal axes, a histogram and relative rounds. "lloyd" is plain DP-Lloyd, for comparison.
+    rounds : int or None, default=None
+        Number of iterations of "lloyd".
+    random_state : int, NumPy generator or None, default=0
+        Seed of all random draws except the noise.
 
     Attributes
     ----------
-    cluster_sizes_, n_rows_, cluster_width_ : as far as noise lets tell.
-    epsilon_, reported_epsilon_ : what was spent, as enforced, and by its privacy loss distribution.
-    prices_, honest_ : of each question, in rho; how many sites' noise is relied on.
+    cluster_sizes_, n_rows_, cluster_width_ : array, float, float
+        Sizes of the clusters, number of rows and width of a cluster, as far as the noise allows.
+    epsilon_ : float
+        Epsilon that was spent, as the sites enforce it.
+    reported_epsilon_ : float
+        Epsilon that was spent, computed from the privacy loss distribution.
+    prices_ : list of float
+        Price of each question, in rho.
+    honest_ : int
+        Number of sites whose noise the guarantee relies on.
 
     Examples
     --------
@@ -247,10 +262,17 @@ class PrivateKMeans(_PrivateEstimator):
 
 
 class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
-    """Fuzzy c-means under differential privacy of single rows, from the same noisy sums as `PrivateKMeans`, and m.
+    """Fuzzy c-means under differential privacy for single rows, from the same noisy sums as `PrivateKMeans`.
 
-    The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of one
-    width. Memberships follow from the centres, at the sites.
+    The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of
+    equal width. The sites compute memberships from the centres.
+
+    Parameters
+    ----------
+    n_clusters, epsilon, delta, bounds, scale, random_state
+        As for `PrivateKMeans`.
+    m : float, default=2.0
+        Fuzziness.
     """
 
     def __init__(

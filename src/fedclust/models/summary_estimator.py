@@ -23,31 +23,49 @@ RANGE_SCALES = ("damped", "range")
 
 
 class SummaryClustering(NodeEstimator):
-    """Clusters of k-anonymous summaries, whose number is found; row splits only.
+    """Clusters of k-anonymous summaries; the number of clusters is found; row splits only.
 
-    Not lossless. A site sends means of at least `floor` rows, each row in one of them, and sends each mean once. The
+    Not lossless. A site sends means of at least `floor` rows. Each row is in one mean, and each mean is sent once. The
     coordinator looks for stable communities in the neighbour graph of all means.
 
     Parameters
     ----------
-    floor : rows that a summary stands for at least.
-    max_nodes : summaries that the coordinator remembers at most; `notes_` says when there is no room for more.
-    scale : "damped", "range", "none", "standardise", or "minmax" with public `bounds`. "range" is the range of each
-        column over all sites, agreed to a factor of 1.19; "damped" is the same with outliers damped by their logarithm.
-    missing, bounds, quorum : as for `KMeans`; rows with gaps may be refused or dropped.
+    floor : int, default=5
+        Smallest number of rows that a summary stands for.
+    max_nodes : int, default=4096
+        Largest number of summaries that the coordinator remembers; `notes_` says when it is reached.
+    scale : {"damped", "range", "none", "standardise", "minmax"}, default="damped"
+        How to scale the columns. "range" uses the range of each column over all sites, agreed to a factor of 1.19.
+        "damped" is the same with outliers damped by their logarithm. "minmax" needs public `bounds`.
+    missing : {"refuse", "drop"}, default="refuse"
+        What to do with missing values.
+    bounds, quorum, random_state
+        As for `KMeans`.
 
     Attributes
     ----------
-    nodes_, node_rows_, node_labels_ : the summaries in original units; the rows behind each; its cluster.
-    n_clusters_, cluster_centers_, cluster_sizes_ : clusters, their means and their numbers of rows.
-    levels_ : the resolutions, or numbers of clusters, from which the clusters were chosen.
-    clearness_ : how many times the score of a cloud without clusters the summaries reach; below 1.25 `notes_` says so.
-        None if it was not judged.
-    spherical_ : whether summaries were few and clusters are k-means': a row goes to the nearest centre, instead of by a
-        vote of the nearest summaries.
-    fences_ : in the units of `scaled_nodes_`, the values of each column below and above which values are damped; or
-        None.
-    sites_ : all sites that took part in some round.
+    nodes_ : array of shape (n_nodes, n_columns)
+        Summaries in original units.
+    node_rows_ : array of shape (n_nodes,)
+        Number of rows behind each summary.
+    node_labels_ : array of shape (n_nodes,)
+        Cluster of each summary.
+    n_clusters_ : int
+        Number of clusters found.
+    cluster_centers_, cluster_sizes_ : arrays
+        Means of the clusters and their numbers of rows.
+    levels_ : list
+        Resolutions, or numbers of clusters, from which the clusters were chosen.
+    clearness_ : float or None
+        Score of the summaries as a multiple of the score of data without clusters. Below 1.25 `notes_` says so. None if
+        it was not computed.
+    spherical_ : bool
+        Whether the clusters come from k-means because there were few summaries. A row then goes to the nearest centre;
+        otherwise the nearest summaries vote.
+    fences_ : array or None
+        Limits of each column beyond which values are damped, in the units of `scaled_nodes_`.
+    sites_ : list of str
+        All sites that took part in any round.
 
     Examples
     --------
