@@ -16,20 +16,30 @@ from fedclust.models.base import FederatedEstimator, require
 
 
 class DEC(FederatedEstimator):
-    """Deep embedded clustering (Xie et al.) of the rows of one place; FedCRef's sites begin with it (`init="dec"`).
+    """Deep embedded clustering (Xie et al.) of the rows of one site; `FedCRef` can start with it (`init="dec"`).
 
     Parameters
     ----------
-    n_clusters : number of clusters.
-    encoder : sizes of the encoder's layers after the input.
-    layer_steps, fine_steps : batches of pretraining for each layer, and for all together (published: 50,000, 100,000).
-    refresh, tolerance, max_steps : refine until fewer than this share of rows changed between two refreshes.
-    device : "cpu" or "cuda".
+    n_clusters : int, default=8
+        Number of clusters.
+    encoder : tuple of int
+        Sizes of the encoder's layers after the input.
+    layer_steps, fine_steps : int, default=500 and 2000
+        Batches of pretraining for each layer, and for all layers together. The published values are 50,000 and 100,000.
+    refresh, tolerance, max_steps : int, float and int, default=140, 0.001 and 20000
+        Refinement stops when fewer than the share `tolerance` of the rows changed between two refreshes, or after
+        `max_steps`.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where the model trains.
+    random_state : int, NumPy generator or None, default=0
+        Seed of all random draws.
 
     Attributes
     ----------
-    layers_, scale_, code_centers_ : the encoder, what it multiplies rows by, and the centres in its code.
-    labels_, n_iter_ : the cluster of each row, and steps of refinement.
+    layers_, scale_, code_centers_
+        The encoder, the factor that rows are multiplied by, and the centres in the encoder's code.
+    labels_, n_iter_ : array and int
+        Cluster of each row, and steps of refinement.
     """
 
     lossless: ClassVar[bool] = False

@@ -41,38 +41,60 @@ class Assignment:
 
 
 class FedCRef(FederatedEstimator):
-    """Federated cluster refinement (paper 4): autoencoders of clusters, compared and trained across sites; row splits.
+    """Federated cluster refinement (paper 4): sites train an autoencoder per cluster and compare them; row splits only.
 
-    Not lossless. Every site learns the weights of every other's models; the coordinator learns how well models do on
+    Not lossless. Every site learns the weights of all other sites' models. The coordinator learns how well models do on
     clusters, and sums of weights over the sites of a community.
 
     Parameters
     ----------
-    n_clusters : clusters at each site: a number, {site: number}, or None to estimate it by the silhouette.
-    init : "kmeans", "encoded" (k-means in an autoencoder's code), "dec", or {site: labels}.
-    association : "win" or "rival", which need no threshold, or "paper" with `theta`.
-    theta : the paper's threshold.
-    stability : the share of rows whose cluster must stay for a site to be stable.
-    max_iterations, rounds : iterations at most, and rounds of averaging in each.
-    epochs, warm_epochs, group_epochs : of local models at first and later, and in a round of averaging.
-    closing, closing_epochs : passes at the end, of all sites, and epochs in their rounds of averaging.
-    sure : share of each cluster's rows that trains, those whose model is clearly the best; all do in the last pass.
-    remember : whether the clusters that rows began in are heard when clusters form anew, as far as they say something.
-    batch, rate : rows of a batch and Adam's rate.
-    bounds : public limits of the columns, such as (0, 255); without, their reach is agreed on.
-    device : "cpu" or "cuda", where the sites' models train.
-    quorum : as for `KMeans`.
-    epsilon, delta : what the run may tell of any one row, in all; None for a run without noise. With an epsilon the run
-        is another one, of a single pass (`fedcref_private`): only n_clusters, init, bounds and random_state count.
+    n_clusters : int, {site: int} or None, default=None
+        Clusters at each site. None estimates the number by the silhouette.
+    init : {"kmeans", "encoded", "dec"} or {site: labels}, default="kmeans"
+        Initial clusters. "encoded" is k-means in the code of an autoencoder.
+    association : {"win", "rival", "paper"}, default="win"
+        How communities are found. "paper" needs the threshold `theta`; the others need none.
+    theta : float, default=0.2
+        The paper's threshold.
+    stability : float, default=0.8
+        A site is stable if this share of its rows keeps its cluster.
+    max_iterations, rounds : int, default=7 and 15
+        Largest number of iterations, and rounds of averaging in each.
+    epochs, warm_epochs, group_epochs : int, default=20, 5 and 2
+        Epochs of local models at first and later, and epochs in a round of averaging.
+    closing, closing_epochs : int, default=2 and 12
+        Final passes over all sites, and epochs in their rounds of averaging.
+    sure : float, default=0.8
+        Share of each cluster's rows that trains: those whose model is clearly the best. In the last pass all rows
+        train.
+    remember : bool, default=True
+        Whether a row's initial cluster counts when clusters are formed again, as far as it is informative.
+    batch, rate : int and float, default=32 and 1e-3
+        Rows of a batch, and Adam's learning rate.
+    bounds : pair or list of pairs, default=None
+        Public limits of the columns, such as (0, 255). Without them the sites agree on the range.
+    device : {"cpu", "cuda"}, default="cpu"
+        Where the sites' models train.
+    quorum, random_state
+        As for `KMeans`.
+    epsilon, delta : float or None, default=None and 1e-6
+        The privacy budget: how much the whole run may reveal about any single row. None adds no noise. With an epsilon
+        the run is a different one, of a single pass; only n_clusters, init, bounds and random_state count.
 
     Attributes
     ----------
-    n_communities_, communities_ : clusters that sites share, and for each of `sites_` the community of each of its
-        clusters, -1 for an isolated one.
-    models_ : the weights of each community's model.
-    isolated_, isolated_models_ : [site, cluster] of the isolated clusters whose models are in this process.
-    cluster_sizes_ : rows of each community, with an epsilon as far as noise lets tell.
-    epsilon_, reported_epsilon_, prices_, honest_ : with an epsilon, as for `PrivateKMeans`.
+    n_communities_ : int
+        Number of clusters that sites share.
+    communities_ : list of arrays
+        For each of `sites_`, the community of each of its clusters; -1 for an isolated one.
+    models_ : array
+        Weights of each community's model.
+    isolated_, isolated_models_ : lists
+        [site, cluster] of the isolated clusters whose models are in this process, and these models.
+    cluster_sizes_ : array
+        Rows of each community; with an epsilon, as far as the noise allows.
+    epsilon_, reported_epsilon_, prices_, honest_
+        With an epsilon, as for `PrivateKMeans`.
 
     Examples
     --------
