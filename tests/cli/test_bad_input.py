@@ -171,7 +171,7 @@ BAD = {
         "'datashield' of site 's2' lets no distances of every row leave unmasked",
     ),
     "no row left": (no_row_left, "no row is left"),
-    "no header": (file("hungary.csv", f"{SECRET},2,3\n1,2,3\n"), "holds numbers where names should be"),
+    "no header": (file("hungary.csv", f"{SECRET},2,3\n1,2,3\n"), "holds numbers instead of column names"),
     "columns of a site in a row split": (
         change(('"hungary.csv"', '"hungary.csv"\ncolumns = ["bp"]')),
         'needs split = "columns"',

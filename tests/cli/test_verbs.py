@@ -170,7 +170,7 @@ def test_assign_takes_columns_by_name_and_copies_ids(ran):
         ("age,bp\n1,2\nx,3\n", "column 'age' of new.csv holds text in new.csv; give numbers there, as the model was"),
         ("years,pressure\n1,2\n", "new.csv has no column 'age'; give a table with the model's columns, by their names"),
         ("Age,bp\n1,2\n", "new.csv has no column 'age'; did you mean 'Age'?"),
-        ("age,bp\n", "new.csv has no rows; give it data or leave it out"),
+        ("age,bp\n", "new.csv has no rows; add rows or leave it out"),
     ],
 )
 def test_assign_gives_advice_that_can_be_followed(ran, text, told):

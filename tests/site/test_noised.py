@@ -45,7 +45,7 @@ def test_outcomes_survive_the_process(tmp_path):
 def test_a_row_that_comes_again_among_others_is_refused(tmp_path):
     seen(fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path))
     later = fc.LocalNoise(2, bounds=(0, 10), folder=tmp_path)
-    with pytest.raises(OverBudget, match="come again"):
+    with pytest.raises(OverBudget, match="appear again"):
         seen(later, np.concatenate([ROWS[:1], ROWS + 0.5]))
     assert seen(later, ROWS + 0.5).shape == ROWS.shape
 
@@ -177,7 +177,7 @@ def test_equal_rows_of_one_batch_are_different_rows():
 
 
 def test_gaps_are_refused():
-    with pytest.raises(fc.DataError, match="lacks values"):
+    with pytest.raises(fc.DataError, match="has missing values"):
         seen(fc.LocalNoise(2, bounds=(0, 10)), np.array([[1.0, np.nan]]))
 
 

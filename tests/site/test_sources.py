@@ -350,7 +350,7 @@ def test_a_file_that_changes_between_passes_is_noticed(after, tmp_path):
     survey(source)
     path.write_text(after)
     os.utime(path, ns=(1, 1))
-    with pytest.raises(DataError, match="the file of site 'cleveland' was written to during the run"):
+    with pytest.raises(DataError, match="the file of site 'cleveland' changed during the run"):
         survey(source)
 
 

@@ -81,7 +81,7 @@ def test_one_missing_value_is_told_in_the_singular_and_other_columns_are_counted
     "empty", [np.empty((0, 2)), pd.DataFrame({"a": []}, dtype=float), pa.table({"a": pa.array([], "f8")})]
 )
 def test_no_rows_are_refused(empty):
-    assert opening(empty) == "site 'cleveland' has no rows; give it data or leave it out"
+    assert opening(empty) == "site 'cleveland' has no rows; add rows or leave it out"
 
 
 def test_a_csv_with_only_a_header_has_no_rows(tmp_path):
@@ -100,7 +100,7 @@ def test_a_misspelt_id_gets_the_nearest_name():
 
 
 def test_a_column_asked_for_twice_is_refused():
-    assert "asked for 2 times" in opening(pa.table({"a": [1.0]}), columns=["a", "a"])
+    assert "requested 2 times" in opening(pa.table({"a": [1.0]}), columns=["a", "a"])
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -176,7 +176,7 @@ def test_an_array_of_text_or_objects_is_refused():
 
 def test_an_unknown_kind_of_source_is_refused():
     assert "is a set" in opening({1, 2})
-    assert "give a .csv or .parquet file" in opening("rows.xlsx")
+    assert "use a .csv or .parquet file" in opening("rows.xlsx")
     assert "is an address" in opening("postgresql://u:s3cret@h/db")
 
 
@@ -244,9 +244,9 @@ def test_a_source_table_without_sql_is_refused():
         ("CREATE TABLE t (a INT)", "a syntax error"),
         ("SELECT * FROM nowhere", "an unknown table or function"),
         ("SELECT nothing FROM range(3)", "an unknown column"),
-        ("SELECT * FROM 'nowhere.parquet'", "a file that is absent"),
+        ("SELECT * FROM 'nowhere.parquet'", "a missing or unreadable file"),
         (f"SELECT CAST('{SECRET}' || range AS DOUBLE) AS a FROM range(3)", "cannot be converted"),
-        ("SELECT * FROM 'https://example.org/t.parquet'", "none is downloaded"),
+        ("SELECT * FROM 'https://example.org/t.parquet'", "fedclust downloads none"),
     ],
 )
 def test_duckdb_says_why_it_refused(sql, reason):
@@ -286,7 +286,7 @@ def test_a_duckdb_file_open_for_writing_is_refused(tmp_path):
     with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
         con.execute("CREATE TABLE t AS SELECT 1.0 AS a")
         con.execute("CHECKPOINT")
-        assert "close whatever else has it open" in opening(
+        assert "close other programs that use it" in opening(
             {"sql": "SELECT * FROM t", "database": tmp_path / "t.duckdb"}
         )
 
@@ -304,7 +304,7 @@ def test_missing_ids_are_counted(ids):
 
 
 def test_ids_that_are_neither_integers_nor_text_are_refused():
-    assert "no integers" in opening(np.array([[NUMBER, 1.0]]), columns=["p", "a"], id="p")
+    assert "not integers" in opening(np.array([[NUMBER, 1.0]]), columns=["p", "a"], id="p")
     assert "neither integers nor text" in opening(pa.table({"p": [NUMBER], "a": [1.0]}), id="p")
 
 
@@ -324,4 +324,4 @@ def test_a_missing_postgresql_driver_is_named_with_the_extra(monkeypatch):
 def test_an_id_is_no_column_to_use(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("p,a\n1,2\n")
-    assert "'p' of site 'cleveland' tells rows apart" in opening(path, columns=["p", "a"], id="p")
+    assert "'p' of site 'cleveland' identifies rows" in opening(path, columns=["p", "a"], id="p")

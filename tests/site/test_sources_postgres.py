@@ -134,10 +134,10 @@ def test_text_is_named_without_its_value(address):
         ("SELEC 1", "a syntax error"),
         ("SELECT * FROM nowhere", "an unknown table"),
         ("SELECT nothing FROM t", "an unknown column"),
-        ("SELECT note::float8 FROM t", "an error while it ran"),
+        ("SELECT note::float8 FROM t", "an error during the query"),
         ("DELETE FROM t", "a syntax error"),
         ("SELECT 1; DELETE FROM t", "a syntax error"),
-        ("SELECT nextval('counter') AS a", "an error while it ran"),
+        ("SELECT nextval('counter') AS a", "an error during the query"),
     ],
 )
 def test_the_reason_of_a_refusal_is_told(address, sql, reason):

@@ -1,4 +1,4 @@
-"""The one way into a site's rows: arrays, frames, files and queries all become passes over blocks of columns."""
+"""Reads a site's rows: arrays, frames, files and queries all become passes over blocks of columns."""
 
 from fedclust.site.sources.base import Block, DerivedSource, PackedRows, Source
 from fedclust.site.sources.row_survey import Survey, select_rows, sort_by_id, survey, take_rows

@@ -1,4 +1,4 @@
-"""Rows that are in this process as an array already: transposed once into blocks, never written to."""
+"""Rows that are already in this process as an array: transposed once into blocks, never modified."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from fedclust.site.sources.base import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-MAX_EXACT_INTEGER = 2**53  # beyond it float64 skips integers
-Words = npt.NDArray[np.uint64]  # (rows, columns): what each value is known again by
+MAX_EXACT_INTEGER = 2**53  # above this, float64 cannot represent every integer
+Words = npt.NDArray[np.uint64]  # (rows, columns): what identifies each value
 
 
 def from_array(
@@ -38,12 +38,12 @@ def from_array(
 ) -> PackedRows:
     """Copy an (n, F) array into blocks.
 
-    It is copied even where its layout would allow a view: what a site answers must not change when the caller later
-    writes to the array, and short contiguous blocks are read faster than columns a whole array apart.
+    The array is copied even if its layout would allow a view: a site's answers must not change when the caller later
+    writes to the array, and short contiguous blocks are faster to read than columns that lie a whole array apart.
     """
     X = _numeric(array, site)
     names = _names(X.shape[1], columns, site)
-    # Given names name the array's columns; only a subset of x0, x1, ... selects among them.
+    # Given names are the names of the array's columns; only a subset of x0, x1, ... selects among them.
     chosen = choose_columns(names, columns=columns, id=id, site=site)
     at = [names.index(name) for name in chosen]
     _refuse_wide_integers(X, names, at, site)
@@ -62,12 +62,12 @@ def from_array(
 
 
 def whole_array(array: npt.ArrayLike, site: str) -> Words:
-    """All columns of an array, as words."""
+    """Return all columns of an array as 64-bit words."""
     return words(_numeric(array, site))
 
 
 def words(values: npt.ArrayLike) -> Words:
-    """The bits of numbers; both zeros are one, and so are all gaps.
+    """Return the bits of numbers; both zeros are the same, and so are all missing values.
 
     >>> words([0.0, -0.0]).tolist()
     [0, 0]
@@ -80,17 +80,17 @@ def words(values: npt.ArrayLike) -> Words:
 def _numeric(array: npt.ArrayLike, site: str) -> npt.NDArray[Any]:
     masked = isinstance(array, np.ma.MaskedArray)
     try:
-        # A plain conversion would drop the mask and let the hidden values in.
+        # A plain conversion would drop the mask and reveal the hidden values.
         X: npt.NDArray[Any] = np.ma.filled(array.astype(np.float64), np.nan) if masked else np.asarray(array)  # type: ignore[union-attr]
     except (TypeError, ValueError):
         raise DataError(
-            f"the rows of site '{site}' have unequal lengths; give an array of n rows by F columns"
+            f"the rows of site '{site}' have unequal lengths; pass an array of n rows by F columns"
         ) from None
     if X.ndim != 2 or X.shape[1] == 0:
-        raise DataError(f"the array of site '{site}' has shape {X.shape}; give n rows by F columns")
+        raise DataError(f"the array of site '{site}' has shape {X.shape}; pass n rows by F columns")
     if X.dtype.kind not in "fiub":
         raise DataError(
-            f"the array of site '{site}' has dtype {X.dtype.name}; give numbers, or a frame with named columns"
+            f"the array of site '{site}' has dtype {X.dtype.name}; pass numbers, or a frame with named columns"
         )
     return X
 
@@ -100,7 +100,8 @@ def _encode_columns(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], s
     for i, (name, column) in at.items():
         if column.is_text:
             raise DataError(
-                f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
+                f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; use the "
+                "same type for both"
             )
         values, strange = encoded(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
         if strange:
@@ -115,7 +116,7 @@ def _names(width: int, columns: Sequence[str] | None, site: str) -> tuple[str, .
         return numbered
     if len(columns) != width:
         raise DataError(
-            f"the array of site '{site}' has {width} columns but {len(columns)} names; give one name for each"
+            f"the array of site '{site}' has {width} columns but {len(columns)} names; pass one name for each column"
         )
     return tuple(columns)
 
@@ -131,7 +132,8 @@ def _refuse_wide_integers(X: npt.NDArray[Any], names: Sequence[str], at: Sequenc
 
 def wide_integer_message(name: str, site: str) -> str:
     return (
-        f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale or leave it out"
+        f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale it "
+        "or leave it out"
     )
 
 
@@ -145,6 +147,6 @@ def _integer_ids(column: npt.NDArray[Any], id: str, site: str) -> Ids:  # noqa: 
         ids = column.astype(np.int64)
     if not np.array_equal(ids, column):
         raise DataError(
-            f"id column '{id}' of site '{site}' holds numbers that are no integers; use integer or text ids"
+            f"id column '{id}' of site '{site}' holds numbers that are not integers; use integer or text ids"
         )
     return ids

@@ -1,4 +1,4 @@
-"""From Arrow's columns to NumPy's: which types count as numbers or ids, and how each becomes exact float64."""
+"""Converts Arrow columns to NumPy: which types count as numbers or ids, and how each becomes exact float64."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from fedclust.site.sources.base import Ids
 
 NUMBER_COLUMN = Column()
-MISSING_MARKS = (*pa.csv.ConvertOptions().null_values, "?")  # texts that mean a gap; the last is the UCI repository's
+# texts that mean a missing value; the last one is from the UCI repository
+MISSING_MARKS = (*pa.csv.ConvertOptions().null_values, "?")
 
 
 @contextmanager
 def replace_error(sentence: str) -> Iterator[None]:
-    """Put our sentence in place of a library's message, which may quote a value."""
+    """Replace a library's error message, which may quote a value, by our own."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError):
@@ -36,19 +37,21 @@ def replace_error(sentence: str) -> Iterator[None]:
 
 
 def check_type(kind: pa.DataType, name: str, site: str, declared: Column = NUMBER_COLUMN) -> None:
-    """Refuse a column that is not made of what it is declared to be before a row of it is read."""
+    """Refuse a column whose type differs from its declaration before reading any row of it."""
     plain = kind.value_type if pa.types.is_dictionary(kind) else kind
     if declared.is_text:
         if _is_text(plain) or pa.types.is_null(plain):
             return
         raise DataError(
-            f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; make both alike"
+            f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; use the same "
+            "type for both"
         )
     if _is_number(plain):
         return
     if declared.levels and _is_text(plain):
         raise DataError(
-            f"column '{name}' of site '{site}' holds text, but its declared levels are numbers; make both alike"
+            f"column '{name}' of site '{site}' holds text, but its declared levels are numbers; use the same "
+            "type for both"
         )
     what = "text" if _is_text(plain) else f"values of type {plain}"
     raise DataError(f"column '{name}' of site '{site}' holds {what}; encode it as numbers or leave it out of `columns`")
@@ -64,12 +67,12 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_numeric_text(kind: pa.DataType) -> bool:
-    # PostgreSQL's NUMERIC has no Arrow type of its own and arrives as digits.
+    # PostgreSQL's NUMERIC has no Arrow type and arrives as digits.
     return getattr(kind, "extension_name", "") == "arrow.opaque" and getattr(kind, "type_name", "") == "numeric"
 
 
 def numbers(column: pa.Array, name: str, site: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return the column as floats, a missing value as NaN; without a copy where it is float already and complete."""
+    """Return the column as floats, with NaN for a missing value; not copied if it is float already and complete."""
     check_type(column.type, name, site)
     integral = pa.types.is_integer(column.type) or (pa.types.is_decimal(column.type) and column.type.scale <= 0)
     if _is_numeric_text(column.type):
@@ -87,7 +90,7 @@ def numbers(column: pa.Array, name: str, site: str, dtype: npt.DTypeLike) -> npt
 def encode_column(
     column: pa.Array, name: str, site: str, declared: Column, dtype: npt.DTypeLike
 ) -> tuple[list[Array], int]:
-    """The columns that a column becomes by its declaration, and how many of its values are no declared level."""
+    """Return the columns that a column becomes by its declaration, and how many of its values are undeclared levels."""
     if not declared.is_text:
         values = numbers(column, name, site, dtype)
         return ([values], 0) if declared.is_plain else encoded(values, declared)

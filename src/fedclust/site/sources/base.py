@@ -1,4 +1,4 @@
-"""What a site's rows look like to everything above: blocks of columns, as many passes as wanted, one fixed order."""
+"""The interface to a site's rows: blocks of columns, any number of passes, one fixed order."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from fedclust.core.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-Block: TypeAlias = npt.NDArray[np.floating[Any]]  # (F, n): each data column contiguous along axis 1
+Block: TypeAlias = npt.NDArray[np.floating[Any]]  # (F, n): each data column is contiguous along axis 1
 Ids: TypeAlias = npt.NDArray[Any]  # int64 or str, one for each row
 
 RESIDENT_BYTES = 1 << 20  # a block that stays in a core's second-level cache
-BATCH_BYTES = 4 << 20  # what a file or database hands over at a time
-STREAMED_BYTES = 8 << 20  # a block that outweighs the cost of starting a read
+BATCH_BYTES = 4 << 20  # the batch size of a file or database
+STREAMED_BYTES = 8 << 20  # a block large enough to outweigh the cost of starting a read
 
 
 class Source(Protocol):
-    """Rows of one site. Row-split sums are exact, so their order is free; column splits align rows by `ids`."""
+    """The rows of one site. Row-split sums are exact in any order; column splits align rows by `ids`."""
 
     @property
     def site(self) -> str: ...
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names in the order of the blocks' axis 0; the id column is not among them."""
+        """The names in the order of the blocks' axis 0, without the id column."""
 
     @property
     def resident(self) -> bool:
-        """Whether the blocks are held in memory, the same arrays on each pass."""
+        """Whether the blocks are held in memory, as the same arrays on each pass."""
 
     def blocks(self) -> Iterator[Block]:
-        """Start a fresh pass over the rows."""
+        """Start a new pass over the rows."""
 
     def ids(self) -> Ids | None:
-        """The id of each row in the order of `blocks`, or None where no id column was named."""
+        """Return the id of each row in the order of `blocks`, or None without an id column."""
 
 
 @dataclass(frozen=True, eq=False)
 class DerivedSource:
-    """The base of sources made of another one: the same site and columns, other rows, read in blocks."""
+    """Base of sources that are made from another source: the same site and columns, other rows, read in blocks."""
 
     source: Source
 
@@ -77,12 +77,12 @@ class PackedRows:
             block.flags.writeable = False
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A cluster puts what it moves at any address; kernels read numbers only where numbers may begin.
+        # A cluster may move an array to any address, but kernels need aligned numbers.
         self.__dict__.update(state, held=tuple(np.require(block, requirements=("C", "A")) for block in state["held"]))
         self.__post_init__()
 
     def __repr__(self) -> str:
-        # The generated one would print rows, and a repr ends up in logs.
+        # The generated repr would print rows, and a repr ends up in logs.
         return f"Packed(site={self.site!r}, columns={self.columns!r})"
 
     def blocks(self) -> Iterator[Block]:
@@ -93,7 +93,7 @@ class PackedRows:
 
 
 def rows_per_block(width: int, budget: int) -> int:
-    """Return the multiple of 256 between 256 and 65,536 whose block of `width` columns comes closest below `budget`."""
+    """Return the multiple of 256 from 256 to 65,536 whose block of `width` columns comes closest below `budget`."""
     return min(65536, max(256, budget // (8 * width) // 256 * 256))
 
 
@@ -102,7 +102,7 @@ def regroup(
 ) -> Iterator[Block]:
     """Copy pieces of any length, each a list of columns, into blocks of exactly `rows` rows; the last may be shorter.
 
-    Every block is a new array: a consumer may keep it while the next one is read.
+    Every block is a new array, so that a consumer may keep it while the next one is read.
     """
     block: Block = np.empty((width, rows), dtype)
     filled = 0
@@ -127,7 +127,7 @@ def choose_columns(
     id: str | None,  # noqa: A002
     site: str,
 ) -> tuple[str, ...]:
-    """Return the data columns asked for, in the order asked for, or all but the id; each must exist exactly once."""
+    """Return the requested data columns in the requested order, or all but the id; each must exist exactly once."""
     wanted = [name for name in (names if columns is None else columns) if name != id]
     if not wanted:
         raise DataError(f"site '{site}' has no data column to cluster; name at least one in `columns`")
@@ -139,12 +139,12 @@ def choose_columns(
         if held[name] > 1:
             raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all but one")
         if asked[name] > 1:
-            raise DataError(f"column '{name}' is asked for {asked[name]} times at site '{site}'; name it once")
+            raise DataError(f"column '{name}' is requested {asked[name]} times at site '{site}'; name it once")
     return tuple(wanted)
 
 
 def separator_hint(names: Sequence[str]) -> str:
-    """What to say of a header that is one column, where commas are not what separates its fields; else nothing."""
+    """Return a hint if a header is one column because commas do not separate its fields, otherwise an empty text."""
     found = [word for mark, word in ((";", "semicolons"), ("\t", "tabs")) if len(names) == 1 and mark in names[0]]
     return f"its fields are separated by {found[0]}; separate them by commas" if found else ""
 
@@ -158,7 +158,7 @@ def _name_hint(name: str, names: Sequence[str]) -> str:
 
 
 def join_distinct_ids(parts: Sequence[Ids], *, id: str, site: str, repeats: bool = False) -> Ids:  # noqa: A002
-    """Join the ids of one pass and refuse ids that do not tell rows apart, unless they may repeat."""
+    """Join the ids of one pass, and refuse ids that repeat unless repeats are allowed."""
     joined = _join_ids(parts)
     repeated = len(joined) - len(np.unique(joined))
     if repeated and not repeats:
@@ -170,7 +170,7 @@ def join_distinct_ids(parts: Sequence[Ids], *, id: str, site: str, repeats: bool
 
 
 def _join_ids(parts: Sequence[Ids]) -> Ids:
-    """Ids that are all plain integers become int64, even written as text, so that equal ids sort alike anywhere."""
+    """Convert ids to int64 if all are plain integers, even as text, so that equal ids sort alike at every site."""
     if all(part.dtype.kind == "i" for part in parts):
         return np.concatenate([np.empty(0, np.int64), *parts])
     texts: Ids = np.concatenate([part.astype(str) for part in parts])
@@ -178,5 +178,5 @@ def _join_ids(parts: Sequence[Ids]) -> Ids:
         integers = texts.astype(np.int64)
     except (ValueError, OverflowError):
         return texts
-    # "007" and "+7" are not how an integer is written: such ids stay text.
+    # "007" and "+7" are not the usual form of an integer: such ids stay text.
     return integers if np.array_equal(integers.astype(str), texts) else texts

@@ -1,4 +1,4 @@
-"""CSV and Parquet, read front to back without ever holding a file."""
+"""Reads CSV and Parquet files from start to end without holding a whole file in memory."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
-PARQUET_BUFFER = 1 << 16  # without a buffer Arrow loads a row group's whole column: 1.3 GB for 1e7 x 16 in one group
+PARQUET_BUFFER = 1 << 16  # without a buffer Arrow loads a whole column of a row group: 1.3 GB for 1e7 x 16 in one group
 CSV_BUFFER = 1 << 20
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
-    """Size and time of writing of a file."""
+    """Return the size and the modification time of a file."""
     found = path.stat()
     return found.st_size, found.st_mtime_ns
 
 
 class ParquetFeed:
-    """A Parquet file. One thread, no read-ahead: memory stays at a batch, whatever the size of the row groups."""
+    """A Parquet file. One thread and no read-ahead keep memory at one batch, for any size of the row groups."""
 
     def __init__(self, path: Path, site: str) -> None:
         self._path = path
         self._sentence = (
-            f"{path.name} of site '{site}' cannot be read as Parquet; check that it is whole, or write it anew"
+            f"{path.name} of site '{site}' cannot be read as Parquet; check that it is complete, or write it again"
         )
         with replace_error(self._sentence):
             self._schema = pa.parquet.read_schema(path)
@@ -53,11 +53,11 @@ class ParquetFeed:
         ):
             rows = rows_per_block(len(columns), BATCH_BYTES)
             for batch in file.iter_batches(rows, columns=list(columns), use_threads=False):
-                yield batch.select(list(columns))  # Arrow answers in the file's order
+                yield batch.select(list(columns))  # Arrow returns columns in the file's order
 
 
 class CsvFeed:
-    """A CSV file with a header. Types are fixed beforehand, so that no late row can change a column's type."""
+    """A CSV file with a header. Types are fixed in advance, so that no late row can change a column's type."""
 
     def __init__(self, path: Path, site: str, texts: Collection[str]) -> None:
         self._path, self._site, self._texts = path, site, texts
@@ -74,12 +74,12 @@ class CsvFeed:
             names = next(csv.reader(file), [])
         if not names:
             raise DataError(
-                f"{self._path.name} of site '{self._site}' is empty; give a CSV file with a header and rows"
+                f"{self._path.name} of site '{self._site}' is empty; provide a CSV file with a header and rows"
             )
         if _is_data_row(names):
             raise DataError(
-                f"the first line of {self._path.name} of site '{self._site}' holds numbers where names should be; "
-                "put a line with the columns' names above it"
+                f"the first line of {self._path.name} of site '{self._site}' holds numbers instead of column "
+                "names; add a line with the column names above it"
             )
         return tuple(names)
 
@@ -102,7 +102,7 @@ class CsvFeed:
 
         parse = pa.csv.ParseOptions(
             invalid_row_handler=note,
-            newlines_in_values=True,  # a text column nobody asked for may hold some
+            newlines_in_values=True,  # a text column that is not requested may hold some
             ignore_empty_lines=len(self.names) > 1,  # with one column an empty line is a missing value
         )
         convert = pa.csv.ConvertOptions(
@@ -114,7 +114,7 @@ class CsvFeed:
         return pa.csv.open_csv(self._path, read_options=read, parse_options=parse, convert_options=convert)
 
     def _explain_error(self, message: str, ragged: list[tuple[int, int]]) -> str:
-        """Say what went wrong in our words: Arrow's message quotes the row."""
+        """Describe the error in our own words, because Arrow's message quotes the row."""
         file = f"{self._path.name} of site '{self._site}'"
         if other := separator_hint(self.names):
             return f"{file} cannot be read: {other}"
@@ -128,11 +128,11 @@ class CsvFeed:
                 f"column '{name}' of site '{self._site}' holds text in {self._path.name}; "
                 "encode it as numbers or leave it out of `columns`"
             )
-        return f"{file} cannot be read as CSV; check that it is whole and comma-separated"
+        return f"{file} cannot be read as CSV; check that it is complete and comma-separated"
 
 
 def _is_data_row(fields: Sequence[str]) -> bool:
-    """Whether a first line is a row: taken for a header, it would be lost, and its values shown as names."""
+    """Return whether the first line is a data row: as a header it would be lost, and its values shown as names."""
     filled = [text.strip() for text in fields if text.strip() not in MISSING_MARKS]
     return bool(filled) and all(map(_is_number_text, filled))
 

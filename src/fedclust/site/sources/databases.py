@@ -1,4 +1,4 @@
-"""SQL at a site: three databases asked in one way, none of them ever written to."""
+"""Runs SQL at a site: one interface to three databases, all read-only."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ QueryResult: TypeAlias = "tuple[pa.Schema, Iterator[pa.RecordBatch]]"
 
 
 class Database(Protocol):
-    """Runs one SELECT; what goes wrong on the way comes out as a DataError without a value in it."""
+    """Runs one SELECT; every failure becomes a DataError that quotes no value."""
 
     def run_select(self, select: str) -> AbstractContextManager[QueryResult]: ...
 
 
 def query_feed(spec: Mapping[str, Any], *, id: str | None, site: str) -> Feed:  # noqa: A002
-    """Turn {"sql": ..., "database": ...} into a feed; `folder` is where local files are that the SQL names."""
+    """Turn {"sql": ..., "database": ...} into a feed; `folder` contains the local files that the SQL names."""
     unknown = sorted(set(spec) - {"sql", "database", "folder"})
     if unknown or not isinstance(spec.get("sql"), str):
         wrong = f"has the unknown key '{unknown[0]}'" if unknown else "has no `sql`"
@@ -48,11 +48,11 @@ def _database(name: Any, site: str, folder: Any) -> Database:
     path = Path(name).expanduser()
     if "://" in str(name) or not path.is_file():
         raise DataError(
-            f"the database of site '{site}' does not exist; give a DuckDB or SQLite file or postgresql://..."
+            f"the database of site '{site}' does not exist; name a DuckDB or SQLite file or postgresql://..."
         )
     with path.open("rb") as file:
         head = file.read(16)
-    # Endings lie (.db is anybody's), the first bytes do not.
+    # File endings are unreliable (any database may be a .db); the first bytes are reliable.
     if head == b"SQLite format 3\0":
         return SQLite(path, site)
     if head[8:12] == b"DUCK":
@@ -61,14 +61,14 @@ def _database(name: Any, site: str, folder: Any) -> Database:
 
 
 class QueryFeed:
-    """The result of a query, taken as a table: only the columns wanted are fetched.
+    """The result of a query as a table; only the requested columns are fetched.
 
-    With an id the rows come in its order, so that two passes agree; without one the query's own order holds.
+    With an id, rows are ordered by it, so that two passes agree. Without one, the query's own order is used.
     """
 
     def __init__(self, database: Database, sql: str, id: str | None) -> None:  # noqa: A002
         self._database, self._id = database, id
-        # The line break ends a comment that may close the query.
+        # The line break ends a comment at the end of the query.
         self._table = f"({sql.strip().rstrip(';')}\n) AS q"
         with database.run_select(f"SELECT * FROM {self._table} LIMIT 0") as (schema, _):  # noqa: S608 - the site's own SQL
             self._schema = schema
@@ -78,7 +78,7 @@ class QueryFeed:
         return [self._schema.field(name).type for name in columns]
 
     def stamp(self) -> object:
-        return None  # a database has its own transactions; the number of rows is compared
+        return None  # a database has its own transactions; the number of rows is compared instead
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         order = "" if self._id is None else f" ORDER BY {_quote_name(self._id)}"
@@ -92,26 +92,28 @@ def _quote_name(name: str) -> str:
 
 
 def _sql_error(site: str, engine: str, reason: str) -> DataError:
-    return DataError(f"{engine} refused the SQL of site '{site}' ({reason}); correct it, trying it there by hand")
+    return DataError(
+        f"{engine} refused the SQL of site '{site}' ({reason}); run the query directly in the database and correct it"
+    )
 
 
 class DuckDB:
     """A DuckDB file, or DuckDB in memory for SQL over local files."""
 
     SETTINGS = {  # noqa: RUF012 - the same dict for each connection, or DuckDB refuses the second
-        # A site downloads no code, least of all because a query mentions an address.
+        # A site downloads no code, even if a query mentions an address.
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
-        "python_enable_replacements": "false",  # a misspelt table is no variable of this process
+        "python_enable_replacements": "false",  # a misspelt table name must not match a variable of this process
         # Measured on a scan of 1e7 x 16: one thread is faster than two, takes half the memory and keeps the order.
         "threads": "1",
     }
     REASONS: tuple[tuple[type[duckdb.Error], str], ...] = (
         (duckdb.ParserException, "a syntax error"),
         (duckdb.CatalogException, "an unknown table or function"),
-        (duckdb.BinderException, "an unknown column, or types that do not fit"),
-        (duckdb.ConversionException, "a value that cannot be converted to the type asked for"),
-        (duckdb.IOException, "a file that is absent or unreadable"),
+        (duckdb.BinderException, "an unknown column, or types that do not match"),
+        (duckdb.ConversionException, "a value that cannot be converted to the requested type"),
+        (duckdb.IOException, "a missing or unreadable file"),
     )
 
     def __init__(self, path: str, site: str, folder: Any = None) -> None:
@@ -134,18 +136,18 @@ class DuckDB:
             return duckdb.connect(self._path, read_only=self._path != ":memory:", config=dict(self.SETTINGS))
         except (duckdb.Error, OSError):
             raise DataError(
-                f"the DuckDB file of site '{self._site}' cannot be opened for reading; close whatever else has it open"
+                f"the DuckDB file of site '{self._site}' cannot be opened for reading; close other programs that use it"
             ) from None
 
     def _reason(self, error: Exception) -> str:
         for kind, reason in self.REASONS:
             if isinstance(error, kind):
                 return reason
-        return "an extension that is not built in, and none is downloaded" if "extension" in str(error) else "an error"
+        return "an extension that is not built in; fedclust downloads none" if "extension" in str(error) else "an error"
 
 
 class SQLite:
-    """An SQLite file. A column may mix types from row to row, so types are judged by the values."""
+    """An SQLite file. A column may mix types from row to row, so types are decided by the values."""
 
     def __init__(self, path: Path, site: str) -> None:
         self._address, self._site = f"{path.resolve().as_uri()}?mode=ro", site
@@ -154,7 +156,7 @@ class SQLite:
     def run_select(self, select: str) -> Iterator[QueryResult]:
         try:
             with closing(sqlite3.connect(self._address, uri=True)) as connection:
-                connection.execute("PRAGMA query_only = ON")  # attached files too
+                connection.execute("PRAGMA query_only = ON")  # also for attached files
                 cursor = connection.execute(select)
                 names = [entry[0] for entry in cursor.description]
                 yield pa.schema([(name, pa.null()) for name in names]), self._batches(cursor, names)
@@ -169,7 +171,7 @@ class SQLite:
 
     def _column(self, name: str, values: tuple[Any, ...]) -> pa.Array:
         if str in set(map(type, values)):
-            # One text value makes a column text: refused as data, and fine as ids.
+            # One text value makes a column text, which is refused as data and accepted as ids.
             return pa.array([None if value is None else str(value) for value in values], pa.string())
         try:
             return pa.array(values)
@@ -182,13 +184,13 @@ class SQLite:
 
 
 class PostgreSQL:
-    """A PostgreSQL server, asked in read-only transactions. The address may hold a password and is never shown."""
+    """A PostgreSQL server, used in read-only transactions. The address may hold a password and is never shown."""
 
     REASONS = {  # noqa: RUF012 - SQLSTATE codes, PostgreSQL's documentation, appendix A
         "42601": "a syntax error",
         "42P01": "an unknown table",
         "42703": "an unknown column",
-        "42883": "an unknown function, or types that do not fit",
+        "42883": "an unknown function, or types that do not match",
         "42501": "no permission",
         "25006": "an attempt to write",
     }
@@ -199,7 +201,7 @@ class PostgreSQL:
             self._driver = importlib.import_module("adbc_driver_postgresql.dbapi")
         except ImportError:
             raise DataError(
-                f"site '{site}' reads PostgreSQL, whose driver is not installed; run pip install 'fedclust[postgres]'"
+                f"site '{site}' reads PostgreSQL, but its driver is not installed; run pip install 'fedclust[postgres]'"
             ) from None
 
     @contextmanager
@@ -211,7 +213,7 @@ class PostgreSQL:
                 reader = cursor.fetch_record_batch()
                 yield reader.schema, iter(reader)
             except (self._driver.Error, pa.ArrowException, OSError) as error:
-                reason = self.REASONS.get(getattr(error, "sqlstate", None) or "", "an error while it ran")
+                reason = self.REASONS.get(getattr(error, "sqlstate", None) or "", "an error during the query")
                 raise _sql_error(self._site, "PostgreSQL", reason) from None
 
     def _connect(self) -> Any:
@@ -219,6 +221,6 @@ class PostgreSQL:
             return self._driver.connect(self._address)
         except (self._driver.Error, OSError):
             raise DataError(
-                f"site '{self._site}' cannot connect to its PostgreSQL database; "
-                "check that the server runs and that address, user and password are right"
+                f"site '{self._site}' cannot connect to its PostgreSQL database; check that the server runs and "
+                "that address, user and password are correct"
             ) from None

@@ -1,4 +1,4 @@
-"""DataFrames of any library that speaks Arrow, read through Arrow and never through the library itself."""
+"""Reads DataFrames of any library that supports Arrow, always through Arrow and never through the library itself."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def from_frame(
 
 
 def frame_feed(frame: Any, site: str) -> Feed:
-    """A frame as batches."""
+    """Return a frame as batches."""
     return IndexedFrame(frame, site) if _has_index(frame) else ArrowFrame(frame)
 
 
 class ArrowFrame:
-    """A table that hands itself over as an Arrow stream."""
+    """A table that exports itself as an Arrow stream."""
 
     def __init__(self, frame: Any) -> None:
         self._table = pa.table(frame)
@@ -68,7 +68,7 @@ class ArrowFrame:
 
 
 class IndexedFrame:
-    """A pandas frame: one column at a time, so that neither its index nor an unused object column is touched."""
+    """A pandas frame, read one column at a time, so that its index and unused object columns are not touched."""
 
     def __init__(self, frame: Any, site: str) -> None:
         self._frame, self._site = frame, site
@@ -89,5 +89,5 @@ class IndexedFrame:
             return pa.array(series, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError):
             raise DataError(
-                f"column '{name}' of site '{self._site}' mixes numbers with other things; make all its values numbers"
+                f"column '{name}' of site '{self._site}' mixes numbers with other values; make all its values numbers"
             ) from None

@@ -1,9 +1,9 @@
-"""A row as its source holds it, whatever a study asks of it: what a row is known again by.
+"""A row as its source holds it, independent of the study: this is how a site recognises a row.
 
-Every value of a column that a study could name becomes eight bytes: numbers, and texts that read as numbers, their
-float64, other texts a digest. How a study selects, orders, encodes or names columns changes none of it. Values that no
-study can read count as gaps; rows that differ in those alone are then taken for the same row, which errs on the side
-of the row.
+Every value of a column that a study could name becomes eight bytes: the float64 of a number, or of a text that reads as
+a number, and a digest of any other text. How a study selects, orders, encodes or names columns changes none of it.
+Values that no study can read count as missing. Rows that differ only in those are then treated as the same row, which
+errs towards protecting the row.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def whole_rows(feed: Feed) -> Words:
-    """The rows of a file, a database or a frame, columns in the order of their names."""
+    """Return the rows of a file, a database or a frame, with columns in the order of their names."""
     names = [name for name, times in sorted(Counter(feed.names).items()) if times == 1 and _readable(feed, name)]
     parts = [np.stack([_column(column) for column in batch.columns], axis=1) for batch in feed.batches(names)]
     return np.concatenate([np.empty((0, len(names)), np.uint64), *parts])
@@ -36,7 +36,7 @@ def whole_rows(feed: Feed) -> Words:
 def _readable(feed: Feed, name: str) -> bool:
     try:
         feed.types([name])
-    except DataError:  # what cannot be read is shown to nobody
+    except DataError:  # values that cannot be read are shown to nobody
         return False
     return True
 
@@ -60,7 +60,7 @@ def _column(column: pa.Array) -> Words:
 
 
 def _text_word(text: str) -> int:
-    """A text that reads as a number is that number: the same file may be read as text or not."""
+    """Treat a text that reads as a number as that number: the same file may be read as text or as numbers."""
     plain = text.strip()
     try:
         number = math.nan if plain in MISSING_MARKS else float(plain)

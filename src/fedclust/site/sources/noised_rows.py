@@ -1,10 +1,10 @@
-"""Rows that are noised before anyone else sees them: each once, and the same outcome ever after.
+"""Rows that get noise before anyone else sees them: each row once, with the same outcome from then on.
 
-Local differential privacy is a promise about a row's outcomes, all of them. A site therefore keeps the noised rows and
-gives them out again whenever the same rows come, over rounds, runs and crashes. A row that comes among other rows, or
-with columns that were not noised together before, would be noised anew: that is a second outcome, costs its epsilon
-again, and is refused beyond the budget. Rows are known again by keyed fingerprints of all that their source holds of
-them, whatever a study selects; equal rows of one batch are different rows.
+Local differential privacy is a promise about all outcomes of a row. A site therefore stores the noised rows and returns
+them whenever the same rows come again, over rounds, runs and crashes. A row that comes together with other rows, or
+with columns that were not noised together before, would need fresh noise. That is a second outcome: it costs its
+epsilon again, and is refused beyond the budget. A site recognises rows by keyed fingerprints of everything that their
+source holds, whatever a study selects. Equal rows of one batch count as different rows.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from fedclust.site.sources.array_rows import Words
 from fedclust.site.sources.base import RESIDENT_BYTES, PackedRows, Source, regroup, rows_per_block
 
 MECHANISMS = ("window", "laplace", "paper")
-WEAK_EPSILON = 10.0  # an epsilon from which on the promise says little
+WEAK_EPSILON = 10.0  # an epsilon from which the promise is weak
 ROW_FINGERPRINT_BYTES = 16  # bytes of a fingerprint
-BUDGET_TOLERANCE = 1 + 2.0**-40  # a sum of floats may end just above what it stands for
+BUDGET_TOLERANCE = 1 + 2.0**-40  # a sum of floats may end slightly above its true value
 PAPER_NOTE = (
-    "Rows carry paper 3's noise, which is NOT differential privacy. Its size follows from the site's own rows, so one "
-    "row shows in the noise of all others. Its epsilon is for each of {columns} columns, not for a row. All sites draw "
-    "the same noise. Use it only to repeat the paper's figures."
+    "Rows carry paper 3's noise, which is NOT differential privacy. Its size follows from the site's "
+    "own rows, so one row affects the noise of all others. Its epsilon is for each of {columns} "
+    "columns, not for a row. All sites draw the same noise. Use it only to repeat the paper's figures."
 )
 PRIVACY_NOTE = (
     "Sites added noise to every row before anything was computed ({mechanism}): epsilon {epsilon:g} for a whole row "
     "of {columns} columns, over everything that the run shows."
 )
 WEAK_EPSILON_NOTE = (
-    "An epsilon of {epsilon:g} promises little: a row may make an outcome up to e^{epsilon:g} times as likely as "
-    "another row would."
+    "An epsilon of {epsilon:g} promises little: a row may make an outcome up to e^{epsilon:g} times as "
+    "likely as another row would."
 )
 
 
 @dataclass(frozen=True)
 class NoiseMemory:
-    """What a site remembers of the noise it gave: fingerprints of rows, what each has spent, and the outcomes."""
+    """A site's record of its noise: fingerprints of rows, what each row has spent, and the outcomes."""
 
     key: bytes
     marks: npt.NDArray[np.uint8]
@@ -70,21 +70,24 @@ class NoiseMemory:
             return wire.decode(cls, path.read_bytes())
         except WireError:
             raise DataError(
-                f"{path} is damaged, or of another version of fedclust; rows that were shown would not be known again"
+                f"{path} is damaged, or from another version of fedclust, so the site cannot recognise rows "
+                "that it has already released; restore the file"
             ) from None
 
     def fingerprint_rows(self, whole: Words) -> npt.NDArray[np.uint8]:
-        """The fingerprints of rows, which nobody can make without the key."""
+        """Return the fingerprints of rows, which nobody can compute without the key."""
         return self._fingerprints([row.tobytes() for row in np.ascontiguousarray(whole)])
 
     def fingerprint_columns(self, rows: Floats, low: Floats, high: Floats) -> npt.NDArray[np.uint8]:
-        """The fingerprints of columns by their values and bounds: however a study calls, orders or encodes them."""
+        """Return the fingerprints of columns by their values and bounds, independent of a study's names, order or
+        encoding.
+        """
         exact = np.ascontiguousarray(rows.T) + 0.0
         said = [exact[at].tobytes() + low[at].tobytes() + high[at].tobytes() for at in range(len(exact))]
         return self._fingerprints([b"%d " % said[:at].count(one) + one for at, one in enumerate(said)])
 
     def find_outcomes(self, name: str, view: npt.NDArray[np.uint8]) -> Floats | None:
-        """The outcomes of these columns, where a batch of the same rows has them all."""
+        """Return the outcomes of these columns if a batch of the same rows has all of them."""
         for own, found in self.views.items():
             at = {mark.tobytes(): place for place, mark in enumerate(found)}
             if own.startswith(name) and all(mark.tobytes() in at for mark in view):
@@ -103,18 +106,18 @@ class NoiseMemory:
 
 
 class LocalNoise:
-    """Noise that sites put on their rows: `epsilon` for a whole row, between public `bounds`.
+    """Noise that sites add to their rows: `epsilon` for a whole row, between public `bounds`.
 
     Parameters
     ----------
     epsilon : the promise to each row. An outcome is at most e^epsilon times as likely as from any other row.
-    bounds : (low, high) for all columns, or a pair each, known without looking at the rows; values beyond count as the
-        bound. A table {column: (low, high)} works too.
+    bounds : (low, high) for all columns, or one pair per column, chosen without looking at the rows. Values outside
+        count as the bound. A table {column: (low, high)} works too.
     mechanism : "window", "laplace" (drawn by OpenDP), or "paper": paper 3's noise, which is not private.
-    budget : what a row may spend in all, where it comes in several batches or with other columns; None: epsilon, so
-        once.
-    folder : where sites keep outcomes and what was spent, a folder for each; None: in this object, so use one for all
-        rounds.
+    budget : the most that a row may spend in total, if it appears in several batches or with other columns. None means
+        epsilon, so each row gets noise once.
+    folder : where sites store outcomes and what was spent, one folder per site. None keeps both in this object, so use
+        the same object for all rounds.
 
     Examples
     --------
@@ -142,7 +145,7 @@ over everything that the run shows.'
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise StudyError(f"{name} is {value!r}; it must be a number above 0")
         if bounds is None and mechanism != "paper":
-            raise StudyError("noise needs public bounds, or the rows would decide its size; set bounds")
+            raise StudyError("noise needs public bounds, because the rows must not decide its size; set bounds")
         self.epsilon = float(epsilon)
         self.bounds = bounds
         self.mechanism = mechanism
@@ -152,33 +155,35 @@ over everything that the run shows.'
 
     @property
     def digest(self) -> str:
-        """What a steward agrees to: one letter of it changes this."""
+        """A digest of what a steward agrees to; any change in the settings changes it."""
         said = [self.epsilon, self.bounds, self.mechanism, self.budget]
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
     def rehearsal_copy(self) -> LocalNoise:
-        """The same noise, kept nowhere: outcomes of a rehearsal leave nobody's hands."""
+        """Return the same noise without storage, because the outcomes of a rehearsal stay in the process."""
         return LocalNoise(self.epsilon, bounds=self.bounds, mechanism=self.mechanism, budget=self.budget)
 
     def apply_to(self, sites: Mapping[str, Any]) -> dict[str, NoisedSource]:
-        """Sources for a federation whose rows come out noised."""
+        """Return sources for a federation whose rows are noised."""
         return {party: NoisedSource(spec, self) for party, spec in sites.items()}
 
     def max_spent(self, site: str) -> float:
-        """The most that a row of a site has spent."""
+        """Return the most that a row of a site has spent."""
         return float(self._read_memory(site).spent.max(initial=0.0))
 
     def noise_rows(self, source: Source, whole: Words) -> PackedRows:
-        """A source's rows under noise, the same ones each time these rows come; `whole` is all there is of them."""
+        """Return a source's rows with noise, the same each time these rows come; `whole` is everything their source
+        holds.
+        """
         blocks = [np.asarray(block.T, np.float64) for block in source.blocks()]
         rows = np.concatenate([np.empty((0, len(source.columns))), *blocks])
         if not np.isfinite(rows).all():
             raise DataError(
-                f"site '{source.site}' lacks values, and gaps would show through noise; fill them, or leave the "
+                f"site '{source.site}' has missing values, which noise would not hide; fill them, or leave the "
                 "columns out"
             )
         if len(whole) != len(rows):
-            raise DataError(f"site '{source.site}' was written to while it was read; start again")
+            raise DataError(f"the data of site '{source.site}' changed while it was read; start again")
         low, high = self._column_bounds(source.columns)
         noised = self._recall_or_draw(source.site, rows, whole, low, high)
         held = tuple(
@@ -194,14 +199,14 @@ over everything that the run shows.'
         )
 
     def remarks(self, columns: int) -> tuple[str, ...]:
-        """What a result made of these rows must say."""
+        """Return the notes that a result made from these rows must carry."""
         if self.mechanism == "paper":
             return (PAPER_NOTE.format(columns=columns),)
         told = [PRIVACY_NOTE.format(mechanism=self.mechanism, epsilon=self.epsilon, columns=columns)]
         return (*told, WEAK_EPSILON_NOTE.format(epsilon=self.epsilon)) if self.epsilon >= WEAK_EPSILON else tuple(told)
 
     def _recall_or_draw(self, site: str, rows: Floats, whole: Words, low: Floats, high: Floats) -> Floats:
-        """Outcomes from memory, or drawn, and kept before anyone sees them."""
+        """Return stored outcomes, or draw them and store them before anyone sees them."""
         with self._hold_lock(site):
             kept = self._read_memory(site)
             marks, view = kept.fingerprint_rows(whole), kept.fingerprint_columns(rows, low, high)
@@ -219,7 +224,7 @@ over everything that the run shows.'
             return outcomes
 
     def _charge_rows(self, site: str, kept: NoiseMemory, marks: npt.NDArray[np.uint8]) -> NoiseMemory:
-        """The memory with a batch's epsilon on each of its rows."""
+        """Return the record with a batch's epsilon charged to each of its rows."""
         known = {mark.tobytes(): at for at, mark in enumerate(kept.marks)}
         new = {mark.tobytes() for mark in marks}
         again = np.array([known[mark] for mark in new if mark in known], np.int64)
@@ -227,8 +232,8 @@ over everything that the run shows.'
         spent[again] += self.epsilon
         if max(spent[again].max(initial=0.0), self.epsilon) > self.budget * BUDGET_TOLERANCE:
             raise OverBudget(
-                f"rows of site '{site}' come again among others, or with other columns; under fresh noise they would "
-                "spend more than their budget. Give new rows only, or columns shown before, or raise budget"
+                f"rows of site '{site}' appear again with other rows or other columns; fresh noise would exceed "
+                "their budget. Provide only new rows, or columns released before, or raise budget"
             )
         fresh = sorted(new - known.keys())
         return replace(
@@ -246,7 +251,7 @@ over everything that the run shows.'
         return how(rows, low, high, self.epsilon)
 
     def _read_memory(self, site: str) -> NoiseMemory:
-        """What is kept now: on disk another process may have added to it."""
+        """Read what is stored now, because another process may have added to it on disk."""
         path = self._path(site)
         if path is None:
             return self._memory.setdefault(site, NoiseMemory.empty())
@@ -254,7 +259,7 @@ over everything that the run shows.'
 
     @contextmanager
     def _hold_lock(self, site: str) -> Iterator[None]:
-        """From looking at what was spent to writing it down, nobody else may."""
+        """Hold a lock from reading what was spent to recording it."""
         path = self._path(site)
         if path is None:
             yield
@@ -266,7 +271,7 @@ over everything that the run shows.'
         return None if self.folder is None else self.folder / site / "noised"
 
     def _column_bounds(self, columns: tuple[str, ...]) -> tuple[Floats, Floats]:
-        if self.bounds is None:  # paper 3's noise knows none
+        if self.bounds is None:  # paper 3's noise uses no bounds
             return np.zeros(len(columns)), np.ones(len(columns))
         try:
             given = [self.bounds[c] for c in columns] if isinstance(self.bounds, Mapping) else self.bounds
@@ -274,20 +279,20 @@ over everything that the run shows.'
         except (KeyError, TypeError, ValueError):
             pairs = np.full((1, 2), np.nan)
         if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
-            raise StudyError("bounds of noise must be finite pairs (low, high), one for all columns or one each")
+            raise StudyError("bounds of noise must be finite pairs (low, high), one for all columns or one for each")
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NoisedRows(PackedRows):
-    """Noised rows, with what a result made of them must say."""
+    """Noised rows, with the notes that a result made from them must carry."""
 
     remarks: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
 class NoisedSource:
-    """What a site brings, and the noise under which alone it may be read."""
+    """A site's source, and the only noise under which it may be read."""
 
     spec: Any
     noise: LocalNoise

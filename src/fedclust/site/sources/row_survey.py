@@ -1,4 +1,4 @@
-"""What a site must know about its rows before it takes part: how many, how large, and that all of them are numbers."""
+"""What a site must know about its rows before it takes part: how many, how large, and that all are numbers."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """Facts about the rows that take part, which stay at the site; each array has one entry a column."""
+    """Facts about the rows that take part, which stay at the site; each array has one entry per column."""
 
     rows: int
     lo: Floats
     hi: Floats
     constant: tuple[str, ...]
     left_out: int  # rows that do not take part
-    gaps: npt.NDArray[np.int64]  # values that are missing, rows left out included
+    gaps: npt.NDArray[np.int64]  # missing values, including those in rows left out
 
     @property
     def largest(self) -> Floats:
-        """The greatest |x|, which decides the exponent of exact sums; 0 where a column has no value."""
+        """The largest |x|, which decides the exponent of exact sums; 0 for a column without values."""
         return np.where(self.lo <= self.hi, np.maximum(np.abs(self.lo), np.abs(self.hi)), 0.0)
 
 
 def survey(source: Source, missing: str = "refuse") -> Survey:
-    """Pass over the rows once, and refuse infinite values, no rows at all, and missing values unless they may be."""
+    """Pass over the rows once; refuse infinite values, an empty table, and missing values unless they are allowed."""
     width, rows, kept = len(source.columns), 0, 0
     lo, hi = np.full(width, np.inf), np.full(width, -np.inf)
     gaps, infinite = np.zeros(width, np.int64), np.zeros(width, np.int64)
@@ -44,7 +44,7 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
         rows += block.shape[1]
         low, high = block.min(axis=1), block.max(axis=1)
         used = block
-        # A NaN or an infinity shows in the extremes: complete blocks need no look at each value.
+        # A NaN or an infinity shows in the extremes, so complete blocks need no check of each value.
         if not (np.isfinite(low).all() and np.isfinite(high).all()):
             gaps += np.isnan(block).sum(axis=1)
             infinite += np.isinf(block).sum(axis=1)
@@ -52,17 +52,17 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
             low, high = np.fmin.reduce(used, axis=1, initial=np.inf), np.fmax.reduce(used, axis=1, initial=-np.inf)
         kept += used.shape[1]
         lo, hi = np.fmin(lo, low), np.fmax(hi, high)
-    if missing == FINITE_ROWS_ONLY:  # whether there is a row, or an odd one, is nothing a refusal may tell
+    if missing == FINITE_ROWS_ONLY:  # a refusal must not reveal whether there is a row, or an unusual one
         return Survey(kept, lo, hi, (), rows - kept, gaps)
     if rows == 0:
-        raise DataError(f"site '{source.site}' has no rows; give it data or leave it out")
+        raise DataError(f"site '{source.site}' has no rows; add rows or leave it out")
     _refuse_gaps(source, gaps if missing == "refuse" else np.zeros_like(gaps), infinite)
     constant = tuple(name for name, same in zip(source.columns, lo == hi, strict=True) if same)
     return Survey(kept, lo, hi, constant, rows - kept, gaps)
 
 
 def select_rows(block: Block, missing: str) -> Block:
-    """The rows of a block that a study works on: all, the complete ones, or those with any value."""
+    """Return the rows of a block that a study works on: all, the complete ones, or those with any value."""
     if missing == "refuse":
         return block
     if missing == FINITE_ROWS_ONLY:
@@ -73,7 +73,8 @@ def select_rows(block: Block, missing: str) -> Block:
 
 
 def _finite_rows(block: Block) -> Block:
-    out = ~(np.abs(block.astype(np.float64)) <= 2.0**MAX_VALUE_EXPONENT).all(axis=0)  # of NaN nothing is true
+    # comparisons with NaN are always false
+    out = ~(np.abs(block.astype(np.float64)) <= 2.0**MAX_VALUE_EXPONENT).all(axis=0)
     return np.ascontiguousarray(block[:, ~out]) if out.any() else block
 
 
@@ -97,7 +98,7 @@ def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.N
 def sort_by_id(source: Source) -> Source:
     """Hold the rows in memory in the order of their ids, integers by value and text by code point.
 
-    Sites that split columns between them bring their rows into one order this way, whatever their files are.
+    Sites that split columns between them bring their rows into the same order in this way, whatever their file formats.
     """
     ids = source.ids()
     if ids is None:
@@ -106,7 +107,7 @@ def sort_by_id(source: Source) -> Source:
 
 
 def take_rows(source: Source, rows: npt.NDArray[np.intp]) -> PackedRows:
-    """Hold some of the rows in memory, in the order given."""
+    """Hold some of the rows in memory, in the given order."""
     ids, blocks = source.ids(), tuple(source.blocks())
     count = sum(block.shape[1] for block in blocks)
     if count <= rows.max(initial=-1) or (ids is not None and count != len(ids)):

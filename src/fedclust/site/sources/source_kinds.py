@@ -1,4 +1,4 @@
-"""From what a user writes to a source: the only list of the kinds of data a site may bring."""
+"""Turns what a user writes into a source, and lists all kinds of data that a site may use."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ def open_source(
 ) -> Source:
     """Open an array, a frame, a .csv or .parquet path, or {"sql": ..., "database": ...} as rows of `site`.
 
-    `columns` selects and orders (an array's columns are x0, x1, ... unless it names all of them); `id` names the column
-    that tells rows apart and is no data. The database is a DuckDB or SQLite file, a postgresql:// address, or None for
-    SQL over local files. SQL without ORDER BY has no order: row splits do not mind, since their sums are exact in any
-    order, but column splits need `id`, by which the result is then ordered. `schema` says what columns are; those it
-    does not name are numbers. Ids must differ, unless they may have `repeats`.
+    `columns` selects and orders the columns. An array's columns are x0, x1, ... unless `columns` names all of them.
+    `id` names the column that identifies rows; it is not a data column. Ids must differ, unless they may have
+    `repeats`. `schema` declares the columns; columns that it does not name are numbers.
+
+    The database is a DuckDB or SQLite file, a postgresql:// address, or None for SQL over local files. The result of
+    SQL without ORDER BY has no fixed order. Row splits need none, since their sums are exact in any order. Column
+    splits need `id`, and the result is then ordered by it.
 
     >>> source = open_source(np.array([[1.0, 2.0], [3.0, 4.0]]), columns=["age", "weight"])
     >>> next(source.blocks())
@@ -50,8 +52,10 @@ def open_source(
     if isinstance(spec, (np.ndarray, list, tuple)):
         return from_array(spec, columns=columns, id=id, site=site, schema=schema, repeats=repeats)
     if id is not None and id in (columns or ()):
-        raise DataError(f"'{id}' of site '{site}' tells rows apart and is no column to use; leave it out of those")
-    # Arrow takes longer to import than all of fedclust, and arrays need none of it.
+        raise DataError(
+            f"'{id}' of site '{site}' identifies rows and cannot be a data column; remove it from `columns`"
+        )
+    # Arrow takes longer to import than all of fedclust, and arrays do not need it.
     from fedclust.site.sources.frames import from_frame, is_frame  # noqa: PLC0415
     from fedclust.site.sources.streamed import StreamedRows  # noqa: PLC0415
 
@@ -63,7 +67,7 @@ def open_source(
 
 
 def _read_row_words(spec: Any, *, id: str | None, site: str) -> Words:  # noqa: A002
-    """All that a source holds, row by row in the order of `open_source`, as no study can change it."""
+    """Return everything that a source holds, row by row in the order of `open_source`, independent of any study."""
     if isinstance(spec, (np.ndarray, list, tuple)):
         return whole_array(spec, site)
     from fedclust.site.sources.frames import frame_feed, is_frame  # noqa: PLC0415
@@ -83,7 +87,7 @@ def _open_feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  
     if isinstance(spec, (str, Path)):
         return _open_file_feed(str(spec), site, texts)
     raise DataError(
-        f"the source of site '{site}' is a {type(spec).__name__}; give an array, a frame, a path or a table with `sql`"
+        f"the source of site '{site}' is a {type(spec).__name__}; use an array, a frame, a path or a table with `sql`"
     )
 
 
@@ -91,14 +95,14 @@ def _open_file_feed(name: str, site: str, texts: set[str]) -> Feed:
     from fedclust.site.sources.data_files import CsvFeed, ParquetFeed  # noqa: PLC0415
 
     if "://" in name:
-        # An address may hold a password: it is not repeated.
+        # Do not repeat an address, because it may hold a password.
         raise DataError(
-            f"the source of site '{site}' is an address; write it as `database` beside the `sql` to run there"
+            f"the source of site '{site}' is an address; write it as `database` next to the `sql` to run there"
         )
     path = Path(name).expanduser()
     kind = path.suffix.lower()
     if kind not in {".csv", ".parquet"}:
-        raise DataError(f"the source of site '{site}' is '{path.name}'; give a .csv or .parquet file, or `sql`")
+        raise DataError(f"the source of site '{site}' is '{path.name}'; use a .csv or .parquet file, or `sql`")
     if path.is_dir():
         raise DataError(f"the source of site '{site}' is a folder; read its files with `sql`, FROM 'folder/*{kind}'")
     if not path.is_file():

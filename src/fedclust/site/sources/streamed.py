@@ -1,4 +1,4 @@
-"""Rows that stay where they are and are read again on each pass, one block in memory at a time."""
+"""Rows that stay in their file or database and are read again on each pass, one block in memory at a time."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """A place rows come from, in Arrow batches; what differs between file formats and databases."""
+    """A place that rows are read from, in Arrow batches; file formats and databases differ only here."""
 
     @property
     def names(self) -> tuple[str, ...]: ...
     def types(self, columns: Sequence[str]) -> list[pa.DataType]:
-        """Return the type of each column; null where only the values will tell."""
+        """Return the type of each column; null if only the values decide it."""
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Read these columns of every row, in the same order each time."""
 
     def stamp(self) -> object:
-        """Return what changes when the rows do, as far as it can be told without reading them."""
+        """Return a value that changes with the rows, as far as that is known without reading them."""
 
 
 class StreamedRows:
-    """A feed seen as blocks."""
+    """A feed as blocks."""
 
     resident = False
 
@@ -98,15 +98,15 @@ class StreamedRows:
                 strangers[name] += strange
                 piece += values
             yield piece
-        # Only a whole pass can count them; whoever read it gets this in place of the last block.
+        # Only a complete pass can count the rows; its reader gets this error instead of the last block.
         for name, count in strangers.items():
             if count:
                 raise unknown_level_error(name, self.site, count, self._declared[name])
 
     def _check_unchanged(self, rows: int) -> None:
-        # Rounds add up passes over the same rows; a table that changes meanwhile would give centres of no data set.
+        # Rounds combine passes over the same rows; a table that changes in between would give centres of no data set.
         if self._feed.stamp() != self._stamp:
-            raise DataError(f"the file of site '{self.site}' was written to during the run; start it again")
+            raise DataError(f"the file of site '{self.site}' changed during the run; start the run again")
         if self._rows is not None and rows != self._rows:
             raise DataError(
                 f"site '{self.site}' had {self._rows} rows in an earlier pass and {rows} now; "
