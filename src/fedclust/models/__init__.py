@@ -1,4 +1,4 @@
-"""What users fit: the estimators, in the manner of scikit-learn, and the registry that finds them by method."""
+"""The estimators that users fit, with scikit-learn's interface, and the registry that finds them by method."""
 
 from fedclust.models.base import FederatedEstimator, Model
 from fedclust.models.cmeans import FuzzyCMeans, KMeans

@@ -1,4 +1,4 @@
-"""Where rows belong once the centres are known: raw rows in, by name where they have names, labels and degrees out."""
+"""Labels and memberships of rows, given the centres of a fitted model; columns are matched by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedclust.site.sources.frames import is_frame
 
 
 class CentersModel(FederatedEstimator):
-    """A model with centres: every row goes to the nearest."""
+    """A model with centres that assigns every row to the nearest one."""
 
     n_clusters: int
     cluster_centers_: Floats
@@ -36,9 +36,9 @@ class CentersModel(FederatedEstimator):
     cluster_sizes_: Floats
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """The nearest centre of each row; for a federation, of its rows in the order of its parties.
+        """Return the nearest centre of each row; for a federation, of all rows, site after site.
 
-        A federation's columns go by name. Over a column split with an `id`, rows are in the order of the ids.
+        Columns of a federation are matched by name. For a column split with an `id`, rows are in the order of the ids.
         """
         if isinstance(X, Federation):
             return self._predict_federation(X)
@@ -50,11 +50,11 @@ class CentersModel(FederatedEstimator):
         return np.concatenate([self._label_block(block) for block in self._row_blocks(fed)])
 
     def _squared_distances(self, fed: Federation) -> Floats:
-        """Squared distances over a column split, asked for as totals."""
+        """Return the squared distances over a column split, computed from totals."""
         return self._measure_distances(fed)[0]
 
     def _measure_distances(self, fed: Federation) -> tuple[Floats, Units]:
-        """The same, and the nearest centres."""
+        """Return squared distances and nearest centres over a column split."""
 
         def script() -> Protocol[tuple[Floats, Units]]:
             table = yield from column_split.agree_on_table(fed.column_places, self._slices_by_site(fed))
@@ -63,7 +63,7 @@ class CentersModel(FederatedEstimator):
         return fed.run(script())[0]
 
     def _slices_by_site(self, fed: Federation) -> dict[str, column_split.Preparation]:
-        """The model's centres and scales, by the sites that hold their columns."""
+        """Return the model's centres and scales, split by the sites that hold their columns."""
         order = self._column_order(fed)
         if type(self)._label_block is not CentersModel._label_block:  # noqa: SLF001 such a model has more than centres
             raise self._whole_rows_error()
@@ -82,7 +82,7 @@ class CentersModel(FederatedEstimator):
         }
 
     def _column_order(self, fed: Federation) -> list[int]:
-        """Where the model has each of the federation's columns."""
+        """Return the position of each of the federation's columns in the model."""
         check_is_fitted(self)
         return column_matching.match_columns(fed.columns, self.columns_, fed.schema, self.schema)
 
@@ -90,7 +90,7 @@ class CentersModel(FederatedEstimator):
         return DataError(f"{type(self).__name__} labels whole rows; give it a row split, not a column split")
 
     def _row_blocks(self, fed: Federation) -> list[Array]:
-        """The rows of a row split, columns as the model has them."""
+        """Return the rows of a row split, with columns in the model's order."""
         found = column_matching.inverse(self._column_order(fed))
         if fed.split == "columns":
             raise self._whole_rows_error()
@@ -102,26 +102,29 @@ class CentersModel(FederatedEstimator):
         return [block for holding in fed.site_data.values() for block in self._view_blocks(holding, found)]
 
     def _view_blocks(self, site_data: SiteData, order: Ints | None = None) -> Iterator[Array]:
-        """All rows of a site in this process, those left out for their gaps among them."""
+        """Yield all rows of a site in this process, including those left out because of missing values."""
         view = self._own_view()
         return (view.transform(block if order is None else block[order]) for block in site_data.source.blocks())
 
     def labels_of_block(self, block: Array) -> NDArray[np.int32]:
-        """The nearest centre of each row of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        """Return the nearest centre of each row of a block as a site reads it.
+
+        A block holds columns by rows, with levels encoded and without scaling.
+        """
         return self._label_block(self._transform_block(block))
 
     def _transform_block(self, block: Array) -> Array:
-        """Such a block as the model looks at it."""
+        """Return such a block in the view of the model."""
         check_is_fitted(self)
         check_magnitudes(self.columns_, [self._rows_taking_part(block)])
         return self._own_view().transform(block)
 
     def _rows_taking_part(self, block: Array) -> Array:
-        """The rows of a block that are not left out for a gap."""
+        """Return the rows of a block that are not left out because of missing values."""
         return block[:, ~np.isnan(block).any(axis=0)] if self._missing_rule == "drop" else block
 
     def _label_block(self, block: Array) -> NDArray[np.int32]:
-        """-1 for a row that the model's way with gaps leaves out."""
+        """Return labels; -1 for a row that is left out because of missing values."""
         if self._missing_rule == "refuse":
             return distances.nearest_centers(block, self.scaled_centers_)[0]
         if self._missing_rule == "partial":
@@ -132,7 +135,7 @@ class CentersModel(FederatedEstimator):
         )
 
     def _rows_in_view(self, X: Any) -> Array:
-        """Raw rows as a block of the model's view; by name, and with levels encoded, where they were declared."""
+        """Return raw rows as a block in the model's view, matched by name and with levels encoded if declared."""
         check_is_fitted(self)
         declared = self.schema
         by_name = is_frame(X) and not self._knows_names
@@ -145,7 +148,7 @@ class CentersModel(FederatedEstimator):
         return block_from_rows(self._own_view().transform_points(rows))
 
     def keep_centers(self, fed: Federation, view: View, centers: Floats) -> None:
-        """Keep centres that lie in a view, also in original units, and the labels of rows that are in memory here."""
+        """Store centres given in a view, the same in original units, and labels of rows that are in memory here."""
         self.origin_, self.spread_ = view.origin, view.spread
         self.scaled_centers_, self.cluster_centers_ = centers, view.to_original_units(centers)
         if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
@@ -153,11 +156,11 @@ class CentersModel(FederatedEstimator):
             self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 
     def memberships_of_block(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
-        """Memberships (clusters by rows) of a block as a site reads it; None where rows belong to one cluster alone."""
+        """Return memberships (clusters by rows) of a block as a site reads it; None for a hard model."""
         return None
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
-        """What labels rows seen through the model's own view, or another: densities, and a root to whiten rows with."""
+        """Return the densities that label rows in the model's own view or another, and a root to whiten rows with."""
         centers = self.scaled_centers_ if view is None else view.transform_points(self.cluster_centers_)
         return mixture.nearest_gaussians(centers), None
 
@@ -166,14 +169,14 @@ class CentersModel(FederatedEstimator):
 
 
 class FuzzyCentersModel(CentersModel):
-    """The same with degrees: every row belongs somewhat to each centre."""
+    """A model with centres in which every row has a membership in each cluster."""
 
     @property
     def is_soft(self) -> bool:
         return True
 
     def memberships(self, X: Any) -> Floats:
-        """The degree to which each row belongs to each cluster, rows by clusters."""
+        """Return the membership of each row in each cluster, rows by clusters."""
         if isinstance(X, Federation):
             if X.split == "columns":
                 return fuzzy_sweep.memberships_from_distances(self._squared_distances(X), self.fuzziness).T
@@ -181,11 +184,11 @@ class FuzzyCentersModel(CentersModel):
         return self._block_memberships(self._rows_in_view(X)).T
 
     def memberships_of_block(self, block: Array) -> Floats:
-        """Memberships (clusters by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        """Return memberships (clusters by rows) of a block as a site reads it: columns by rows, without scaling."""
         return self._block_memberships(self._transform_block(block))
 
     def _block_memberships(self, block: Array) -> Floats:
-        """NaN for a row that the model's way with gaps leaves out."""
+        """Return memberships; NaN for a row that is left out because of missing values."""
         if self._missing_rule == "partial":
             return gapped.partial_memberships(block, self.scaled_centers_, self.fuzziness)
         gap = np.isnan(block).any(axis=0)
@@ -197,7 +200,7 @@ class FuzzyCentersModel(CentersModel):
 
 
 def model_with_centers(model: Model, purpose: str) -> CentersModel:
-    """The same model, known to have centres that rows go to; the `purpose` is what needs them."""
+    """Return the model if it has centres, else refuse; `purpose` names what needs them."""
     if not isinstance(model, CentersModel):
         raise StudyError(f"{purpose} needs centres, and {type(model).__name__} has none; use a method such as KMeans")
     return model

@@ -1,4 +1,4 @@
-"""The Model contract, which every reader of a fitted model is written against, and the base class of the estimators."""
+"""The Model contract, on which every reader of a fitted model relies, and the base class of the estimators."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ EXTRA_ASKS = 24  # questions before the first round and after the last
 
 
 def padding_for(columns: int, clusters: int) -> Padding:
-    """Room for what is asked and told about so many clusters at most."""
+    """Return the padding for questions and answers about at most this many clusters."""
     points = columns * clusters
     return Padding(question=32 * points + 2048, numbers=3 * points + 4 * clusters + 64, own_answer=64 * points + 2048)
 
 
 @dataclass(frozen=True)
 class MixturePart:
-    """What a model of densities knows beyond its centres, over all rows."""
+    """What a mixture model has in addition to its centres, over all rows."""
 
     rows: int
     entropy: float
@@ -50,23 +50,23 @@ class MixturePart:
 
 @dataclass(frozen=True)
 class PrivacyPart:
-    """What a model under differential privacy promised, and what it spent."""
+    """The guarantee of a model under differential privacy, and the budget it spent."""
 
     epsilon: float
     delta: float
-    enforced_epsilon: float  # by the accountant that the sites enforce
-    reported_epsilon: float  # by the privacy loss distribution
+    enforced_epsilon: float  # as the sites enforce it
+    reported_epsilon: float  # from the privacy loss distribution
     prices: Sequence[float]  # of each question, in rho
     honest_sites: int  # whose noise is relied on
-    rows: float  # as far as noise lets tell
-    cluster_width: float  # not finite where noise hides it
+    rows: float  # as far as the noise allows
+    cluster_width: float  # not finite if the noise hides it
 
 
 class Model:
-    """The contract of a model: all that the report, indices, choice of K, unlearning, export and audit may read.
+    """The contract of a model: everything that report, indices, choice of K, unlearning, export and audit may read.
 
-    A part that a method does not have keeps the value given here, and the model is described without it. Arrays have
-    clusters in rows and columns in the order of `columns_`.
+    If a method lacks an attribute, it keeps the default given here, and the model is described without it. Arrays have
+    one row per cluster, and columns in the order of `columns_`.
     """
 
     # What the method is.
@@ -74,7 +74,7 @@ class Model:
     finds_k: ClassVar[bool] = False  # whether the method finds the number of clusters itself
     takes_initial_centers: ClassVar[bool] = False  # whether `init` may be an array of centres
     keeps_site_picks: ClassVar[bool] = False  # whether sites can reuse rows they picked; `keep_picks` makes a fit do so
-    remembers_rounds: ClassVar[bool] = False  # whether sites go on from what they remember of earlier rounds
+    remembers_rounds: ClassVar[bool] = False  # whether sites continue from their memory of earlier rounds
 
     # The settings that readers ask for, by scikit-learn's names where it has one.
     n_clusters: Any
@@ -98,29 +98,29 @@ class Model:
     origin_: Floats | None = None  # what the view subtracts from each column; None for nothing
     spread_: Floats | None = None  # what the view divides each column by; None for nothing
     initial_centers_: Floats | None = None  # in original units
-    cluster_sizes_: Floats | None = None  # rows of each cluster, or their weight where rows belong to several
-    labels_: NDArray[np.int32] | None = None  # where the rows are in this process, or all parties know them
+    cluster_sizes_: Floats | None = None  # rows of each cluster, or their total membership in a soft model
+    labels_: NDArray[np.int32] | None = None  # if the rows are in this process, or all sites know the labels
     n_iter_: int = 0
     history_: Sequence[Mapping[str, Any]] = ()  # one entry per iteration: "round", "shift", "objective"
 
     @property
     def fuzziness(self) -> float:
-        """The exponent m of the memberships; 1 where every row belongs to one cluster alone."""
+        """The exponent m of the memberships; 1 if every row belongs to one cluster."""
         return 1.0
 
     @property
     def is_soft(self) -> bool:
-        """Whether rows belong to clusters by degrees, which `memberships_of_block` tells."""
+        """Whether rows have memberships in several clusters, which `memberships_of_block` returns."""
         return False
 
     @property
     def final_objective(self) -> float | None:
-        """What the method minimises, at its final state; None where it has no such number, or may not show it."""
+        """The final value that the method minimises; None if there is none, or if it may not be revealed."""
         return None
 
     @property
     def cluster_count(self) -> int:
-        """How many clusters there are."""
+        """The number of clusters."""
         for part in (self.cluster_sizes_, self.cluster_centers_):
             if part is not None:
                 return len(part)
@@ -133,12 +133,12 @@ class Model:
 
     @property
     def objectives(self) -> list[float | None]:
-        """What each iteration found as the objective."""
+        """The objective of each iteration."""
         return [entry.get("objective") for entry in self.history_]
 
     @property
     def mixture_part(self) -> MixturePart | None:
-        """What a model of densities adds."""
+        """What a mixture model adds."""
         return None
 
     @property
@@ -148,7 +148,7 @@ class Model:
 
     @property
     def opens_labels(self) -> bool:
-        """Whether labels were all that was opened, over a column split."""
+        """Whether a column split revealed only labels."""
         return False
 
     @property
@@ -158,33 +158,45 @@ class Model:
 
     @property
     def sites_that_picked(self) -> int | None:
-        """How many sites picked rows in the last fit; None where the method picks none."""
+        """How many sites picked rows in the last fit; None if the method picks none."""
         return None
 
     @property
     def takes_batches(self) -> bool:
-        """Whether `partial_fit` updates the model by further rows."""
+        """Whether `partial_fit` can update the model with further rows."""
         return False
 
     @property
     def saw_batches(self) -> bool:
-        """Whether the model stands for rows of several batches, of which the sites hold the last."""
+        """Whether the model was fitted on several batches, of which the sites hold the last."""
         return False
 
     @property
     def schema(self) -> dict[str, Column]:
-        """What the columns were declared to be."""
+        """The declaration of each column."""
         return schema_from_dict(self.schema_ or {name: {} for name in self.columns_})
 
 
 class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators. `protocol` is the script; `_keep` stores what it returned."""
+    """Base of the estimators. `protocol` returns the script of a fit; `_store_result` stores its result."""
 
     saved_attributes: ClassVar[tuple[str, ...]] = ()  # the fitted attributes a saved model holds
     keep_picks: bool = False  # where `keeps_site_picks`: whether sites use the rows they picked before
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ARG002 scikit-learn's signature
-        """Cluster a federation, or an array as a federation of one site."""
+        """Cluster a federation, or an array as a federation of one site.
+
+        Parameters
+        ----------
+        X : Federation or array of shape (n_rows, n_columns)
+            The rows to cluster.
+        y : None
+            Ignored; part of scikit-learn's interface.
+
+        Returns
+        -------
+        self
+        """
         if not isinstance(X, Federation):
             X = self._validate_rows(X, reset=True)
             X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
@@ -203,20 +215,20 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         return self
 
     def update(self, fed: Federation, *, after: Path | None = None) -> Self:  # noqa: ARG002
-        """The model updated by the rows that sites hold now, if it `takes_batches`.
+        """Update the model with the rows that the sites hold now, if it `takes_batches`.
 
-        `after` is the run folder of the round before, where sites of this process remember it.
+        `after` is the run folder of the previous round, which holds the memory of sites in this process.
         """
         raise StudyError(f"{type(self).__name__} takes no further rows; fit it again with all rows")
 
     @property
     def _missing_rule(self) -> str:
-        """What happens to rows with gaps, for methods that know more than to refuse them."""
+        """The rule for rows with missing values."""
         require(self.missing in MISSING_RULES, f"missing is {self.missing!r}; choose one of {', '.join(MISSING_RULES)}")
         return self.missing
 
     def _validate_rows(self, X: Any, *, reset: bool = False) -> Array:
-        """Bare rows as scikit-learn takes them; what is masked is missing, and what is missing must be allowed."""
+        """Check an array as scikit-learn does; masked values are missing, and missing values must be allowed."""
         rows: Array = validate_data(
             self, fill_masked(X), dtype=[np.float64, np.float32], reset=reset, ensure_all_finite=False
         )
@@ -227,24 +239,24 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         return rows
 
     def _stopping_tol(self, fed: Federation) -> float | None:
-        """When to stop: a blind run goes on to its last round, so that the coordinator cannot see when it settled."""
+        """The tolerance; None in a blind run, so that the coordinator cannot see when it converged."""
         return None if fed.aggregation.has_fixed_rounds else self.tol
 
     @property
     def _max_asks(self) -> int:
-        """Questions of a fit of as many rounds as it may have; some are asked again at a finer unit."""
+        """The largest number of questions of a fit; some are asked again at a finer unit."""
         return self.max_iter + self.max_iter // 4 + EXTRA_ASKS if self.max_iter else 1
 
     @abstractmethod
     def protocol(self, fed: Federation) -> Protocol[Any]:
-        """The coordinator's script for this estimator's parameters."""
+        """Return the coordinator's script for this estimator's parameters."""
 
     @abstractmethod
     def _store_result(self, fed: Federation, result: Any) -> None:
         """Set the fitted attributes."""
 
     def to_document(self) -> dict[str, Any]:
-        """The fitted model as plain values; numbers keep every bit."""
+        """Return the fitted model as plain values; numbers keep every bit."""
         check_is_fitted(self)
         given = self.get_params(deep=False)
         if isinstance(given.get("random_state"), (np.random.RandomState, np.random.Generator)):
@@ -269,7 +281,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
 
     @classmethod
     def restore(cls, document: dict[str, Any]) -> Self:
-        """A fitted estimator from a saved document."""
+        """Return a fitted estimator from a saved document."""
         model = cls(**{name: from_plain_value(value) for name, value in document["parameters"].items()})
         for name, value in document["fitted"].items():
             setattr(model, name, from_plain_value(value))
@@ -289,14 +301,14 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
 
 
 def _noise_notes(fed: Federation) -> list[str]:
-    """What sites of this process did to their rows before anything was computed."""
+    """Notes on noise that sites of this process added to their rows before the fit."""
     sources = (holding.source for holding in fed.site_data.values())
     remarks = (remark for source in sources if isinstance(source, NoisedRows) for remark in source.remarks)
     return list(dict.fromkeys(remarks))
 
 
 def _absence_notes(absences: Sequence[Absence]) -> list[str]:
-    """What to say of parties that were asked and did not contribute."""
+    """Notes on sites that were asked and did not contribute."""
     counts = Counter((a.party, a.code) for a in absences)
     return [
         f"Not lossless: {party} did not contribute to {count} steps ({REMEDIES.get(code, code)})."
@@ -305,5 +317,5 @@ def _absence_notes(absences: Sequence[Absence]) -> list[str]:
 
 
 def block_from_rows(X: Floats) -> Array:
-    """Rows as one block of columns, as the kernels want them."""
+    """Return rows as one block of columns, as the kernels need them."""
     return np.ascontiguousarray(X.T)

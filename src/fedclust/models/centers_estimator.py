@@ -1,4 +1,4 @@
-"""The estimators that move centres until they settle: views, initial centres, the loop and what a model keeps of it."""
+"""Base of the estimators that move centres until they converge: view, initial centres, iterations and stored result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CENTER_SCALES = ("none", "minmax", "standardise")
 
 
 class CentersEstimator(CentersModel):
-    """What methods share that end in centres; those that are not lossless say so in `lossless`."""
+    """Base of the methods whose result is centres; methods that are not lossless set `lossless` to False."""
 
     takes_initial_centers: ClassVar[bool] = True
 
@@ -68,7 +68,7 @@ class CentersEstimator(CentersModel):
         return replace(fitted, start=begin, notes=(*gaps, *notes, *fitted.notes)), view
 
     def _agree_on_view(self, fed: Federation) -> Protocol[tuple[View, tuple[Floats, Floats] | None, list[str]]]:
-        """How a row split is looked at, the public box if there is one, and what to say of gaps."""
+        """Return the view of a row split, the public box if there is one, and notes on missing values."""
         width, missing, box = len(fed.columns), self._missing_rule, parse_bounds(self.bounds, len(fed.columns))
         if fed.declared_schemas:
             yield from schema.check_declarations(fed.declared_schemas, missing)
@@ -94,7 +94,7 @@ class CentersEstimator(CentersModel):
             tol=self._stopping_tol(fed),
             max_iter=self.max_iter,
             parties=fed.parties,
-            rng=np.random.default_rng((self.seed_, 2)),  # the same whatever the start drew
+            rng=np.random.default_rng((self.seed_, 2)),  # does not depend on what the initial centres drew
             participation=self.participation,
             singletons=self._hide_singletons,
             small_sites=self.small_sites == "paper",
@@ -104,7 +104,7 @@ class CentersEstimator(CentersModel):
     def _initial_centers(
         self, fed: Federation, view: View, box: tuple[Floats, Floats] | None
     ) -> Protocol[tuple[Floats, list[str]]]:
-        """The first centres in original units, as they are recorded, and what to say of them."""
+        """Return the initial centres in original units, as they are recorded, and notes on them."""
         if not isinstance(self.init, str):
             return self._given_centers(fed), []
         rng = np.random.default_rng((self.seed_, 1))
@@ -151,7 +151,7 @@ class CentersEstimator(CentersModel):
     def _views_by_site(
         self, fed: Federation, centers: Floats | None
     ) -> tuple[dict[str, column_split.Preparation], tuple[Floats, Floats] | None]:
-        """How each party of a column split looks at its columns, and the box in that view."""
+        """Return the view of each site of a column split, and the box in that view."""
         box = parse_bounds(self.bounds, len(fed.columns))
         own = {} if centers is None else column_split.slices(fed.column_places, centers)
         if self.scale == "minmax" and box is not None:
@@ -207,7 +207,7 @@ class CentersEstimator(CentersModel):
         return [*ended, *fit_notes.coincidence_notes(self.fuzziness, result)]
 
     def _assemble_slices(self, fed: Federation, settled: column_split.ColumnFit) -> None:
-        """Put the slices of a column split together, where the parties showed them."""
+        """Join the slices of a column split, if the sites revealed them."""
         if settled.start_slices is None or settled.end_slices is None:
             self.notes_.append("Each site keeps its slice of the centres; this model holds no centres.")
             return
@@ -257,7 +257,7 @@ class CentersEstimator(CentersModel):
         require(
             is_quorum(self.quorum), f"quorum is {self.quorum!r}; use 'all', a number of sites, or a share such as 0.8"
         )
-        self.fuzziness  # noqa: B018 says what is wrong with a fuzziness before anything is asked
+        self.fuzziness  # noqa: B018 refuses a wrong fuzziness before any question is asked
         require(self.scale in CENTER_SCALES, f"scale is '{self.scale}'; choose one of {', '.join(CENTER_SCALES)}")
         require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
@@ -279,7 +279,7 @@ class CentersEstimator(CentersModel):
 
 
 def _join_slices(fed: Federation, parts: Mapping[PartyId, Floats]) -> Floats:
-    """Slices of points side by side, in the order of the study's columns."""
+    """Join slices of points, in the order of the study's columns."""
     whole = np.empty((len(next(iter(parts.values()))), len(fed.columns)))
     for party, places in fed.column_places.items():
         whole[:, places] = parts[party]

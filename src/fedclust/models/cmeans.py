@@ -1,4 +1,4 @@
-"""The lossless estimators: k-means (hard c-means) and fuzzy c-means, over rows and over columns."""
+"""The lossless estimators KMeans and FuzzyCMeans, for row splits and column splits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedclust.models.input_checks import is_real_number, require
 from fedclust.models.labels_only import LabelsOnlyEstimator
 from fedclust.models.streamed_fit import StreamingEstimator
 
-MAX_FUZZINESS = 100  # beyond, memberships raised to m leave the range of floats
+MAX_FUZZINESS = 100  # above this, memberships to the power of m leave the range of floats
 
 
 class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):

@@ -88,11 +88,11 @@ class DEC(FederatedEstimator):
         self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps before the clusters settled."]
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """The cluster of each row."""
+        """Return the cluster of each row."""
         return np.asarray(self.memberships(X).argmax(axis=1), np.int32)
 
     def memberships(self, X: Any) -> Floats:
-        """The degree to which each row belongs to each cluster, rows by clusters."""
+        """Return the membership of each row in each cluster, rows by clusters."""
         check_is_fitted(self)
         rows = self._validate_rows(X)
         found = dec.Embedding(

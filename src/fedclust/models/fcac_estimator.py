@@ -93,7 +93,7 @@ class FCAC(NodeEstimator):
         return ()
 
     def _labels_of_rows(self, block: Array) -> Units:
-        """The cluster of each row's nearest node; -1 if no node is left."""
+        """Return the cluster of each row's nearest node; -1 if no node is left."""
         rows = np.ascontiguousarray(block.T, np.float64)
         if not len(self.node_labels_):
             return np.full(len(rows), -1, np.int32)

@@ -187,7 +187,9 @@ class FedCRef(FederatedEstimator):
 
     @property
     def _missing_rule(self) -> str:
-        return "refuse" if self.epsilon is None else FINITE_ROWS_ONLY  # what sites leave out under noise, in any case
+        return (
+            "refuse" if self.epsilon is None else FINITE_ROWS_ONLY
+        )  # under noise, sites always leave out rows that are not finite
 
     def _fit_script(self, fed: Federation) -> Protocol[FedCRefResult]:
         width = len(fed.columns)
@@ -279,7 +281,7 @@ class FedCRef(FederatedEstimator):
             )
 
     def _community_labels(self, party: PartyId, memory: Mapping[str, Array]) -> Ints:
-        """The community of each row of a site; isolated clusters are numbered after all communities."""
+        """Return the community of each row of a site; isolated clusters are numbered after all communities."""
         own = self.communities_[self.sites_.index(party)].copy()
         for number, (site, cluster) in enumerate(self.isolated_):
             if site == party:
@@ -288,19 +290,22 @@ class FedCRef(FederatedEstimator):
         return np.asarray(own[labels], np.int64) if len(labels) else labels
 
     def to_document(self) -> dict[str, Any]:
-        """The fitted model as plain values; labels to begin with become lists, or "given" with an epsilon."""
+        """Return the fitted model as plain values; initial labels become lists, or "given" with an epsilon."""
         found = super().to_document()
         if isinstance(self.init, Mapping):
             start = {site: np.asarray(labels).tolist() for site, labels in self.init.items()}
-            found["parameters"] |= {"init": start if self.epsilon is None else "given"}  # the rows' own, unpaid for
+            found["parameters"] |= {
+                "init": start if self.epsilon is None else "given"
+            }  # labels of rows that no budget covers
         return found
 
     def assign(self, X: Any, site: PartyId | None = None) -> Assignment:
-        """Where rows belong and how well models do on them: all communities, and the isolated clusters of `site`.
+        """Label rows by all communities and the isolated clusters of `site`, and return the models' errors.
 
         Without a site, all isolated clusters that this process knows count. Isolated clusters are numbered after the
-        communities, in the order of `isolated_`. A row is novel where its error is beyond three standard deviations
-        (of logarithms) of what is usual, for every model; with an epsilon, so is one that is not finite, labelled -1.
+        communities, in the order of `isolated_`. A row is novel if for every model the logarithm of its error is more
+        than three standard deviations above the usual. With an epsilon, a row that is not finite is novel too, with
+        the label -1.
         """
         rows = self._scale_rows(X)
         lone = [i for i, (owner, _) in enumerate(self.isolated_) if site is None or owner == site]
@@ -314,7 +319,7 @@ class FedCRef(FederatedEstimator):
             )
         width = self.n_features_in_
         sizes = layers(width) if self.epsilon is None else private_deep.layer_sizes(width)
-        out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon: no model is theirs
+        out = np.asarray(np.isnan(rows).any(axis=1))  # with an epsilon, these rows belong to no model
         errors = AutoencoderTrainer(np.where(out[:, None], 0.0, rows), sizes, self.device).errors(weights)
         labels = np.where(out, -1, names[errors.argmin(axis=0)]).astype(np.int64)
         novel = np.asarray(
@@ -325,7 +330,7 @@ class FedCRef(FederatedEstimator):
         return Assignment(labels, least, labels >= self.n_communities_, novel)
 
     def predict(self, X: Any, site: PartyId | None = None) -> NDArray[np.int32]:
-        """The community, or isolated cluster, of each row; -1 for a novel one."""
+        """Return the community, or isolated cluster, of each row; -1 for a novel one."""
         if isinstance(X, Federation):
             return np.concatenate([self.predict(self._site_rows(X, party), party) for party in X.parties])
         found = self.assign(X, site)

@@ -1,4 +1,4 @@
-"""What a reader of a c-means result should hear of its end: a stop too soon, centres in one place, idle columns."""
+"""Notes on the end of a c-means fit: an early stop, centres that coincide, and constant columns."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from fedclust.core.site_interface import View
 from fedclust.federation.federation import Federation
 from fedclust.questions.bounds import MIN_EXPONENT
 
-COARSE_TOL_FRACTION = 1e-3  # of what there is to tell apart, a tol beyond which says little
-COINCIDENCE_TOLERANCE = 1e-4  # of how far rows lie from their centres: two centres that are no further apart are one
-CENTER_WEIGHT_TOLERANCE = 0.05  # by how much the weights of such centres may differ
-MAX_NAMED_CENTERS = 6  # centres in one sentence
+COARSE_TOL_FRACTION = 1e-3  # of the range of the values; a larger tol is too coarse
+COINCIDENCE_TOLERANCE = 1e-4  # of the mean distance of rows to their centres; centres closer than this coincide
+CENTER_WEIGHT_TOLERANCE = 0.05  # relative difference that the weights of such centres may have
+MAX_NAMED_CENTERS = 6  # in one sentence
 
 
 def ending_notes(
     tol: float | None, max_iter: int, columns: Sequence[str], result: tuple[FitResult, View] | column_split.ColumnFit
 ) -> list[str]:
-    """A stop before `tol` was reached, or by one too coarse for such data."""
+    """Notes on a stop before `tol` was reached, or by a `tol` that is too coarse for the data."""
     split = isinstance(result, column_split.ColumnFit)
     fitted = result.fitted if isinstance(result, column_split.ColumnFit) else result[0]
     if tol is None or not fitted.history:
@@ -36,7 +36,7 @@ def ending_notes(
         small = _is_coarse(tol, float(np.sqrt(result.d2.max(initial=0.0))))
         return [_coarse_tol_note(tol, "distances")] if small else []
     view = result[1]
-    # The view's powers of two tell how far each column reaches; a column of zeros has the least there is.
+    # The view's powers of two bound the values of each column; a column of zeros has the smallest one.
     reach = np.where(view.exponents > MIN_EXPONENT, np.ldexp(1.0, view.exponents), 0.0)
     names = [name for name, far in zip(columns, reach.tolist(), strict=True) if _is_coarse(tol, far)]
     if names:
@@ -54,10 +54,10 @@ def _coarse_tol_note(tol: float, what: str) -> str:
 
 
 def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
-    """Fuzzy centres that ended in one place, as happens where m is too high for so many columns.
+    """Notes on fuzzy centres that coincide, which happens if m is too high for the number of columns.
 
-    Rows belong to such centres alike, which gives these the same weight. That tells most of them from small clusters
-    that are near to each other beside one that is ten thousand times wider.
+    Rows belong to such centres equally, so the centres have the same weight. This distinguishes most of them from small
+    clusters that are close to each other and far from one that is ten thousand times wider.
     """
     if m <= 1:
         return []
@@ -82,14 +82,14 @@ def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.Co
 
 
 def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i: int, j: int) -> float:
-    """How far two centres are from each other; over columns, by how much rows can tell."""
+    """Return the distance of two centres; for a column split, the largest difference of a row's distances to them."""
     if isinstance(result, column_split.ColumnFit):
         return float(np.abs(np.sqrt(result.d2[i]) - np.sqrt(result.d2[j])).max(initial=0.0))
     return float(np.linalg.norm(result[0].centers[i] - result[0].centers[j]))
 
 
 def _join_numbers(places: Sequence[int]) -> str:
-    """Numbers in a sentence.
+    """Return numbers as part of a sentence.
 
     >>> _join_numbers([0, 2, 3]), _join_numbers(range(9))
     ('0, 2 and 3', '0, 1, 2, 3, 4, 5 and 3 more')
@@ -100,7 +100,7 @@ def _join_numbers(places: Sequence[int]) -> str:
 
 
 def constant_column_notes(fed: Federation, missing: str) -> list[str]:
-    """Columns that hold one value everywhere, as far as this process can see."""
+    """Notes on columns that hold a single value, as far as this process can see."""
     surveys = [(h.source.columns, h.survey_for(missing)) for h in fed.site_data.values()]
     names = {name for own, _ in surveys for name in own}
     for own, found in surveys:

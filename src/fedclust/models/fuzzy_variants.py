@@ -1,4 +1,4 @@
-"""Fuzzy c-means by averaging and by gradients: published federations that are not lossless, to compare with."""
+"""Fuzzy c-means by averaging and by gradients: published federated methods that are not lossless, for comparison."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AVERAGE_METHODS = ("kmeans", "index")
 
 
 class _LossyFuzzyCMeans(FuzzyCMeans):
-    """What both share with fuzzy c-means: starts, scaling, prediction; over rows."""
+    """What both methods share with fuzzy c-means: initial centres, scaling and prediction; row splits only."""
 
     lossless: ClassVar[bool] = False
     small_sites = None

@@ -1,4 +1,4 @@
-"""Gaussian mixtures as an estimator: soft clusters with a shape, a likelihood and two criteria to compare them by."""
+"""The estimator of Gaussian mixtures: soft clusters with shapes, a likelihood, and two criteria for comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedclust.models.input_checks import is_whole_number, require
 
 @dataclass(frozen=True)
 class FittedMixture(FitResult):
-    """A finished climb; centres are seen through the frame's view, whose columns have mean 0."""
+    """The result of EM; centres are in the frame's view, whose columns have mean 0."""
 
     frame: Frame
     found: EvaluatedMixture
@@ -114,7 +114,7 @@ class GaussianMixture(CentersEstimator):
 
     @property
     def is_soft(self) -> bool:
-        return True  # though its fuzziness is 1: indices take the nearest centre
+        return True  # although its fuzziness is 1, because indices use the nearest centre
 
     @property
     def mixture_part(self) -> MixturePart:
@@ -126,7 +126,7 @@ class GaussianMixture(CentersEstimator):
 
     @property
     def n_clusters(self) -> int:
-        """The number of components, as the other estimators call it."""
+        """The number of components, by the name that the other estimators use."""
         return self.n_components
 
     @n_clusters.setter
@@ -134,7 +134,7 @@ class GaussianMixture(CentersEstimator):
         self.n_components = count
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; `n_clusters` stands for `n_components`."""
+        """Set parameters; `n_clusters` is accepted for `n_components`."""
         if "n_clusters" in params:
             params["n_components"] = params.pop("n_clusters")
         return super().set_params(**params)  # type: ignore[no-any-return]
@@ -189,29 +189,29 @@ class GaussianMixture(CentersEstimator):
         self._keep_objective(-self.log_likelihood_)
 
     def _ending_notes(self, fed: Federation, result: Any) -> list[str]:  # noqa: ARG002
-        return []  # the stop is one of likelihoods, which `_told` speaks of
+        return []  # EM stops by the likelihood, which `_stop_notes` reports
 
     def predict_proba(self, X: Any) -> Floats:
-        """How likely each row comes from each component, rows by components; NaN for a row left out for its gaps."""
+        """Return the probability of each component for each row, rows by components; NaN for a row that is left out."""
         t, gap = self._log_densities(X)
         return np.where(gap[:, None], np.nan, elementary.exp(t - densities.log_density(t)).T)
 
     def memberships(self, X: Any) -> Floats:
-        """The same, by the name that fuzzy methods have for it."""
+        """Return the same as `predict_proba`, by the name that fuzzy methods use."""
         return self.predict_proba(X)
 
     def memberships_of_block(self, block: Array) -> Floats:
-        """The same (components by rows) of a block as a site reads it: columns by rows, levels encoded, no scaling."""
+        """Return the same (components by rows) of a block as a site reads it: columns by rows, without scaling."""
         t, gap = self._block_log_densities(self._transform_block(block))
         return np.where(gap, np.nan, elementary.exp(t - densities.log_density(t)))
 
     def score_samples(self, X: Any) -> Floats:
-        """The log density of each row, in original units; NaN for a row left out for its gaps."""
+        """Return the log density of each row in original units; NaN for a row left out because of missing values."""
         t, gap = self._log_densities(X)
         return np.where(gap, np.nan, densities.log_density(t) - _log_spread(self.spread_))
 
     def _log_densities(self, X: Any) -> tuple[Floats, NDArray[np.bool_]]:
-        """Log pi_k N(x | m_k, S_k), components by rows, and which rows have gaps."""
+        """Return log pi_k N(x | m_k, S_k), components by rows, and which rows have missing values."""
         seen = self._row_blocks(X) if isinstance(X, Federation) else [self._rows_in_view(X)]
         found = [self._block_log_densities(block) for block in seen]
         return np.concatenate([t for t, _ in found], axis=1), np.concatenate([gap for _, gap in found])
@@ -228,7 +228,7 @@ class GaussianMixture(CentersEstimator):
         return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
-        """What scores rows seen through the model's own view, or another, and the root to whiten them with for EEE."""
+        """Return the densities that score rows in the model's own view or another, and for EEE the whitening root."""
         family: Family = next(f for f in FAMILIES if f == self.family)
         means, variance, columns = self.scaled_centers_, self.variances_, self.scaled_centers_.shape[1]
         if family != "EEE":
@@ -247,7 +247,7 @@ class GaussianMixture(CentersEstimator):
 
 
 def _family_variances(m: Mixture) -> Floats:
-    """Variances as their family has them: one, one each, by columns, or a matrix."""
+    """Return variances in the shape of their family: one, one per component, by columns, or a matrix."""
     return m.variance.ravel() if m.family in ("EII", "VII") else m.variance
 
 

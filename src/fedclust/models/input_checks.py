@@ -1,4 +1,4 @@
-"""What parameters and values may be, asked before anything is computed with them: no one meets a bare TypeError."""
+"""Checks of parameters and values before a computation, so that users see a clear message and no bare TypeError."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fedclust.core.errors import DataError, StudyError
 from fedclust.core.types import Array
 from fedclust.federation.federation import MAX_MAGNITUDE
 
-SEED_LIMIT = 1 << 32  # the papers' box start draws from a stream that takes no larger seed
+SEED_LIMIT = 1 << 32  # the random stream of the papers' "box" initial centres takes no larger seed
 
 
 def require(condition: bool, sentence: str) -> None:  # noqa: FBT001
-    """A parameter must make sense; else the sentence says what to do."""
+    """Refuse a parameter unless the condition holds; the sentence says what to do."""
     if not condition:
         raise StudyError(sentence)
 
 
 def is_whole_number(value: Any) -> bool:
-    """Whether a value is a whole number; True and "2" are none."""
+    """Whether a value is a whole number; True and "2" are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -40,7 +40,7 @@ def is_quorum(value: Any) -> bool:
 
 
 def check_quorum_reachable(quorum: Any, sites: int) -> None:
-    """Refuse to wait for more sites than there are; a site by itself is all of them, whatever the quorum."""
+    """Refuse a quorum of more sites than there are; with a single site any quorum is allowed."""
     require(
         sites == 1 or not is_whole_number(quorum) or quorum <= sites,
         f"quorum is {quorum}, but there are only {sites} sites; use at most {sites}, a share such as 0.8, or 'all'",
@@ -48,12 +48,12 @@ def check_quorum_reachable(quorum: Any, sites: int) -> None:
 
 
 def limit_quorum(quorum: Any, sites: int) -> Any:
-    """The same quorum where only so many sites are left."""
+    """Return the quorum, limited to the number of sites that are left."""
     return min(quorum, sites) if is_whole_number(quorum) else quorum
 
 
 def seed_from_random_state(given: Any) -> int:
-    """The seed that a `random_state` stands for; of NumPy's generators one is drawn, as scikit-learn does.
+    """Return the seed of a `random_state`; a NumPy generator draws one, as in scikit-learn.
 
     >>> seed_from_random_state(7)
     7
@@ -75,7 +75,7 @@ def seed_from_random_state(given: Any) -> int:
 
 
 def require_rows(rows: int, missing: str) -> int:
-    """The number of rows that take part, if any does."""
+    """Return the number of rows that take part; refuse if there are none."""
     if not rows:
         none = "no site has a row" if missing == "refuse" else "every row has missing values and was left out"
         remedy = "check the sites' data" if missing == "refuse" else "remove the columns with most missing values"
@@ -84,7 +84,7 @@ def require_rows(rows: int, missing: str) -> int:
 
 
 def check_magnitudes(columns: Sequence[str], blocks: Iterable[Array], site: str | None = None) -> None:
-    """Refuse values beyond those that a fit takes: the squares of some are no numbers, and no centre would be nearest.
+    """Refuse values that are too large for a fit: their squares would overflow, and no centre would be nearest.
 
     >>> check_magnitudes(["age", "bp"], [np.array([[40.0, 50.0], [1e200, 120.0]])])
     Traceback (most recent call last):
@@ -101,7 +101,7 @@ def check_magnitudes(columns: Sequence[str], blocks: Iterable[Array], site: str 
 
 
 def check_complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: str) -> None:
-    """Refuse infinite values, and missing ones unless there may be `gaps`, for which there is a `remedy`."""
+    """Refuse infinite values, and missing values unless `gaps` allows them; `remedy` says what to do."""
     if np.isfinite(rows).all():
         return
     infinite, missing = np.isinf(rows).sum(axis=0), np.isnan(rows).sum(axis=0)
@@ -114,7 +114,7 @@ def check_complete(columns: Sequence[str], rows: Array, *, gaps: bool, remedy: s
 
 
 def _describe_first_column(columns: Sequence[str], counts: Array, what: str, site: str | None = None) -> str:
-    """The first column that holds what cannot be used, and how often; never a value."""
+    """Describe the first column with unusable values and their number, never a value."""
     first, *others = np.flatnonzero(counts).tolist()
     more = f" (as do{'es' * (len(others) == 1)} {len(others)} more column{'s' * (len(others) > 1)})" if others else ""
     where = "" if site is None else f" of site '{site}'"
@@ -123,7 +123,7 @@ def _describe_first_column(columns: Sequence[str], counts: Array, what: str, sit
 
 
 def fill_masked(X: Any) -> Any:
-    """Rows as they are, but for NumPy's masked arrays: a plain conversion would let the hidden values in.
+    """Return rows unchanged, except for NumPy's masked arrays, whose hidden values become NaN.
 
     >>> fill_masked(np.ma.array([[1, 2]], mask=[[False, True]])).tolist()
     [[1.0, nan]]

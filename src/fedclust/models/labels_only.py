@@ -1,4 +1,4 @@
-"""C-means over columns that opens each row's label and nothing else; a part of `KMeans`."""
+"""The mode of `KMeans` that reveals only each row's label over a column split."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The methods, one record each: name, estimator, words for people and study keys; packages add theirs by entry point.
+"""The registry of methods: name, estimator, description and study keys of each; packages add theirs by entry point.
 
 A package registers a method in its own pyproject.toml, by the name that studies give it:
 
     [project.entry-points."fedclust.methods"]
     spherical-k-means = "spherical.method:METHOD"
 
-where `METHOD` is a `Method`. It is imported when a method is first looked up; one that cannot be loaded is named in a
-warning, and the others work on.
+where `METHOD` is a `Method`. It is imported when a method is first looked up. If one cannot be loaded, a warning names
+it, and the other methods still work.
 """
 
 from __future__ import annotations
@@ -51,14 +51,16 @@ ENTRY_POINT_GROUP = "fedclust.methods"
 
 @dataclass(frozen=True)
 class Method:
-    """One method: what studies call it, what fits it, what people read of it, and the keys it takes in [cluster]."""
+    """One method: its name in studies, its estimator, its description, and the keys it takes in [cluster]."""
 
     name: str
     estimator: type[FederatedEstimator]
     title: str  # in a sentence: "found by ..."
     summary: str  # one sentence
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)  # by study key, the estimator's own name
-    private: type[FederatedEstimator] | None = None  # what it becomes where a study has an epsilon
+    parameters: Mapping[str, Parameter] = field(
+        default_factory=dict
+    )  # by study key, which is the estimator's parameter
+    private: type[FederatedEstimator] | None = None  # the estimator if a study has an epsilon
     deep: bool = False  # not for studies: it has no centres to report
 
     def __post_init__(self) -> None:
@@ -73,7 +75,7 @@ class Method:
 
     @property
     def classes(self) -> tuple[type[FederatedEstimator], ...]:
-        """What its models may be."""
+        """The classes that its models may have."""
         return (self.estimator,) if self.private is None else (self.estimator, self.private)
 
 
@@ -179,13 +181,13 @@ BUILT_IN_METHODS = (
 
 @dataclass
 class MethodRegistry:
-    """The methods that are known here, and the packages whose methods could not be loaded."""
+    """All known methods, and the packages whose methods could not be loaded."""
 
     methods: dict[str, Method] = field(default_factory=dict)
     broken_plugins: dict[str, str] = field(default_factory=dict)  # by method, a sentence
 
     def add_method(self, method: Method) -> None:
-        """Know one more method; its name and its classes must be its own."""
+        """Add a method; its name and its classes must not be in use."""
         for known in self.methods.values():
             if known.name == method.name:
                 raise ValueError(f"a method named '{method.name}' is already registered")
@@ -195,7 +197,7 @@ class MethodRegistry:
         self.methods[method.name] = method
 
     def load_plugin(self, plugin: EntryPoint) -> None:
-        """Know the method of a package; whatever is wrong with it is said in a sentence, and nothing else fails."""
+        """Add the method of a package; if it cannot be loaded, a warning says why, and nothing else fails."""
         package = plugin.dist.name if plugin.dist else plugin.module
         try:
             self.add_method(_load_method(plugin))
@@ -218,7 +220,7 @@ def _load_method(plugin: EntryPoint) -> Method:
 
 @cache
 def method_registry() -> MethodRegistry:
-    """All methods: those of fedclust, and those that other packages register."""
+    """Return all methods: those of fedclust, and those that other packages register."""
     found = MethodRegistry()
     for method in BUILT_IN_METHODS:
         found.add_method(method)
@@ -234,17 +236,17 @@ def register_method(method: Method) -> Method:
 
 
 def study_methods() -> dict[str, Method]:
-    """The methods that a study may name."""
+    """Return the methods that a study may name."""
     return {name: method for name, method in method_registry().methods.items() if not method.deep}
 
 
 def private_methods() -> dict[str, type[FederatedEstimator]]:
-    """The estimators of those that have a private form."""
+    """Return the private estimators of the methods that have one."""
     return {name: method.private for name, method in study_methods().items() if method.private is not None}
 
 
 def find_study_method(name: str) -> Method:
-    """A method by the name that studies give it."""
+    """Return a method by its name in studies."""
     found, known = method_registry(), study_methods()
     if name in known:
         return known[name]
@@ -254,12 +256,12 @@ def find_study_method(name: str) -> Method:
 
 
 def method_of_model(model: Model) -> Method | None:
-    """The method that made a model; None for a class that nobody registered."""
+    """Return the method of a model; None if its class is not registered."""
     return next((method for method in method_registry().methods.values() if type(model) in method.classes), None)
 
 
 def load(path: str | Path) -> FederatedEstimator:
-    """A fitted estimator that `save` wrote; its class is found among the registered methods."""
+    """Load a fitted estimator that `save` wrote; its class must belong to a registered method."""
     document = read_model_document(path)
     kinds = {kind.__name__: kind for method in method_registry().methods.values() for kind in method.classes}
     if document.get("class") not in kinds:

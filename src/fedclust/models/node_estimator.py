@@ -1,4 +1,4 @@
-"""What estimators of weighted nodes share: they find the number of clusters, and continue in rounds with new rows."""
+"""Base of the estimators of weighted nodes, which find the number of clusters and continue in rounds with new rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class NodeEstimator(CentersModel):
 
     @property
     def n_clusters(self) -> int:  # type: ignore[override]
-        """How many clusters were found."""
+        """The number of clusters found."""
         return self.n_clusters_
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -111,11 +111,11 @@ class NodeEstimator(CentersModel):
         return super().fit(X, y)
 
     def partial_fit(self, X: Any, y: Any = None, *, after: str | Path | None = None) -> Self:
-        """One more round with new rows, at the same sites or others; nothing learnt is forgotten.
+        """Run another round with new rows, at the same or other sites; the model keeps what it has learnt.
 
-        Sites continue from what they remember of the round before: in this process, or in the run folder `after`, if
-        this process can read it. Sites in other processes remember in the runs that `fedclust update` makes; in any
-        other run they start again, and `notes_` says so.
+        Sites continue from their memory of the previous round: in this process, or in the run folder `after`, if this
+        process can read it. Sites in other processes keep their memory in the runs of `fedclust update`. In any other
+        run they start again, and `notes_` says so.
         """
         if not self.n_iter_:
             return self.fit(X, y)
@@ -141,7 +141,7 @@ class NodeEstimator(CentersModel):
         return self._round_script(fed)
 
     def _round_script(self, fed: Federation) -> effects.Protocol[NodeResult]:
-        """One round, with what every round asks first."""
+        """The script of one round, including the questions that every round asks first."""
         width, missing = len(fed.columns), self._missing_rule
         if fed.declared_schemas:
             yield from schema.check_declarations(fed.declared_schemas, missing)
@@ -159,7 +159,7 @@ class NodeEstimator(CentersModel):
         return found, view, rows, tuple(notes)
 
     def _agree_view(self, width: int) -> effects.Protocol[View]:
-        """The first round's view, which later rounds keep."""
+        """Agree on a view in the first round; later rounds keep it."""
         missing, box = self._missing_rule, parse_bounds(self.bounds, width)
         if self.scale == "none":
             return View(np.full(width, LATER_VALUE_EXPONENT, np.int32), missing=missing)
@@ -189,7 +189,7 @@ class NodeEstimator(CentersModel):
 
     @abstractmethod
     def _labels_of_rows(self, block: Array) -> Units:
-        """The cluster of each row of a block (columns by rows) without gaps."""
+        """Return the cluster of each row of a block (columns by rows) without missing values."""
 
     def _store_result(self, fed: Federation, result: NodeResult) -> None:
         found, view, rows, notes = result
@@ -230,7 +230,7 @@ class NodeEstimator(CentersModel):
         self.objective_ = float((rows * ((places - self.scaled_centers_[labels]) ** 2).sum(axis=1)).sum())
 
     def _label_block(self, block: Array) -> NDArray[np.int32]:
-        """The cluster of each row of a block; -1 for rows with gaps."""
+        """Return the cluster of each row of a block; -1 for rows with missing values."""
         gap = np.isnan(block).any(axis=0)
         return np.where(gap, -1, self._labels_of_rows(np.where(gap, 0.0, block))).astype(np.int32)
 
@@ -247,7 +247,7 @@ class NodeEstimator(CentersModel):
 
 
 def merge_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
-    """Blocks of columns by rows, merged up to LABEL_CHUNK_VALUES values: each block costs a search of its own."""
+    """Merge blocks of columns by rows up to LABEL_CHUNK_VALUES values, because each block costs a separate search."""
     some: list[Array] = []
     for block in blocks:
         some.append(block)
@@ -259,14 +259,14 @@ def merge_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
 
 
 def cluster_means(places: Floats, rows: Ints, labels: Units) -> Floats:
-    """The mean of each cluster, every row of a node counted."""
+    """Return the mean of each cluster, with nodes weighted by their rows."""
     own = [labels == c for c in range(int(labels.max(initial=-1)) + 1)]
     means = [np.average(places[mine], axis=0, weights=rows[mine]) for mine in own]
     return np.stack(means) if means else np.empty((0, places.shape[1]))
 
 
 def _mean_distance(now: Floats, before: Floats) -> float:
-    """How far the nodes lie from the nearest of those before the round, on average."""
+    """Return the mean distance of the nodes to the nearest node before the round."""
     if not len(now) or not len(before):
         return 0.0
     return float(np.sqrt(distances.nearest_centers(np.ascontiguousarray(now.T), before)[1]).mean())

@@ -1,4 +1,4 @@
-"""The one-shot estimators: each site says once what it found alone, and the coordinator makes clusters of that."""
+"""The one-shot estimators: each site sends its local result once, and the coordinator clusters all of them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fedclust.models.input_checks import is_real_number, is_whole_number, requir
 from fedclust.questions import bounds as limits
 from fedclust.questions import standardisation
 
-GRID_DEVIATIONS = 4.0  # standard deviations to either side of the mean that a grid covers where no bounds are public
+GRID_DEVIATIONS = 4.0  # standard deviations around the mean that a grid covers without public bounds
 
 
 class _OneShot(CentersEstimator):
-    """What both share: views, prediction, and a single round over rows."""
+    """What both methods share: view, prediction, and a single round over rows."""
 
     lossless: ClassVar[bool] = False
     takes_initial_centers: ClassVar[bool] = False
     participation = 1.0
     small_sites = None
-    init = "careful"  # the method's own, not a parameter
+    init = "careful"  # fixed by the method, not a parameter
     tol = None
     max_iter = 1
     local_clusters: int | None
@@ -66,7 +66,7 @@ class _OneShot(CentersEstimator):
 
     @abstractmethod
     def _fit_once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[FitResult]:
-        """What sites say once, and the clusters made of it."""
+        """The script of the single round and of the coordinator's clustering."""
 
 
 class KFed(_OneShot):

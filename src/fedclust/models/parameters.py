@@ -1,4 +1,4 @@
-"""What a value in a study file must be, said once: the check, and the words for an author whose value fails it."""
+"""Keys of a study file: the check of each value, and the description that an error message shows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ class Parameter:
     description: str
     is_valid: Callable[[Any], bool]
     choices: tuple[str, ...] = ()
-    secret: bool = False  # a value that no message repeats
+    secret: bool = False  # no message repeats its value
 
 
 def one_of(*choices: str) -> Parameter:
-    """One of some words."""
+    """A parameter that takes one of some words."""
     shown = ("one of " if choices[1:] else "") + quote_words(choices)
     return Parameter(shown, lambda value: value in choices, choices)
 
 
 def quote_words(words: Iterable[str]) -> str:
-    """Words in a sentence."""
+    """Return quoted words as part of a sentence."""
     return ", ".join(f"'{word}'" for word in words)
 
 
@@ -53,7 +53,7 @@ def _is_quorum(value: Any) -> bool:
 
 
 def initial_centers_parameter(*names: str) -> Parameter:
-    """Where centres begin: by one of these names, or a list of centres."""
+    """A parameter for initial centres: one of these names, or a list of centres."""
     return Parameter(
         f"one of {quote_words(names)}, or a list of centres, each a list of numbers of the same length",
         lambda value: value in names or _are_points(value),
@@ -62,7 +62,7 @@ def initial_centers_parameter(*names: str) -> Parameter:
 
 
 def at_least(lowest: int) -> Parameter:
-    """A whole number from there on."""
+    """A parameter that takes a whole number of at least `lowest`."""
     return Parameter(f"a whole number of at least {lowest}", lambda value: is_whole(value) and value >= lowest)
 
 

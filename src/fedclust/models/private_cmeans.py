@@ -1,4 +1,4 @@
-"""C-means and fuzzy c-means under differential privacy: centres from noisy sums, and what they cost."""
+"""The estimators of k-means and fuzzy c-means under differential privacy: centres from noisy sums, and their cost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_PRIVATE_CLUSTERS = 64  # a histogram of 512 cells shows no more
 
 
 class _PrivateEstimator(CentersModel):
-    """What both share: the box, the budget and what a run may claim; `fuzziness` is 1 for hard c-means."""
+    """What both share: the box, the budget and the notes on the guarantee; `fuzziness` is 1 for hard c-means."""
 
     lossless: ClassVar[bool] = False
     saved_attributes: ClassVar[tuple[str, ...]] = (
@@ -57,7 +57,7 @@ class _PrivateEstimator(CentersModel):
     scale: str
     variant: str
     rounds: int | None
-    missing = "drop"  # of labels: a row with gaps has none; sites leave out such rows in any case
+    missing = "drop"  # rows with missing values have no label; sites always leave them out
     participation = 1.0
 
     def protocol(self, fed: Federation) -> Protocol[tuple[PrivateResult, Box]]:
@@ -78,7 +78,7 @@ class _PrivateEstimator(CentersModel):
         return (yield from private_fit.fit(box, self._candidate_ks, spending, rng, self.fuzziness)), box
 
     def _plan_spending(self, fed: Federation) -> private_fit.Spending:
-        """In plain mode the coordinator sees each site's answer, so each site's noise must do by itself."""
+        """Plan the spending; in plain mode the coordinator sees each answer, so each site adds the full noise."""
         sites = len(fed.parties)
         relied_on = 1 if fed.aggregation.mode == "plain" else count_honest_sites(sites, sites)
         return private_fit.Spending(
@@ -94,7 +94,7 @@ class _PrivateEstimator(CentersModel):
 
     @property
     def _candidate_ks(self) -> tuple[int, ...]:
-        """The numbers of clusters to choose from."""
+        """Return the numbers of clusters to choose from."""
         given = self.n_clusters
         if is_whole_number(given):
             return (int(given),)
@@ -142,7 +142,7 @@ class _PrivateEstimator(CentersModel):
         )
 
     def _privacy_notes(self, fed: Federation) -> list[str]:
-        """What the result may be said to promise, on what conditions, in plain sentences."""
+        """Notes on what the result guarantees, and under which conditions."""
         told = [
             (
                 "Not lossless: the sums carry noise. They give differential privacy for single rows: epsilon = "
@@ -194,7 +194,7 @@ class _PrivateEstimator(CentersModel):
         )
         box = self._public_box(fed)
         require(bool((np.abs(np.concatenate([box.low, box.high])) <= MAX_MAGNITUDE).all()), "bounds must be finite")
-        self.fuzziness  # noqa: B018 says what is wrong with a fuzziness before anything is asked
+        self.fuzziness  # noqa: B018 refuses a wrong fuzziness before any question is asked
 
 
 class PrivateKMeans(_PrivateEstimator):
@@ -308,7 +308,7 @@ class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
 
 
 def draw_similar_rows(model: CentersModel, width: float, rows: int, rng: np.random.Generator) -> Floats:
-    """Rows like those that a model describes: round clusters of its sizes and a width; from what was told already."""
+    """Draw rows like those that a model describes: round clusters of its sizes and a width, at no further cost."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
     seen = at + width * rng.normal(size=at.shape)

@@ -1,4 +1,4 @@
-"""FedCRef with an epsilon: what it may be asked, what its run spends, and what may be said of the result."""
+"""FedCRef with an epsilon: checks of its parameters, the budget of its run, and notes on its result."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ MAX_TOTAL_CLUSTERS = 2048
 
 
 def layer_sizes(width: int) -> tuple[int, ...]:
-    """The layers of models that noise is added to."""
+    """Return the layer sizes of models that are trained with noise."""
     return layers(width, PRIVATE_HIDDEN_LAYERS)
 
 
 def epsilon_of(model: FedCRef) -> float:
-    """The epsilon of a model that has one."""
+    """Return the epsilon of a model; refuse a model without one."""
     require(model.epsilon is not None, "epsilon is None; give a number above 0, such as 8.0")
     return float(model.epsilon or 0.0)
 
 
 def check_private_parameters(model: FedCRef, fed: Federation) -> None:
-    """Whether the parameters make sense with an epsilon; nothing may be taken from the rows but under noise."""
+    """Check the parameters for a run with an epsilon; nothing may be taken from the rows without noise."""
     require(
         model.epsilon is not None and is_real_number(model.epsilon) and 0 < model.epsilon <= 1000,
         f"epsilon is {model.epsilon!r}; it must be a number above 0, such as 8.0, or None for no noise",
@@ -79,13 +79,13 @@ def check_private_parameters(model: FedCRef, fed: Federation) -> None:
 
 
 def _clusters_by_site(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
-    """Clusters at each site; never as many as labels name, for one row may have the last of them."""
+    """Return the number of clusters at each site; it never comes from labels, because one row may have the last one."""
     given = model.n_clusters
     return {party: given.get(party) if isinstance(given, Mapping) else given for party in fed.parties}
 
 
 def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
-    """Labels go with their rows, as a column would: they are in one place, and each row has one."""
+    """Check that labels are where their rows are, and that each row has one."""
     require(set(fed.parties) <= set(start), "init gives labels for some sites only; give them for all sites")
     desks = fed.local_sites
     require(
@@ -112,25 +112,25 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
 
 
 def public_box(model: FedCRef, width: int) -> Box:
-    """The public bounds, and each column in units of how far they are apart."""
+    """Return the public bounds, with each column in units of their distance."""
     low, high = parse_bounds(model.bounds, width) or (np.zeros(0), np.zeros(0))
     return Box(low, high, np.where(high > low, high - low, 1.0))
 
 
 def are_taking_part(block: Array) -> Bools:
-    """Which rows of a block of columns are not left out."""
+    """Return which rows of a block of columns take part."""
     return np.asarray((np.abs(np.asarray(block, np.float64)) <= 2.0**MAX_VALUE_EXPONENT).all(axis=0))
 
 
 def labels_taking_part(labels: Any, source: Source) -> Ints:
-    """The labels of the rows that are not left out."""
+    """Return the labels of the rows that take part."""
     there = np.concatenate([np.zeros(0, np.bool_), *map(are_taking_part, source.blocks())])
     found: Ints = np.asarray(labels, np.int64)[there]
     return found
 
 
 def private_script(model: FedCRef, fed: Federation) -> Protocol[tuple[PrivateFedCRefResult, Box]]:
-    """The run within the epsilon."""
+    """Return the script of a run within the epsilon."""
     width, counts = len(fed.columns), _clusters_by_site(model, fed)
     box = public_box(model, width)
     rho = accountant.rho_from_epsilon(epsilon_of(model), float(model.delta))
@@ -143,7 +143,7 @@ def private_script(model: FedCRef, fed: Federation) -> Protocol[tuple[PrivateFed
 
 
 def count_relied_sites(fed: Federation) -> int:
-    """How many sites' noise a sum relies on: where the coordinator sees each site's answer, on that site's alone."""
+    """Return how many sites' noise a sum relies on; one if the coordinator sees each site's answer."""
     return 1 if fed.aggregation.mode == "plain" else count_honest_sites(len(fed.parties), len(fed.parties))
 
 
@@ -170,7 +170,7 @@ def store_private_result(model: FedCRef, fed: Federation, result: tuple[PrivateF
 
 
 def _label_site_block(model: FedCRef, found: PrivateFedCRefResult, box: Box, party: PartyId, block: Array) -> Ints:
-    """The community of some of a site's rows, as the site finds it; -1 for a row that is left out."""
+    """Return the community of some of a site's rows, as the site computes it; -1 for a row that is left out."""
     lone = {one: model.n_communities_ + i for i, one in enumerate(found.isolated_clusters)}
     own = found.communities[party]
     names = np.array([one if one >= 0 else lone[party, c] for c, one in enumerate(own)], np.int64)
@@ -183,7 +183,7 @@ def _label_site_block(model: FedCRef, found: PrivateFedCRefResult, box: Box, par
 
 
 def scale_private_rows(model: FedCRef, X: Array) -> Floats:
-    """Rows as the sites saw theirs, in [0, 1]; NaN for one that they would have left out."""
+    """Scale rows to [0, 1] as the sites do; NaN for a row that they would leave out."""
     there = are_taking_part(X.T)
     found = np.full(X.shape, np.nan)
     found[there] = scale_rows(public_box(model, X.shape[1]), X[there].T)[1]
@@ -191,7 +191,7 @@ def scale_private_rows(model: FedCRef, X: Array) -> Floats:
 
 
 def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
-    """What the result may be said to promise, on what conditions, in plain sentences."""
+    """Notes on what the result guarantees, and under which conditions."""
     told = [
         (
             "Not lossless: only noisy sums left the sites. They give differential privacy for single rows: "

@@ -1,4 +1,4 @@
-"""A fitted model as a JSON document that keeps every bit: what its values become, and how it is read back."""
+"""Saved models: a fitted model as a JSON document that keeps every bit of its numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL_FORMAT, MODEL_VERSION = "fedclust-model", 1
 
 
 def read_model_document(path: str | Path) -> dict[str, Any]:
-    """A saved model's document, checked for format and version."""
+    """Read the document of a saved model, and check its format and version."""
     try:
         document = json.loads(Path(path).read_text())
     except FileNotFoundError:
@@ -36,7 +36,7 @@ def read_model_document(path: str | Path) -> dict[str, Any]:
 
 
 def to_plain_value(value: Any) -> Any:
-    """A parameter or a fitted attribute as JSON has it; arrays with their shape and type."""
+    """Return a parameter or a fitted attribute as a JSON value; arrays keep their shape and type."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return {"names": [str(name) for name in value]}
     if isinstance(value, np.ndarray):
@@ -47,7 +47,7 @@ def to_plain_value(value: Any) -> Any:
 
 
 def from_plain_value(value: Any) -> Any:
-    """The value that `to_plain_value` was given; tuples come back as lists."""
+    """Return the value that `to_plain_value` was given; tuples become lists."""
     if isinstance(value, dict) and set(value) == {"array", "shape", "dtype"}:
         return _array_from_plain(value)
     if isinstance(value, dict) and set(value) == {"names"}:

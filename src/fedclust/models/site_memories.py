@@ -1,4 +1,4 @@
-"""What the sites of a run folder remember between rounds, where one process holds all sites."""
+"""The memories of the sites of a run folder between rounds, if one process holds all sites."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Memories = Mapping[PartyId, dict[str, Array]]
 
 @dataclass(frozen=True)
 class AbsentSiteMemory:
-    """What a site remembers that took no part in a round."""
+    """The memory of a site that took no part in a round."""
 
     memory: dict[str, Array]
 
 
 def read_memories(folder: Path) -> dict[PartyId, dict[str, Array]]:
-    """What the sites of a run folder remember, with those that took no part in its round."""
+    """Read the memories of the sites of a run folder, including sites that took no part in its round."""
     found = {}
     for path in sorted((folder / "sites").glob(f"*/{ABSENT_MEMORY_FILE}")):
         found[path.parent.name] = wire.decode(AbsentSiteMemory, path.read_bytes()).memory
@@ -38,7 +38,7 @@ def read_memories(folder: Path) -> dict[PartyId, dict[str, Array]]:
 
 
 def write_absent_memories(folder: Path, memories: Memories) -> None:
-    """Keep in a run folder what sites remember that answered nothing there, so that the next round finds it."""
+    """Write the memories of sites that took no part to a run folder, so that the next round finds them."""
     for party, memory in memories.items():
         own = folder / "sites" / party
         if not (own / "state").exists():
@@ -47,7 +47,7 @@ def write_absent_memories(folder: Path, memories: Memories) -> None:
 
 
 def restore_memories(fed: Federation, memories: Memories) -> None:
-    """Give the sites of this process the memory of the round before."""
+    """Give the sites of this process their memories of the previous round."""
     for party, desk in fed.local_sites.items():
         # A round that was interrupted continues with what its own folder holds.
         if party in memories and fed.run_id not in desk.memory:
@@ -55,6 +55,6 @@ def restore_memories(fed: Federation, memories: Memories) -> None:
 
 
 def local_memories(fed: Federation) -> dict[PartyId, dict[str, Array]]:
-    """What the sites of this process remember after a round."""
+    """Return the memories of the sites of this process after a round."""
     desks = fed.local_sites.items()
     return {party: desk.memory[fed.run_id] for party, desk in desks if fed.run_id in desk.memory}

@@ -1,13 +1,13 @@
-"""Rows that come in batches: the lossless models go on from what they know, and forget no row they saw.
+"""Updates of the lossless models with batches of new rows, so that the model still counts every row it has seen.
 
-A model's centres v_c and weights n_c stand for all rows it has seen. A new batch is swept from the present centres, and
-each round moves a centre to where the batch and what is known pull it together:
+A model's centres v_c and weights n_c stand for all rows it has seen. A new batch starts from the current centres, and
+each round moves a centre to the weighted mean of the batch and of what the model has seen before:
 
     v_c <- (keep n_c v0_c + pull_c) / (keep n_c + mass_c)
 
-v0 and n being the centres and weights before the batch, mass and pull the batch's own exact sums at the present
-centres. Rows of earlier batches are not looked at again: their memberships stay as they were. The sums are exact, so
-the update over sites is the update on the pooled batch, bit for bit.
+Here v0 and n are the centres and weights before the batch; mass and pull are the exact sums of the batch at the current
+centres. Rows of earlier batches are not read again, and their memberships stay as they were. The sums are exact, so the
+update over sites equals the update on the pooled batch, bit for bit.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LATER_BATCH_NOTE = (
 
 
 def _has_sums(model: Model) -> bool:
-    """Methods that average what sites found alone share the class of fuzzy c-means, but have no sums to go on from."""
+    """Whether a model has sums to continue from; methods that average local results have none."""
     return model.lossless
 
 
@@ -60,12 +60,12 @@ class StreamingEstimator(CentersEstimator):
 
     @available_if(_has_sums)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:  # noqa: ARG002 scikit-learn's signature
-        """Update the model by a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
+        """Update the model with a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
 
-        `keep` is the weight that rows seen before have from now on: 1 for as much as the new ones, less to follow a
-        stream that drifts, 0 to begin anew from the present centres.
+        `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, less follows data
+        that drift, and 0 starts again from the current centres.
         """
-        require(0 <= keep <= 1, f"keep is {keep}; it must lie between 0 and 1")
+        require(0 <= keep <= 1, f"keep is {keep}; it must be between 0 and 1")
         if isinstance(X, Federation):
             require(X.split == "rows", "partial_fit needs whole rows; for a column split use fit")
         require(self._missing_rule != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
@@ -92,7 +92,7 @@ class StreamingEstimator(CentersEstimator):
 
 
 def fit_further_batch(model: CentersEstimator, fed: Federation, keep: float) -> Protocol[tuple[FitResult, View]]:
-    """The script of a later batch. Scaling is that of the first: units must not change under the centres."""
+    """The script of a later batch. It keeps the scaling of the first batch, so that centres keep their units."""
     width, missing, box = len(fed.columns), model._missing_rule, parse_bounds(model.bounds, len(fed.columns))  # noqa: SLF001
     if fed.declared_schemas:
         yield from schema.check_declarations(fed.declared_schemas, missing)
@@ -127,7 +127,7 @@ def fit_further_batch(model: CentersEstimator, fed: Federation, keep: float) -> 
 
 
 def combine_with_batch(batch: RoundResult, known: Floats, weights: Floats) -> RoundResult:
-    """Where a batch and what is known put the centres; a batch that has nothing for one leaves it.
+    """Combine the sums of a batch with known centres; a centre without rows in the batch stays.
 
     >>> batch = RoundResult(np.array([[4.0], [np.nan]]), np.array([1.0, 0.0]), objective=0.0, hidden=0, abstained=0)
     >>> moved = combine_with_batch(batch, known=np.array([[0.0], [9.0]]), weights=np.array([3.0, 5.0]))
@@ -137,5 +137,5 @@ def combine_with_batch(batch: RoundResult, known: Floats, weights: Floats) -> Ro
     mass = weights + batch.mass
     share = np.where(batch.mass > 0, batch.mass / np.where(mass > 0, mass, 1.0), 0.0)[:, None]
     towards = np.where(batch.mass[:, None] > 0, batch.centers, known)
-    # Not whole: the batch's objective may rise from round to round, and bounds nothing.
+    # Not marked as complete: the batch's objective may rise from round to round, so it bounds nothing.
     return replace(batch, centers=known + share * (towards - known), mass=mass, everyone_asked=False)

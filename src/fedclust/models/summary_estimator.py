@@ -1,4 +1,4 @@
-"""Clustering of summaries as an estimator: sites send means of enough rows, and the number of clusters is found."""
+"""The estimator SummaryClustering: sites send means of several rows each, and the number of clusters is found."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class SummaryClustering(NodeEstimator):
     )
 
     levels_: list[dict[str, Any]]
-    spherical_: bool = False  # models saved without it used votes
-    clearness_: float | None = None  # models saved without it were not judged
-    fences_: Floats | None = None  # models saved without them damped nothing
+    spherical_: bool = False  # False for saved models without it, which used votes
+    clearness_: float | None = None  # None for saved models without it
+    fences_: Floats | None = None  # None for saved models without them, which damped nothing
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class SummaryClustering(NodeEstimator):
         return [clearness.UNCLEAR.format(clear=clear)] if clear and clear < clearness.UNCLEAR_BELOW else []
 
     def _labels_of_rows(self, block: Array) -> Units:
-        """The cluster of each row, with rows and summaries damped as the coordinator damped the summaries."""
+        """Return the cluster of each row; rows and summaries are damped as the coordinator damped the summaries."""
         nodes, block = self.scaled_nodes_, np.ascontiguousarray(block)
         if self.fences_ is not None:
             fences = OutlierFences(*self.fences_)
@@ -157,7 +157,7 @@ class SummaryClustering(NodeEstimator):
 
     @property
     def _damps_outliers(self) -> bool:
-        """Whether outliers are damped; a model that continues stays as it was."""
+        """Whether outliers are damped; a model that continues keeps its setting."""
         return self.scale == "damped" and (not self._continues or self.fences_ is not None)
 
     def _check_parameters(self, fed: Federation) -> None:
