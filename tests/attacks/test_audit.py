@@ -104,4 +104,4 @@ def test_what_is_no_finished_run_is_refused_in_a_sentence(ran, tmp_path, capsys)
     folder = ran()
     (folder / "metrics.json").unlink()
     assert main(["audit", str(folder)]) == 2
-    assert "is not finished; go on with: fedclust resume" in capsys.readouterr().err
+    assert "is not finished; continue with: fedclust resume" in capsys.readouterr().err

@@ -19,7 +19,7 @@ def test_a_range_and_an_index_choose_k(by_index):
     code, out, err = by_index("run", "study.toml")
     assert code == 0
     assert out.startswith("heart: 3 clusters by fuzzy-c-means in ")
-    assert "How many clusters, by davies-bouldin (lower is better):" in out
+    assert "Number of clusters by davies-bouldin (lower is better):" in out
     assert "<- chosen" in next(line for line in out.splitlines() if line.startswith("  K = 3"))
     assert "K = 3 has the lowest Davies-Bouldin index of 3 values of K from 2 to 4" in out
     assert err.splitlines()[-1].startswith("choosing k: fit ")

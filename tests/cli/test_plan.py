@@ -67,7 +67,7 @@ def test_the_gist_comes_first(steward):
     lines = out.splitlines()
     assert lines[0].startswith('Study "heart" at site "hungary": 40 rows, 2 columns, 3 sites, policy "standard"')
     assert lines[1].startswith("ALLOWED by this site's rules")
-    assert "The coordinator sees sums over all sites only" in out
+    assert "The coordinator sees only sums over all sites" in out
 
 
 def test_every_question_of_the_run_is_in_the_plan(steward):
@@ -86,7 +86,7 @@ def test_every_question_of_the_run_is_in_the_plan(steward):
 
 def test_numbers_that_are_known_are_real_and_others_are_marked_as_stand_ins(steward):
     _, out, _ = plan(steward, "--site", "site.toml")
-    real, stand_ins = out.split("Stand-ins, computed from this site's rows alone")
+    real, stand_ins = out.split("Examples, computed from this site's rows alone")
     assert "bounds.count_rows.rows   40  [the total number of rows]" in real
     assert "row_split.moments.mass" in stand_ins
     assert "bounds.count_rows.rows" not in stand_ins
@@ -234,7 +234,7 @@ def test_a_study_under_differential_privacy_is_priced(steward):
     code, out, _ = plan(steward, "--site", "site.toml")
     assert code == 0
     assert "epsilon 1 at delta 1e-06 for each row" in out
-    assert "0 are spent, 1 would be after" in " ".join(out.split())
+    assert "0 is spent already; after this study it would be 1" in " ".join(out.split())
     found = document(steward, "--site", "site.toml")[1]
     assert found["privacy"]["rho"] == pytest.approx(0.024356, rel=1e-3)  # epsilon 1 at 1e-6
     assert not (steward.folder / "state").exists()  # a plan spends nothing and leaves nothing
@@ -249,7 +249,7 @@ def test_a_study_beyond_the_budget_is_refused_and_cannot_be_approved(steward):
     assert "REFUSED by this site's privacy budget" in out
     code, _, err = approve(steward)
     assert code == 2
-    assert "privacy budget has no room for the study" in err
+    assert "privacy budget is too small for the study" in err
 
 
 def test_what_the_rules_refuse_cannot_be_approved(steward):
@@ -263,9 +263,9 @@ def test_what_the_rules_refuse_cannot_be_approved(steward):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "name this site's rows with --data"),
+        ((), "give them with --data"),
         (("--site", "site.toml", "--policy", "nhs"), "the site's own file decides"),
-        (("--data", "hungary.csv", "--approve", "x.json"), "give --site and --key"),
+        (("--data", "hungary.csv", "--approve", "x.json"), "use --site and --key"),
         (("--data", "hungary.csv", "--name", "paris"), "the study has no site 'paris'"),
         (("--data", "hungary.csv", "--policy", "lax"), "there is no policy 'lax'"),
         (("--site", "nowhere.toml"), "there is no site file"),

@@ -41,7 +41,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(long):
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (130, "")
     stopped = re.search(
-        r"^fedclust: stopped after round (\d+); go on with: fedclust resume runs/heart$", err, re.MULTILINE
+        r"^fedclust: stopped after round (\d+); continue with: fedclust resume runs/heart$", err, re.MULTILINE
     )
     assert stopped
     assert 1 < int(stopped[1]) < 60

@@ -134,17 +134,17 @@ def test_what_cannot_be_gone_on_from_is_refused_with_a_reason(tmp_path, capsys):
         assert at("update", folder) == 2
         return capsys.readouterr().err
 
-    assert "the very rows" in refused(tmp_path / "r")
+    assert "the same rows as in" in refused(tmp_path / "r")
     assert not (tmp_path / "r-2").exists()
     put(tmp_path, batch(1))
     assert at("update", tmp_path / "r") == 0
-    assert "gone on from already" in refused(tmp_path / "r")
+    assert "was updated already" in refused(tmp_path / "r")
     (tmp_path / "r-2" / "metrics.json").unlink()
     assert "not finished" in refused(tmp_path / "r-2")
     assert "does not exist" in refused(tmp_path / "nowhere")
     study(tmp_path, 'method = "k-fed"\nk = 3')
     at("run", tmp_path / "study.toml", "--out", tmp_path / "k")
-    assert "takes no further rows" in refused(tmp_path / "k")
+    assert "cannot add rows" in refused(tmp_path / "k")
 
 
 def test_a_round_that_could_not_begin_can_be_begun_again(tmp_path, capsys):

@@ -134,7 +134,7 @@ def test_export_of_an_unfinished_run_says_how_to_finish_it(ran):
     (ran.folder / "runs/heart/metrics.json").unlink()
     code, _, err = ran("export", "runs/heart", "--to", "csv")
     assert code == 2
-    assert "go on with: fedclust resume runs/heart" in err
+    assert "continue with: fedclust resume runs/heart" in err
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -165,10 +165,13 @@ def test_assign_takes_columns_by_name_and_copies_ids(ran):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("age,bp\n1,2\n,3\n", "column 'age' of new.csv holds 1 missing value; fill them, or take those rows out"),
-        ("age,bp\n1,2\ninf,3\n", "column 'age' of new.csv holds 1 infinite value; fill them, or take those rows out"),
-        ("age,bp\n1,2\nx,3\n", "column 'age' of new.csv holds text in new.csv; give numbers there, as the model was"),
-        ("years,pressure\n1,2\n", "new.csv has no column 'age'; give a table with the model's columns, by their names"),
+        ("age,bp\n1,2\n,3\n", "column 'age' of new.csv holds 1 missing value; fill them in, or remove those rows"),
+        ("age,bp\n1,2\ninf,3\n", "column 'age' of new.csv holds 1 infinite value; fill them in, or remove those rows"),
+        ("age,bp\n1,2\nx,3\n", "column 'age' of new.csv holds text in new.csv; the model was fitted to numbers"),
+        (
+            "years,pressure\n1,2\n",
+            "new.csv has no column 'age'; use a table with the model's columns, under the same names",
+        ),
         ("Age,bp\n1,2\n", "new.csv has no column 'age'; did you mean 'Age'?"),
         ("age,bp\n", "new.csv has no rows; add rows or leave it out"),
     ],
@@ -215,7 +218,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert code == 0
     assert "5 of the 5 groups" in out
     assert "120 of the 120 customers" in out
-    assert "north 2, central 2, south 2 of 5; the small group is seen by 0 of 3" in out
+    assert "north 2, central 2, south 2 of 5 groups; 0 of 3 companies find the small group" in out
     assert "K = 5 has the lowest ICL" in out
     assert "same bits as pooled: yes" in out
     assert "The report: runs/demo/report.html" in out

@@ -81,7 +81,7 @@ def test_a_blind_coordinator_that_waits_for_the_first_letters_says_so(tmp_path):
 
 def test_a_blind_run_does_not_go_on_without_its_lead(tmp_path):
     _, run, _ = blind(tmp_path / "f")
-    with pytest.raises(StudyError, match="cannot go on without its lead"):
+    with pytest.raises(StudyError, match="a blind run needs its leading site"):
         resume_run(run, RunOptions(wait=True, without=frozenset({"south"})))
 
 

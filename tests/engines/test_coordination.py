@@ -117,7 +117,7 @@ def test_what_only_sites_elsewhere_can_be_told_is_refused_for_a_run_in_one_proce
     assert main(["run", str(tmp_path / "here.toml"), "--out", str(tmp_path / "here"), "--quiet"]) == 0
     (tmp_path / "here" / "metrics.json").unlink()
     assert main(["resume", str(tmp_path / "here"), *words]) == 2
-    assert f"{words[0]} is for sites that are elsewhere" in capsys.readouterr().err
+    assert f"{words[0]} is for remote sites" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("key", "said"), [("timeout", -1), ("patience", "soon"), ("timeout", True)])
@@ -177,7 +177,9 @@ def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, 
         capsys.readouterr()
         assert main([*words, *more]) == 0
         said = capsys.readouterr()
-        assert ("2 clusters" if mode == "secure" else "the run is over; its result is at the site that led") in said.out
+        assert (
+            "2 clusters" if mode == "secure" else "the run is finished; the result is at the leading site"
+        ) in said.out
         assert said.err == ""
     fed.carry(back=False)
     assert all(fed.answer(name).all_ended for name in NAMES)

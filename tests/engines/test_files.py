@@ -246,7 +246,7 @@ def test_a_site_that_is_not_waited_for_is_named(tmp_path):
     with pytest.raises(QuorumLost, match="north: no answer") as lost:
         go_on(without=frozenset(NAMES))
     assert set(lost.value.missing) == set(NAMES)
-    with pytest.raises(StudyError, match="'paris', which is no site"):
+    with pytest.raises(StudyError, match="'paris', which is not a site"):
         go_on(without=frozenset({"paris"}))
 
 
@@ -280,7 +280,7 @@ def test_nothing_of_a_sites_error_reaches_the_coordinator(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("[sites.north]", '[sites.north]\nsource = "x.csv"', "takes that from its own file only"),
+        ("[sites.north]", '[sites.north]\nsource = "x.csv"', "sets this in its own file"),
         ('columns = ["age", "bp"]\n', "", "must name its columns"),
         ('aggregation = "plain"', 'aggregation = "secure"\nlead = "north"', "cannot lead"),
     ],

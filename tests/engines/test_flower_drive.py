@@ -82,7 +82,7 @@ def test_one_more_round_goes_on_from_the_run_before_and_tells_each_row_once(tmp_
     assert alike(fc.load(tmp_path / "r-2" / "model.json"), expected(2))
     with pytest.raises(StudyError, match="does not go on from"):
         driven(config, tmp_path, after=str(tmp_path / "r-2"), out=str(tmp_path / "r-2"))
-    with pytest.raises(StudyError, match="was gone on from already"):
+    with pytest.raises(StudyError, match="was updated already"):
         driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-3"))
 
 

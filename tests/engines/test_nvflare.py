@@ -157,7 +157,7 @@ def test_kits_are_not_made_twice_nor_for_a_study_that_says_where_rows_are(three,
     assert main(words) == 2
     assert "is not empty" in capsys.readouterr().err
     assert main(["enrol", str(three.folder / "here.toml"), "--out", str(three.folder / "others")]) == 2
-    assert "from its own file only" in capsys.readouterr().err
+    assert "sets this in its own file" in capsys.readouterr().err
     assert not (three.folder / "others").exists()
 
 

@@ -225,6 +225,6 @@ def test_a_run_under_privacy_is_reported_with_what_it_promises(tmp_path, capsys)
     assert main(["report", str(tmp_path / "run")]) == 0
     capsys.readouterr()
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "Privacy and what it costs" in page
+    assert "Privacy and its cost" in page
     assert "no protection" in page
     assert "gives the same bits" not in page

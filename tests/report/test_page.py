@@ -122,7 +122,7 @@ def test_many_sites_and_clusters_find_room(copy):
         own = [5] * 30
         document["composition"]["sites"] = {f"site {i}": own if i % 2 else [None] * 30 for i in range(60)}
 
-    assert "The first 40 of 60 sites are drawn" in changed(copy, "analysis.json", grow)
+    assert "The figure shows the first 40 of 60 sites" in changed(copy, "analysis.json", grow)
 
 
 def test_an_answer_sent_twice_is_told(copy):
@@ -135,7 +135,7 @@ def test_an_answer_sent_twice_is_told(copy):
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda folder: (folder / "analysis.json").unlink(), "wrote no analysis.json"),
+        (lambda folder: (folder / "analysis.json").unlink(), "has no analysis.json"),
         (lambda folder: (folder / "analysis.json").write_text("{"), "is damaged"),
         (lambda folder: (folder / "metrics.json").write_text('{"format": "x"}'), "another version"),
         (lambda folder: (folder / "metrics.json").unlink(), "is not finished"),

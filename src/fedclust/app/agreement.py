@@ -1,6 +1,6 @@
-"""How far two clusterings agree: with each other, with a known truth, and in where their centres lie.
+"""Measures how well two clusterings agree: with each other, with known classes, and in their centres.
 
-`contingency` counts (cluster, class) pairs over a federation, for evaluation; `ari`, `ami`, `nmi` and `accuracy` read
+`contingency` counts (cluster, class) pairs over a federation, for evaluation. `ari`, `ami`, `nmi` and `accuracy` take
 such a table, or two arrays of labels.
 
 >>> ari([0, 0, 1, 1], ["b", "b", "a", "a"])
@@ -35,12 +35,13 @@ __all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_g
 
 
 def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
-    """How many rows of each cluster belong to each class, in the order of the classes.
+    """Count the rows of each cluster that belong to each class, in the order of the classes.
 
-    `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. Over a column
-    split, where all parties hold the same rows, it is one array: in the order of the tables, or, where rows are matched
-    by an `id`, in ascending order of the ids (`fed.ids`), whatever the order of the tables; {id: class} spares thinking
-    of it. It goes from the caller to the sites, and counts over all parties come back: a tool for evaluation.
+    `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. In a column
+    split all parties have the same rows, so it is one array in the order of the tables. If rows are matched by an
+    `id`, it is in ascending order of the ids (`fed.ids`), whatever the order of the tables; {id: class} works in any
+    order. The classes go from the caller to the sites, and counts over all parties come back. This is a tool for
+    evaluation.
     """
     check_is_fitted(model)
     model = model_with_centers(model, "a table of clusters and classes")
@@ -48,7 +49,7 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
         classes = _classes_in_id_order(truth, fed) if isinstance(truth, Mapping) else truth
         return contingency_table(model.predict(fed), classes, clusters=model.n_clusters)
     if not isinstance(truth, Mapping) or set(truth) != set(fed.parties):
-        raise DataError(f"the truth must name each site once: {', '.join(fed.parties)}")
+        raise DataError(f"truth needs the classes of each site once: {', '.join(fed.parties)}")
     own = {party: np.asarray(truth[party]).ravel() for party in fed.parties}
     _, codes = np.unique(np.concatenate(list(own.values())), return_inverse=True)
     ends = np.cumsum([len(labels) for labels in own.values()])[:-1]
@@ -62,30 +63,30 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
 
 
 def ari(first: Any, second: Any = None) -> float:
-    """Adjusted Rand index of a table, or of two arrays of labels: 1 for the same clusters, about 0 by chance."""
+    """Return the adjusted Rand index of a table, or of two arrays of labels: 1 if equal, about 0 by chance."""
     return _apply_index(label_agreement.ari, first, second)
 
 
 def ami(first: Any, second: Any = None) -> float:
-    """Adjusted mutual information of a table, or of two arrays of labels: 1 for the same, about 0 by chance."""
+    """Return the adjusted mutual information of a table, or of two arrays of labels: 1 if equal, about 0 by chance."""
     return _apply_index(label_agreement.ami, first, second)
 
 
 def nmi(first: Any, second: Any = None) -> float:
-    """Normalised mutual information of a table, or of two arrays of labels: 1 for the same clusters."""
+    """Return the normalised mutual information of a table, or of two arrays of labels: 1 for equal clusters."""
     return _apply_index(label_agreement.nmi, first, second)
 
 
 def accuracy(first: Any, second: Any = None) -> float:
-    """The share of rows in the right cluster of a table, or of two arrays of labels, clusters named for the best."""
+    """Return the share of rows in the right cluster, under the best matching of clusters to classes."""
     return _apply_index(label_agreement.accuracy, first, second)
 
 
 def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
-    """How far centres lie from the true ones, in standard deviations (paper 2, Eq. 19), summed over matched centres.
+    """Return how far centres are from the true ones, in standard deviations, summed over matched centres.
 
-    gap = sum_k sqrt(sum_f (c_kf - t_kf)^2 / Var_f), the matching that makes it least. `variances` are those of the
-    pooled columns, or a federation whose exact ones are asked for.
+    gap = sum_k sqrt(sum_f (c_kf - t_kf)^2 / Var_f) under the matching with the smallest gap (paper 2, Eq. 19).
+    `variances` are those of the pooled columns, or a federation, which is asked for its exact variances.
 
     >>> knowledge_gap([[0.0, 0.0], [8.0, 2.0]], [[8.0, 0.0], [0.0, 3.0]], variances=[4.0, 1.0])
     5.0
@@ -95,13 +96,13 @@ def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
         _pooled_variances(variances) if isinstance(variances, Federation) else np.asarray(variances, np.float64)
     )
     if not (spread > 0).all():
-        raise StudyError("a column without variance has no gap; leave constant columns out")
+        raise StudyError("the gap is not defined for a column without variance; leave constant columns out")
     apart = np.sqrt((((A[:, None] - B) / spread) ** 2).sum(axis=2))
     return math.fsum(apart[label_agreement.least_cost_matching(apart)].tolist())
 
 
 def displacement(first: Any, second: Any) -> float:
-    """The Frobenius norm of the difference of two sets of centres, in the order that makes it least.
+    """Return the Frobenius norm of the difference of two sets of centres, in the order with the smallest norm.
 
     >>> displacement([[0.0], [5.0]], [[9.0], [3.0]])
     5.0
@@ -112,10 +113,10 @@ def displacement(first: Any, second: Any) -> float:
 
 
 def contingency_table(labels: Any, truth: Any, *, clusters: int | None = None) -> Ints:
-    """How many rows of each label belong to each class; with `clusters`, labels count from 0 and may be unused."""
+    """Count the rows of each label in each class; with `clusters`, labels start at 0 and may be unused."""
     rows, columns = np.asarray(labels).ravel(), np.asarray(truth).ravel()
     if len(rows) != len(columns):
-        raise DataError(f"{len(rows)} labels cannot be compared with {len(columns)}; give one for each row")
+        raise DataError(f"{len(rows)} labels cannot be compared with {len(columns)} classes; give one for each row")
     if clusters is None:
         names, rows = np.unique(rows, return_inverse=True)
         clusters = len(names)
@@ -128,19 +129,19 @@ def contingency_table(labels: Any, truth: Any, *, clusters: int | None = None) -
 def _apply_index(index: Callable[[Ints], float], first: Any, second: Any) -> float:
     table = np.asarray(first) if second is None else contingency_table(first, second)
     if table.ndim != 2 or table.dtype.kind not in "iu" or not table.sum():
-        raise DataError("give a table of counts, or two arrays of labels with at least one row")
+        raise DataError("this needs a table of counts, or two arrays of labels with at least one row")
     return index(table.astype(np.int64))
 
 
 def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]:
-    """The class of each row in the order of labels."""
+    """Return the class of each row in the order of the labels."""
     if (ids := fed.ids) is None:
         raise DataError(
-            "the truth goes by ids, and the sites' rows have none; give one class for each row, or name `id`"
+            "truth is given by id, but the sites' rows have no ids; give one class for each row, or name `id`"
         )
     known = {str(name): label for name, label in truth.items()}  # files have ids as text
     if lacking := sum(str(name) not in known for name in ids):
-        raise DataError(f"the truth lacks the class of {lacking} rows; give one for each id")
+        raise DataError(f"truth lacks the class of {lacking} rows; give one for each id")
     return [known[str(name)] for name in ids]
 
 
@@ -148,13 +149,13 @@ def _check_same_shape(first: Any, second: Any) -> tuple[Floats, Floats]:
     A, B = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if A.shape != B.shape or A.ndim != 2:
         raise StudyError(
-            f"centres of shapes {A.shape} and {B.shape} cannot be matched; give as many of one as of the other"
+            f"centres of shapes {A.shape} and {B.shape} cannot be matched; give two sets of the same shape"
         )
     return A, B
 
 
 def _pooled_variances(fed: Federation) -> Array:
-    """Exact variances of the pooled columns."""
+    """Ask a federation for the exact variances of its pooled columns."""
 
     def script() -> Protocol[Floats]:
         view = yield from bounds.agree_on_bounds(len(fed.columns))

@@ -1,4 +1,4 @@
-"""A blind run by files, at the site that leads it: its script, next to what the site answers as a site."""
+"""Leads a blind run by files at one of its sites, next to the answers that the site gives as a participant."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedclust.site.vault import Vaults
 
 
 class LeadVaults(EnrolledSites):
-    """The lead's own keys, which are at its site and nowhere else."""
+    """The leading site's own keys, which never leave the site."""
 
     def __init__(self, vaults: Vaults) -> None:
         self._vaults = vaults
@@ -36,7 +36,7 @@ class LeadVaults(EnrolledSites):
 
 
 class BlindLead:
-    """One site's part as the lead of a blind run, beside its part as a site."""
+    """The role of one site as the lead of a blind run, in addition to its role as a participant."""
 
     def __init__(self, session: SiteSession, site: SiteFile, inbox: Path, outbox: Path, out: Path | None) -> None:
         self.session, self.site = session, site
@@ -45,15 +45,15 @@ class BlindLead:
         self._inboxes_seen: dict[str, frozenset[tuple[str, int]]] = {}
 
     def study_to_lead(self, name: str) -> Study | None:
-        """The study of a run, if this site leads it."""
+        """Return the study of a run if this site leads it."""
         greeting = self.session.greeting_for_run(name)
         study = parse_study(greeting.study, folder=Path(), served=True) if greeting else None
         return study if study and study.aggregation.is_blind and lead_site(study) == self.site.name else None
 
     def resume_script(self, name: str) -> Run | None:
-        """Drive the script as far as it goes; the run, once there is a model."""
+        """Continue the script as far as possible; return the run once there is a model."""
         there = self._inbox_files()
-        if self._inboxes_seen.get(name) == there:  # the script would be played again for nothing
+        if self._inboxes_seen.get(name) == there:  # nothing new: replaying the script would change nothing
             return None
         self._inboxes_seen[name] = there
         study, desk = self.study_to_lead(name), self.session.server_for_run(name)
@@ -78,13 +78,13 @@ class BlindLead:
         except Waiting:
             return None
         except QuorumLost:
-            link.forget_replies([COORDINATOR_ID])  # once the sites are mended, it is to ask them anew
+            link.forget_replies([COORDINATOR_ID])  # once the sites are fixed, it asks them again
             raise
-        link.close(done=True)  # also of a run that was finished before: its end may have found no room
+        link.close(done=True)  # also if the run was finished before: its last message may have found a full disk
         return run
 
     def _inbox_files(self) -> frozenset[tuple[str, int]]:
-        """What is in the inbox: an answer to the lead may be."""
+        """List the files in the inbox, which may include an answer for the lead."""
         found = set()
         for path in self._message_folders[1].glob(f"*{MESSAGE_SUFFIX}"):
             with suppress(OSError):

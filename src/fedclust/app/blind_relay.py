@@ -1,4 +1,4 @@
-"""The coordinator of a blind run between machines: it carries the lead's questions, adds up, and reads nothing."""
+"""The coordinator of a blind run between machines: it passes the lead's questions on, adds up, and can read nothing."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fedclust.privacy.blind.lead_relay import LeadRelay
 
 
 def lead_site(study: Study) -> PartyId:
-    """The site that leads a blind run: the one the study names, else its first."""
+    """Return the site that leads a blind run: the one the study names, or else its first."""
     return study.aggregation.lead or study.sites[0].name
 
 
 def relay_for_lead(run: Run, options: RunOptions) -> None:
-    """Carry the lead's questions until it says that the run is over."""
+    """Pass the lead's questions on until it reports that the run is finished."""
     study = run.study()
     lead = lead_site(study)
     if lead in options.without:
-        raise StudyError(f"--without names '{lead}', which leads the run; it cannot go on without its lead")
+        raise StudyError(f"--without names '{lead}', which leads the run; a blind run needs its leading site")
     with (
         run.lock_same_version(),
         event_listeners(run, options) as notify,
@@ -49,7 +49,7 @@ def _carry_lead_questions(
 ) -> None:
     link = engine.link
     if not isinstance(link, FilesLink):
-        raise StudyError("this engine cannot carry a blind run; use files, or aggregation 'secure'")
+        raise StudyError("this engine does not support blind aggregation; use engine 'files', or aggregation 'secure'")
     engine.greet_all()
     journal = Journal(run.folder / "coordinator" / "journal")
     try:

@@ -1,4 +1,4 @@
-"""What only runs with sites elsewhere need: checks of a served study, the engine that reaches sites, who listens."""
+"""What only runs with remote sites need: checks of the study, the engine that reaches sites, and event listeners."""
 
 from __future__ import annotations
 
@@ -28,37 +28,40 @@ from fedclust.site.site_file import SITE_ONLY_KEYS
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How one process works at a run: whether it stays until answers come, for whom it does not wait, who may watch."""
+    """How one process works on a run: whether it waits for answers, which sites it skips, and who observes it."""
 
     wait: bool = False
     timeout: float | None = None
     without: frozenset[str] = frozenset()
     log: Path | None = None
     metrics: int | None = None  # a port of the loopback address
-    patience: float | None = None  # seconds, instead of what the run was begun with
-    coordinator_file: Path | None = None  # the coordinator's file, where it lies elsewhere than when the run was begun
+    patience: float | None = None  # seconds, instead of the run's own setting
+    coordinator_file: Path | None = None  # the coordinator's file, if it moved since the run began
 
     def refuse_for_local_sites(self) -> None:
-        """Refuse what only sites that are elsewhere can be told, where all are in this process."""
+        """Refuse options for remote sites if all sites are in this process."""
         said = {"--wait": self.wait, "--timeout": self.timeout is not None, "--without": self.without}
         said |= {"--log-json": self.log is not None, "--metrics": self.metrics is not None}
         said |= {"--own": self.coordinator_file is not None}
         for option in filter(said.get, said):
-            raise StudyError(f"{option} is for sites that are elsewhere; those of this run are in this process")
+            raise StudyError(
+                f"{option} is for remote sites, but all sites of this run are in this process; leave it out"
+            )
 
 
 def check_served_study(study: Study, folder: Path, engine_choice: EngineChoice) -> EngineChoice:
-    """Refuse a study that sites elsewhere could not carry out; returns how they are reached as a run keeps it."""
+    """Refuse a study that remote sites could not run; return the engine choice as the run stores it."""
     settings = resolve_settings(engine_choice.engine, engine_choice.settings)
     for name, site in parse_toml(study.text, Path("the study"))["sites"].items():
         for key in SITE_ONLY_KEYS:
             if key in site:
-                raise StudyError(f"[sites.{name}] gives {key}; a site that serves takes that from its own file only")
+                raise StudyError(f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out")
     names = tuple(site.name for site in study.sites)
     study.aggregation.check(names)
     if study.aggregation.is_blind and not find_engine(engine_choice.engine).can_lead:
         raise StudyError(
-            f"engine '{engine_choice.engine}' cannot carry a blind run; use 'files', or set aggregation to 'secure'"
+            f"engine '{engine_choice.engine}' does not support blind aggregation; use engine 'files', or set "
+            "aggregation to 'secure'"
         )
     open_served_study(replace(study, aggregation=Aggregation()), UnreachedSites(names))
     check(
@@ -69,19 +72,20 @@ def check_served_study(study: Study, folder: Path, engine_choice: EngineChoice) 
 
 
 def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
-    """A sum that sites may leave is opened in one go: its keys are written down nowhere."""
+    """Refuse to stop in the middle of what must be done in one session, because its keys are not stored."""
     if options.wait or run.engine_choice is None or not find_engine(run.engine_choice.engine).may_take_days:
         return
     if study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all":
         raise StudyError(
-            "secure aggregation with a quorum below all opens each sum in one go; stay for the answers with --wait"
+            "secure aggregation with a quorum below all must finish each sum in one session; use --wait to wait for "
+            "the answers"
         )
     if study.align is not None:
-        raise StudyError("sites align their rows in one go, of which little is written down; stay for it with --wait")
+        raise StudyError("sites must align their rows in one session, which is not recorded; use --wait to wait for it")
 
 
 def notify_sites_of_end(run: Run, coordinator_file: Path | None = None) -> None:
-    """Who died last may not have come to tell the sites of a finished run that it is over."""
+    """Tell the sites that the run is finished, in case an earlier process was killed before it could."""
     if run.engine_choice is not None and find_engine(run.engine_choice.engine).may_take_days:
         with (
             run.lock(),
@@ -97,9 +101,9 @@ def open_served_study(
     *,
     enrolled: EnrolledSites | None = None,
 ) -> OpenStudy:
-    """A study whose sites are reached by an engine; what it says of columns must be enough.
+    """Open a study whose sites are reached by an engine; the study itself must describe all columns.
 
-    `enrolled` has the lead's keys, where this process is the lead's: then the coordinator adds answers up elsewhere.
+    `enrolled` has the lead's keys if this process is the lead's; then the coordinator adds the answers up elsewhere.
     """
     fed = Federation(
         engine,
@@ -120,7 +124,7 @@ def open_served_study(
 
 
 def study_schema(study: Study) -> dict[str, Column]:
-    """All columns of a served study, and what they are."""
+    """Return all columns of a served study and their types."""
     if study.split == "rows":
         return dict(site_schema(study, study.sites[0].name))
     everywhere = {name: column for site in study.sites for name, column in site_schema(study, site.name).items()}
@@ -132,7 +136,7 @@ def study_column_names(study: Study) -> tuple[str, ...]:
 
 
 class UnreachedSites:
-    """Sites that nobody has called yet: enough to see whether a study can be carried out at all."""
+    """Sites that were not contacted yet, to check whether a study can run at all."""
 
     def __init__(self, parties: tuple[str, ...]) -> None:
         self.parties = parties
@@ -143,7 +147,7 @@ class UnreachedSites:
 
 @contextmanager
 def event_listeners(run: Run, options: RunOptions) -> Iterator[EventListener]:
-    """Whoever watches, for as long as the process works at the run."""
+    """Keep the event listeners open while the process works on the run."""
     with ExitStack() as stack:
         status = run.open_status()
         listeners: list[EventListener] = [status]
@@ -158,13 +162,15 @@ def event_listeners(run: Run, options: RunOptions) -> Iterator[EventListener]:
 
 @contextmanager
 def connected_engine(run: Run, study: Study, options: RunOptions, notify: EventListener) -> Iterator[NetworkedEngine]:
-    """The engine of a run, let go at the end; only a run that is done tells its sites so."""
+    """Connect the engine of a run and close it at the end; only a finished run tells its sites so."""
     served, names = run.engine_choice, tuple(site.name for site in study.sites)
     if served is None:
-        raise StudyError(f"the sites of {run.folder} are in one process; no engine reaches them")
+        raise StudyError(f"{run.folder} is a run in one process; it has no engine that reaches remote sites")
     for name in options.without:
         if name not in names:
-            raise StudyError(f"--without names '{name}', which is no site of the study")
+            raise StudyError(
+                f"--without names '{name}', which is not a site of the study; use one of {', '.join(names)}"
+            )
     patience = {} if options.patience is None else {"patience": str(options.patience)}
     spec = RunSpec(
         run=run.name,
@@ -184,7 +190,7 @@ def connected_engine(run: Run, study: Study, options: RunOptions, notify: EventL
         yield engine
         done = True
     except QuorumLost as lost:
-        engine.forget_replies(lost.missing)  # once that is fixed, they are to be asked again
+        engine.forget_replies(lost.missing)  # once they are fixed, they are asked again
         raise
     finally:
         engine.close(done=done)

@@ -1,7 +1,7 @@
-"""Who takes part in a study, made into one folder for each: keys, the others' public keys, a site file, certificates.
+"""Creates a start-up kit for each participant of a study: its key, the others' public keys, a file, certificates.
 
-A kit is for one study. Whoever makes the kits could keep copies of the private keys in them; sites that do not want to
-trust anyone with that make their own key and tell its public half (`keys`), and put the private half into the kit.
+A kit is for one study. The person who makes the kits could keep copies of the private keys in them. A site that does
+not want this makes its own key, shares only the public half (`keys`), and puts the private half into its kit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CERTIFICATE_DAYS = 365
 
 @dataclass(frozen=True)
 class Enrolment:
-    """What kits are made of. `host` and `port` are where sites reach the coordinator, `days` how long they may."""
+    """What kits are made of. Sites reach the coordinator at `host` and `port`; certificates are valid for `days`."""
 
     study: Study
     engine: str
@@ -44,29 +44,29 @@ class Enrolment:
         return tuple(site.name for site in self.study.sites)
 
     def check(self) -> None:
-        """Refuse what cannot be served, before any key is made."""
+        """Refuse a study that remote sites cannot serve, before any key is made."""
         for name, table in parse_toml(self.study.text, Path("the study"))["sites"].items():
             for key in SITE_ONLY_KEYS:
                 if key in table:
                     raise StudyError(
-                        f"[sites.{name}] gives {key}; a site that serves takes that from its own file only"
+                        f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out"
                     )
         for site in self.site_names:
             site_schema(self.study, site)
             if site == COORDINATOR_KIT:
-                raise StudyError(f"a site cannot be called '{COORDINATOR_KIT}'; that is the name of the other kit")
+                raise StudyError(f"a site cannot be called '{COORDINATOR_KIT}', because that kit is the coordinator's")
         self.study.aggregation.check(self.site_names)
         if not HOST_PATTERN.fullmatch(self.host) or not 0 < self.port < 65536:
-            raise StudyError(f"'{self.host}:{self.port}' is no address; give HOST:PORT, as sites are to call it")
+            raise StudyError(f"'{self.host}:{self.port}' is not a valid address; give HOST:PORT, as sites will use it")
         if not 0 < self.days <= 3650:
             raise StudyError("--days must be a number from 1 to 3650")
 
 
 def enrol(enrolment: Enrolment, out: Path) -> list[str]:
-    """Make the kits in a folder that was not there; returns the names of sites whose private key was made here."""
+    """Create the kits in a new folder; return the names of sites whose private key was made here."""
     enrolment.check()
     if out.exists() and any(out.iterdir()):
-        raise StudyError(f"{out} is not empty; enrol into another folder, or remove it if its kits are no longer used")
+        raise StudyError(f"{out} is not empty; choose another folder, or remove it if its kits are no longer used")
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         made = _write_kits(enrolment, out)
@@ -101,7 +101,9 @@ def _add_certificates(enrolment: Enrolment, out: Path) -> None:
     try:
         from fedclust.engines.nvflare import startup_kit  # noqa: PLC0415 an extra
     except ModuleNotFoundError:
-        raise StudyError("kits for NVIDIA FLARE need it; install it with: pip install 'fedclust[nvflare]'") from None
+        raise StudyError(
+            "kits for NVIDIA FLARE need the package; install it with: pip install 'fedclust[nvflare]'"
+        ) from None
     names = startup_kit.site_names(enrolment.site_names)
 
     def make_kit(role: str, name: str) -> startup_kit.Kit:
@@ -118,22 +120,22 @@ def _add_certificates(enrolment: Enrolment, out: Path) -> None:
 
 
 def coordinator_file_text(roster: Mapping[str, bytes], engine: str) -> str:
-    """What `fedclust coordinate --own` reads."""
+    """Write the file that `fedclust coordinate --own` reads."""
     kit = '\n[engine]\nkit = "."\n' if engine == "nvflare" else ""
     return f'identity = "identity"\n{kit}\n[roster]\n{_roster_lines(roster)}'
 
 
 def site_file_text(site: str, roster: Mapping[str, bytes], coordinator: bytes, enrolment: Enrolment) -> str:
-    """A site's own file, to begin with: its people may make the rules stricter, and name their steward."""
+    """Write a site's initial file; the site may make the rules stricter and name its data steward."""
     least = (
         f'aggregation = "{enrolment.study.aggregation.mode}"\n' if enrolment.study.aggregation.mode != "plain" else ""
     )
     return (
-        f"# The rules of this site, for the study '{enrolment.study.name}'. Only people at this site "
-        f"change this file.\n"
+        f"# The rules of this site for the study '{enrolment.study.name}'. Only the site's own staff "
+        f"should change this file.\n"
         f"name = {_quote_toml(site)}\n"
-        'source = "rows.csv"  # or another, by --data FILE\n'
-        'state = "state"  # ledger, memory and keys of runs; keep it\n'
+        'source = "rows.csv"  # or use --data FILE\n'
+        'state = "state"  # ledger, memory and keys of runs; do not delete it\n'
         'identity = "identity"\n'
         f'coordinator = "{coordinator.hex()}"\n'
         f'\n[policy]\nprofile = "{enrolment.policy}"\n{least}'
@@ -155,8 +157,10 @@ def _write_private_file(path: Path, text: str) -> None:
 
 
 def check_site_key(site: SiteFile) -> None:
-    """Refuse a kit that lacks the site's key, or whose key is not the one the others were told of."""
+    """Refuse a kit that lacks the site's key, or whose key is not the one that the others know."""
     if site.identity is None or not site.identity.is_file():
-        raise StudyError(f"the kit holds no private key; put the one that site '{site.name}' made at {site.identity}")
+        raise StudyError(f"the kit has no private key; copy the key that site '{site.name}' made to {site.identity}")
     if read_private_key(site.identity).public != site.roster.get(site.name):
-        raise StudyError(f"the key at {site.identity} is not the one told for site '{site.name}'; put that one there")
+        raise StudyError(
+            f"the key at {site.identity} is not the one registered for site '{site.name}'; copy that key there"
+        )

@@ -1,7 +1,7 @@
-"""The one way to begin a run and the one way to resume it, whether its sites are in this process or served elsewhere.
+"""The one way to begin a run and the one way to resume it, whether its sites are local or remote.
 
-`begin_run` and `begin_next_round` make a run folder once nothing speaks against the study; no site has been asked
-anything by then. `resume_run` takes a run from wherever it stands to its model, its description and its metrics.
+`begin_run` and `begin_next_round` create a run folder once the study passed all checks; they ask the sites nothing.
+`resume_run` takes a run from its current state to its model, its description and its metrics.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from fedclust.federation.run_record import RunRecord
 from fedclust.kernels import backend
 from fedclust.models import FederatedEstimator, Model
 
-NEXT_ROUND_FILE = "next"  # in a run folder: the folder of the round after
+NEXT_ROUND_FILE = "next"  # in a run folder: the folder of the next round
 Watch = Callable[[Mapping[str, Any]], None]
 
 
@@ -55,11 +55,10 @@ def begin_run(
     origin: Path | None = None,
     engine_choice: EngineChoice | None = None,
 ) -> Run:
-    """A new run folder, once nothing speaks against the study.
+    """Create a run folder if the study passes all checks.
 
-    `origin` is where the study's relative paths start. `engine_choice` says by which engine sites elsewhere are
-    reached;
-    without it all sites are in this process, and their rows are looked at once.
+    `origin` is where the study's relative paths start. `engine_choice` is the engine that reaches remote sites. Without
+    it all sites are in this process, and their rows are read once.
     """
     refuse_to_overwrite(folder)
     if engine_choice is not None:
@@ -73,9 +72,9 @@ def begin_run(
 
 
 def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
-    """A new run folder that continues from a finished run, once nothing speaks against it.
+    """Create a run folder that continues from a finished run, if all checks pass.
 
-    Each run is continued once: what its sites told in the round after, they would not tell again.
+    Each run is continued only once, because its sites would not send the same rows again.
     """
     folder = folder or next_round_folder(previous)
     model = _model_to_update(previous)
@@ -87,7 +86,7 @@ def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
         ready = open_study(study, record=RunRecord(folder, name), fresh=False)
         digests = ready.row_digests()
         if digests == previous.origin["rows"]:
-            raise DataError(f"the sites hold the very rows of {previous.folder}; put new rows there first")
+            raise DataError(f"the sites have the same rows as in {previous.folder}; add new rows first")
     write_file(previous.folder / NEXT_ROUND_FILE, f"{folder.resolve()}\n")
     try:
         run = Run.create(
@@ -107,55 +106,55 @@ def begin_next_round(previous: Run, folder: Path | None = None) -> Run:
 
 
 def next_round_folder(previous: Run) -> Path:
-    """Where the next round goes unless a folder is named: next to the first one, under its number."""
+    """Return the default folder of the next round: next to the first one, with the round's number."""
     first, place = previous.folder.resolve(), parse_series(previous.name)[1]
     stem = first.name.removesuffix(f"-{place}") if place > 1 else first.name
     return previous.folder.parent / f"{stem}-{place + 1}"
 
 
 def _model_to_update(run: Run) -> str:
-    """The text of a finished run's model, if the run can be continued."""
+    """Return the text of a finished run's model, if the run can be updated."""
     if not run.is_finished:
-        raise StudyError(f"{run.folder} is not finished; go on with: fedclust resume {run.folder}")
+        raise StudyError(f"{run.folder} is not finished; continue with: fedclust resume {run.folder}")
     study = run.study()
     if study.aggregation.is_blind:
-        raise StudyError("a blind run has its model at the site that led it; begin the study anew with all rows")
+        raise StudyError("the model of a blind run is at its leading site; run the study again with all rows")
     if not fedclust.load(run.model_path).takes_batches:
-        raise StudyError(f"method '{study.cluster.method}' takes no further rows; begin the study anew with all rows")
+        raise StudyError(f"method '{study.cluster.method}' cannot add rows; run the study again with all rows")
     link = run.folder / NEXT_ROUND_FILE
     there = Path(link.read_text().strip()) if link.is_file() else None
     if there is not None and there.exists():
-        raise StudyError(f"{run.folder} was gone on from already; go on from {there}")
+        raise StudyError(f"{run.folder} was updated already; update {there} instead")
     if there is not None and run.engine_choice is not None:  # in one process the sites' memory went with the folder
         raise StudyError(
-            f"{run.folder} was gone on from in {there}, which is not there, and sites that took part in that round "
-            "take no letters of another in its place; put the folder back and go on from it, or begin the study anew"
+            f"{run.folder} was updated in {there}, which is missing, and the sites that took part in that round accept "
+            "no other in its place; restore the folder and update that run, or run the study again"
         )
     return run.model_path.read_text(encoding="utf-8")
 
 
 def open_local_sites(run: Run) -> Run:
-    """A run with its sites of this process open."""
+    """Open the sites of a run in this process."""
     return replace(run, open_study=open_recorded_study(run, run.folder))
 
 
 def open_recorded_study(run: Run, folder: Path) -> OpenStudy:
-    """A run's study on the very rows it began with; `folder` is the run's, or a copy of it to work in."""
+    """Open a run's study on the same rows as it began with; `folder` is the run's, or a copy of it to work in."""
     ready = open_study(run.study(), record=RunRecord(folder, run.name), fresh=run.previous_folder is None)
     before = run.origin["rows"]
     for party, digest in ready.row_digests().items():
         if before.get(party, digest) != digest:
             raise DataError(
                 f"the rows of site '{party}' have changed since {run.folder} began; "
-                "put them back as they were, or run the study anew in another folder"
+                "restore them, or run the study again in another folder"
             )
     return ready
 
 
 def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None = None) -> FederatedEstimator | None:
-    """Take a run to its model, its description and its metrics, from wherever it stands; returns the model.
+    """Take a run from its current state to its model, its description and its metrics; return the model.
 
-    The coordinator of a blind run gets none: the model is at the site that leads it. A new run that meets bad data
+    The coordinator of a blind run gets none, because the model is at the leading site. A new run that meets bad data
     before its first round leaves no folder.
     """
     options, rounds = options or RunOptions(), 0
@@ -177,7 +176,7 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
             choice, selection = ready.study.cluster.choice, None
             if run.previous_folder is not None:
                 model = fedclust.load(run.folder / "before.json")
-                # Sites of this process keep their memory in the run's folder; others have one of their own.
+                # Sites in this process keep their memory in the run folder; remote sites have their own.
                 model.update(fed, after=run.previous_folder if run.engine_choice is None else None)
             elif choice is None:
                 model = ready.estimator.fit(fed)
@@ -202,11 +201,11 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
 
 @contextmanager
 def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventListener]]:
-    """Have a run to oneself, its sites within reach and whoever watches it listening."""
+    """Lock a run, connect its sites and start its event listeners."""
     if run.open_study is None and run.engine_choice is not None:
         study = run.study()
         check_waiting(run, study, options)
-        # First of all the run is taken: whoever comes second must not touch what the first one works with.
+        # Lock the run first: a second process must not touch what the first one works with.
         with (
             run.lock_same_version(),
             event_listeners(run, options) as tell,
@@ -219,13 +218,13 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventL
 
 
 def _describe_model(run: Run, model: Model, ready: OpenStudy, selection: Selection | None) -> dict[str, Any]:
-    """The description of a model that is saved already; one that fails leaves a note and ends no run."""
+    """Describe a model that is saved already; if this fails, the run still finishes, with a note."""
     try:
         described = describe(model, ready.fed, selection)
         run.write_json("analysis.json", described)
     except Waiting:
-        raise  # nothing is wrong: the run goes on when the sites' answers are there
-    except Exception as error:  # noqa: BLE001 the model is there, whatever cannot be said of it
+        raise  # not an error: the run continues when the sites' answers arrive
+    except Exception as error:  # noqa: BLE001 the model is there even if it cannot be described
         note = f"The run is finished and its model is saved, but describing it failed ({type(error).__name__})."
         return {"columns": [{"name": name} for name in ready.fed.columns], "notes": [*model.notes_, note]}
     return described
@@ -240,7 +239,7 @@ def _run_metrics(
     sites: Mapping[str, Mapping[str, int]],
     described: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """How the run went, for other tools; nothing in it is about a row."""
+    """Return facts about the run for other tools; none of them is about a single row."""
     origin = run.origin
     return {
         "format": "fedclust-metrics",
@@ -265,6 +264,6 @@ def _run_metrics(
 
 
 def _received_traffic(status: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
-    """Messages and bytes that came from sites elsewhere, whose ledgers are their own."""
+    """Count the messages and bytes that arrived from remote sites, which keep their own ledgers."""
     sites = status["sites"] if status else {}
     return {party: {"messages": own["answers"], "bytes": own["bytes"]} for party, own in sites.items()}

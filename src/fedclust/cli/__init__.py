@@ -1,1 +1,1 @@
-"""The command line: one module per family of verbs; what a verb needs is imported when it is asked for."""
+"""The command line: one module per group of verbs, each of which imports what it needs only when it runs."""

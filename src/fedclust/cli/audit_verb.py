@@ -1,4 +1,4 @@
-"""`fedclust audit`: the known attacks on what was seen of a finished run."""
+"""`fedclust audit`: runs the known attacks on what the participants of a finished run saw."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from typing import Any
 
 
 def add(verbs: Any) -> None:
-    audit = verbs.add_parser("audit", help="try the known attacks on a finished run", description=act_audit.__doc__)
+    audit = verbs.add_parser(
+        "audit", help="run the known privacy attacks on a finished run", description=act_audit.__doc__
+    )
     audit.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     audit.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     audit.set_defaults(act=act_audit)
 
 
 def act_audit(chosen: argparse.Namespace) -> int:
-    """Count the rows that could be recovered from what the coordinator and each site saw. The run stays as it is."""
+    """Count the rows that an attacker could recover from what the coordinator and each site saw.
+
+    The audit does not change the run.
+    """
     from fedclust.app.audit.replay import replay_run
     from fedclust.app.audit.verdicts import audit_document, judge_run
     from fedclust.app.run_folder import Run

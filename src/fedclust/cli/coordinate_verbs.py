@@ -1,6 +1,4 @@
-"""`fedclust coordinate`, `resume` and `status`: sites that are elsewhere, and a run gone on with where it
-stopped.
-"""
+"""`fedclust coordinate`, `resume` and `status`: run a study with remote sites, continue it, and see where it stands."""
 
 from __future__ import annotations
 
@@ -19,51 +17,60 @@ if TYPE_CHECKING:
     from fedclust.app.coordinate import RunOptions
     from fedclust.app.run_folder import Run
 
-EXIT_WAITING = 4  # the exit code of a run that is in order and waits for sites
+EXIT_WAITING = 4  # the run is fine and waits for sites
 
 
 def add(verbs: Any) -> None:
-    verb = verbs.add_parser("coordinate", help="cluster sites that are elsewhere", description=act_coordinate.__doc__)
+    verb = verbs.add_parser("coordinate", help="run a study with remote sites", description=act_coordinate.__doc__)
     verb.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
     verb.add_argument(
-        "--engine", required=True, metavar="NAME", help="what carries messages; an unknown name lists them"
+        "--engine",
+        required=True,
+        metavar="NAME",
+        help="the engine that carries the messages; a wrong name prints the list",
     )
-    verb.add_argument("--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME)")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="the run folder to create (default: runs/NAME)")
     verb.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a setting of the engine; may be repeated"
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="an engine setting; may be repeated"
     )
     add_run_options(verb)
     run_verb.add_output_options(verb)
     verb.set_defaults(act=act_coordinate)
-    resume = verbs.add_parser("resume", help="go on with a run that stopped", description=act_resume.__doc__)
+    resume = verbs.add_parser("resume", help="continue a run that stopped", description=act_resume.__doc__)
     resume.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     add_run_options(resume)
     run_verb.add_output_options(resume)
     resume.set_defaults(act=act_resume)
-    status = verbs.add_parser("status", help="how a run goes, site by site", description=act_status.__doc__)
+    status = verbs.add_parser("status", help="show the progress of a run, site by site", description=act_status.__doc__)
     status.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     status.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     status.set_defaults(act=act_status)
 
 
 def add_run_options(verb: argparse.ArgumentParser) -> None:
-    """What can be said of one process's work at a run."""
-    verb.add_argument("--own", type=Path, metavar="FILE", help="the coordinator's own file: its key, the sites' keys")
-    verb.add_argument("--wait", action="store_true", help="stay until answers come, where they may take days")
-    verb.add_argument("--timeout", type=float, metavar="S", help="seconds until a silent site is suspended")
+    """Add the options that say how this process works on a run."""
+    verb.add_argument(
+        "--own", type=Path, metavar="FILE", help="the coordinator's own file: its key and the sites' keys"
+    )
+    verb.add_argument(
+        "--wait", action="store_true", help="keep running until all answers arrive, even if that takes days"
+    )
+    verb.add_argument(
+        "--timeout", type=float, metavar="S", help="suspend a site after this many seconds without an answer"
+    )
     verb.add_argument(
         "--without", action="append", default=[], metavar="SITE", help="do not wait for this site; may be repeated"
     )
-    verb.add_argument("--log-json", type=Path, metavar="FILE", help="append one JSON line for each thing that happens")
-    verb.add_argument("--metrics", type=int, metavar="PORT", help="tell Prometheus how it goes, on 127.0.0.1 only")
+    verb.add_argument("--log-json", type=Path, metavar="FILE", help="append one JSON line per event to this file")
+    verb.add_argument("--metrics", type=int, metavar="PORT", help="serve metrics for Prometheus, on 127.0.0.1 only")
 
 
 def parse_run_options(chosen: argparse.Namespace) -> RunOptions:
-    """What was said of this process's work at a run."""
+    """Read the options that say how this process works on a run."""
     from fedclust.app.coordinate import RunOptions
 
     if chosen.timeout is not None and not chosen.timeout > 0:
-        raise StudyError("--timeout must be a number of seconds above 0")
+        raise StudyError("--timeout must be a number of seconds greater than 0")
     without = frozenset(chosen.without)
     return RunOptions(
         chosen.wait, chosen.timeout, without, chosen.log_json, chosen.metrics, coordinator_file=chosen.own
@@ -71,9 +78,10 @@ def parse_run_options(chosen: argparse.Namespace) -> RunOptions:
 
 
 def act_coordinate(chosen: argparse.Namespace) -> int:
-    """Cluster sites that are elsewhere and serve their own rows. The run folder is all that is needed to go on.
+    """Run a study whose sites are on other machines and serve their own rows.
 
-    Exit code 4 if the run waits for sites: 'fedclust resume' goes on when their answers are there.
+    The run folder holds everything needed to continue the run. The exit code is 4 if the run waits for sites. Then
+    continue it with 'fedclust resume' once their answers have arrived.
     """
     from fedclust.app.execute import begin_run
     from fedclust.app.run_folder import EngineChoice
@@ -88,7 +96,7 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
 
 
 def act_resume(chosen: argparse.Namespace) -> int:
-    """Go on with a run that was stopped or killed, from its journal, to the bits it would have reached."""
+    """Continue a run that was stopped or killed, from its journal. The result has the same bits as without the stop."""
     from fedclust import load
     from fedclust.app.coordinate import notify_sites_of_end
     from fedclust.app.run_folder import Run
@@ -105,7 +113,7 @@ def act_resume(chosen: argparse.Namespace) -> int:
 
 
 def finish_run(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int:
-    """Take a run to its end, or as far as it goes for now, and tell what came of it."""
+    """Continue a run as far as possible and print the result."""
     from fedclust.app import execute
     from fedclust.app.blind_relay import lead_site
 
@@ -124,19 +132,19 @@ def finish_run(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int
     if model is not None:
         run_verb.print_result(run, model, chosen)
     elif not chosen.quiet:
-        print(f"the run is over; its result is at the site that led it, {lead_site(study)}")
+        print(f"the run is finished; the result is at the leading site, {lead_site(study)}")
     return 0
 
 
 @contextmanager
 def _explain_served_failures(run: Run, progress: Progress) -> Iterator[None]:
-    """Where a run with sites elsewhere stops, say what to call then."""
+    """If a run with remote sites stops, say which command continues it."""
     try:
         yield
     except Waiting:
         raise
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"stopped; go on with: fedclust resume {run.folder}") from None
+        raise KeyboardInterrupt(f"stopped; continue with: fedclust resume {run.folder}") from None
     except FedclustError as error:
         restart = f"coordinate STUDY --engine {run.engine_choice.engine if run.engine_choice else None}"
         error.args = (f"{error} ({run_verb.advise_next_step(error, run, restart)})", *error.args[1:])
@@ -149,7 +157,7 @@ def _print_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> No
     if chosen.json:
         print(json.dumps({"state": "waiting", "run": str(run.folder), "sites": list(waiting.parties)}))
     elif not chosen.quiet:
-        print(f"{waiting}\nWhen that is done: fedclust resume {run.folder}")
+        print(f"{waiting}\nThen continue with: fedclust resume {run.folder}")
 
 
 def _parse_setting(text: str) -> tuple[str, str]:
@@ -160,14 +168,14 @@ def _parse_setting(text: str) -> tuple[str, str]:
 
 
 def act_status(chosen: argparse.Namespace) -> int:
-    """Tell how a run goes: each site's last answer, step, bytes, refusals, and whether it is suspended."""
+    """Show the progress of a run: each site's last answer, step, bytes, refusals, and whether it is suspended."""
     from fedclust.app.run_folder import Run
     from fedclust.engines import run_status
 
     run = Run.find(chosen.run)
     found = run_status.read_status(run.status_path)
     if found is None:
-        raise StudyError(f"{run.folder} has no status yet; its first step has not been asked")
+        raise StudyError(f"{run.folder} has no status yet, because the first question has not been sent")
     if found["state"] == "running" and not run.is_at_work:
         found["state"] = "interrupted"
     print(json.dumps(found) if chosen.json else format_status(run, found))
@@ -175,7 +183,7 @@ def act_status(chosen: argparse.Namespace) -> int:
 
 
 def format_status(run: Run, found: dict[str, Any]) -> str:
-    """A status for a reader at a terminal."""
+    """Format a status for a terminal."""
     asked = f", step {found['step']} ({found['question']})" if found["question"] else ""
     waiting = f"; waits for {', '.join(found['waiting'])}" if found["waiting"] and found["state"] != "finished" else ""
     head = ["site", "last heard", "step", "answers", "bytes", "refusals", "silent", "dropped", ""]
@@ -198,7 +206,7 @@ def format_status(run: Run, found: dict[str, Any]) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     files = [f"  {name}: {why}" for name, why in found["files"].items()]
-    refused = ["Files that were not taken:", *files] if files else []
+    refused = ["Files that were not accepted:", *files] if files else []
     jobs = [f"NVIDIA FLARE started {found['jobs']} jobs in this run."] if found.get("jobs", 1) > 1 else []
     return "\n".join([f"{run.folder}: {found['state']}{asked}{waiting}", *rows, *jobs, *refused])
 

@@ -1,6 +1,7 @@
-"""`fedclust demo`: three companies, five groups of customers, and the one group that no company sees by itself.
+"""`fedclust demo`: three companies find five groups of customers, one of which no company can find alone.
 
-The example is paper 2's (section 3.2.1): each company holds two of four large groups and 40 customers of a small one.
+The example comes from paper 2 (section 3.2.1). Each company has two of four large groups, and 40 customers of a fifth,
+small group.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ if TYPE_CHECKING:
 
 COMPANIES = ("north", "central", "south")
 DEMO_COLUMNS = ("spend", "visits")
-DEMO_DRAW = 4  # of draws 0 to 5, every one ends in five
+DEMO_DRAW = 4  # each of the draws 0 to 5 gives five clusters
 CENTER_TOLERANCE = 0.15  # the large groups' standard deviation is 0.2
 DEMO_STUDY = """\
-# Paper 2's motivational example. Change what you like and run it again:
+# The motivational example of paper 2. Edit this file and run it again:
 #   fedclust run {folder}/study.toml --out runs/mine
 name = "demo"
 columns = ["spend", "visits"]
@@ -40,7 +41,7 @@ source = "data/south.csv"
 
 
 def add(verbs: Any) -> None:
-    demo = verbs.add_parser("demo", help="see it work: three companies, five hidden clusters", description=__doc__)
+    demo = verbs.add_parser("demo", help="see an example: three companies, five hidden clusters", description=__doc__)
     demo.add_argument(
         "--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="the run folder (default: runs/demo)"
     )
@@ -64,12 +65,12 @@ def act_demo(chosen: argparse.Namespace) -> int:
     print(_describe_alone(rows, truth.centers))
     print(_compare_with_pooled(model, rows))
     print(f"\nThe report: {report_verb.write_report(run.folder)}")
-    print(f"The study and its rows are in {run.folder}: edit {run.folder / 'study.toml'} and run it again.")
+    print(f"The study and its rows are in {run.folder}. Edit {run.folder / 'study.toml'} and run it again.")
     return 0
 
 
 def _make_run_folder(folder: Path, rows: Mapping[str, Any]) -> Any:
-    """A run folder with the study and the companies' rows in it; an earlier demo that nobody edited makes way."""
+    """Create a run folder with the study and the companies' rows; it replaces an earlier demo that nobody edited."""
     from fedclust.app.run_folder import Run
 
     files = {f"data/{company}.csv": _csv_text(own) for company, own in rows.items()}
@@ -78,7 +79,7 @@ def _make_run_folder(folder: Path, rows: Mapping[str, Any]) -> Any:
 
 
 def _csv_text(rows: Any) -> str:
-    """Shortest digits that keep every bit."""
+    """Format rows as CSV, with the fewest digits that keep every bit."""
     return "\n".join([",".join(DEMO_COLUMNS), *(",".join(map(repr, row)) for row in rows.tolist()), ""])
 
 
@@ -89,26 +90,26 @@ def _describe_together(model: FuzzyCMeans, rows: Mapping[str, Any], small: Mappi
     together = int(np.bincount(labels).max())
     return (
         f"Together: {_count_found_groups(model, centers)} of the {len(centers)} groups have a centre "
-        f"within {CENTER_TOLERANCE} of where they "
-        f"were drawn; {together} of the {len(labels)} customers in the small group share a cluster."
+        f"within {CENTER_TOLERANCE} of their true centre; {together} of the {len(labels)} customers in the small "
+        "group share a cluster."
     )
 
 
 def _describe_alone(rows: Mapping[str, Any], centers: Any) -> str:
-    """What each company finds with two clusters, as many as its own rows suggest (paper 2, Table 1)."""
+    """Say what each company finds alone with two clusters, the number its own rows suggest (paper 2, Table 1)."""
     from fedclust import FuzzyCMeans
 
     models = {company: FuzzyCMeans(2, random_state=0).fit(own) for company, own in rows.items()}
     lines = ", ".join(f"{company} {_count_found_groups(model, centers)}" for company, model in models.items())
     small = sum(_count_found_groups(model, centers[-1:]) for model in models.values())
     return (
-        f"Alone, each with the two clusters its own rows suggest (paper 2, Table 1): {lines} of {len(centers)}; "
-        f"the small group is seen by {small} of {len(models)}."
+        f"Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1): {lines} of "
+        f"{len(centers)} groups; {small} of {len(models)} companies find the small group."
     )
 
 
 def _count_found_groups(model: FuzzyCMeans, centers: Any) -> int:
-    """How many groups have one of the model's centres near where they were drawn."""
+    """Count the groups that have one of the model's centres near their true centre."""
     import numpy as np
 
     apart = np.linalg.norm(model.cluster_centers_[:, None] - centers[None], axis=2)
@@ -116,7 +117,7 @@ def _count_found_groups(model: FuzzyCMeans, centers: Any) -> int:
 
 
 def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
-    """The same run on the pooled rows, from the same start, compared byte by byte."""
+    """Compare the model, byte by byte, with the same run on the pooled rows from the same start."""
     import numpy as np
     from sklearn.base import clone
 

@@ -1,4 +1,4 @@
-"""`fedclust enrol`: a folder for the coordinator and one for each site, to be handed over by hand."""
+"""`fedclust enrol`: creates one start-up kit (a folder) for the coordinator and one for each site."""
 
 from __future__ import annotations
 
@@ -16,25 +16,35 @@ KIT_ENGINES = tuple(SITE_COMMANDS)
 
 
 def add(verbs: Any) -> None:
-    enrol = verbs.add_parser("enrol", help="make the kits of a study's sites", description=act_enrol.__doc__)
+    enrol = verbs.add_parser("enrol", help="create the start-up kits of a study's sites", description=act_enrol.__doc__)
     enrol.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
-    enrol.add_argument("--out", type=Path, required=True, metavar="DIR", help="where to put the kits; a new folder")
+    enrol.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for the kits")
     enrol.add_argument(
-        "--address", default="localhost:8002", metavar="HOST:PORT", help="where sites reach the coordinator"
+        "--address",
+        default="localhost:8002",
+        metavar="HOST:PORT",
+        help="the address at which sites reach the coordinator",
     )
     enrol.add_argument(
-        "--engine", default=KIT_ENGINES[0], metavar="NAME", help="nvflare (default), or files: no certificates"
+        "--engine",
+        default=KIT_ENGINES[0],
+        metavar="NAME",
+        help="nvflare (default), or files, which needs no certificates",
     )
-    enrol.add_argument("--policy", default="standard", metavar="NAME", help="the rules that site files begin with")
-    enrol.add_argument("--keys", type=Path, metavar="DIR", help="NAME.pub of sites that made their own key")
+    enrol.add_argument(
+        "--policy", default="standard", metavar="NAME", help="the initial policy in the site files (default: standard)"
+    )
+    enrol.add_argument(
+        "--keys", type=Path, metavar="DIR", help="a folder with NAME.pub of sites that made their own key"
+    )
     enrol.add_argument("--days", type=int, default=360, metavar="N", help="how long the certificates are valid")
     enrol.set_defaults(act=act_enrol)
 
 
 def act_enrol(chosen: argparse.Namespace) -> int:
-    """Make a start-up kit for the coordinator and for each site of a study: keys, certificates, site files.
+    """Create a start-up kit for the coordinator and for each site of a study: keys, certificates, site files.
 
-    A kit holds private keys: hand it over as you would a password, to its owner only.
+    A kit contains private keys. Give it only to its owner, as you would a password.
     """
     from fedclust.app.enrol import COORDINATOR_KIT, Enrolment, enrol
     from fedclust.app.study import read_study
@@ -59,8 +69,9 @@ def act_enrol(chosen: argparse.Namespace) -> int:
         print(f"{chosen.out / site}  for site '{site}':  fedclust site {SITE_COMMANDS[chosen.engine]} --data FILE")
     if made:
         print(
-            f"The private keys of {', '.join(made)} were made here: whoever keeps a copy can speak for them. "
-            "A site that makes its own (fedclust site key) and tells its .pub (--keys) need not trust this machine."
+            f"The private keys of {', '.join(made)} were made on this machine. Anyone with a copy can act as these "
+            "sites. A site that makes its own key (fedclust site key) and sends only its .pub file (--keys) does not "
+            "have to trust this machine."
         )
     return 0
 

@@ -1,4 +1,4 @@
-"""`fedclust export`: a finished run's centres, sizes and curves, for tools that read tables."""
+"""`fedclust export`: writes a finished run's centres, sizes and curves as CSV or JSON for other tools."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 def add(verbs: Any) -> None:
     export = verbs.add_parser(
-        "export", help="centres, sizes and curves for other tools", description=act_export.__doc__
+        "export", help="write centres, sizes and curves for other tools", description=act_export.__doc__
     )
     export.add_argument("run", type=Path, metavar="RUN", help="the run folder")
-    export.add_argument("--to", choices=("csv", "json"), required=True)
+    export.add_argument("--to", choices=("csv", "json"), required=True, help="the format to write")
     export.add_argument("--out", type=Path, metavar="DIR", help="the folder to write to (default: RUN/export)")
     export.set_defaults(act=act_export)
 
 
 def act_export(chosen: argparse.Namespace) -> int:
-    """Write centers.csv and rounds.csv, or result.json with both, in original units and with column names."""
+    """Write centers.csv and rounds.csv, or both together as result.json, in original units and with column names."""
     from fedclust import load
     from fedclust.app.run_folder import Run
     from fedclust.cli import result_summary

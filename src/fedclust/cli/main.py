@@ -1,4 +1,4 @@
-"""The command `fedclust`: finds the verb, and turns whatever goes wrong into one sentence and an exit code.
+"""The command `fedclust`: runs the verb, and turns every error into one sentence and an exit code.
 
 0 done; 1 the run failed; 2 a bad study, bad data or bad arguments; 4 the run waits for sites; 130 stopped by Ctrl-C.
 """
@@ -34,7 +34,7 @@ DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Arguments, complained about in one line."""
+    """An argument parser that reports errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         message = message[0].lower() + message[1:]
@@ -42,11 +42,11 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 def make_parser() -> OneLineParser:
-    """Every verb with its arguments."""
+    """Build the parser with every verb and its arguments."""
     top = OneLineParser(
         prog="fedclust",
-        description="Cluster data that lie at several sites without pooling them, exact to the last bit.",
-        epilog="Try 'fedclust demo' first; 'fedclust VERB --help' tells more about each.",
+        description="Cluster data from several sites without pooling them. The result is exact to the last bit.",
+        epilog="Start with 'fedclust demo'. 'fedclust VERB --help' explains each verb.",
     )
     top.add_argument("--version", action="version", version=f"fedclust {__version__}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = 0 if chosen is None else int(chosen.act(chosen))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output is gone; Python would complain once more at exit.
+        # The reader of our output is gone. Without this, Python would report it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     except KeyboardInterrupt as stop:
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_error(_explain_os_error(error), EXIT_FAILED)
     except MemoryError:
         return _print_error(
-            "the machine has not enough memory for this; give it more, or fewer rows at once", EXIT_FAILED
+            "this machine does not have enough memory for this; add memory, or use fewer rows at once", EXIT_FAILED
         )
     except Exception as error:  # noqa: BLE001 a traceback is no answer to a user
         return _print_error(_explain_bug(error), EXIT_FAILED)
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def read_arguments(arguments: Sequence[str] | None) -> argparse.Namespace | None:
-    """What was asked for; None where it was help, which is printed then."""
+    """Parse the arguments; print help and return None if that was requested."""
     top = make_parser()
     try:
         chosen = top.parse_args(arguments)
@@ -114,23 +114,24 @@ def _print_error(sentence: str, code: int) -> int:
 
 
 def _explain_os_error(error: OSError) -> str:
-    """The system's reason; a path is safe to show."""
+    """Explain an error of the operating system; a path is safe to show."""
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     where = f" ({error.filename})" if error.filename else ""
     if error.errno in DISK_FULL_ERRORS:
-        return f"no room is left for a file on this disk{where}; make room, then go on with fedclust resume"
-    return f"{(error.strerror or type(error).__name__).lower()}{where}; mend that and try again"
+        return f"the disk is full{where}; free some space, then continue with fedclust resume"
+    return f"{(error.strerror or type(error).__name__).lower()}{where}; fix this and try again"
 
 
 def _explain_bug(error: Exception) -> str:
-    """Where it happened. Not its text, which may quote a row."""
+    """Say where a bug occurred, but not its text, which may quote a row."""
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exc()
     ours = [f for f in traceback.extract_tb(error.__traceback__) if "fedclust" in f.filename]
     place = f"{ours[-1].filename.rpartition('fedclust/')[2]}:{ours[-1].lineno}" if ours else "an unknown place"
     return (
-        f"this is a bug in fedclust: {type(error).__name__} at {place}; please report it ({DEBUG_VARIABLE}=1 shows all)"
+        f"this is a bug in fedclust: {type(error).__name__} at {place}; please report it "
+        f"({DEBUG_VARIABLE}=1 shows details)"
     )
 
 

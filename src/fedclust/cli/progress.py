@@ -1,4 +1,4 @@
-"""How far a run has come: a bar on a terminal, now and then a line elsewhere, and never a guess dressed as a fact."""
+"""The progress display of a run: a bar on a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, TextIO
 
-LINE_INTERVAL_SECONDS = 2.0  # seconds between lines where there is no terminal
-BAR_INTERVAL_SECONDS = 0.1  # seconds between two drawings of the bar
-ESTIMATE_ROUNDS = 12  # rounds that an estimate rests on
+LINE_INTERVAL_SECONDS = 2.0  # between lines, if there is no terminal
+BAR_INTERVAL_SECONDS = 0.1  # between two updates of the bar
+ESTIMATE_ROUNDS = 12  # rounds used for an estimate
 
 
 class Progress:
-    """Watches a run. `tol` None means that only `max_iter` ends it; `choosing` means that many fits come in a row."""
+    """Shows the progress of a run; without `tol`, only `max_iter` ends it; `choosing` means several fits in a row."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Progress:
         self._shift_text = ""
 
     def __call__(self, facts: Mapping[str, Any]) -> None:
-        """Take in a round; a method may report neither its number nor how far it moved."""
+        """Record a round; a method may report neither the round's number nor the shift."""
         now = time.monotonic()
         number, shift = int(facts.get("round", self.round + 1)), float(facts.get("shift", math.nan))
         if number <= self.round:
             self.fit += 1
             self._recent_rounds.clear()
         self.round = number
-        # What comes before the first round, opening and start, says nothing about the next ones.
+        # The time before the first round (opening, initial centres) says nothing about later rounds.
         self._recent_rounds.append((now - self._last_round_time if self.round > 1 else math.nan, shift))
         self._last_round_time = now
         self._shift_text = "" if math.isnan(shift) else f", shift {shift:.2e}"
@@ -59,16 +59,16 @@ class Progress:
 
     @property
     def progress_text(self) -> str:
-        """How far it has come, in words."""
+        """The progress in words."""
         return f"round {self.round} of fit {self.fit}" if self.choosing else f"round {self.round}"
 
     def show_opening(self) -> None:
-        """Say that the sites' rows are being looked at."""
+        """Show that the sites' rows are being read."""
         if self.has_bar and not self.is_silent:
             self._draw_line("opening the sites")
 
     def end(self) -> None:
-        """The last line; a bar is wiped, since a summary follows."""
+        """Print the last line, or clear the bar, because a summary follows."""
         if self.is_silent:
             return
         if self.has_bar:
@@ -77,7 +77,10 @@ class Progress:
             self._show_progress(self._last_round_time)
 
     def rounds_left(self) -> int | None:
-        """Rounds until the shift, which shrinks by a near constant factor, falls below tol; None: no telling."""
+        """Estimate the rounds until the shift, which shrinks by a nearly constant factor, falls below tol.
+
+        Returns None if there is no basis for an estimate.
+        """
         most = self._max - self.round
         if self._tol is None:
             return most
@@ -94,7 +97,7 @@ class Progress:
             return
         self._last_shown = now
         if self.choosing:
-            # How many fits there will be, nobody knows: no bar, no estimate.
+            # The number of fits is unknown, so there is no bar and no estimate.
             head = (
                 f"choosing k: fit {self.fit}, round {self.round}{self._shift_text}, "
                 f"{_format_duration(now - self._began)}"
@@ -136,7 +139,7 @@ class Progress:
 
 
 def _fit_slope(values: list[float]) -> float:
-    """Least squares over equally spaced points."""
+    """Fit a line by least squares to equally spaced points and return its slope."""
     middle, mean = (len(values) - 1) / 2, sum(values) / len(values)
     return sum((i - middle) * (v - mean) for i, v in enumerate(values)) / sum(
         (i - middle) ** 2 for i in range(len(values))

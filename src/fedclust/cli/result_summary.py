@@ -1,4 +1,4 @@
-"""A result in plain words: how many clusters and why, centres in original units, what must be admitted, what left."""
+"""The summary of a result for a terminal: number of clusters, centres in original units, notes, and what left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedclust.models import Model
 
 
 def format_summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
-    """What a finished run found, for a reader at a terminal."""
+    """Summarise a finished run for a terminal."""
     rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
     head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
     found = run.analysis or {}
@@ -34,7 +34,7 @@ def format_summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
 
 
 def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
-    """The curve of K as bars, the chosen one marked, and the sentence why."""
+    """Show the curve over K as bars, mark the chosen K, and give the reason."""
     utf = "utf" in (sys.stdout.encoding or "").lower()
     points = [(point["k"], float(point["value"])) for point in found["curve"]]
     finite = [value for _, value in points if math.isfinite(value)]
@@ -48,12 +48,14 @@ def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
     ]
     better = "lower" if found["best"] == "min" else "higher"
     stable = float(found["stability"]) if found["stability"] is not None else None
-    told = [] if stable is None else [f"Restarts agree to {stable:.2f} (1: the same partition each time)."]
-    return "\n".join([f"How many clusters, by {found['name']} ({better} is better):", *lines, found["why"], *told])
+    told = (
+        [] if stable is None else [f"Agreement of the restarts: {stable:.2f} (1 means the same partition each time)."]
+    )
+    return "\n".join([f"Number of clusters by {found['name']} ({better} is better):", *lines, found["why"], *told])
 
 
 def _format_number(value: float) -> str:
-    """Four digits, or all before the point: values of one curve may lie far apart.
+    """Format with four digits, or with all digits before the point: the values of a curve can differ widely.
 
     >>> [_format_number(value) for value in (0.6061, 12.5, 28731.4, 3e12)]
     ['0.6061', '12.5', '28,731', '3e+12']
@@ -62,7 +64,7 @@ def _format_number(value: float) -> str:
 
 
 def _bar_text(value: float, low: float, high: float, width: int, *, utf: bool) -> str:
-    """From nothing at the least value to the whole width at the largest."""
+    """Draw a bar: empty at the smallest value, full width at the largest."""
     if not math.isfinite(value):
         return ""
     eighths = round((value - low) / (high - low) * width * 8) if high > low else 0
@@ -72,9 +74,9 @@ def _bar_text(value: float, low: float, high: float, width: int, *, utf: bool) -
 
 
 def format_centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
-    """Centres in original units, one line each; columns beyond the terminal's width are only counted.
+    """Show the centres in original units, one per line; columns that do not fit the terminal are only counted.
 
-    `rows` are the numbers of rows nearest to each; without them a fuzzy cluster has a weight, the sum of u^m.
+    `rows` are the numbers of rows nearest to each centre. Without them, a fuzzy cluster has a weight, the sum of u^m.
     """
     if model.cluster_centers_ is None:
         return "The model has no centres to show."
@@ -90,11 +92,11 @@ def format_centers(model: Model, columns: Sequence[str], rows: Sequence[int] | N
     cells = [[cell.rjust(width) for cell, width in zip(row, widths, strict=True)] for row in [head, *lines]]
     text = "\n".join("  ".join(row[:shown]) for row in cells)
     hidden = len(head) - shown
-    return text if not hidden else f"{text}\n({hidden} more columns: fedclust export shows all)"
+    return text if not hidden else f"{text}\n({hidden} more columns; fedclust export writes all)"
 
 
 def _format_sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
-    """How large each cluster is, as far as is known."""
+    """Format the size of each cluster, or "?" if it is not known."""
     if rows:
         return [f"{size:,}" for size in rows]
     if model.cluster_sizes_ is None:
@@ -103,7 +105,7 @@ def _format_sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
 
 
 def format_notes(sentences: Sequence[str], model: Model, split: str) -> str:
-    """What must be admitted; where nothing has to be, that."""
+    """List the notes of a run, and say whether the result is lossless."""
     lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
     same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
     praise = [f"Lossless: from the same start, {same} the same bits."] if lossless else []
@@ -111,7 +113,7 @@ def format_notes(sentences: Sequence[str], model: Model, split: str) -> str:
 
 
 def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arrived: bool = False) -> str:
-    """What left each site, from the sites' own ledgers, or as it `arrived` where those are elsewhere."""
+    """Show what left each site, from the sites' own ledgers, or what `arrived` if the sites are remote."""
     width = max(map(len, sites))
     lines = [
         f"  {name.ljust(width)}  {own['messages']:>6,} messages  {own['bytes']:>12,} bytes"
@@ -122,7 +124,9 @@ def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arr
         messages, size = (sum(own[what] for own in rest) for what in ("messages", "bytes"))
         lines.append(f"  and {len(rest)} more sites: {messages:,} messages, {size:,} bytes")
     head = (
-        "What came from each site; its own ledger is with it:" if arrived else "What left each site, by its own ledger:"
+        "What arrived from each site (its own ledger stays at the site):"
+        if arrived
+        else "What left each site, according to its own ledger:"
     )
     return "\n".join([head, *lines])
 
@@ -132,7 +136,7 @@ def _to_list(values: Floats | None) -> list[Any] | None:
 
 
 def result_document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the result as a JSON document for programs."""
     found = run.analysis or {}
     return {
         **metrics,

@@ -1,4 +1,4 @@
-"""`fedclust run`: a study carried out in one process, and what the other verbs share with it."""
+"""`fedclust run`: runs a study in one process; also what the other verbs share with it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 def add(verbs: Any) -> None:
-    run = verbs.add_parser("run", help="cluster the sites of a study", description=act_run.__doc__)
+    run = verbs.add_parser("run", help="run a study in this process", description=act_run.__doc__)
     run.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
     run.add_argument(
-        "--out", type=Path, metavar="DIR", help="the run folder to make (default: runs/NAME, the study's name)"
+        "--out", type=Path, metavar="DIR", help="the run folder to create (default: runs/NAME, the study's name)"
     )
     add_output_options(run)
     run.set_defaults(act=act_run)
 
 
 def add_output_options(verb: argparse.ArgumentParser) -> None:
-    """How much is told."""
+    """Add the options that say how much is printed."""
     verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
 
 
 def act_run(chosen: argparse.Namespace) -> int:
-    """Cluster the sites of a study, in this process. Ctrl-C is safe: 'fedclust resume' goes on to the same bits."""
+    """Run a study in this process. You can stop with Ctrl-C: 'fedclust resume' continues to the same bits."""
     from fedclust.app import execute
     from fedclust.app.run_folder import study_origin
     from fedclust.app.study import read_study
@@ -52,7 +52,7 @@ def act_run(chosen: argparse.Namespace) -> int:
 
 
 def make_progress(study: Any, chosen: argparse.Namespace) -> Progress:
-    """A progress display that knows when the study's method stops."""
+    """Create a progress display that knows when the study's method stops."""
     settings = study.make_estimator().get_params()
     choosing = study.cluster.choice is not None
     progress = Progress(tol=settings.get("tol"), max_iter=settings.get("max_iter", 1), choosing=choosing)
@@ -62,7 +62,7 @@ def make_progress(study: Any, chosen: argparse.Namespace) -> Progress:
 
 @contextmanager
 def show_opening(progress: Progress) -> Iterator[None]:
-    """Show that the sites' rows are being looked at."""
+    """Show that the sites' rows are being read."""
     progress.show_opening()
     try:
         yield
@@ -73,11 +73,11 @@ def show_opening(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def explain_failures(run: Run, progress: Progress) -> Iterator[None]:
-    """Show how a run in this process goes on; where it stops, say how far it came and what to call then."""
+    """If a run in this process stops, say how far it got and which command continues it."""
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{_describe_stop(progress)}; go on with: fedclust resume {run.folder}") from None
+        raise KeyboardInterrupt(f"{_describe_stop(progress)}; continue with: fedclust resume {run.folder}") from None
     except FedclustError as error:
         if run.folder.exists():
             error.args = (f"{error} ({_describe_stop(progress)}; {advise_next_step(error, run, 'run STUDY')})",)
@@ -87,10 +87,10 @@ def explain_failures(run: Run, progress: Progress) -> Iterator[None]:
 
 
 def advise_next_step(error: FedclustError, run: Run, restart: str) -> str:
-    """What to call once a failure is fixed; `restart` begins another run, where this one would end the same way."""
+    """Name the command to use once a failure is fixed; `restart` starts another run if this one would fail again."""
     if isinstance(error, RunFailed) and error.must_restart:
         return f"then: fedclust {restart} --out DIR"
-    return f"once mended: fedclust resume {run.folder}"
+    return f"once fixed, continue with: fedclust resume {run.folder}"
 
 
 def _describe_stop(progress: Progress) -> str:
@@ -98,7 +98,7 @@ def _describe_stop(progress: Progress) -> str:
 
 
 def print_result(run: Run, model: Model, chosen: argparse.Namespace) -> None:
-    """The result, on stdout."""
+    """Print the result on stdout."""
     from fedclust.cli import result_summary
 
     if chosen.json:

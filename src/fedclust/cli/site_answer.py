@@ -1,4 +1,4 @@
-"""`fedclust site answer`: a site that takes part by files alone."""
+"""`fedclust site answer`: lets a site take part through files alone, without a network connection."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ if TYPE_CHECKING:
 
 
 def add(acts: Any) -> None:
-    answer = acts.add_parser("answer", help="answer a coordinator's letters", description=act_answer.__doc__)
-    answer.add_argument("inbox", type=Path, metavar="INBOX", help="the folder with letters from the coordinator")
+    answer = acts.add_parser("answer", help="answer a coordinator's message files", description=act_answer.__doc__)
+    answer.add_argument("inbox", type=Path, metavar="INBOX", help="the folder with messages from the coordinator")
     answer.add_argument("outbox", type=Path, metavar="OUTBOX", help="the folder to write replies to")
     answer.add_argument("--site", type=Path, required=True, metavar="FILE", help="this site's site.toml")
     answer.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
     answer.add_argument("--study", type=Path, metavar="FILE", help="take part in this study only")
     answer.add_argument(
-        "--out", type=Path, metavar="DIR", help="where the lead of a blind run keeps it (default: in state)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="the run folder, if this site leads a blind run (default: in the state folder)",
     )
-    answer.add_argument("--wait", action="store_true", help="stay, and answer letters as they come, until the run ends")
-    answer.add_argument("--poll", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    answer.add_argument("--wait", action="store_true", help="keep running and answer messages until the run ends")
+    answer.add_argument("--poll", type=float, default=1.0, metavar="S", help="seconds between checks (default: 1)")
     answer.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     answer.set_defaults(act=act_answer)
 
 
 def act_answer(chosen: argparse.Namespace) -> int:
-    """Read a coordinator's letters and write replies, under this site's own rules. There is no connection to anyone.
+    """Read a coordinator's messages and write replies, under this site's own rules. No network connection is used.
 
-    Files that are not in order are named with the reason and left alone; good ones are answered all the same.
+    Invalid files are listed with the reason and left as they are. Valid ones are still answered.
     """
     from fedclust.app.blind_lead import BlindLead
     from fedclust.app.serve import open_session
@@ -43,7 +46,7 @@ def act_answer(chosen: argparse.Namespace) -> int:
     from fedclust.site.site_file import read_site_file
 
     if not chosen.poll > 0:
-        raise StudyError("--poll must be a number of seconds above 0")
+        raise StudyError("--poll must be a number of seconds greater than 0")
     site = read_site_file(chosen.site)
     with open_session(site, data=chosen.data, study=chosen.study) as door:
         room = FileTransport.for_site(door, site, chosen.inbox, chosen.outbox)
@@ -55,7 +58,7 @@ def act_answer(chosen: argparse.Namespace) -> int:
             ended |= turn.has_run_ended
             if chosen.wait and not ended:
                 turn.all_ended = (
-                    False  # letters of a run that was over before may lie there; the next round's will come
+                    False  # messages of an earlier, finished run may still be there; the next round's will come
                 )
             refusals = [door.refusals.popleft() for _ in range(len(door.refusals))]  # said once
             _print_report(turn, refusals, chosen, told)
@@ -69,7 +72,7 @@ def act_answer(chosen: argparse.Namespace) -> int:
 def _print_led_run(run: Run, chosen: argparse.Namespace, printed: set[tuple[str, str]]) -> None:
     if not chosen.json and ("led", run.name) not in printed:
         printed.add(("led", run.name))
-        print(f"this site led the run; its result is in {run.folder}")
+        print(f"this site led the run; the result is in {run.folder}")
 
 
 def _inbox_document(report: InboxReport) -> dict[str, Any]:
@@ -99,11 +102,11 @@ def _print_report(
     if report.answered_before and not chosen.wait:
         print(f"answered before: {', '.join(map(escape_unprintable, report.answered_before))}", file=sys.stderr)
     for why in refusals:
-        print(f"This site refused: {why}", file=sys.stderr)  # for the site's own eyes
+        print(f"This site refused: {why}", file=sys.stderr)  # shown at the site only
     if report.answered or not chosen.wait:
         count = len(report.answered)
-        what = "nothing new to answer" if not count else f"{count} letter{'s' * (count > 1)} answered"
-        where = f"; carry what is in {chosen.outbox} to the coordinator" if report.written else ""
+        what = "nothing new to answer" if not count else f"{count} message{'s' * (count > 1)} answered"
+        where = f"; take the files in {chosen.outbox} to the coordinator" if report.written else ""
         print(f"{what}{where}")
     if report.all_ended:
-        print("the run is over")
+        print("the run is finished")

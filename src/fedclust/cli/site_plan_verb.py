@@ -1,4 +1,4 @@
-"""`fedclust site plan` and `fedclust site key`: what a study would make leave this site, and a steward's signed yes."""
+"""`fedclust site plan` and `fedclust site key`: show what a study would send from this site, and sign an approval."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile
 
 MAX_SHOWN_NUMBERS = 6  # numbers of an answer that are printed
-DEFAULT_DELTA = 1e-6  # where a study names none
-APPROVAL_DAYS = 90  # an approval lasts, unless another day is given
+DEFAULT_DELTA = 1e-6  # if the study names none
+APPROVAL_DAYS = 90  # how long an approval lasts by default
 
 
 def add(acts: Any) -> None:
-    plan = acts.add_parser("plan", help="see what a study would make leave this site", description=act_plan.__doc__)
+    plan = acts.add_parser("plan", help="see what a study would send from this site", description=act_plan.__doc__)
     plan.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
     plan.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
     plan.add_argument("--site", type=Path, metavar="FILE", help="this site's site.toml")
-    plan.add_argument("--name", metavar="SITE", help="this site's name in the study (default: by --site, or the first)")
-    plan.add_argument("--policy", metavar="NAME", help="a policy by name, where there is no --site (default: standard)")
+    plan.add_argument(
+        "--name", metavar="SITE", help="this site's name in the study (default: from --site, or the first)"
+    )
+    plan.add_argument("--policy", metavar="NAME", help="a policy to use without --site (default: standard)")
     plan.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     plan.add_argument("--approve", type=Path, metavar="FILE", help="write a signed approval of this plan; needs --site")
     plan.add_argument("--key", type=Path, metavar="FILE", help="the steward's private key, to sign with")
@@ -36,22 +38,24 @@ def add(acts: Any) -> None:
     )
     plan.set_defaults(act=act_plan)
     key = acts.add_parser("key", help="make a signing key", description=act_key.__doc__)
-    key.add_argument("out", type=Path, metavar="FILE", help="where to write the private key; FILE.pub gets the public")
+    key.add_argument(
+        "out", type=Path, metavar="FILE", help="the file for the private key; the public key goes to FILE.pub"
+    )
     key.set_defaults(act=act_key)
 
 
 def act_key(chosen: argparse.Namespace) -> int:
-    """Make a signing key, for a steward or as a site's identity: the private half stays, the public half is told."""
+    """Make a signing key for a data steward, or as a site's identity. Keep the private half; share the public half."""
     from fedclust.site.site_file import make_key
 
-    print(f"private: {chosen.out} (keep it)\npublic:  {make_key(chosen.out)} (tell it)")
+    print(f"private: {chosen.out} (keep it secret)\npublic:  {make_key(chosen.out)} (share it)")
     return 0
 
 
 def act_plan(chosen: argparse.Namespace) -> int:
-    """Show every message a study would have this site send, before any is sent, and which rule stops which.
+    """Show every message that a study would send from this site, before anything is sent, and what the rules refuse.
 
-    Exit code 0 if the site would answer everything, 3 if not.
+    The exit code is 0 if the site would answer everything, and 3 if not.
     """
     from fedclust.app.run_folder import study_origin
     from fedclust.app.site_plan import make_plan
@@ -60,15 +64,15 @@ def act_plan(chosen: argparse.Namespace) -> int:
     from fedclust.site.site_file import read_site_file
 
     if chosen.site and chosen.policy:
-        raise StudyError("--site and --policy both give rules; the site's own file decides, leave --policy out")
+        raise StudyError("--site and --policy both give rules; leave --policy out, because the site's own file decides")
     if chosen.approve and not (chosen.site and chosen.key):
-        raise StudyError("an approval binds this site's file and is signed; give --site and --key with --approve")
+        raise StudyError("an approval is signed and tied to this site's file; use --site and --key with --approve")
     site = read_site_file(chosen.site) if chosen.site else None
     study = read_study(chosen.study, folder=study_origin(chosen.study), served=True)
     policy = site.policy if site else find_policy(chosen.policy or "standard")
     source = chosen.data or (site.rehearsal_source if site else None)
     if source is None:
-        raise StudyError("name this site's rows with --data, or its site.toml with --site")
+        raise StudyError("this site's rows are missing; give them with --data, or its site.toml with --site")
     name = chosen.name or (site.name if site else study.sites[0].name)
     found = make_plan(study, name, source, policy, site.state if site else None)
     print(json.dumps(plan_document(found)) if chosen.json else format_plan(found))
@@ -86,7 +90,7 @@ def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace)
     if found.refused_questions:
         raise StudyError("this site's own rules refuse part of the study, so there is nothing to approve")
     if not found.is_affordable:
-        raise StudyError("this site's privacy budget has no room for the study, so there is nothing to approve")
+        raise StudyError("this site's privacy budget is too small for the study, so there is nothing to approve")
     try:
         last = (
             date.fromisoformat(chosen.expires)
@@ -109,11 +113,14 @@ def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace)
     )
     write_file(chosen.approve, sign_terms(terms, read_private_key(chosen.key)), one_writer=False)
     if not chosen.json:
-        print(f"\nApproved until {last}: {chosen.approve}. Any change to study, policy, roster or version undoes it.")
+        print(
+            f"\nApproved until {last}: {chosen.approve}. Any change to the study, policy, roster or version of "
+            "fedclust invalidates it."
+        )
 
 
 def format_plan(found: SitePlan) -> str:
-    """The plan for a data steward: the gist, then every question and field, the numbers, the rules."""
+    """Format the plan for a data steward: a summary, then every question and field, the numbers, the rules."""
     parts = [
         _format_summary(found),
         _format_questions(found),
@@ -128,21 +135,22 @@ def _format_summary(found: SitePlan) -> str:
     mode = found.study.aggregation.mode
     messages, size = sum(found.max_answers.values()), _max_bytes(found)
     who = {
-        "plain": "The coordinator sees each answer of this site by itself.",
-        "secure": "The coordinator sees sums over all sites only; what is marked 'own answer' it sees by itself.",
-        "blind": "The coordinator sees lengths and times; the lead sees sums over all sites and each 'own answer'.",
+        "plain": "The coordinator sees each single answer of this site.",
+        "secure": "The coordinator sees only sums over all sites, and this site's answers marked 'own answer'.",
+        "blind": "The coordinator sees only lengths and times. The leading site sees sums over all sites, and this "
+        "site's answers marked 'own answer'.",
     }[mode]
     head = (
         f'Study "{found.study.name}" at site "{found.party}": {found.rows:,} rows, {len(found.columns)} columns, '
         f'{len(found.study.sites)} sites, policy "{found.policy.name}", aggregation {mode}.'
     )
     if not found.is_affordable:
-        verdict = "REFUSED by this site's privacy budget, which has no room for the study."
+        verdict = "REFUSED by this site's privacy budget, which is too small for the study."
     elif not found.refused_questions:
         kinds = len({question.name for question in found.questions})
         verdict = (
-            f"ALLOWED by this site's rules: {kinds} kinds of question; at most {messages:,} messages and {size:,} "
-            "bytes of answers in a run, keys not counted."
+            f"ALLOWED by this site's rules: {kinds} kinds of question. A run takes at most {messages:,} messages and "
+            f"{size:,} bytes of answers, not counting keys."
         )
     else:
         first = found.refused_questions[0]
@@ -153,7 +161,7 @@ def _format_summary(found: SitePlan) -> str:
 
 
 def _spending_sentences(found: SitePlan) -> Iterator[str]:
-    """What the study tells of each row under differential privacy, and what the site has left for it."""
+    """Say what the study reveals about each row under differential privacy, and what is left of the site's budget."""
     from fedclust.privacy.accountant import epsilon_from_rho, meaning
 
     if not found.price_rho:
@@ -167,9 +175,9 @@ def _spending_sentences(found: SitePlan) -> Iterator[str]:
             epsilon_from_rho(rho, budget.delta) for rho in (budget.spent_rho, budget.spent_rho + found.price_rho)
         )
         yield (
-            f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}: {spent:.3g} "
-            f"are spent, {after:.3g} would be after this study"
-            + ("." if found.is_affordable else "; ask for a smaller epsilon.")
+            f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}. {spent:.3g} "
+            f"is spent already; after this study it would be {after:.3g}"
+            + ("." if found.is_affordable else ". Ask for a smaller epsilon.")
         )
 
 
@@ -179,8 +187,9 @@ def _format_questions(found: SitePlan) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     rows = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
     foot = (
-        "times: in a rehearsal on this site's rows alone, to the last round. at most: what an approval would allow. "
-        "bytes: of one answer. known: whether the question is settled before anyone answers."
+        "times: how often the question came in a rehearsal of all rounds, on this site's rows alone. at most: how "
+        "often an approval would allow it. bytes: the size of one answer. known: whether the question is the same "
+        "whatever the sites answer."
     )
     return "\n".join(["What would leave:", *(row.rstrip() for row in rows), textwrap.fill(foot, 110)])
 
@@ -192,9 +201,7 @@ def _question_lines(question: PlannedQuestion) -> list[list[str]]:
     rule = "passes" if question.code is None else f"REFUSED after {question.passed}: {question.code}"
     if question.site_is_out:
         rule = (
-            "not reached: the site is out of the run"
-            if not question.passed
-            else f"out of the run after {question.passed}"
+            "not reached: the site has left the run" if not question.passed else f"left the run after {question.passed}"
         )
     first = [question.name, f"{question.times:,}", f"{question.max_answers:,}"]
     last = [f"{question.size:,}" if question.size else "", "yes" if question.is_known else "no", rule]
@@ -214,8 +221,8 @@ def _question_lines(question: PlannedQuestion) -> list[list[str]]:
 
 def _how_it_leaves(combine: str, *, masked: bool) -> str:
     if combine == "letters":
-        return "sealed letter"
-    return "own answer" if combine == "each" else "masked sum" if masked else "sum, seen by itself"
+        return "sealed message"
+    return "own answer" if combine == "each" else "masked sum" if masked else "unmasked sum"
 
 
 def _format_shape(value: Any) -> str:
@@ -231,7 +238,7 @@ def _format_shape(value: Any) -> str:
 
 
 def _format_numbers(found: SitePlan, *, known: bool) -> str:
-    """The numbers themselves: those that will leave, or those that stand in for them."""
+    """Show the numbers that would leave, or the examples that stand in for them."""
     lines = []
     for question in found.questions:
         if question.release is not None and question.is_known == known:
@@ -243,10 +250,10 @@ def _format_numbers(found: SitePlan, *, known: bool) -> str:
         return ""
     width = max(len(name) for name, _ in lines)
     head = (
-        "These very numbers would leave, hidden in a sum where the table says masked (the question is known); under "
-        "differential privacy, with other noise:"
+        "Exactly these numbers would leave, because the questions are known. Those marked 'masked sum' are hidden in "
+        "a sum. Under differential privacy the noise will differ:"
         if known
-        else "Stand-ins, computed from this site's rows alone (what will be asked depends on the other sites):"
+        else "Examples, computed from this site's rows alone (the real questions depend on the other sites):"
     )
     return "\n".join([head, *(f"{name.ljust(width)}  {text}" for name, text in lines)])
 
@@ -265,7 +272,7 @@ def _format_value(value: Any) -> str:
         return "nothing"
     there = np.flatnonzero(flat)
     if flat.size > 4 * MAX_SHOWN_NUMBERS and there.size <= MAX_SHOWN_NUMBERS:
-        return f"{flat.size} numbers, 0 but " + ", ".join(f"{flat[i]:.6g} at {i}" for i in there)
+        return f"{flat.size} numbers, all 0 except " + ", ".join(f"{flat[i]:.6g} at {i}" for i in there)
     shown = ", ".join(f"{number:.6g}" for number in flat[:MAX_SHOWN_NUMBERS])
     return f"{shown}, ... ({flat.size} numbers)" if flat.size > MAX_SHOWN_NUMBERS else shown
 
@@ -283,8 +290,8 @@ def _format_rules(found: SitePlan) -> str:
         f"Refused: {_refusal_reason(question)}." for question in found.refused_questions if not question.site_is_out
     ]
     bound = (
-        "An approval binds this study text, these rules, noise on rows, the sites' keys, the version, a last day, and "
-        "the counts."
+        "An approval is valid only for this study text, these rules, this noise on rows, these keys of the sites, this "
+        "version of fedclust and these counts, up to its last day."
     )
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 
@@ -307,7 +314,7 @@ def _max_bytes(found: SitePlan) -> int:
 
 
 def plan_document(found: SitePlan) -> dict[str, Any]:
-    """The same for programs."""
+    """Return the plan as a JSON document for programs."""
     from fedclust.core.effects import HANDLERS
 
     return {

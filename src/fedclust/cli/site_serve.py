@@ -1,4 +1,4 @@
-"""`fedclust site serve`: a site's rows at the service of one study, behind connections that only go outwards."""
+"""`fedclust site serve`: answers one study's questions on a site's rows, over outgoing connections only."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def add(acts: Any) -> None:
-    serve = acts.add_parser("serve", help="take part in a study, over NVIDIA FLARE", description=act_serve.__doc__)
-    serve.add_argument("kit", type=Path, metavar="KIT", help="the folder that fedclust enrol made for this site")
+    serve = acts.add_parser("serve", help="take part in a study over NVIDIA FLARE", description=act_serve.__doc__)
+    serve.add_argument("kit", type=Path, metavar="KIT", help="the kit that 'fedclust enrol' made for this site")
     serve.add_argument(
         "--data", type=Path, metavar="FILE", help="this site's rows (default: the source in its site.toml)"
     )
-    serve.add_argument("--quiet", action="store_true", help="say nothing but errors")
+    serve.add_argument("--quiet", action="store_true", help="print errors only")
     serve.set_defaults(act=act_serve)
 
 
 def act_serve(chosen: argparse.Namespace) -> int:
-    """Answer the questions of a kit's study on this site's rows, under its own rules, until stopped.
+    """Answer the questions of the kit's study on this site's rows, under the site's own rules, until stopped.
 
-    It connects outwards, to the coordinator only, and waits there; nothing listens for the network at this site.
+    The site connects to the coordinator only. No port is opened at the site.
     """
     try:
         from fedclust.engines.nvflare.nvflare_serve import SiteClient
@@ -64,7 +64,7 @@ def act_serve(chosen: argparse.Namespace) -> int:
 
 
 def _count_rows(site: SiteFile, study: Path) -> int:
-    """The rows that would take part; bad data shows here, in words, at the site."""
+    """Count the rows that would take part; bad data is reported here, at the site."""
     from fedclust.app.serve import open_study_server
     from fedclust.app.study import read_study
 

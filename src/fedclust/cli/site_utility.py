@@ -1,4 +1,4 @@
-"""`fedclust site utility`: how good clusters would be at each epsilon, on this site's rows, before any is spent."""
+"""`fedclust site utility`: shows how good clusters would be at each epsilon, before any budget is spent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ BAR_WIDTH = 30
 
 
 def add(acts: Any) -> None:
-    utility = acts.add_parser("utility", help="see what each epsilon would cost", description=act_utility.__doc__)
+    utility = acts.add_parser(
+        "utility", help="see how each epsilon affects the clusters", description=act_utility.__doc__
+    )
     utility.add_argument("study", type=Path, metavar="STUDY", help="a study.toml with bounds and k")
     utility.add_argument("--data", type=Path, required=True, metavar="FILE", help="this site's rows, .csv or .parquet")
     utility.add_argument("--name", metavar="SITE", help="this site's name in the study (default: the first)")
@@ -24,10 +26,9 @@ def add(acts: Any) -> None:
 
 
 def act_utility(chosen: argparse.Namespace) -> int:
-    """Cluster this site's rows without and with noise, at several epsilons, and show how far the labels agree.
+    """Cluster this site's rows with and without noise, at several epsilons, and show how well the labels agree.
 
-    Nothing leaves this machine, and no budget is spent. One site's rows are fewer than all sites', so a run over all of
-    them will do better.
+    Nothing leaves this machine, and no budget is spent. A run over all sites has more rows, so it will do better.
     """
     from dataclasses import asdict
 
@@ -56,10 +57,10 @@ def act_utility(chosen: argparse.Namespace) -> int:
         told = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
         print(json.dumps({"format": "fedclust-utility", "version": 1, "rows": len(X), "delta": delta, "curve": told}))
         return 0
-    print(f"Agreement (adjusted Rand index) with clusters found without noise, on {len(X):,} rows of this site:\n")
+    print(f"Agreement (adjusted Rand index) with the clusters without noise, on {len(X):,} rows of this site:\n")
     for point in points:
         bar = "#" * round(max(0.0, point.mean) * BAR_WIDTH)
-        mark = "  <- the study's" if study.noise and point.epsilon == own else ""
+        mark = "  <- this study" if study.noise and point.epsilon == own else ""
         print(f"  epsilon {point.epsilon:<5g} {point.mean:6.3f}  (least {point.least:.3f})  {bar}{mark}")
     sentences = [f"At epsilon = {own:g}: {accountant.meaning(own, delta)}", accountant.warning(own) or ""]
     print("\n" + "\n".join(textwrap.fill(sentence, 110) for sentence in sentences if sentence))

@@ -1,4 +1,4 @@
-"""`fedclust site ...`: what a site does by itself, with rows that stay there."""
+"""`fedclust site VERB`: what a site does on its own machine, with rows that stay there."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from fedclust.core.errors import DataError, StudyError
 if TYPE_CHECKING:
     from fedclust.models.assignment import CentersModel
 
-OWN_SITE_NAME = "here"  # the name of a site that is told of by its file
+OWN_SITE_NAME = "here"  # stands for the site in errors, which then name the data file instead
 
 
 def add(verbs: Any) -> None:
-    site = verbs.add_parser("site", help="what a site does by itself: assign, plan, key, answer", description=__doc__)
+    site = verbs.add_parser(
+        "site", help="commands for a site: assign, plan, key, utility, serve, answer", description=__doc__
+    )
     acts = site.add_subparsers(title="verbs", metavar="VERB", required=True)
     assign = acts.add_parser("assign", help="label rows with a model", description=act_assign.__doc__)
     assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
     assign.add_argument("--data", type=Path, required=True, metavar="FILE", help="rows, .csv or .parquet")
-    assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="where to write, .csv or .parquet")
-    assign.add_argument("--id", metavar="COL", help="a column to copy that tells rows apart (default: row numbers)")
+    assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write, .csv or .parquet")
+    assign.add_argument("--id", metavar="COL", help="a column that identifies rows, to copy (default: row numbers)")
     assign.set_defaults(act=act_assign)
     site_plan_verb.add(acts)
     site_utility.add(acts)
@@ -33,7 +35,7 @@ def add(verbs: Any) -> None:
 
 
 def act_assign(chosen: argparse.Namespace) -> int:
-    """Write the cluster of each row, and its memberships where the model is fuzzy. Nothing leaves this machine."""
+    """Write the cluster of each row, and its memberships if the model is fuzzy. Nothing leaves this machine."""
     from fedclust import load
     from fedclust.app.output_files import TableFile
     from fedclust.federation.federation import MAX_MAGNITUDE
@@ -42,14 +44,14 @@ def act_assign(chosen: argparse.Namespace) -> int:
     from fedclust.site.sources import open_source, survey
 
     if chosen.out.exists() and chosen.data.exists() and chosen.out.samefile(chosen.data):
-        raise StudyError("--out is the data file itself; write the labels to another")
+        raise StudyError("--out is the data file itself; write the labels to another file")
     table = TableFile(chosen.out)
     model = model_with_centers(load(chosen.model), "'fedclust site assign'")
     try:
         source = open_source(
             chosen.data, columns=tuple(model.schema), id=chosen.id, site=OWN_SITE_NAME, schema=model.schema
         )
-        found = survey(source, model.missing)  # bad rows show before anything is written
+        found = survey(source, model.missing)  # bad rows are found before anything is written
         if (found.largest > MAX_MAGNITUDE).any():
             check_magnitudes(source.columns, source.blocks())
         with table:
@@ -57,29 +59,29 @@ def act_assign(chosen: argparse.Namespace) -> int:
                 table.write(part)
     except DataError as error:
         raise DataError(_adapt_advice(str(error), chosen.data.name)) from None
-    out = f", {found.left_out:,} of them -1: too many values are missing" if found.left_out else ""
+    out = f"; {found.left_out:,} of them have label -1 because too many values are missing" if found.left_out else ""
     print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
     return 0
 
 
 def _adapt_advice(text: str, file: str) -> str:
-    """What is wrong with rows, told of the file, with advice that holds where a model is given and no study."""
+    """Rewrite an error about rows so that it names the file, with advice that fits a model instead of a study."""
     what, _, advice = (
         text.replace(f" of site '{OWN_SITE_NAME}'", f" of {file}")
         .replace(f"site '{OWN_SITE_NAME}'", file)
         .rpartition("; ")
     )
     if "leave the column out" in advice:
-        advice = "fill them, or take those rows out"
+        advice = "fill them in, or remove those rows"
     elif "leave it out of `columns`" in advice:
-        advice = "give numbers there, as the model was fitted to"
+        advice = "the model was fitted to numbers, so use numbers there"
     elif "names in `columns`" in advice:
-        advice = "give a table with the model's columns, by their names"
+        advice = "use a table with the model's columns, under the same names"
     return f"{what}; {advice}" if what else advice
 
 
 def _label_blocks(model: CentersModel, source: Any, id: str | None) -> Iterator[dict[str, Any]]:  # noqa: A002
-    """Block by block: which row, its cluster, and how much it belongs to each."""
+    """Label rows block by block: the row, its cluster, and its membership in each cluster."""
     import numpy as np
 
     names, at = source.ids(), 0

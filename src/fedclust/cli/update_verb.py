@@ -1,4 +1,4 @@
-"""`fedclust update`: a finished run's model, updated by the rows that its sites hold now."""
+"""`fedclust update`: updates a finished run's model with the rows that its sites have now."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from fedclust.cli import coordinate_verbs, run_verb
 
 
 def add(verbs: Any) -> None:
-    verb = verbs.add_parser("update", help="one more round with new rows", description=act_update.__doc__)
-    verb.add_argument("run", type=Path, metavar="RUN", help="the run folder of the round before")
+    verb = verbs.add_parser("update", help="update a finished run with new rows", description=act_update.__doc__)
+    verb.add_argument("run", type=Path, metavar="RUN", help="the run folder of the previous round")
     verb.add_argument(
-        "--out", type=Path, metavar="DIR", help="the run folder to make (default: beside RUN, with the round's number)"
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="the run folder to create (default: next to RUN, with the round's number)",
     )
     coordinate_verbs.add_run_options(verb)
     run_verb.add_output_options(verb)
@@ -21,10 +24,10 @@ def add(verbs: Any) -> None:
 
 
 def act_update(chosen: argparse.Namespace) -> int:
-    """Update a finished run's model by the rows that its sites hold now, over the same engine, in a run of its own.
+    """Update a finished run's model with the rows that its sites have now. The update is a new run on the same engine.
 
-    SummaryClustering sends only new rows, whether they come alone or in a table that grew; FCAC learns all rows of the
-    table again; other methods take the table as a new batch.
+    SummaryClustering uses only new rows, whether they come alone or in a table that grew. FCAC learns all rows of the
+    table again. Other methods take the table as a new batch.
     """
     from fedclust.app.execute import begin_next_round
     from fedclust.app.run_folder import Run

@@ -1,6 +1,6 @@
-"""A finished run as one page that opens anywhere: no network, no script, light and dark, on a phone and on paper.
+"""The HTML report of a finished run: one page without network or scripts, for screen, phone and paper.
 
-Reads the run folder and nothing else. The same folder gives the same page, byte for byte.
+It reads the run folder and nothing else. The same folder gives the same page, byte for byte.
 """
 
 from fedclust.report.html_page import page

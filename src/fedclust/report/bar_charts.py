@@ -1,4 +1,4 @@
-"""The bars: sizes, the make-up of each site, and how clearly rows belong to one cluster."""
+"""The bar charts of the report: cluster sizes, the clusters at each site, and how clearly rows belong to a cluster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIDDEN_COUNT_WIDTH = 22.0  # the width of a count that a site hides
 
 
 def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
-    """How many rows are nearest to each centre; of fuzzy clusters also their weights."""
+    """Draw how many rows are nearest to each centre; for fuzzy clusters, also their weights."""
     whole, most = sum(rows), max(rows) or 1
     drawn: list[Node] = []
     for cluster, own in enumerate(rows):
@@ -27,7 +27,7 @@ def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
             write_text(f"{own:,} ({format_share(own, whole)})", 46 + long, top + 16),
         ]
     told = "; ".join(f"cluster {c}: {own:,} rows, {format_share(own, whole)}" for c, own in enumerate(rows))
-    caption = f"Rows by nearest centre, {whole:,} in all."
+    caption = f"Rows by nearest centre, {whole:,} in total."
     if weights:
         shown = ", ".join(f"{c}: {format_number(w)}" for c, w in enumerate(weights))
         caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
@@ -36,7 +36,7 @@ def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
 
 
 def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
-    """The make-up of each site, a stacked bar each; hidden counts are hatched and not to scale."""
+    """Draw a stacked bar of clusters for each site; hidden counts are hatched and not to scale."""
     shown = list(sites.items())[:MAX_SITE_BARS]
     drawn: list[Node] = [_hatch()]
     for at, (site, counts) in enumerate(shown):
@@ -47,14 +47,18 @@ def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
         ]
         drawn.append(_bar(counts, top + 9))
     rest = (
-        f" The first {len(shown)} of {len(sites)} sites are drawn; the table has all."
+        f" The figure shows the first {len(shown)} of {len(sites)} sites; the table has all."
         if len(sites) > MAX_SITE_BARS
         else ""
     )
     hidden = any(n is None for own in sites.values() for n in own)
-    note = " Hatched: a count its site hides, or one that would give such a count away; not to scale." if hidden else ""
+    note = (
+        " Hatched areas are counts that a site hides, or that would reveal a hidden count; they are not to scale."
+        if hidden
+        else ""
+    )
     told = "; ".join(f"{site}: {_describe_counts(counts)}" for site, counts in shown)
-    caption = f"Rows of each site by nearest centre, in shares; the numbers are the clusters'.{note}{rest}"
+    caption = f"Share of each site's rows by nearest centre. The numbers are the cluster numbers.{note}{rest}"
     return figure(
         "composition",
         10 + 52 * len(shown),
@@ -104,7 +108,7 @@ def _describe_counts(counts: Sequence[int | None]) -> str:
 
 
 def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> Markup:
-    """Where the partition lies between 'every row belongs everywhere' and 'every row to one cluster'."""
+    """Show where the partition lies between equal memberships and membership in one cluster only."""
     most = math.log(clusters) if clusters > 1 else 1.0
     gauges = [] if coefficient is None else [("Partition coefficient", coefficient, 1 / clusters, 1.0)]
     gauges.append(("Partition entropy", entropy, most, 0.0))
@@ -126,12 +130,12 @@ def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> 
             f"{name} is {format_number(value, 3)}, between {format_number(vague, 3)} (vague) and "
             f"{format_number(clear, 3)} (clear)"
         )
-    caption = "Vague: every row belongs to all clusters alike. Clear: every row belongs to one cluster."
+    caption = "Vague: every row belongs equally to all clusters. Clear: every row belongs to one cluster only."
     return figure(
         "fuzziness",
         70 * len(gauges),
         drawn,
-        title="How clearly rows belong",
+        title="How clearly rows belong to a cluster",
         description=f"{'. '.join(told)}.",
         caption=caption,
     )

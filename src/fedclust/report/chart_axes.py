@@ -1,4 +1,4 @@
-"""Axes and marks: what the figures share. Colours, strokes and type are the style sheet's business."""
+"""The axes and marks that all figures share; the style sheet sets colours, strokes and fonts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLOR_COUNT = 8  # clusters beyond that share a colour; their numbers tell them 
 
 
 def figure(name: str, height: float, content: Node, *, title: str, description: str, caption: Node) -> Markup:
-    """A drawing with a text that says what it shows, for those who do not see it, and a caption for all."""
+    """Return a drawing with a caption, and with a description for screen readers."""
     ids = f"{name}-title", f"{name}-told"
     drawing = tag(
         "svg",
@@ -30,7 +30,7 @@ def figure(name: str, height: float, content: Node, *, title: str, description: 
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places in the drawing."""
+    """Maps values to positions in the drawing."""
 
     low: float
     high: float
@@ -47,7 +47,7 @@ class Scale:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round values within a range, a few of them.
+    """Return a few round values within a range.
 
     >>> ticks(0.0, 1.0), ticks(5182.0, 9540.0, 5)
     ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [6000.0, 7000.0, 8000.0, 9000.0])
@@ -62,7 +62,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """Powers of ten within a range, every so many that few remain.
+    """Return a few powers of ten within a range.
 
     >>> decades(1e-4, 1.0)
     [0.0001, 0.001, 0.01, 0.1, 1.0]
@@ -75,7 +75,7 @@ def decades(low: float, high: float) -> list[float]:
 def frame(
     x: Scale, y: Scale, x_ticks: Sequence[float], y_ticks: Sequence[float], names: tuple[str, str]
 ) -> list[Markup]:
-    """Grid, ticks and names of both axes."""
+    """Draw the grid, ticks and names of both axes."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
     grid = [tag("line", x1=left - 4, x2=right, y1=y(v), y2=y(v), class_="grid") for v in y_ticks]
     labels = [write_text(format_number(v), left - 8, y(v) + 4, "end") for v in y_ticks]
@@ -93,22 +93,22 @@ def write_text(words: str, x: float, y: float, anchor: str | None = None, class_
 
 
 def draw_path(points: Sequence[tuple[float, float]], class_: str) -> Markup:
-    """A line through points."""
+    """Draw a line through points."""
     drawn = " ".join(f"{'L' if at else 'M'}{x:.1f} {y:.1f}" for at, (x, y) in enumerate(points))
     return tag("path", d=drawn, class_=class_)
 
 
 def color_class(cluster: int) -> str:
-    """The class that gives a cluster its colour."""
+    """Return the CSS class that gives a cluster its colour."""
     return f"c{cluster % COLOR_COUNT}"
 
 
 def marker(cluster: int, x: float, y: float, radius: float = 11.0) -> Markup:
-    """A cluster's number on its colour."""
+    """Draw a cluster's number on its colour."""
     label = write_text(str(cluster), x, y + 4.5, "middle", "on")
     return tag("g", tag("circle", cx=x, cy=y, r=radius, class_="fill edge"), label, class_=color_class(cluster))
 
 
 def chip(cluster: int) -> Markup:
-    """The same in a line of text."""
+    """Return a cluster's number on its colour, for a line of text."""
     return tag("span", str(cluster), class_=f"chip {color_class(cluster)}")

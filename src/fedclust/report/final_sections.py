@@ -1,4 +1,4 @@
-"""The end of the page: what left each site, what must be admitted, and how to do it again."""
+"""The last sections of the report: what left each site, the notes, and how to reproduce the run."""
 
 from __future__ import annotations
 
@@ -13,28 +13,31 @@ from fedclust.report.sections import absence_note, section
 from fedclust.report.wording import format_bytes, format_count
 
 AGGREGATION_NOTES = {
-    "plain": "Aggregation was plain: whoever runs the coordinator sees each site's addends of a sum, not only the sum. "
-    "Treat the run folder, the journal above all, as you would the sites' own sums.",
-    "secure": "Aggregation was secure: of what was summed, the coordinator saw the sum over all sites and no site's "
-    "part of it. Exact sums over few rows can still give a row away; fedclust audit looks for that.",
-    "blind": "Aggregation was blind: the coordinator saw neither questions nor sums, but who was asked, lengths and "
-    "times. The leading site saw the sums over all sites.",
+    "plain": "Aggregation was plain: the coordinator saw each site's own contribution to a sum, not only the sum. "
+    "Protect the run folder, and above all its journal, as you would protect the sites' own sums.",
+    "secure": "Aggregation was secure: for everything that was summed, the coordinator saw the sum over all sites and "
+    "no site's contribution. Exact sums over few rows can still reveal a row; fedclust audit checks for that.",
+    "blind": "Aggregation was blind: the coordinator saw neither questions nor sums. It saw which sites were asked, "
+    "the lengths of messages, and times. The leading site saw the sums over all sites.",
 }
 
 
 def disclosure_section(run: FinishedRun) -> Markup:
-    """What left each site, by question and by site, with the reason declared for each field."""
+    """List what left each site, by question and by site, with the reason declared for each field."""
     found = run.analysis["left"]
     if (missing := absence_note(found)) is not None:
         return section("leaving", "What left each site", missing)
     total = sum(own["bytes"] for own in found["sites"].values())
     answers = sum(own["messages"] for own in found["sites"].values())
     told = (
-        f"Rows stayed at their sites. To {format_count(len(found['questions']), 'kind')} of question the sites gave "
-        f"{format_count(answers, 'answer')}, {format_bytes(total)} in all, each written down in its "
-        f"site's own ledger before it left."
+        f"Rows stayed at their sites. The sites sent {format_count(answers, 'answer')} to "
+        f"{format_count(len(found['questions']), 'kind')} of question, {format_bytes(total)} in total. Each site "
+        "recorded every answer in its own ledger before sending it."
     )
-    floors = "A site with a floor sends nothing if it has fewer rows, and hides smaller counts of rows."
+    floors = (
+        "A floor is a minimum number of rows. A site with fewer rows than its floor sends nothing, and a site hides "
+        "counts below its floor."
+    )
     questions = tag("ul", [_question(question) for question in found["questions"]], class_="questions")
     by_site = [
         [party, f"{own['messages']:,}", format_bytes(own["bytes"]), _rule(own)] for party, own in found["sites"].items()
@@ -44,23 +47,23 @@ def disclosure_section(run: FinishedRun) -> Markup:
         "What left each site",
         tag("p", told, _repeated_answers_note(run)),
         tag("p", AGGREGATION_NOTES[run.analysis.get("aggregation", "plain")]),
-        table(["site", "answers", "bytes", "its rule"], by_site, caption="Answers by site", class_="numbers"),
+        table(["site", "answers", "bytes", "its policy"], by_site, caption="Answers by site", class_="numbers"),
         tag("p", floors) if any(own["min_rows"] for own in found["sites"].values()) else None,
         tag("h3", "Answers by question"),
-        tag("p", "What every field is for, as the code declares it."),
+        tag("p", "The purpose of every field, as declared in the code."),
         questions,
     )
 
 
 def _question(question: Mapping[str, Any]) -> Markup:
     reasons = [tag("li", tag("b", field["name"]), f": {field['why'] or 'not stated'}") for field in question["fields"]]
-    why = tag("ul", reasons) if reasons else tag("p", "nothing except a confirmation")
+    why = tag("ul", reasons) if reasons else tag("p", "only a confirmation")
     sizes = sorted(set(question["bytes"].values()))
     shown = format_bytes(sizes[0]) if len(sizes) == 1 else f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
     kinds = {field["leaves"] for field in question["fields"]}
     way = "each site's own answer" if "each" in kinds else "sums over sites" if kinds else "no content"
     times = "once" if question["times"] == 1 else f"{question['times']:,} times"
-    return tag("li", tag("code", question["name"]), tag("p", f"{way}, {times}, {shown} from a site"), why)
+    return tag("li", tag("code", question["name"]), tag("p", f"{way}, {times}, {shown} from each site"), why)
 
 
 def _rule(own: Mapping[str, Any]) -> str:
@@ -68,28 +71,26 @@ def _rule(own: Mapping[str, Any]) -> str:
 
 
 def _repeated_answers_note(run: FinishedRun) -> str:
-    """An interrupted run may send the same answer twice; the ledgers count both."""
+    """Report answers that were sent twice because the run was interrupted; the ledgers count both."""
     once = sum(own["messages"] for own in run.analysis["left"]["sites"].values())
     all_of_them = sum(own["messages"] for own in run.metrics["sites"].values())
     if all_of_them <= once:
         return ""
     return (
-        f" After an interruption {format_count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
+        f" After an interruption, {format_count(all_of_them - once, 'answer was', 'answers were')} sent a second time."
     )
 
 
 def notes_section(run: FinishedRun) -> Markup:
-    """What a reader must know before using the result."""
+    """List what a reader should know before using the result."""
     found = run.analysis["notes"]
     if not found:
-        return section(
-            "notes", "Notes", tag("p", "There is nothing to add: no site was missing, nothing was left out.")
-        )
+        return section("notes", "Notes", tag("p", "There are no notes: no site was missing, and nothing was left out."))
     return section("notes", "Notes", tag("ul", [tag("li", note) for note in found]))
 
 
 def reproduction_section(run: FinishedRun) -> Markup:
-    """The command, the versions, the seed and the study itself."""
+    """Give the command, the versions, the seed and the study itself."""
     metrics = run.metrics
     folder = Path(run.folder).name
     line = f"fedclust run {shlex.quote(folder + '/study.toml')} --out {shlex.quote(folder + '-again')}"
@@ -99,13 +100,13 @@ def reproduction_section(run: FinishedRun) -> Markup:
         "seed": str(run.analysis["seed"]),
         "scale": run.analysis["scale"],
         "missing values": run.analysis["missing"],
-        "begun": _format_time(metrics["started"]),
+        "started": _format_time(metrics["started"]),
         "finished": _format_time(metrics["finished"]),
     }
     listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return section(
         "again",
-        "How to do it again",
+        "How to reproduce it",
         tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows {_rerun_result(run)}:"),
         tag("pre", tag("code", line), tabindex="0"),
         tag("dl", listed, class_="facts"),
@@ -116,10 +117,10 @@ def reproduction_section(run: FinishedRun) -> Markup:
 
 def _rerun_result(run: FinishedRun) -> str:
     if run.analysis.get("privacy"):
-        return "gives other noise, and costs the sites' budgets once more"
+        return "draws new noise, and spends from the sites' budgets again"
     return "gives the same bits"
 
 
 def _format_time(stamp: str) -> str:
-    """A time as people write it."""
+    """Format a time for people."""
     return stamp.replace("T", " ").replace("+00:00", " UTC")

@@ -1,4 +1,4 @@
-"""The whole page: one file that asks nobody for anything."""
+"""The whole report as one HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fedclust.report import final_sections, privacy_section, sections
 from fedclust.report.markup import Markup, Node, tag
 from fedclust.report.run_facts import FinishedRun
 
-# Even a browser that wanted to could fetch nothing and run nothing from here.
+# The browser itself blocks any download and any script.
 CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 SECTION_LINKS = {
-    "choice": "How many",
+    "choice": "Number of clusters",
     "clusters": "Clusters",
-    "quality": "Clarity",
+    "quality": "Quality",
     "sites": "Sites",
     "course": "Convergence",
     "privacy": "Privacy",
     "leaving": "What left",
     "notes": "Notes",
-    "again": "Again",
+    "again": "Reproduce",
 }
 
 
 def page(run: FinishedRun) -> str:
-    """A finished run as HTML."""
+    """Return a finished run as HTML."""
     style = files("fedclust.report").joinpath("style.css").read_text(encoding="utf-8")
     title = f"{run.name}: {run.analysis['k']} clusters (fedclust report)"
     head = tag(
@@ -64,6 +64,6 @@ def _content(run: FinishedRun) -> Node:
         tag("main", [part(run) for part in parts]),
         tag(
             "footer",
-            tag("p", f"Made by fedclust {run.metrics['fedclust']}. This file is complete: it needs no network."),
+            tag("p", f"Made by fedclust {run.metrics['fedclust']}. This file is complete and needs no network."),
         ),
     ]

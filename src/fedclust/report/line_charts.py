@@ -1,4 +1,4 @@
-"""The curves: how many clusters, how the run settled, and where the clusters lie in the plane that shows most."""
+"""The line charts of the report: the curve over K, the convergence, and a two-dimensional map of the clusters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ELLIPSE_RADIUS = math.sqrt(-2 * math.log(1 - ELLIPSE_SHARE))  # of a Gaussian's 
 
 
 def draw_k_curve(found: Mapping[str, Any]) -> Markup:
-    """The criterion over K, the choice marked."""
+    """Draw the criterion over K and mark the choice."""
     curves = [(index_name(found["name"]), _points(found["curve"]))]
     if found["beside"]:
         curves.append(("BIC", _points(found["beside"])))
@@ -61,7 +61,7 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     drawn.append(write_text(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
     values = "; ".join(f"{k}: {format_number(v)}" for k, v in curves[0][1])
     told = f"{found['why']} Values of {curves[0][0]} by K: {values}."
-    caption = ["The value of each K looked at; the ring and the dotted line mark the choice."]
+    caption = ["The value at each K that was examined. The ring and the dotted line mark the choice."]
     return figure("k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=told, caption=caption)
 
 
@@ -70,12 +70,12 @@ def _points(curve: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
 
 
 def _thin_ticks(values: Sequence[int], most: int = 12) -> list[int]:
-    """Values to write below an axis."""
+    """Return the values to write below an axis."""
     return list(values)[:: -(-len(values) // most)]
 
 
 def draw_convergence(found: Mapping[str, Any], moving: str) -> Markup:
-    """How far the centres (or distances) moved in each round, on a logarithmic scale, down to the tolerance."""
+    """Draw how far the centres (or distances) moved in each round, on a logarithmic scale, down to the tolerance."""
     shifts = [float(shift) for shift in found["shifts"]]
     tol = found["tol"]
     above = [shift for shift in shifts if shift > 0]
@@ -96,7 +96,7 @@ def draw_convergence(found: Mapping[str, Any], moving: str) -> Markup:
     first, last = (format_number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
     rounds = format_count(len(shifts), "round")
     told = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
-    caption = f"How far the {moving} moved in each round, all together, on a logarithmic scale."
+    caption = f"Total movement of the {moving} in each round, on a logarithmic scale."
     return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", description=told, caption=caption)
 
 
@@ -105,7 +105,7 @@ def _iteration_ticks(rounds: int) -> list[float]:
 
 
 def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
-    """Centres in the plane, numbered, with an ellipse for the rows nearest to each."""
+    """Draw the numbered centres in the plane, with an ellipse for the rows nearest to each."""
     shapes = [_Ellipse(mean, covariance) for mean, covariance in zip(found["means"], found["covariances"], strict=True)]
     known = [sizes is None or sizes[cluster] >= 3 for cluster in range(len(shapes))]
     reach = [shape for shape, shown in zip(shapes, known, strict=True) if shown]
@@ -134,8 +134,8 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
             )
     drawn += [marker(cluster, x(a), y(b)) for cluster, (a, b) in enumerate(found["centers"])]
     caption = [
-        f"Each number is a cluster's centre; its ellipse holds about {ELLIPSE_SHARE:.0%} of the rows nearest to it. ",
-        "The two directions are those in which all rows vary most, as the method saw them. ",
+        f"Each number is a cluster's centre. Its ellipse covers about {ELLIPSE_SHARE:.0%} of the rows nearest to it. ",
+        "The two directions are those in which the rows vary most, in the scale that the method used. ",
         _describe_directions(found),
     ]
     told = (
@@ -150,13 +150,13 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
 
 
 def _unit(wide: float, tall: float) -> float:
-    """Units of the drawing for one of the data, the same in both directions."""
+    """Return the drawing units for one unit of the data, the same in both directions."""
     rooms = [(CHART_WIDTH - 84 - 50) / wide if wide else math.inf, 330 / tall if tall else math.inf]
     return min(rooms) if math.isfinite(min(rooms)) else 1.0
 
 
 class _Ellipse:
-    """The ellipse of a covariance: half-axes, angle and how far it reaches."""
+    """The ellipse of a covariance: half-axes, angle and extent."""
 
     def __init__(self, mean: Sequence[float], covariance: Sequence[Sequence[float]]) -> None:
         (xx, xy), (_, yy) = covariance
@@ -170,7 +170,7 @@ class _Ellipse:
 
 
 def _describe_directions(found: Mapping[str, Any]) -> str:
-    """Which columns the directions stand for."""
+    """Say which columns the directions represent."""
     told = []
     for at, axis in enumerate(found["axes"], 1):
         order = sorted(range(len(axis)), key=lambda i: -abs(axis[i]))[:3]
@@ -178,7 +178,7 @@ def _describe_directions(found: Mapping[str, Any]) -> str:
         if parts:
             told.append(f"{'To the right' if at == 1 else 'Upwards'}: {join_words(parts)}.")
     if found["left_out"]:
-        told.append(f"Of the columns, the {len(found['columns'])} that vary most were used.")
+        told.append(f"The map uses the {len(found['columns'])} columns that vary most.")
     return " ".join(told)
 
 
@@ -187,4 +187,4 @@ def _describe_nearest(centers: Sequence[Sequence[float]]) -> str:
     if not pairs:
         return ""
     _, i, j = min(pairs)
-    return f"Clusters {i} and {j} are nearest to each other on the map."
+    return f"Clusters {i} and {j} are the closest on the map."

@@ -1,4 +1,4 @@
-"""HTML and SVG that cannot be broken by what is put into them: every text is escaped, unless it is markup already."""
+"""HTML and SVG elements that escape every text, unless it is markup already."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Node = str | None | Iterable["Node"]
 
 
 def escape_node(node: Node) -> Markup:
-    """A node and all in it as markup; strings are escaped, None is nothing.
+    """Return a node and its content as markup; strings are escaped, None is empty.
 
     >>> escape_node(["<b>", Markup("<br>"), None])
     '&lt;b&gt;<br>'
@@ -33,7 +33,7 @@ def escape_node(node: Node) -> Markup:
 
 
 def tag(name: str, /, *content: Node, **attributes: str | float | None) -> Markup:
-    """An element. Names of attributes lose a trailing underscore and have '-' for '_'; None leaves one out.
+    """Return an element. Attribute names lose a trailing '_' and get '-' for '_'; a value of None omits the attribute.
 
     >>> tag("p", "a < b", class_="note", aria_label='"x"')
     '<p class="note" aria-label="&quot;x&quot;">a &lt; b</p>'
@@ -46,14 +46,14 @@ def tag(name: str, /, *content: Node, **attributes: str | float | None) -> Marku
 
 
 def _format_attribute(value: str | float) -> str:
-    """Numbers with as many digits as a drawing needs."""
+    """Format numbers with as many digits as a drawing needs."""
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def table(head: Iterable[Node], rows: Iterable[Iterable[Node]], *, caption: str, class_: str = "") -> Markup:
-    """A table whose first row and first column are headers; wide ones scroll by themselves.
+    """Return a table whose first row and first column are headers; a wide table scrolls on its own.
 
-    A row may be cells as text, or as markup of its own `th` and `td`.
+    The cells of a row are text, or markup that is `th` or `td` already.
     """
     top = tag("tr", [tag("th", cell, scope="col") for cell in head])
     body = [tag("tr", [_cell(cell, first=at == 0) for at, cell in enumerate(row)]) for row in rows]

@@ -1,11 +1,11 @@
-"""Whether methods differ over many data sets, by ranks: Friedman's test, Nemenyi's critical distance, a diagram.
+"""Tests by ranks whether methods differ over many data sets: Friedman's test, Nemenyi's critical distance, a diagram.
 
-Scores are a table, one line for each block (a data set, a metric on one, a split of one) and a column for each method.
-In each block the best method has rank 1, and equal ones share the mean of their ranks. Nemenyi's distance
+Scores are a table with a row for each block (a data set, or a metric or split of one) and a column for each method.
+In each block the best method has rank 1, and ties share the mean of their ranks. Nemenyi's critical distance
 
     CD = q sqrt(k (k + 1) / (6 N)),    q the studentised range of k methods over sqrt 2
 
-is how far mean ranks of k methods over N blocks must lie apart to differ.
+is the smallest difference in mean rank at which two of k methods over N blocks differ.
 
 Papers: Friedman 1937; Iman and Davenport 1980; Nemenyi 1963; Demsar 2006, "Statistical comparisons of classifiers over
 multiple data sets".
@@ -33,9 +33,9 @@ from fedclust.report.markup import Markup, tag
 
 __all__ = ["Comparison", "compare", "critical_distance", "diagram", "mean_ranks"]
 
-AXIS_LENGTH = 360.0  # the axis
+AXIS_LENGTH = 360.0
 AXIS_TOP, NAME_HEIGHT, BAR_HEIGHT = 64.0, 22.0, 9.0  # heights: down to the axis, of a name, of a bar
-LETTER_WIDTH = 7.2  # about as wide as one is
+LETTER_WIDTH = 7.2  # approximate
 DIAGRAM_STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1a1a1a } .small { font-size: 11px; fill: #555 }
 line, path { stroke: #1a1a1a; fill: none } .bar { stroke: #b3541e; stroke-width: 4; stroke-linecap: round }
@@ -45,7 +45,7 @@ line, path { stroke: #1a1a1a; fill: none } .bar { stroke: #b3541e; stroke-width:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Methods by mean rank, the best first, and what can be said of their differences."""
+    """Methods by mean rank, best first, and the tests of their differences."""
 
     names: tuple[str, ...]
     ranks: Floats
@@ -59,7 +59,7 @@ class Comparison:
     distance: float  # the critical one
 
     def groups(self) -> list[tuple[int, int]]:
-        """Runs of methods, first and last place, within which no two differ; those inside a longer one are left out."""
+        """Return the longest runs of methods, as first and last place, within which no two differ."""
         found: list[tuple[int, int]] = []
         for first in range(len(self.ranks)):
             last = int(np.flatnonzero(self.ranks - self.ranks[first] < self.distance)[-1])
@@ -68,7 +68,7 @@ class Comparison:
         return found
 
     def differ(self, one: str, other: str) -> bool:
-        """Whether two methods lie at least a critical distance apart."""
+        """Whether two methods differ by at least the critical distance."""
         a, b = (self.ranks[self.names.index(name)] for name in (one, other))
         return bool(abs(a - b) >= self.distance)
 
@@ -77,10 +77,10 @@ def compare(scores: Any, names: Sequence[str], *, higher_is_better: bool = True,
     """Rank methods over blocks and test whether they differ."""
     table = np.asarray(scores, np.float64)
     if table.ndim != 2 or table.shape[1] != len(names) or len(set(names)) != len(names):
-        raise StudyError("scores must have a column for each method, under a name of its own")
+        raise StudyError("the scores need one column for each method, each with its own name")
     blocks, methods = table.shape
     if methods < 3 or blocks < 2 or not np.isfinite(table).all():
-        raise StudyError("a comparison needs three methods and two blocks, and a finite score of each in each")
+        raise StudyError("a comparison needs at least three methods, two blocks, and a finite score in every cell")
     ranks = mean_ranks(table, higher_is_better=higher_is_better)
     chi, p = _friedman(table)
     f, f_p = _iman_davenport(chi, blocks, methods)
@@ -102,7 +102,7 @@ def compare(scores: Any, names: Sequence[str], *, higher_is_better: bool = True,
 
 
 def mean_ranks(scores: Any, *, higher_is_better: bool = True) -> Floats:
-    """The mean rank of each column, the best in a line having rank 1, equal ones sharing.
+    """Return the mean rank of each column; the best in a row has rank 1, and ties share.
 
     >>> mean_ranks([[3, 1, 2], [5, 5, 1]]).tolist()
     [1.25, 2.25, 2.5]
@@ -112,7 +112,7 @@ def mean_ranks(scores: Any, *, higher_is_better: bool = True) -> Floats:
 
 
 def critical_distance(methods: int, blocks: int, alpha: float = 0.05) -> float:
-    """How far mean ranks must lie apart to differ at level alpha (Nemenyi).
+    """Return how far apart mean ranks must be to differ at level alpha (Nemenyi).
 
     >>> round(critical_distance(4, 14), 2)
     1.25
@@ -122,7 +122,7 @@ def critical_distance(methods: int, blocks: int, alpha: float = 0.05) -> float:
 
 
 def _friedman(table: Floats) -> tuple[float, float]:
-    """Friedman's chi square with its correction for ties, and p; scores that tie everywhere do not differ."""
+    """Return Friedman's chi square, corrected for ties, and p; scores that tie everywhere do not differ."""
     if (table == table[:, :1]).all():
         return 0.0, 1.0
     found = stats.friedmanchisquare(*table.T)
@@ -130,7 +130,7 @@ def _friedman(table: Floats) -> tuple[float, float]:
 
 
 def _iman_davenport(chi: float, blocks: int, methods: int) -> tuple[float, float]:
-    """F = (N - 1) chi / (N (k - 1) - chi); infinite where all blocks rank alike."""
+    """F = (N - 1) chi / (N (k - 1) - chi); infinite if all blocks have the same ranks."""
     left = blocks * (methods - 1) - chi
     if left <= 1e-9 * blocks:
         return math.inf, 0.0
@@ -139,7 +139,7 @@ def _iman_davenport(chi: float, blocks: int, methods: int) -> tuple[float, float
 
 
 def diagram(compared: Comparison) -> str:
-    """A critical-difference diagram as SVG: methods on an axis of mean ranks, a bar over those that do not differ."""
+    """Draw a critical-difference diagram as SVG: methods on an axis of mean ranks, with bars over those that tie."""
     k = len(compared.names)
     half = (k + 1) // 2
     side = 60 + LETTER_WIDTH * max(len(name) for name in compared.names)
@@ -194,7 +194,7 @@ def _bars(compared: Comparison, x: Scale) -> list[Markup]:
 
 
 def _draw_method(compared: Comparison, place: int, x: Scale, top: float, half: int) -> list[Markup]:
-    """A method: a line from its mean rank down and to the side, its name at the end."""
+    """Draw a method: a line from its mean rank down and to the side, with its name at the end."""
     k, rank = len(compared.names), float(compared.ranks[place])
     left = place < half
     row = place if left else k - 1 - place

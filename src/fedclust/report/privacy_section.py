@@ -1,4 +1,4 @@
-"""What a run under differential privacy promises, and what its noise costs."""
+"""The privacy section of the report: the guarantee of differential privacy and the effect of its noise."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from fedclust.report.sections import absence_note, section
 
 
 def privacy_promise_section(run: FinishedRun) -> Markup | None:
-    """The section on privacy, of a run that has an epsilon."""
+    """Return the section on privacy if the run has an epsilon."""
     found = run.analysis.get("privacy")
     if not found:
         return None
     if (missing := absence_note(found)) is not None:
-        return section("privacy", "Privacy and what it costs", missing)
+        return section("privacy", "Privacy and its cost", missing)
     told: list[Node] = [
         tag(
             "p",
-            f"No single row shows by more than epsilon = {found['epsilon']:g} at delta = {found['delta']:g} in what "
-            f"left the sites; by its privacy loss distribution {found['reported']:.3g}. {found['meaning']}",
+            f"What left the sites is differentially private for each single row, with epsilon = {found['epsilon']:g} "
+            f"at delta = {found['delta']:g}. Computed from the privacy loss distribution, epsilon is "
+            f"{found['reported']:.3g}. {found['meaning']}",
         )
     ]
     if found["warning"]:
@@ -31,21 +32,27 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
     told.append(
         tag(
             "p",
-            "Each site added all the noise by itself."
+            "Each site added the full noise on its own."
             if relied == 1
-            else f"The sites shared the noise: the promise holds while {relied} of them keep theirs to themselves.",
+            else f"The sites shared the noise. The guarantee holds while {relied} of them keep their share secret.",
         )
     )
     curve = found["curve"]
     shown: Node = [_curve(curve, float(found["epsilon"])), _table(curve)] if curve else None
-    return section("privacy", "Privacy and what it costs", told, shown)
+    return section("privacy", "Privacy and its cost", told, shown)
 
 
 def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:
     lowest, highest = points[0]["epsilon"], points[-1]["epsilon"]
     x, y = Scale(lowest, highest, 58, CHART_WIDTH - 20, log=True), Scale(0.0, 1.0, 232, 44)
     drawn: list[Node] = [
-        frame(x, y, [p["epsilon"] for p in points], ticks(0.0, 1.0, 5), ("epsilon", "agreement with no noise (ARI)"))
+        frame(
+            x,
+            y,
+            [p["epsilon"] for p in points],
+            ticks(0.0, 1.0, 5),
+            ("epsilon", "agreement with the result without noise (ARI)"),
+        )
     ]
     here = [(x(p["epsilon"]), y(max(0.0, p["mean"]))) for p in points]
     drawn.append(draw_path(here, "curve"))
@@ -53,12 +60,15 @@ def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:
     if lowest <= epsilon <= highest:
         drawn.append(tag("line", x1=x(epsilon), x2=x(epsilon), y1=44, y2=232, class_="chosen-line"))
     values = "; ".join(f"{p['epsilon']:g}: {p['mean']:.3f}" for p in points)
-    caption = "Expected agreement of private clusters with those without noise, on rows drawn like those of this model."
+    caption = (
+        "Expected agreement between private clusters and clusters without noise (ARI: adjusted Rand index), on "
+        "simulated rows drawn from this model."
+    )
     return figure(
-        "utility", 272, drawn, title="What noise costs", description=f"By epsilon: {values}.", caption=caption
+        "utility", 272, drawn, title="The effect of noise", description=f"By epsilon: {values}.", caption=caption
     )
 
 
 def _table(points: list[Mapping[str, Any]]) -> Markup:
     rows: list[list[Node]] = [[f"{p['epsilon']:g}", f"{p['mean']:.3f}", f"{p['least']:.3f}"] for p in points]
-    return table(["epsilon", "mean ARI", "least"], rows, caption="Expected agreement by epsilon", class_="numbers")
+    return table(["epsilon", "mean ARI", "lowest"], rows, caption="Expected agreement by epsilon", class_="numbers")

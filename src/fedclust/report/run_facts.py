@@ -1,4 +1,4 @@
-"""What a run folder says of a finished run."""
+"""Reads from a run folder what the report needs to know about a finished run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET_PATTERNS = (  # what a study may hold and a page must not: passwords in a
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The parts of a run folder that a page is made of."""
+    """The contents of a run folder that the report uses."""
 
     folder: str
     analysis: dict[str, Any]
@@ -35,14 +35,14 @@ class FinishedRun:
 
 
 def read_run(folder: Path) -> FinishedRun:
-    """A finished run; anything else is refused in a sentence."""
+    """Read a finished run; refuse anything else."""
     if not (folder / "origin.json").is_file():
         why = "is not a run folder" if folder.exists() else "does not exist"
-        raise StudyError(f"{folder} {why}; name a folder that 'fedclust run' made, such as runs/NAME")
+        raise StudyError(f"{folder} {why}; give a folder that 'fedclust run' made, such as runs/NAME")
     if not (folder / "metrics.json").is_file():
-        raise StudyError(f"{folder} is not finished; go on with: fedclust resume {folder}")
+        raise StudyError(f"{folder} is not finished; continue with: fedclust resume {folder}")
     if not (folder / "analysis.json").is_file():
-        raise StudyError(f"{folder} was made by a version that wrote no analysis.json; run its study again")
+        raise StudyError(f"{folder} has no analysis.json; run its study again with this version of fedclust")
     study = (folder / "study.toml").read_text(encoding="utf-8-sig")
     return FinishedRun(
         str(folder), _document(folder, "analysis.json"), _document(folder, "metrics.json"), without_secrets(study)
@@ -50,7 +50,7 @@ def read_run(folder: Path) -> FinishedRun:
 
 
 def without_secrets(text: str) -> str:
-    """A study's text with passwords blotted out.
+    """Replace the passwords in a study's text with ***.
 
     >>> without_secrets('database = "postgresql://me:pass@host/db"')
     'database = "postgresql://me:***@host/db"'
@@ -69,5 +69,5 @@ def _document(folder: Path, name: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise StudyError(f"{path} is damaged; run the study again in another folder")
     if (document.get("format"), document.get("version")) != KNOWN_FORMATS[name]:
-        raise StudyError(f"{path} was made by another version of fedclust; make the report with that one")
+        raise StudyError(f"{path} was made by another version of fedclust; use that version to make the report")
     return document

@@ -1,4 +1,4 @@
-"""The parts of the page, each from what the run wrote down; a part that is missing says why."""
+"""The main sections of the report; a section that is missing says why."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def section(name: str, title: str, *content: Node) -> Markup:
 
 
 def absence_note(found: Mapping[str, Any]) -> Markup | None:
-    """The sentence for a part that could not be had; None where it is there."""
+    """Return the sentence for a part that is absent, or None if it is present."""
     return tag("p", found["absent"], class_="absent") if "absent" in found else None
 
 
 def headline(run: FinishedRun) -> Markup:
-    """What was found, in plain words."""
+    """Summarise the result in words."""
     found = run.analysis
     rows, sites, width = found["sizes"].get("rows"), len(found["parties"]), len(found["columns"])
     where = (
@@ -77,17 +77,17 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
         order = sorted(range(found["k"]), key=lambda c: -rows[c])
         big, small = order[0], order[-1]
         lead = (
-            f"The largest cluster, number {big}, holds {format_share(rows[big], sum(rows))} of the rows "
-            f"({traits(found['columns'], z[big])}); the smallest, number {small}, "
+            f"The largest cluster, number {big}, has {format_share(rows[big], sum(rows))} of the rows "
+            f"({traits(found['columns'], z[big])}). The smallest, number {small}, has "
             f"{format_share(rows[small], sum(rows))} "
             f"({traits(found['columns'], z[small])})."
         )
     same = "any other split of the columns" if found["split"] == "columns" else "the pooled rows"
     exact = (
-        f"No rows were pooled, and nothing was lost by that: from the same start, {same} would have given the same "
-        "centres, to the last bit."
+        f"No rows were pooled, and this did not change the result: from the same start, {same} would have given the "
+        "same centres, to the last bit."
         if found["lossless"]
-        else "The result is not exactly that of the pooled rows; the notes say why."
+        else "The result is not exactly that of the pooled rows. The notes explain why."
     )
     if found["fuzziness"].get("coefficient"):
         lead = f"{lead} {clarity(float(found['fuzziness']['coefficient']), found['k'])}"
@@ -98,17 +98,17 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
 
 
 def k_choice_section(run: FinishedRun) -> Markup:
-    """How the number of clusters came about."""
+    """Explain how the number of clusters was chosen."""
     found = run.analysis["selection"]
     if not found:
         why = f"The study asks for {format_count(run.analysis['k'], 'cluster')}, so there was nothing to choose. "
         advice = [
             why,
-            "To have the number chosen, write ",
+            "To let fedclust choose the number, write ",
             tag("code", 'k = "2..8"'),
             " or ",
             tag("code", 'k = "auto"'),
-            ".",
+            " in the study.",
         ]
         return section("choice", "How many clusters", tag("p", advice, class_="absent"))
     if (missing := absence_note(found)) is not None:
@@ -119,7 +119,8 @@ def k_choice_section(run: FinishedRun) -> Markup:
         told.append(
             tag(
                 "p",
-                f"Fits from different starts agree to {agree} (adjusted Rand index; 1: the same clusters each time).",
+                f"Agreement of fits from different starts: {agree} (adjusted Rand index; 1 means the same clusters "
+                "each time).",
             )
         )
     told += [tag("p", note) for note in found["notes"]]
@@ -138,12 +139,12 @@ def _scores(found: Mapping[str, Any]) -> Markup:
         else:
             note = "no separate clusters" if row["dropped"] else ""
             rows.append([mark, row["family"], format_number(float(row["icl"])), format_number(float(row["bic"])), note])
-    inner = table(head, rows, caption="Every candidate that was looked at", class_="numbers")
+    inner = table(head, rows, caption="Every candidate that was examined", class_="numbers")
     return tag("details", tag("summary", f"All {len(rows)} candidates"), inner)
 
 
 def clusters_section(run: FinishedRun) -> Markup:
-    """What the clusters are: profiles, sizes, map."""
+    """Show the clusters: profiles, sizes, map."""
     found = run.analysis
     rows, spread = found["sizes"].get("rows"), absence_note(found["map"])
     sized = (
@@ -155,7 +156,7 @@ def clusters_section(run: FinishedRun) -> Markup:
     many = found["k"] > COLOR_COUNT
     return section(
         "clusters",
-        "What the clusters are",
+        "The clusters",
         tag("div", tag("div", sized, None if many else _cards(found)), tag("div", mapped), class_="pair"),
         _cards(found) if many else None,
         profiles(found),
@@ -170,7 +171,7 @@ def _cards(found: Mapping[str, Any]) -> Markup:
 
 
 def profiles(found: Mapping[str, Any]) -> Markup:
-    """The centres as a table of colours: original units, and below them how far from the average."""
+    """Show the centres as a coloured table: original units, and below them the distance from the average."""
     profile = found["profiles"]
     if (missing := absence_note(profile)) is not None:
         return tag("div", tag("h3", "Centres"), missing, id="profiles")
@@ -187,9 +188,14 @@ def profiles(found: Mapping[str, Any]) -> Markup:
         rows.append(cells)
     caption = "Centres of the clusters, by column"
     against = (
-        "the mean of all rows, in standard deviations" if all_rows else "the mean of the centres, in their deviations"
+        "the mean of all rows, in standard deviations"
+        if all_rows
+        else "the mean of the centres, in standard deviations of the centres"
     )
-    told = f"Large: the centre in original units. Small: its distance from {against}; warm is above, cool is below."
+    told = (
+        f"Large numbers: the centre in original units. Small numbers: its distance from {against}. Warm colours are "
+        "above, cool colours below."
+    )
     return tag(
         "figure",
         table(head, rows, caption=caption, class_="heat"),
@@ -208,7 +214,7 @@ def _heat_cell(value: float, z: float, sd: float) -> Markup:
 
 
 def quality_section(run: FinishedRun) -> Markup:
-    """How clear and how good the partition is."""
+    """Show how clear and how good the partition is."""
     found = run.analysis
     fuzzy = absence_note(found["fuzziness"]) or bar_charts.draw_fuzziness(
         found["fuzziness"]["coefficient"], float(found["fuzziness"]["entropy"]), found["k"]
@@ -222,16 +228,16 @@ def quality_section(run: FinishedRun) -> Markup:
             if not (hard and name.startswith("partition"))
         ]
         scores = table(
-            ["index", "value", "better is"], rows, caption="Validation indices, of all rows", class_="numbers"
+            ["index", "value", "better is"], rows, caption="Validation indices over all rows", class_="numbers"
         )
-    return section("quality", "How clear they are", tag("div", fuzzy, tag("div", scores), class_="pair"))
+    return section("quality", "How clear the clusters are", tag("div", fuzzy, tag("div", scores), class_="pair"))
 
 
 def sites_section(run: FinishedRun) -> Markup:
-    """Which site holds how much of which cluster."""
+    """Show how many rows of each cluster each site has."""
     found = run.analysis["composition"]
     if (missing := absence_note(found)) is not None:
-        return section("sites", "Who holds what", missing)
+        return section("sites", "The clusters at each site", missing)
     head: list[Node] = ["site", *map(chip, range(run.analysis["k"]))]
     rows: list[list[Node]] = [
         [site, *(tag("td", tag("em", "hidden")) if n is None else f"{n:,}" for n in counts)]
@@ -239,44 +245,46 @@ def sites_section(run: FinishedRun) -> Markup:
     ]
     listed_all = table(head, rows, caption="Rows of each site by nearest centre", class_="numbers")
     return section(
-        "sites", "Who holds what", tag("div", bar_charts.draw_composition(found["sites"]), listed_all, class_="pair")
+        "sites",
+        "The clusters at each site",
+        tag("div", bar_charts.draw_composition(found["sites"]), listed_all, class_="pair"),
     )
 
 
 def convergence_section(run: FinishedRun) -> Markup:
-    """How the run settled."""
+    """Show how the run converged."""
     found = run.analysis["convergence"]
     if (missing := absence_note(found)) is not None:
-        return section("course", "How the run settled", missing)
+        return section("course", "How the run converged", missing)
     if not found["shifts"] or None in found["shifts"]:
-        return section("course", "How the run settled", tag("p", "The method takes no rounds.", class_="absent"))
+        return section("course", "How the run converged", tag("p", "The method has no rounds.", class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
     if found["objective"] is None and run.analysis["split"] == "columns":
-        left = f"{shifts[-1]:,.0f} of them in the last, round {found['rounds']}."
-        told = f"Only labels were opened. Rows that changed their cluster: {shifts[0]:,.0f} in the first round, {left}"
-        return section("course", "How the run settled", tag("p", told))
+        left = f"{shifts[-1]:,.0f} in the last round, round {found['rounds']}."
+        told = f"Only labels were revealed. Rows that changed cluster: {shifts[0]:,.0f} in the first round, {left}"
+        return section("course", "How the run converged", tag("p", told))
     moving = "distances" if run.analysis["split"] == "columns" else "centres"
     moved = (
         f"The {moving} moved by {format_number(shifts[0], 2)} in the first round and by "
         f"{format_number(shifts[-1], 2)} in the last"
     )
     if found["stopped"]:
-        ended = f"which was round {found['rounds']}, the last that the study allows."
+        ended = f"which was round {found['rounds']}, the maximum that the study allows."
     elif tol:
         ended = (
-            f"which is below the tolerance of {format_number(tol)}: done after "
+            f"which is below the tolerance of {format_number(tol)}. The run took "
             f"{format_count(found['rounds'], 'round')}."
         )
     else:
         ended = f"which was round {found['rounds']}."
     told = tag("div", tag("p", f"{moved}, {ended}"), _objective_course(found))
     return section(
-        "course", "How the run settled", tag("div", line_charts.draw_convergence(found, moving), told, class_="pair")
+        "course", "How the run converged", tag("div", line_charts.draw_convergence(found, moving), told, class_="pair")
     )
 
 
 def _objective_course(found: Mapping[str, Any]) -> Markup | None:
-    """From where to where the objective went, where the method has one."""
+    """Give the objective's first and last value, if the method has one."""
     first, last = found["objectives"][0], found["objective"]
     if first is None or last is None:
         return None

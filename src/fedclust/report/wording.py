@@ -1,4 +1,4 @@
-"""Numbers and facts as a reader would say them."""
+"""Formats numbers and facts of the report in words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-STRONG_DEVIATION, SLIGHT_DEVIATION = 1.0, 0.5  # standard deviations from the mean: high or low, rather so
-NO_BREAK_SPACE = "\u00a0"  # one that does not break
-OVERLAP_SHARE, CLEAR_SHARE = 0.35, 0.65  # of the way from belonging everywhere to belonging to one
-MAX_NAMED_COLUMNS = 3  # columns that a description names at most
+STRONG_DEVIATION, SLIGHT_DEVIATION = 1.0, 0.5  # standard deviations from the mean for "high" and "rather high"
+NO_BREAK_SPACE = "\u00a0"
+OVERLAP_SHARE, CLEAR_SHARE = 0.35, 0.65  # of the way from equal memberships to membership in one cluster
+MAX_NAMED_COLUMNS = 3  # in a description
 
 INDEX_NAMES = {
     "fuzzy-davies-bouldin": "Fuzzy Davies-Bouldin",
@@ -21,20 +21,21 @@ INDEX_NAMES = {
     "partition-entropy": "Partition entropy",
 }
 INDEX_MEANINGS = {
-    "ICL": "ICL weighs how well so many Gaussian clusters fit the rows against how many they are and how much they "
-    "overlap; BIC leaves the overlap out.",
-    "fuzzy-davies-bouldin": "It compares how far rows spread around the centres with how far the centres are apart.",
-    "davies-bouldin": "It compares how far rows spread around their cluster's mean with how far the means are apart.",
-    "xie-beni": "It divides the spread around the centres by the distance of the two nearest to each other.",
+    "ICL": "The integrated completed likelihood (ICL) measures how well K Gaussian clusters fit the rows, with a "
+    "penalty for the number of clusters and for their overlap. The Bayesian information criterion (BIC) has no "
+    "penalty for overlap.",
+    "fuzzy-davies-bouldin": "It compares the spread of rows around the centres with the distances between the centres.",
+    "davies-bouldin": "It compares the spread of rows around their cluster's mean with the distances between means.",
+    "xie-beni": "It divides the spread around the centres by the distance between the two closest centres.",
     "calinski-harabasz": "It divides the variance between clusters by the variance within them.",
-    "simplified-silhouette": "It asks of each row how much nearer its own centre is than the next.",
-    "partition-coefficient": "It is 1 where every row belongs to one cluster alone, and tends to fall as K grows.",
-    "partition-entropy": "It is 0 where every row belongs to one cluster alone, and tends to grow with K.",
+    "simplified-silhouette": "It measures how much closer each row is to its own centre than to the next one.",
+    "partition-coefficient": "It is 1 if every row belongs to one cluster only, and tends to fall as K grows.",
+    "partition-entropy": "It is 0 if every row belongs to one cluster only, and tends to grow with K.",
 }
 
 
 def format_number(value: float, digits: int = 4) -> str:
-    """A number in few digits.
+    """Format a number with few digits.
 
     >>> [format_number(v) for v in (0.0, 1234567.0, -1234.5, 0.012345, 3.0, 1e-4, float("inf"))]
     ['0', '1,234,567', '−1,234', '0.01235', '3', '1e−4', 'infinite']
@@ -52,12 +53,12 @@ def format_number(value: float, digits: int = 4) -> str:
 
 
 def use_minus_sign(shown: str) -> str:
-    """With a minus sign in place of a hyphen."""
+    """Replace a hyphen with a minus sign."""
     return shown.replace("-", "−")
 
 
 def format_by_deviation(value: float, sd: float) -> str:
-    """A number with the decimals that its column's standard deviation makes worth telling.
+    """Format a number with the decimals that matter at its column's standard deviation.
 
     >>> [format_by_deviation(*pair) for pair in ((-0.00154, 0.504), (131.44, 17.6), (54321.0, 9000.0), (2.5, 0.0))]
     ['−0.002', '131.4', '54,321', '2.5']
@@ -69,7 +70,7 @@ def format_by_deviation(value: float, sd: float) -> str:
 
 
 def format_count(value: int, one: str, many: str | None = None) -> str:
-    """A number with its noun.
+    """Format a number with its noun.
 
     >>> format_count(1, "site"), format_count(2000, "row")
     ('1 site', '2,000 rows')
@@ -78,7 +79,7 @@ def format_count(value: int, one: str, many: str | None = None) -> str:
 
 
 def format_bytes(value: int) -> str:
-    """Bytes for people.
+    """Format a number of bytes for people.
 
     >>> [format_bytes(n).replace(NO_BREAK_SPACE, " ") for n in (999, 41210, 5_000_000)]
     ['999 B', '41.2 kB', '5 MB']
@@ -94,7 +95,7 @@ def format_share(part: float, whole: float) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Words with commas and an 'and'."""
+    """Join words with commas and an 'and'."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
 
 
@@ -103,12 +104,12 @@ def index_name(name: str) -> str:
 
 
 def column_title(facts: Mapping[str, Any]) -> str:
-    """A column's name with its unit."""
+    """Return a column's name with its unit."""
     return f"{facts['name']} ({facts['unit']})" if facts["unit"] else str(facts["name"])
 
 
 def traits(columns: Sequence[Mapping[str, Any]], z: Sequence[float]) -> str:
-    """What sets a cluster apart, by its standardised centre.
+    """Describe what distinguishes a cluster, from its standardised centre.
 
     >>> traits([{"name": "spend", "type": "number"}, {"name": "visits", "type": "number"}], [1.2, -0.6])
     'high spend, rather low visits'
@@ -116,16 +117,16 @@ def traits(columns: Sequence[Mapping[str, Any]], z: Sequence[float]) -> str:
     order = sorted(range(len(z)), key=lambda at: -abs(z[at]))
     said = [_trait(columns[at], z[at]) for at in order if abs(z[at]) >= SLIGHT_DEVIATION]
     more = f" and {len(said) - MAX_NAMED_COLUMNS} more" if len(said) > MAX_NAMED_COLUMNS else ""
-    return (", ".join(said[:MAX_NAMED_COLUMNS]) + more) or "near the average throughout"
+    return (", ".join(said[:MAX_NAMED_COLUMNS]) + more) or "near the average in all columns"
 
 
 def _trait(facts: Mapping[str, Any], z: float) -> str:
-    words = ("often", "seldom") if facts["type"] == "category" else ("high", "low")
+    words = ("often", "rarely") if facts["type"] == "category" else ("high", "low")
     return f"{'' if abs(z) >= STRONG_DEVIATION else 'rather '}{words[0] if z > 0 else words[1]} {facts['name']}"
 
 
 def format_signed(value: float) -> str:
-    """A standardised value, with its sign.
+    """Format a standardised value with its sign.
 
     >>> format_signed(1.23), format_signed(-0.04), format_signed(-2.0)
     ('+1.2', '0.0', '−2.0')
@@ -135,7 +136,7 @@ def format_signed(value: float) -> str:
 
 
 def clarity(coefficient: float, clusters: int) -> str:
-    """The partition coefficient in words, once it is set against that of rows which belong everywhere alike.
+    """Describe the partition coefficient in words, relative to its value for equal memberships.
 
     >>> clarity(0.4, 6), clarity(0.95, 3)[:22]
     ('The clusters overlap strongly: many rows belong to several of them.', 'The clusters are clear')
