@@ -165,7 +165,7 @@ def test_k_is_chosen_inside_the_run(study, tmp_path):
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_a_folder_that_is_there_is_never_written_to(study, tmp_path):
     run = begun(study, tmp_path / "run")
-    with pytest.raises(StudyError, match="stopped run; go on with 'fedclust resume"):
+    with pytest.raises(StudyError, match="stopped run; continue it with 'fedclust resume"):
         begun(study, run.folder)
     resume_run(run)
     with pytest.raises(StudyError, match="finished run; choose another"):

@@ -48,7 +48,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(long):
     assert "Traceback" not in err
     code, _, err = long("run", "study.toml")
     assert code == 2
-    assert "already holds a stopped run; go on with 'fedclust resume runs/heart'" in err
+    assert "already holds a stopped run; continue it with 'fedclust resume runs/heart'" in err
     assert long("resume", "runs/heart", "--quiet") == (0, "", "")
     assert fitted(long.folder / "runs/heart") == fitted(long.folder / "whole")
 

@@ -189,5 +189,5 @@ def test_a_truth_by_id_must_know_every_row():
         agreement.contingency(model, fed, {0: 1, 1: 1, 2: 0})
     X = np.arange(8.0).reshape(4, 2)
     nameless = fc.Federation.local({"p": X[:, :1], "q": X[:, 1:]}, split="columns")
-    with pytest.raises(fc.DataError, match="rows have none"):
+    with pytest.raises(fc.DataError, match="rows have no ids"):
         agreement.contingency(fc.KMeans(2).fit(nameless), nameless, {0: 1})

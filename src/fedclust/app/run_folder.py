@@ -132,7 +132,7 @@ class Run:
     def metrics(self) -> dict[str, Any]:
         """How the run went; only a finished one has them."""
         if not self.is_finished:
-            raise StudyError(f"{self.folder} is not finished; go on with: fedclust resume {self.folder}")
+            raise StudyError(f"{self.folder} is not finished; continue with: fedclust resume {self.folder}")
         return _read_json(self.folder / "metrics.json")
 
     @property
@@ -228,9 +228,9 @@ def refuse_to_overwrite(folder: Path) -> None:
     if (folder / "origin.json").exists():
         done = (folder / "metrics.json").exists()
         advice = (
-            "choose another with --out"
+            "choose another folder with --out"
             if done
-            else f"go on with 'fedclust resume {folder}', or choose another with --out"
+            else f"continue it with 'fedclust resume {folder}', or choose another folder with --out"
         )
         raise StudyError(f"{folder} already holds a {'finished' if done else 'stopped'} run; {advice}")
     if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):

@@ -53,7 +53,7 @@ class _UnreachableEngine:
 def replay_run(run: Run) -> RunHistory:
     """What the participants of a finished run saw, with all questions where the study's rows are still there."""
     if not run.is_finished:
-        raise StudyError(f"{run.folder} is not finished; go on with: fedclust resume {run.folder}")
+        raise StudyError(f"{run.folder} is not finished; continue with: fedclust resume {run.folder}")
     with _copy_run_folder(run) as copy:
         try:
             ready = open_recorded_study(run, copy)
