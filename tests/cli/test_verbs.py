@@ -97,7 +97,7 @@ def test_a_runs_copy_of_the_study_can_be_run_again(ran):
 def test_a_taken_folder_is_refused_with_the_way_out(ran):
     code, out, err = ran("run", "study.toml")
     assert (code, out) == (2, "")
-    assert "runs/heart already holds a finished run; choose another with --out" in err
+    assert "runs/heart already holds a finished run; choose another folder with --out" in err
 
 
 def test_columns_split_runs(user):
