@@ -1,1 +1,1 @@
-"""Ratios against peers, taken side by side in one process: on a shared machine only ratios mean anything."""
+"""The benchmarks measure ratios against peers in one process, because only ratios are meaningful on a busy machine."""

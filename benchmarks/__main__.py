@@ -1,4 +1,4 @@
-"""`python -m benchmarks NAME`: ratios against peers, measured in one run on this machine."""
+"""`python -m benchmarks NAME` measures ratios against peers in one run on this machine."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ HELPERS = {"__main__", "timing"}
 
 
 def list_benchmarks() -> list[str]:
-    """The measurements by name."""
+    """The names of the benchmarks."""
     return sorted(found.name for found in pkgutil.iter_modules(benchmarks.__path__) if found.name not in HELPERS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Measure fedclust against its peers, side by side in one process."""
+    """Measure fedclust against its peers in one process."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=main.__doc__)
-    parser.add_argument("name", choices=list_benchmarks(), help="which measurement")
+    parser.add_argument("name", choices=list_benchmarks(), help="the benchmark to run")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     chosen = parser.parse_args(arguments)
     try:

@@ -1,4 +1,4 @@
-"""What private alignment costs: two and three sites with many ids each, half of them in common."""
+"""The alignment benchmark measures private alignment of two and three sites that share half of their many ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main(*, json: bool, ids: int = IDS) -> int:
 
 
 def _aligned(parties: int, ids: int) -> dict[str, Any]:
-    """Align sites that hold ids of their own in one half, and the same ones in the other."""
+    """Align sites whose ids are half their own and half common."""
     rng = np.random.default_rng(0)
     common = ids // 2
     sites: dict[str, Array] = {}
@@ -50,7 +50,7 @@ def _aligned(parties: int, ids: int) -> dict[str, Any]:
 
 
 def _found(fed: fc.Federation) -> int:
-    """The number of rows in common, asked of the sites as any study would; -1 where they do not agree."""
+    """The number of common rows, asked of the sites as in a study; -1 if they do not agree."""
     answers, _ = fed.run(each(column_split.identify_rows, column_split.EmptyQuestion()))
     rows = {answer.rows for answer in answers.values()}
     keys = {answer.key for answer in answers.values()}

@@ -1,7 +1,8 @@
-"""Rows that the attack suite recovers from recorded runs, for each way of aggregation: `make attacks`.
+"""The attack suite counts the rows that attacks recover from recorded runs, for each aggregation mode: `make attacks`.
 
-Tables are drawn: unit Gaussians around K centres that are standard normal themselves, dealt to sites at random. A run
-is c-means from a start in a box; b has runs of fuzzy c-means. Leaving a site out on purpose (d) follows each small run.
+Rows are drawn from unit Gaussians around K centres, which are standard normal, and split among sites at random. A run
+is c-means from initial centres in a box; attack b uses runs of fuzzy c-means. Attack d, which leaves a site out on
+purpose, follows each small run.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from fedclust.privacy.attacks.scoring import score
 from fedclust.site.policy import Policy
 
 MODES = ("plain", "secure", "blind")
-COHORTS = Policy("cohorts", one_cohort=True, cohort_gap=3)  # these rules alone: the attacks meet no other
-LEFT_OUT = 1  # at how many sets of centres one site is left out
+COHORTS = Policy("cohorts", one_cohort=True, cohort_gap=3)  # no other rules stop the attacks
+LEFT_OUT = 1  # number of sets of centres at which one site is left out
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: sites, rows of each, clusters, columns, rounds, and what is special about it."""
+    """One run: its sites, rows per site, clusters, columns, rounds and options."""
 
     bed: str
     sites: int
@@ -48,14 +49,14 @@ class Case:
     columns: int
     rounds: int
     seed: int
-    paper: bool = False  # the rule that hides clusters of one row
+    paper: bool = False  # use the rule that hides clusters of one row
     m: float = 1.0
     leave_one_out: bool = False
     start: str = "box"
-    spread: float = 1.0  # of the centres; at 0 all rows are drawn around one point
-    wide: bool = True  # start within -8 and 8, not within two standard deviations of the mean
-    split: bool = False  # by columns instead of rows
-    ruled: bool = True  # whether sites answer for one cohort only, as all policies but "none" have it
+    spread: float = 1.0  # of the centres; with 0, all rows are drawn around one point
+    wide: bool = True  # initial centres between -8 and 8, not within two standard deviations of the mean
+    split: bool = False  # split by columns instead of rows
+    ruled: bool = True  # whether sites answer for one cohort only, as in all policies but "none"
 
     def tables(self) -> dict[str, Floats]:
         rng = np.random.default_rng((self.seed, self.sites, self.rows, self.k))
@@ -67,7 +68,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each attack had of one run: exact rows, near rows, wrong points; the sites that lost a row."""
+    """What an attack recovered from one run: exact rows, near rows, wrong points; and the sites that lost a row."""
 
     bed: str
     mode: str
@@ -77,11 +78,11 @@ class Outcome:
     nearly: dict[str, int] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
     losers: dict[str, int] = field(default_factory=dict)
-    sums: dict[str, int] = field(default_factory=dict)  # of single sites, that cohorts gave away
+    sums: dict[str, int] = field(default_factory=dict)  # sums of single sites that cohorts revealed
 
 
 def cases(*, quick: bool) -> Iterator[Case]:
-    """A thousand runs of c-means and a hundred of fuzzy c-means; quick, a few dozen small ones."""
+    """A thousand runs of c-means and a hundred of fuzzy c-means; with `quick`, a few dozen small ones."""
     big = 2 if quick else 6
     if not quick:
         for seed in range(big):
@@ -115,7 +116,7 @@ def cases(*, quick: bool) -> Iterator[Case]:
 
 
 def attacked(case: Case, mode: str) -> Outcome:
-    """One run and all attacks on what its coordinator saw, and on what the first site saw."""
+    """One run, and all attacks on the views of its coordinator and of the first site."""
     tables = case.tables()
     if case.split:
         return unfolded(case, mode)
@@ -137,7 +138,7 @@ def attacked(case: Case, mode: str) -> Outcome:
 
 
 def unfolded(case: Case, mode: str) -> Outcome:
-    """A run over columns, and how many rows come out of its distances once F + 1 are known."""
+    """A run split by columns, and how many rows its distances reveal if F + 1 rows are known."""
     tables = case.tables()
     fed = fc.Federation.local(tables, aggregation=mode, split="columns")
     recording = record_federation(fed)
@@ -166,7 +167,7 @@ Attack = Callable[[Sequence[Observation]], Sequence[RecoveredPoint]]
 def _plan(
     case: Case, recording: Recording, own: list[Observation], sums: list[Observation], rows: Floats
 ) -> Iterator[tuple[str, Attack, list[Observation]]]:
-    """The attacks that a run calls for, and on what."""
+    """The attacks on a run, and the data they use."""
     if case.m > 1:
         yield "b", attacks.attack_fuzzy_sums, own
         yield "b on global sums", lambda seen: attacks.attack_fuzzy_sums(seen, batches=3), sums
@@ -216,7 +217,7 @@ def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:
                 try:
                     yield from total(row_split.moments, row_split.make_question(view, centers, 1.0), among=among)
                 except QuorumLost:
-                    continue  # the sites refused; the coordinator tries the next
+                    continue  # the sites refused; the coordinator tries the next set
 
     try:
         fed.run(ask())
@@ -225,7 +226,7 @@ def _leave_one_out(fed: fc.Federation, model: Any, left_out: str) -> None:
 
 
 def _possible(seen: Observation, rows: int) -> bool:
-    """Whether a difference of sums is a site's own: counts that add up to its rows."""
+    """Whether a difference of sums belongs to one site: its counts add up to the site's rows."""
     return seen.has_fields("mass") and bool(
         (seen.floats_of("mass") >= 0).all() and seen.floats_of("mass").sum() == rows
     )
@@ -234,7 +235,7 @@ def _possible(seen: Observation, rows: int) -> bool:
 def measured(
     *, quick: bool = False, only: str = "", workers: int = 2, tell: Callable[[str], None] = lambda _: None
 ) -> dict[str, Any]:
-    """All runs in all modes, or those whose name holds `only`, and what came of them by bed, mode and attack."""
+    """All runs in all modes, or those whose name contains `only`, with results by bed, mode and attack."""
     jobs = [(case, mode) for case in cases(quick=quick) if only in case.bed for mode in MODES]
     began, done = time.monotonic(), list[Outcome]()
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -275,7 +276,7 @@ def _sums(attack: str, some: list[Outcome]) -> dict[str, int]:
 
 
 def table(found: dict[str, Any]) -> str:
-    """The results as a table of Markdown: rows recovered exactly per run, and in how many of the runs any."""
+    """The results as a Markdown table: exactly recovered rows per run, and the share of runs with any."""
     lines = ["| runs | attack | plain | secure | blind |", "|---|---|---|---|---|"]
     key = lambda r: (r["bed"], r["attack"])  # noqa: E731
     for (bed, attack), group in itertools.groupby(sorted(found["results"], key=key), key=key):
@@ -297,7 +298,7 @@ def _cell(r: dict[str, Any]) -> str:
 
 
 def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path | None = None) -> int:
-    """Measure, print, and write beside each other a JSON document and a table, where `out` names a place."""
+    """Measure and print; with `out`, also write a JSON document and a table."""
     found = measured(quick=quick, only=only, tell=lambda line: print(line, file=sys.stderr, flush=True))
     if out is not None:
         out.with_suffix(".json").write_text(text.dumps(found, indent=1) + "\n")
@@ -309,8 +310,8 @@ def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path |
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a few dozen small runs")
-    parser.add_argument("--only", default="", help="runs whose name holds this")
+    parser.add_argument("--only", default="", help="only runs whose name contains this text")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--out", type=Path, help="where to write, without suffix")
+    parser.add_argument("--out", type=Path, help="path of the output files, without suffix")
     chosen = parser.parse_args()
     sys.exit(main(json=chosen.json, quick=chosen.quick, only=chosen.only, out=chosen.out))

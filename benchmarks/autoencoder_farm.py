@@ -1,7 +1,7 @@
-"""The farm that trains autoencoders beside a loop of torch's own over them, same models, rows and batches.
+"""This benchmark compares our joint training of many autoencoders with a plain torch loop over the same models.
 
-On as many threads as torch takes by itself, on one thread of a CPU, and on a GPU where torch finds one. The floor is
-for the first, which is what users get: a loop of small products hardly gains from a second thread.
+Rows and batches are the same. It measures torch's default number of threads, one CPU thread, and a GPU if torch finds
+one. The floor applies to the first, which users get: a loop of small products gains little from a second thread.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from fedclust.algorithms.autoencoders.autoencoder import (
 )
 from fedclust.core.types import Array
 
-MODELS, ROWS, WIDTH = 90, 500, 784  # 25 sites of paper 4, drawn rows of the shape of its images
+MODELS, ROWS, WIDTH = 90, 500, 784  # 25 sites of paper 4, random rows in the shape of its images
 TURNS = 3
 FLOORS = {"cpu": 4.0, "cuda": 100.0}
-NEAR, AS_IN_LOOP = 1e-5, 80  # models that end within so much of where the loop ends, on a CPU at least so many
+NEAR, AS_IN_LOOP = 1e-5, 80  # tolerance on final models, and how many must be within it on a CPU
 
 
 def main(*, json: bool) -> int:
-    """Time an epoch of either, and print their ratio."""
+    """Time an epoch of both, and print the ratio."""
     torch = import_torch()
     threads, before = torch.get_num_threads(), kernels.threads()
     try:
@@ -61,7 +61,7 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
     start = np.tile(draw_weights(sizes, np.random.default_rng(1)), (models, 1))
     members = list(np.arange(models * rows).reshape(models, rows))
     how, farm = Schedule(epochs=1), AutoencoderTrainer(X, sizes, device)
-    held = farm.to_tensor(start)  # weights stay where they train, as in a run
+    held = farm.to_tensor(start)  # weights stay on the training device, as in a run
     ours, loop = np.inf, np.inf
     together, one_by_one = held, start
     for turn in range(TURNS):
@@ -76,7 +76,7 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
         print(f"{device}, turn {turn + 1}: farm {ours:.4g} s, loop {loop:.4g} s", file=sys.stderr)
     ratio, missed = loop / ours, list[str]()
     if floor is not None and ratio < floor:
-        missed.append(f"on {device}, the farm is {ratio:.3g} times as fast as a loop, floor {floor:g}")
+        missed.append(f"on {device}, joint training is {ratio:.3g} times as fast as a loop, floor {floor:g}")
     found = {
         "device": device,
         "threads": threads,
@@ -87,12 +87,12 @@ def measured(*, floor: float | None, device: str = "cpu", threads: int = 1) -> d
         "loop / farm": ratio,
         "floor": floor,
     }
-    # Torch's own loop rounds otherwise, and where that lifts a unit over ReLU's zero Adam makes much of it, whoever
-    # trains: so we count the models that end where the loop does.
+    # Torch's loop rounds differently. If that moves a unit across ReLU's zero, Adam amplifies it. So we count models
+    # that end close to the loop's.
     alike = int((np.abs(_array(together) - one_by_one).max(axis=1) <= NEAR).sum())
     found["models as in the loop"] = alike
     if device == "cpu":
-        missed += [f"{alike} models end where those of the loop do, floor {AS_IN_LOOP}"] if alike < AS_IN_LOOP else []
+        missed += [f"{alike} models end close to those of the loop, floor {AS_IN_LOOP}"] if alike < AS_IN_LOOP else []
         each = zip(members, _streams(models), strict=True)
         alone = np.concatenate([farm.train(start[:1], [own], [stream], how)[0] for own, stream in each])
         found["weights apart"] = apart = float(np.abs(_array(together) - alone).max())

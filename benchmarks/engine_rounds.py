@@ -1,4 +1,4 @@
-"""Time per round of one study on every engine that is installed, in one run, and whether the bits are equal."""
+"""This benchmark measures the time per round of one study on every installed engine, and compares the bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sites() -> dict[str, Any]:
 
 
 def measured(name: str | None) -> dict[str, Any]:
-    """One engine, or none for the plain loop inside a process: the time and CPU of its steps, and its centres."""
+    """Run one engine, or the plain loop in this process if none is given; return step times, CPU times and centres."""
     walls: list[float] = []
     cpu: list[float] = []
     began = 0.0
@@ -60,7 +60,7 @@ def measured(name: str | None) -> dict[str, Any]:
 
 def main(*, json: bool = False) -> int:
     """Measure, and print a table or one JSON document."""
-    # Flower's processes are most of its time, and its loop has none.
+    # Flower is left out: its processes take most of its time, and its loop has none.
     found = [measured(name) for name in (None, *LOOPS) if name != "flower"]
     same = len({one.pop("centers") for one in found}) == 1
     missed = [
@@ -74,9 +74,9 @@ def main(*, json: bool = False) -> int:
         print(json_.dumps({**about, "engines": found, "same_bits": same, "missed": missed}))
         return 0 if same and not missed else 1
     print(f"{SITES} sites of {ROWS:,} rows, {COLUMNS} columns, {CLUSTERS} fuzzy clusters, {ROUNDS} rounds")
-    print(f"{'engine':10}{'ms a step':>12}{'CPU ms a step':>16}   (medians; CPU of this process, its sites included)")
+    print(f"{'engine':10}{'ms/step':>12}{'CPU ms/step':>16}   (medians; CPU time of this process, including its sites)")
     for one in found:
         print(f"{one['engine']:10}{one['ms_per_step']:>12.2f}{one['cpu_ms_per_step']:>16.2f}")
-    print("the same bits on all" if same else "THE BITS DIFFER")
+    print("same bits on all engines" if same else "THE BITS DIFFER")
     print("".join(f"missed: {line}\n" for line in missed), end="")
     return 0 if same and not missed else 1

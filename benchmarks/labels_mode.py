@@ -1,4 +1,4 @@
-"""What it costs to open labels alone, and what the attack on distances makes of what each participant then sees."""
+"""This benchmark measures the cost of revealing only labels, and what the distance attack recovers in that mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(*, json: bool, rows: int = 2000) -> int:
 
 
 def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any]:
-    """A run that opens labels beside one that opens distances: labels, time, bytes, and attack c on both."""
+    """Compare a run that reveals labels with one that reveals distances: labels, time, bytes, and attack c on both."""
     rng = np.random.default_rng(k)
     X = rng.normal(size=(rows, sites * width)) + 3.0 * rng.normal(size=(k, sites * width))[rng.integers(k, size=rows)]
     start = X[rng.choice(rows, k, replace=False)] + rng.normal(size=(k, sites * width))
@@ -53,14 +53,14 @@ def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any
         "error / guess: letters": _error(many["letters"], X) / guess,
         "error / guess: labels": _error_by_cluster(many["model"].labels_, X) / guess,
     }
-    missed = [] if right == 1.0 else [f"{right:.2%} of labels are right, 100% promised"]
+    missed = [] if right == 1.0 else [f"{right:.2%} of labels are correct, 100% promised"]
     if min(least, found["error / guess: letters"]) < 1 or many["unfolded"]:
         missed.append("the attack on distances does better than a guess")
     return {**found, "missed": missed}
 
 
 def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tuple[dict[str, Any], float, int]:
-    """One run: what came of it and was seen, its seconds, and the bytes that left all sites."""
+    """One run: its result and what participants saw, its seconds, and the bytes that left all sites."""
     fed = fc.Federation.local(parts, split="columns")
     recording = record_federation(fed)
     model = fc.KMeans(len(start), init=start, opens=opens, tol=None, max_iter=rounds)
@@ -86,7 +86,7 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
 
 @contextmanager
 def _listening() -> Iterator[Heard]:
-    """What each seat hears in clear when numbers are entered: its neighbour's differences of distances, masked."""
+    """What each participant sees when numbers are shared: its neighbour's masked differences of distances."""
     found: Heard = {}
     plain = secret_argmin.advance_comparison
 
@@ -105,7 +105,7 @@ def _listening() -> Iterator[Heard]:
 
 
 def _numbers(planes: list[Limbs], rows: int) -> Floats:
-    """Planes of bits as the numbers they would be, taken for distances, centres by rows."""
+    """Bit planes read as numbers and treated as distances, centres by rows."""
     found = []
     for one in planes:
         bits = secret_argmin.unpack_planes(one, 10**9).astype(np.float64)
@@ -118,7 +118,7 @@ def _numbers(planes: list[Limbs], rows: int) -> Floats:
 
 
 def _as_numbers(data: bytes, rows: int) -> Floats | None:
-    """Sealed bytes as numbers, taken for distances."""
+    """Encrypted bytes read as numbers and treated as distances."""
     words: Array = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)[: 60 * rows]
     return (
         None
@@ -128,7 +128,7 @@ def _as_numbers(data: bytes, rows: int) -> Floats | None:
 
 
 def _error(seen: Floats | None, X: Floats) -> float:
-    """Root mean square of what attack c gets wrong of unknown rows, given F + 1; without distances, of their mean."""
+    """Root mean square error of attack c on unknown rows, given F + 1 rows; without distances, that of their mean."""
     known = np.arange(X.shape[1] + 1)
     if seen is None:
         return _off(np.broadcast_to(X[known].mean(axis=0), X.shape), X)
@@ -139,7 +139,7 @@ def _error(seen: Floats | None, X: Floats) -> float:
 
 
 def _error_by_cluster(labels: Array, X: Floats) -> float:
-    """The same for a guess that knows the labels: the mean of the known rows of a row's cluster, if there are any."""
+    """The same for a guess from labels: the mean of the known rows in a row's cluster, if there are any."""
     known = np.arange(X.shape[1] + 1)
     points = np.broadcast_to(X[known].mean(axis=0), X.shape).copy()
     for cluster in np.unique(labels[known]):

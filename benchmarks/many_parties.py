@@ -1,4 +1,4 @@
-"""Ten thousand parties of fifty rows in one process: how many answers a second."""
+"""This benchmark counts answers per second from ten thousand parties of fifty rows in one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks import timing
 
 
 def main(*, json: bool, parties: int = 10_000, rows: int = 50, rounds: int = 20) -> int:
-    """Run fuzzy c-means over many small parties and count answers a second."""
+    """Run fuzzy c-means over many small parties and count answers per second."""
     rng = np.random.default_rng(0)
     start = rng.normal(size=(3, 4))
     begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A Parquet file larger than the memory allowed: how much memory clustering it takes beyond the imports."""
+"""This benchmark clusters a Parquet file larger than the memory limit and measures the memory beyond the imports."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ print(json.dumps({"mb": (after - before) / 1024, "seconds": time.perf_counter() 
 
 
 def main(*, json: bool, rows: int = 10_000_000, width: int = 16, k: int = 10, rounds: int = 3) -> int:
-    """Write the file, cluster it in a process of its own, and print the peak."""
+    """Write the file, cluster it in a separate process, and print the peak memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "big.parquet"
         _write(path, rows, width)
-        # A process inherits its parent's high-water mark through fork, so the measured one is started afresh.
+        # A process inherits its parent's high-water mark through fork, so the measured process is started without fork.
         ran = subprocess.run(  # noqa: S603 our own interpreter
             [sys.executable, "-c", WORK, str(path), str(k), str(rounds)], capture_output=True, text=True, check=True
         )

@@ -1,4 +1,4 @@
-"""FCAC next to its authors' reported times, and its nets next to our NumPy twin in the same run."""
+"""This benchmark compares FCAC with its authors' reported times, and its nets with our NumPy twin in the same run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.types import Array
 from fedclust.kernels.resonance import Net
 
-# set: rows taken (None: all), parties, the authors' CPU seconds as reported, the floor of their time over ours
+# set: rows used (None: all), parties, the authors' reported CPU seconds, the floor of their time over ours
 PUBLISHED: dict[str, tuple[int | None, int, float, float]] = {
     "optdigits": (None, 50, 5.2, 10),
     "pendigits": (None, 50, 8.2, 30),
@@ -30,7 +30,7 @@ SHAPES = {"optdigits": (5620, 64, 10), "pendigits": (10_992, 16, 10), "skin_segm
 
 
 def main(*, json: bool) -> int:
-    """Measure each set and print seconds and ratios; whole fits are held to the floors, on the real rows alone."""
+    """Measure each set and print seconds and ratios; floors apply to whole fits on the real rows."""
     rows: list[dict[str, Any]] = []
     for name, (count, parties, authors, floor) in PUBLISHED.items():
         X, y, real = _rows(name, count)
@@ -70,7 +70,7 @@ def _whole(name: str) -> dict[str, Any]:
     parties, most = WHOLE[name]
     try:
         X, y, real = _rows(name, None)
-    except DataError as absent:  # too particular to draw
+    except DataError as absent:  # too special to draw at random
         return {"set": name, "missed": [str(absent)]}
     label = _label(name, X, parties, real=real)
     seconds = _seconds(_learn, _spread(X, y, parties))
@@ -80,7 +80,7 @@ def _whole(name: str) -> dict[str, Any]:
 
 
 def _nets(parts: Mapping[str, Array]) -> None:
-    """The learning alone, as the authors' code does it: all nets at the parties, then the server's."""
+    """Only the learning, as in the authors' code: all nets of the parties, then the server's."""
     found = {}
     for party, rows in parts.items():
         net = Net.empty(rows.shape[1]).learn(rows)
@@ -98,7 +98,7 @@ def _spread(X: Array, y: Array, parties: int) -> fc.Federation:
 
 
 def _rows(name: str, count: int | None) -> tuple[Array, Array, bool]:
-    """Rows and classes, and whether they are the real ones."""
+    """Rows and classes, and whether they are the real set."""
     try:
         data = fc.datasets.load(name)
         X, y, real = data.X, np.asarray(data.y), True

@@ -1,4 +1,4 @@
-"""What masks cost: a secure round against a plain one, and a crowd whose answers are large."""
+"""This benchmark measures the cost of masks: secure rounds against plain ones, also with many large answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import fedclust as fc
 from benchmarks import timing
 from fedclust.core.types import Floats
 
-LIMIT = 3.0  # secure / plain, 20 parties, everyone answers
+LIMIT = 3.0  # secure / plain, 20 parties, all answer
 
 
 def main(*, json: bool) -> int:

@@ -1,4 +1,4 @@
-"""One sweep of c-means and fuzzy c-means against the peers users would otherwise reach for."""
+"""This benchmark compares one sweep of c-means and fuzzy c-means with the libraries that users would otherwise use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES: dict[tuple[int, int, int], tuple[float | None, float, float]] = {
     (50_000, 784, 10): (2.5, 0.8, 0.7),
     (10_000, 784, 100): (None, 0.3, 0.7),
 }
-AUTHORS = 0.40  # CPU seconds a round of the authors' lossless code on pendigits, 20 parties, as reported for it
+AUTHORS = 0.40  # reported CPU seconds per round of the authors' lossless code on pendigits, 20 parties
 
 
 def main(*, json: bool) -> int:
@@ -49,7 +49,7 @@ def main(*, json: bool) -> int:
 def _shape(shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
     rows, width, k = shape
     rng = np.random.default_rng(0)
-    # Groups that overlap in any number of columns: nobody converges, so every iteration counted is a whole one.
+    # Groups overlap in any number of columns: no method converges, so every counted iteration is complete.
     X = rng.normal(size=(rows, width)) + rng.normal(size=(k, width))[rng.integers(k, size=rows)] / np.sqrt(width)
     start = X[rng.choice(rows, k, replace=False)] + 0.01
     over_fuzzy, over_best, over_lloyd = SHAPES[shape]
@@ -65,7 +65,7 @@ def _shape(shape: tuple[int, int, int]) -> Iterator[dict[str, Any]]:
 def _row(
     shape: tuple[int, int, int], method: str, took: dict[str, float], floors: Mapping[str, float | None]
 ) -> dict[str, Any]:
-    """Peers' time over ours, and which floors that misses."""
+    """Peers' time divided by ours, and the floors it misses."""
     ours = took.pop("fedclust")
     ratios = {peer: seconds / ours for peer, seconds in took.items()}
     ratios["best peer"] = min(ratios.values())
@@ -120,9 +120,9 @@ def _hard_runs(X: Floats, pooled: fc.Federation, start: Floats) -> dict[str, tim
 
 
 def whole(peer: str, *, asked: int, done: int) -> None:
-    """Refuse a timing in which the peer stopped early: its iterations would seem quicker than they are."""
+    """Refuse a timing in which the peer stopped early, because its iterations would seem faster than they are."""
     if done != asked:
-        raise RuntimeError(f"{peer}: converged after {done} of {asked} iterations; take rows that overlap more")
+        raise RuntimeError(f"{peer}: converged after {done} of {asked} iterations; use rows that overlap more")
 
 
 def _blocked_round(X: Floats, centers: Floats, m: float, rows: int = 4096) -> Floats:
@@ -205,7 +205,7 @@ def _most(name: str, worst: float, limit: float, parts: dict[str, float]) -> dic
 
 
 def _pendigits() -> dict[str, Any]:
-    """A round at pendigits' size over 20 parties, beside the authors' reported time."""
+    """A round at the size of pendigits over 20 parties, compared with the authors' reported time."""
     rng = np.random.default_rng(0)
     X, start = rng.random((10_992, 16)), rng.random((10, 16))
     fed = fc.Federation.local({f"p{i}": part for i, part in enumerate(np.array_split(X, 20))})
@@ -226,7 +226,7 @@ def _pendigits() -> dict[str, Any]:
 
 
 def _quietly(run: timing.Run) -> timing.Run:
-    """Peers warn that they did not converge; that is what was asked of them."""
+    """Ignore the peers' warnings that they did not converge, which is intended here."""
 
     def quiet(count: int) -> None:
         with warnings.catch_warnings(), contextlib.suppress(StopIteration):

@@ -1,4 +1,4 @@
-"""How benchmarks measure: interleaved, the marginal cost of an iteration, the best of several passes."""
+"""Benchmarks interleave their runs and take the marginal cost of an iteration, the best of several passes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from fedclust import __version__, kernels
 
-Run = Callable[[int], Any]  # carry out this many iterations
+Run = Callable[[int], Any]  # runs this many iterations
 
 
 def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[str, float]:
-    """Seconds that one more iteration costs, for each run; all runs take turns, so that noise meets them alike.
+    """Seconds that one more iteration costs, for each run; runs alternate, so that noise affects all equally.
 
     A quick run is given more iterations, and more turns, than a slow one.
     """
@@ -29,12 +29,12 @@ def marginal(runs: Mapping[str, Run], *, few: int = 1, most: int = 12) -> dict[s
         for name, run in runs.items():
             for count in (few, few + more[name]) if turn < turns[name] else ():
                 seen.setdefault((name, count), []).append(_seconds(run, count))
-    # The least time is the one least disturbed.
+    # The shortest time is the least disturbed one.
     return {n: (min(seen[n, few + more[n]]) - min(seen[n, few])) / more[n] for n in runs}
 
 
 def _iterations(run: Run, few: int, most: int) -> int:
-    """How many iterations more take about half a second, from 2 to `most`; the least of two counts."""
+    """How many more iterations take about half a second, from 2 to `most`; the smaller of two measurements."""
     run(few)
     longer, shorter = (min(_seconds(run, count) for _ in range(2)) for count in (few + 2, few))
     each = max((longer - shorter) / 2, 1e-3)
@@ -48,7 +48,7 @@ def _seconds(run: Run, count: int) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures were taken."""
+    """The machine that was measured."""
     return {
         "fedclust": __version__,
         "kernels": kernels.backend(),
@@ -74,7 +74,7 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], *, as_j
 
 
 def _missed(rows: Sequence[Mapping[str, Any]]) -> int:
-    """Say which floors were missed, if any; then the command fails."""
+    """Print the floors that were missed; if there are any, the command fails."""
     missed = [text for row in rows for text in row.get("missed", ())]
     for text in missed:
         print(f"missed: {text}", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""The five papers reproduced: published numbers, experiments, and the page that compares them."""
+"""The reproduction of five papers has their published numbers, our experiments, and a page that compares them."""

@@ -1,4 +1,4 @@
-"""Sites for experiments in deep clustering: a few classes each, rows in common if wished, first clusters spoilt."""
+"""Sites for experiments in deep clustering have a few classes each, optional common rows, and wrong first labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from papers.original_files import original
 Ints = npt.NDArray[np.int64]
 # Kuzushiji-49's classes that are common enough: the paper keeps the 31 with about 6,000 images each.
 KUZUSHIJI_CLASSES = 31
-FETCHED = {  # sets that no index of packages has, and the files to put into the folder of data
+FETCHED = {  # sets that no package index has, and the files to put into the data folder
     "emnist_digits": (
         "EMNIST (Cohen et al. 2017): emnist-digits-train-images-idx3-ubyte.gz, "
         "emnist-digits-train-labels-idx1-ubyte.gz and the two of the test part"
@@ -28,7 +28,7 @@ FETCHED = {  # sets that no index of packages has, and the files to put into the
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Which rows each site holds (places in X), the class of each, and the cluster each begins in."""
+    """The rows of each site (indices into X), the class of each row, and its first cluster."""
 
     rows: dict[str, Ints]
     classes: dict[str, Ints]
@@ -36,7 +36,7 @@ class Population:
 
     @property
     def shared_classes(self) -> int:
-        """How many classes at least two sites hold: what there is to be found."""
+        """The number of classes that at least two sites have, which is the number of communities to find."""
         held = [label for own in self.classes.values() for label in np.unique(own)]
         return int((np.unique(held, return_counts=True)[1] >= 2).sum())
 
@@ -51,7 +51,7 @@ def populate(
     dirt: float = 0.0,
     seed: int = 0,
 ) -> Population:
-    """Deal rows to sites as paper 4 does: each gets from `classes[0]` to `classes[1]` classes (2 to half of all).
+    """Split rows among sites as in paper 4: each gets from `classes[0]` to `classes[1]` classes (2 to half of all).
 
     Of each class it gets `per_class` rows. A share `overlap` of them is the same at every site that holds the class;
     the others are no other site's. A row begins in its class's cluster or, with probability `dirt`, in another of its
@@ -65,16 +65,16 @@ def populate(
     names = np.unique(y)
     low, high = (2, max(2, len(names) // 2)) if classes is None else classes
     if not 1 <= low <= high <= len(names):
-        raise StudyError(f"{low} to {high} classes a site of {len(names)} in all cannot be; ask for 1 to {len(names)}")
+        raise StudyError(f"a site cannot have {low} to {high} of {len(names)} classes; choose 1 to {len(names)}")
     if not (0 <= overlap <= 1 and 0 <= dirt <= 1):
-        raise StudyError(f"overlap {overlap} and dirt {dirt} are shares; give numbers from 0 to 1")
+        raise StudyError(f"overlap {overlap} and dirt {dirt} must be numbers from 0 to 1")
     rng = np.random.default_rng(seed)
     left = {name: rng.permutation(np.flatnonzero(y == name)) for name in names}
     common = round(overlap * per_class)
     used = dict.fromkeys(names, common)
     found = Population({}, {}, {})
     digits = max(2, len(str(sites)))
-    # All classes are dealt before any row: who holds what depends on the seed, not on the number of rows.
+    # All classes are assigned before any row, so the assignment depends on the seed and not on the number of rows.
     held = [np.sort(rng.choice(names, int(rng.integers(low, high + 1)), replace=False)) for _ in range(sites)]
     for number, mine in enumerate(held, start=1):
         parts = []
@@ -95,7 +95,7 @@ def populate(
 
 
 def affordable(y: npt.ArrayLike, sites: int = 25, *, overlap: float = 0.0, seed: int = 0, most: int = 500) -> int:
-    """The most rows per class, up to `most`, that `populate` can give for this seed without running out.
+    """The largest number of rows per class, up to `most`, that `populate` can give for this seed.
 
     >>> affordable(np.arange(60) % 3, sites=4, seed=0)  # 20 rows a class, held by three sites at most
     6
@@ -116,7 +116,7 @@ def affordable(y: npt.ArrayLike, sites: int = 25, *, overlap: float = 0.0, seed:
 
 
 def spoilt(labels: Ints, clusters: int, dirt: float, rng: np.random.Generator) -> Ints:
-    """Labels of which a share `dirt` moves to another cluster, drawn evenly among the others."""
+    """Labels of which a share `dirt` moves to a random other cluster."""
     move = rng.random(len(labels)) < dirt
     if clusters < 2:
         return np.asarray(labels, np.int64)
@@ -125,14 +125,14 @@ def spoilt(labels: Ints, clusters: int, dirt: float, rng: np.random.Generator) -
 
 
 def images(name: str) -> Dataset:
-    """A set of images, as stored; `kuzushiji49` without its rare classes, `union30` made of three sets of ten."""
+    """A stored set of images; `kuzushiji49` without its rare classes, `union30` made of three sets of ten."""
     if name == "union30":
         return _union()
     if name not in FETCHED:
         return load(name, dtype=None)
     found = original(name, _folders())
     if found is None:
-        raise DataError(f"data set '{name}' is not here; get {FETCHED[name]}, and put them into $FEDCLUST_DATA")
+        raise DataError(f"data set '{name}' was not found; get {FETCHED[name]} and put them into $FEDCLUST_DATA")
     X, y = found
     names = tuple(str(label) for label in range(int(y.max()) + 1))
     pixels = tuple(f"x{i}" for i in range(X[0].size))
@@ -141,7 +141,7 @@ def images(name: str) -> Dataset:
 
 
 def _common(data: Dataset) -> Dataset:
-    """The 31 classes with most rows."""
+    """The 31 classes with the most rows."""
     y = np.asarray(data.y)
     names, counts = np.unique(y, return_counts=True)
     kept = np.sort(names[np.argsort(-counts, kind="stable")[:KUZUSHIJI_CLASSES]])

@@ -1,1 +1,1 @@
-"""Longer experiments: each module prints or writes figures that a page of the documentation shows."""
+"""Each module here is a longer experiment that prints or writes figures for a page of the documentation."""

@@ -1,9 +1,9 @@
-"""Paper 2's bank marketing example: eleven jobs as sites, K by the elbow of its index, and who the wealthy are.
+"""Paper 2's bank marketing example uses eleven jobs as sites, K at the elbow of its index, and the wealthy cluster.
 
     python -m papers.experiments.bank_marketing FILE [--clip] [--restarts N]
 
-FILE is the bank marketing table (45,211 rows) as Parquet or CSV. `--clip` holds age and balance within their 1st and
-99th percentiles: the paper does not print that it does, but its centres are found only so.
+FILE is the bank marketing table (45,211 rows) as Parquet or CSV. `--clip` limits age and balance to their 1st and
+99th percentiles. The paper does not mention this, but only this gives its centres.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def wealthy(model: Any) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path, help="the table, as Parquet or CSV")
+    parser.add_argument("--clip", action="store_true", help="limit age and balance to their 1st and 99th percentiles")
     parser.add_argument(
-        "--clip", action="store_true", help="hold age and balance within their 1st and 99th percentiles"
+        "--restarts", type=int, default=3, help="fits for each K; the one with the best objective counts"
     )
-    parser.add_argument("--restarts", type=int, default=3, help="fits for each K, of which the best objective counts")
     asked = parser.parse_args()
     parts = jobs(asked.file, clip=asked.clip)
     fed = fc.Federation.local(parts, columns=COLUMNS)

@@ -1,10 +1,10 @@
 # ruff: noqa: FBT001  (a script, not part of the package)
-"""How often K is chosen right: the default of `select_k` and paper 2's index, on drawn sets and on real ones.
+"""This experiment counts how often `select_k` and paper 2's index choose the right K, on generated and real sets.
 
     python -m papers.experiments.choose_k [--quick] [--bed NAME ...] [--paper-every N] [--parties]
         [--example] [--out FILE]
 
-Every set is a formula and a seed. Beds s-sets and real are read by name (set FEDCLUST_DATA), the others are drawn.
+Every set is a formula and a seed. Beds s-sets and real are read by name (set FEDCLUST_DATA), the others are generated.
 `--parties` repeats some sets over 2, 5 and 10 parties and compares every bit of the scores.
 """
 
@@ -25,13 +25,13 @@ from sklearn import datasets as toys
 import fedclust as fc
 from fedclust.core.types import Floats
 
-SEED = 88_000  # no set that the criterion was tuned on has a seed from here on
-FILTER = 1.3  # paper 2 looks only at sets whose index at K = 2 is below this
+SEED = 88_000  # the criterion was tuned only on sets with smaller seeds
+FILTER = 1.3  # paper 2 uses only sets whose index at K = 2 is below this
 
 
 @dataclass(frozen=True)
 class Case:
-    """One set of rows and how many clusters it was drawn with, or how many classes it has."""
+    """One set of rows and its true number of clusters, or its number of classes."""
 
     bed: str
     name: str
@@ -91,7 +91,7 @@ def uneven(quick: bool) -> Iterator[Case]:
 
 
 def irrelevant(quick: bool) -> Iterator[Case]:
-    """Three Gaussians in two columns, 4 to 8 sd apart, and one to three columns that know nothing of them."""
+    """Three Gaussians in two columns, 4 to 8 sd apart, and one to three columns that are independent of them."""
     rng = np.random.default_rng(SEED + 4)
     for number in range(3 if quick else 24):
         more, apart, rows = 1 + number % 3, float(rng.uniform(4, 8)), (300, 900)[number % 2]
@@ -117,7 +117,7 @@ def blobs(quick: bool) -> Iterator[Case]:
 
 
 def tails(quick: bool) -> Iterator[Case]:
-    """No clusters either, and no Gaussian: Student's t with 3 and 5 degrees of freedom, exponential columns."""
+    """No clusters and not Gaussian: Student's t with 3 and 5 degrees of freedom, exponential columns."""
     rng = np.random.default_rng(SEED + 3)
     for number in range(3 if quick else 12):
         kind, dim = ("t3", "t5", "exponential")[number % 3], int(rng.choice((1, 2, 5, 10)))
@@ -152,7 +152,7 @@ def stored(bed: str, name: str, k: int, scale: str = "none", most: int = 6000) -
     try:
         X = fc.datasets.load(name).X
     except fc.DataError as absent:
-        print(f"left out {name}: {absent}", file=sys.stderr)
+        print(f"skipped {name}: {absent}", file=sys.stderr)
         return
     if len(X) > most:
         X = X[np.sort(np.random.default_rng(SEED).choice(len(X), most, replace=False))]
@@ -170,7 +170,7 @@ BEDS: dict[str, Callable[[bool], Iterator[Case]]] = {
     "tails": tails,
     "real": real,
 }
-AVERAGED = ("g2", "motivational", "s-sets", "mixtures", "uneven", "blobs")  # the beds of the headline
+AVERAGED = ("g2", "motivational", "s-sets", "mixtures", "uneven", "blobs")  # the beds of the headline figure
 
 
 def default(case: Case, fed: fc.Federation, ks: Any = None) -> Any:
@@ -178,7 +178,7 @@ def default(case: Case, fed: fc.Federation, ks: Any = None) -> Any:
 
 
 def paper(case: Case, fed: fc.Federation) -> Any:
-    """Fuzzy c-means, K from 2 to well beyond the truth, the least index; the best of three starts for each K."""
+    """The K with the smallest index by fuzzy c-means, from 2 to well above the true K; the best of three starts."""
     estimator = fc.FuzzyCMeans(scale=case.scale, tol=1e-3, max_iter=60)
     ks = range(2, max(8, case.k + 4) + 1)
     return fc.select_k(estimator, fed, ks, criterion="index", restarts=3, stability=None)
@@ -260,12 +260,14 @@ def table(found: list[Outcome]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="a few sets of each bed")
-    parser.add_argument("--bed", nargs="*", choices=BEDS, help="only these")
-    parser.add_argument("--paper-every", type=int, default=1, help="the paper's index on every n-th set; 0: on none")
+    parser.add_argument("--quick", action="store_true", help="use a few sets of each bed")
+    parser.add_argument("--bed", nargs="*", choices=BEDS, help="use only these beds")
+    parser.add_argument(
+        "--paper-every", type=int, default=1, help="compute the paper's index on every n-th set; 0: on none"
+    )
     parser.add_argument("--parties", action="store_true", help="compare 1, 2, 5 and 10 parties on some sets instead")
-    parser.add_argument("--example", action="store_true", help="the motivational example over its clients instead")
-    parser.add_argument("--out", type=Path, help="write every outcome here, as JSON")
+    parser.add_argument("--example", action="store_true", help="run the motivational example over its clients instead")
+    parser.add_argument("--out", type=Path, help="write every outcome to this file, as JSON")
     asked = parser.parse_args()
     if asked.example:
         example(asked.quick)

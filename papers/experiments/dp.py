@@ -1,11 +1,11 @@
 # ruff: noqa: S603  (a script, not part of the package)
-"""How good clusters are under differential privacy: ARI over epsilon, rows, columns, sizes and real sets.
+"""This experiment measures clusters under differential privacy: ARI by epsilon, rows, columns, sizes and real sets.
 
     python -m papers.experiments.dp --out FILE [--only BED ...] [--diffprivlib PYTHON] [--seeds N] [--first SEED]
 
-Each result is a line of FILE, and what is there is not computed again. `--diffprivlib` names a Python that has it, for
-its KMeans beside ours: pure epsilon, the same public bounds. Drawn sets are a formula and a seed; real ones are read by
-name (set FEDCLUST_DATA). `--table` prints the means of FILE.
+Each result is a line of FILE and is not computed again. `--diffprivlib` names a Python interpreter that has
+diffprivlib, to compare its KMeans with ours: pure epsilon, the same public bounds. Generated sets are a formula and a
+seed; real ones are read by name (set FEDCLUST_DATA). `--table` prints the means of FILE.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ import fedclust as fc
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 SD = 0.5
-APART = 6.0  # standard deviations, that centres are at least apart
-REAL = {"pendigits": (0.0, 100.0), "optdigits": (0.0, 16.0)}  # what a tablet and a scanner can give, not what they gave
+APART = 6.0  # least distance between centres, in standard deviations
+REAL = {
+    "pendigits": (0.0, 100.0),
+    "optdigits": (0.0, 16.0),
+}  # the range of the tablet and the scanner, not that of the data
 PEER = """
 import json, sys, warnings
 import numpy as np
@@ -75,7 +78,7 @@ BEDS = [
 
 
 def drawn(bed: Bed, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[float, float]]:
-    """Rows, classes and public bounds: Gaussian clusters around centres that are uniform in [-1, 1]."""
+    """Rows, classes and public bounds of Gaussian clusters around centres that are uniform in [-1, 1]."""
     if bed.name in REAL:
         found = fc.datasets.load(bed.name)
         return np.asarray(found.X, np.float64), found.y, REAL[bed.name]
@@ -130,7 +133,7 @@ def results(bed: Bed, seed: int, done: set[tuple[str, str, float, int]], peer: s
 
 
 def _spread(X: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """K-means++ centres, the best of five by their objective: what the exact run starts from."""
+    """The initial centres of the exact run: k-means++, the best of five by the objective."""
     rng, best = np.random.default_rng(seed), None
     sample = X[rng.choice(len(X), min(len(X), 4000), replace=False)]
     for _ in range(5):
@@ -163,7 +166,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--out", type=Path, required=True)
     asked.add_argument("--only", nargs="*")
-    asked.add_argument("--seeds", type=int, help="how many, instead of each bed's own number")
+    asked.add_argument("--seeds", type=int, help="number of seeds, instead of each bed's default")
     asked.add_argument("--first", type=int, default=0, help="the first seed")
     asked.add_argument("--diffprivlib")
     asked.add_argument("--table", action="store_true")

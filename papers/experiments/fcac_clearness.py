@@ -1,4 +1,4 @@
-"""How often SummaryClustering says that clusters are hardly clearer than a cloud's, of rows with and without clusters.
+"""This experiment counts how often SummaryClustering notes unclear clusters, for rows with and without clusters.
 
 python -m papers.experiments.fcac_clearness [--seeds 5]
 """
@@ -19,7 +19,7 @@ COLUMNS = (2, 5, 20)
 
 
 def clusters(along: int, apart: float, share: float = 0.5) -> Callable[[np.random.Generator, int, int], Floats]:
-    """Normal clusters, two along each of the first columns, their means so many standard deviations apart."""
+    """Normal clusters, two along each of the first columns, with means a given number of standard deviations apart."""
 
     def drawn(rng: np.random.Generator, rows: int, columns: int) -> Floats:
         X = rng.normal(size=(rows, columns))

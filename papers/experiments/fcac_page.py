@@ -1,9 +1,9 @@
-"""The figures of docs/summary-clustering.md and the tables of papers/results/fcac-table.md, from runs of fcac.py.
+"""Writes the figures of docs/summary-clustering.md and the tables of papers/results/fcac-table.md from runs of fcac.py.
 
     python -m papers.experiments.fcac_page [--parts FOLDER ...]
 
-With folders of runs, their means are written to fcac-results.json first; what else is there stays. Exits with 1
-if SummaryClustering does not rank first among the federated methods, over all sets or over those not tuned on.
+With folders of runs, their means are first written to fcac-results.json; its other entries stay. Exits with 1 if
+SummaryClustering does not rank first among the federated methods, over all sets or over those not used for tuning.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Paper 3's continual run of Figs. 4-9: two sites, three rounds, eight subsets. What is known of round 1 at the end?
+"""Paper 3's continual run of Figs. 4-9 shows how much of round 1 is known at the end, with two sites and three rounds.
 
     python -m papers.experiments.fcac_rounds [--seeds 3] [--out FOLDER]
 
-A row is known where a node of the coordinator lies within REACH of it: one standard deviation of the groups that rows
-are drawn from, which is fixed before any row is. Exits with 1 if, in SummaryClustering, less than 99 per cent of the
-rows of round 1 are known after round 3, or a node of an earlier round is gone.
+There are eight subsets. A row is known if a node of the coordinator is within REACH of it: one standard deviation of
+the groups that rows are drawn from, which is fixed before any row is drawn. Exits with 1 if, in SummaryClustering, less
+than 99 per cent of the rows of round 1 are known after round 3, or if a node of an earlier round is missing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Paper 4's Tables 1 to 8, with our association, the paper's and a perfect one in the same loop.
+"""This experiment computes paper 4's Tables 1 to 8 with our association rule, the paper's and a perfect one.
 
     python -m papers.experiments.fedcref --table 3 [--quick] [--device cuda] [--workers 8] [--seeds 5] [--json]
 
 Needs torch, numpy, scipy and scikit-learn, and image sets in $FEDCLUST_DATA: MNIST stands in for EMNIST Digits and the
-union of three sets of ten classes for Kuzushiji-49, so figures stand beside the published ones, not against them.
-`wide` is no table of the paper: three sets, 10 to 50 sites, all levels of dirt, our association alone.
+union of three sets of ten classes for Kuzushiji-49, so the figures cannot be compared directly with the published ones.
+`wide` is not a table of the paper: three sets, 10 to 50 sites, all levels of dirt, only our association.
 
-Every run is a line of a file; what is there is not run again, so that a table can be assembled from several goes, on
-several machines (`--budget` ends one after so many seconds). The runs in `fedcref.jsonl` beside this script count too,
-unless `--fresh`. `--quick` runs ten sites of 64 rows a class and two seeds.
+Every run is a line of a file and is not repeated. So a table can be assembled from several sessions on several machines
+(`--budget` ends a session after a number of seconds). The runs in `fedcref.jsonl` next to this script count too, unless
+`--fresh` is given. `--quick` runs ten sites of 64 rows per class and two seeds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from papers.experiments.fedcref_sites import Part, central, deep_start, run
 SHIPPED = Path(__file__).with_suffix(".jsonl")
 RULES = ("win", "rival", "paper", "perfect")
 TABLES = ("1", "2", "3", "4", "5", "6", "7", "8", "wide")
-ALL = ("3", "7", "5", "1", "wide")  # in the order in which they are wanted
+ALL = ("3", "7", "5", "1", "wide")  # in order of priority
 DIRT = (0.0, 0.3, 0.5)
 COUNTED = ("real", "communities", "wrong %", "isolated start", "isolated end", "ACC start", "ACC end")
 
@@ -68,7 +68,7 @@ PUBLISHED_CENTRAL = {"ACC": 0.793, "K": 9}  # Table 2
 
 
 def canonical(table: str) -> str:
-    """Odd and even tables are two views of the same runs."""
+    """The name of a table's runs; odd and even tables are two views of the same runs."""
     return table if table == "wide" else str(int(table) - (int(table) + 1) % 2)
 
 
@@ -97,7 +97,7 @@ def parts(table: str, seeds: int, rules: tuple[str, ...], *, quick: bool) -> Ite
 
 @dataclass(frozen=True)
 class Task:
-    """What one process does at a time: a run, one site's DEC, or DEC on all rows together."""
+    """One unit of work: a run, one site's DEC, or DEC on all rows together."""
 
     kind: str
     part: Part
@@ -108,7 +108,7 @@ class Task:
         return "/".join(filter(None, ("" if self.kind == "run" else self.kind, self.part.name, self.site)))
 
     def needs(self) -> list[Task]:
-        """What must be known before: all rules begin from the same clusters of DEC."""
+        """The work that must be done before; all rules start from the same DEC clusters."""
         if self.kind != "run" or self.part.start != "dec":
             return []
         digits = max(2, len(str(self.part.sites)))
@@ -126,7 +126,7 @@ class Task:
 
 
 class Known:
-    """What was run before, a line each, and what is added."""
+    """The results so far, one per line, and those that are added."""
 
     def __init__(self, path: Path, *, fresh: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,10 +144,10 @@ class Known:
 
 
 def carried_out(tasks: list[Task], known: Known, *, device: str, workers: int, budget: float) -> None:
-    """Run what is not yet known, in this order, as soon as what it needs is; begin nothing after the budget."""
+    """Run missing work in this order, as soon as its inputs are ready; start nothing after the budget is spent."""
     begin = time.perf_counter()
     left = {task.name: task for task in tasks if task.name not in known.found}
-    # Processes of their own: a run is half a GPU's work and half that of one core.
+    # Separate processes: a run uses half a GPU and half of one core.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _alone) as pool:
         running: dict[Future[dict[str, Any]], str] = {}
         while left or running:
@@ -199,7 +199,7 @@ def _interval(values: list[float]) -> tuple[float, float]:
 
 
 def told(document: dict[str, Any]) -> None:
-    """A table for eyes."""
+    """Print a table for people to read."""
     print(f"Table {document['table']}")
     for line in document["lines"]:
         told = (f"{key} {v[0]} ±{v[1]}" if isinstance(v, tuple) else f"{v}" for key, v in line.items())
@@ -222,10 +222,10 @@ def main() -> None:
     options.add_argument("--seeds", type=int, default=5)
     options.add_argument("--quick", action="store_true")
     options.add_argument("--rules", nargs="+", choices=RULES, default=("win", "paper", "perfect"))
-    options.add_argument("--only", default="", help="runs whose name holds this text")
-    options.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no run is begun")
+    options.add_argument("--only", default="", help="only runs whose name contains this text")
+    options.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no run is started")
     options.add_argument("--out", type=Path, default=Path("runs/fedcref/runs.jsonl"))
-    options.add_argument("--fresh", action="store_true", help="leave the runs beside this script aside")
+    options.add_argument("--fresh", action="store_true", help="ignore the runs stored next to this script")
     options.add_argument("--json", action="store_true")
     chosen = options.parse_args()
     known = Known(chosen.out, fresh=chosen.fresh)

@@ -18,7 +18,7 @@ Line = dict[str, Any]
 
 
 class Lines:
-    """The means of all runs, by what was run."""
+    """The means of all runs, grouped by settings."""
 
     def __init__(self) -> None:
         runs = [one for line in SHIPPED.read_text().splitlines() if "rule" in (one := json.loads(line))]
@@ -40,7 +40,7 @@ class Lines:
 
 
 def row(lines: Lines, title: str, printed: tuple[float, ...] = (), **which: Any) -> str:
-    """Ours, then the paper's rule and perfect association in the same loop, then what the paper prints."""
+    """Our rule, then the paper's rule and perfect association in the same loop, then the paper's printed values."""
     own, paper, perfect = (lines.of(rule=rule, **which) for rule in ("win", "paper", "perfect"))
     cells = [
         title,

@@ -1,7 +1,7 @@
-"""One run of paper 4's experiments: all sites on one device, their models in one stack, and what came of it.
+"""One run of paper 4's experiments trains all sites on one device, with their models in one stack, and scores them.
 
-The loop is that of `fedclust.algorithms.fedcref`, without a federation around it: labels are known here, and the truth
-is used to judge, and for perfect association.
+The loop is that of `fedclust.algorithms.fedcref` without a federation. The true labels are known here; they are used
+for scores and for perfect association.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Which k-means SummaryClustering is compared with: pooled rows as they are, by their ranges, or by their deviations.
+"""This experiment compares k-means of pooled rows that are unscaled, scaled by range, or scaled by deviation.
 
     python -m papers.experiments.kmeans_scales
 
-The aim of the default was set by k-means of pooled rows that is told the number of classes: .363 in ARI and .397 in
-AMI, means over thirteen sets, and .372 and .405 with columns brought to [0, 1]. This prints what each way to scale
-gives on the tables with classes of papers 0 and 3 (of phoneme paper 3's own file, of the sets of S the first), on all
-rows of them. Set FEDCLUST_DATA.
+The target for the default of SummaryClustering was k-means of pooled rows with the known number of classes: .363 in ARI
+and .397 in AMI, means over thirteen sets, and .372 and .405 with columns scaled to [0, 1]. This script prints the
+result of each scaling on the tables with classes of papers 0 and 3, on all their rows.
+For phoneme it uses paper 3's own file,
+and of the S-sets the first. Set FEDCLUST_DATA.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What local noise costs: agreement with the classes and the distance of noised rows, by epsilon; and what it promises.
+"""This experiment measures the cost of local noise by epsilon, and tests the privacy that each mechanism promises.
 
     python -m papers.experiments.local_noise curve [--sets NAME ...] [--seeds 2] [--out FOLDER]
     python -m papers.experiments.local_noise promise [--runs 60000]
 
-`curve` draws ARI against epsilon, and the 1-Wasserstein distance of noised columns to the true ones in parts of their
-range (paper 3's Fig. 3), for each mechanism; every run is a line of FOLDER/runs.jsonl and is not repeated. `promise`
-bounds each mechanism's epsilon from below, from many runs with and without a row.
+`curve` draws ARI against epsilon, and the 1-Wasserstein distance of noised columns to the true ones as a share of
+their range (paper 3's Fig. 3), for each mechanism. Every run is a line of FOLDER/runs.jsonl and is not repeated.
+`promise` gives a lower bound of each mechanism's epsilon, from many runs with and without a row.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METHODS: dict[str, Any] = {
 
 
 def rows_of(name: str) -> tuple[Array, Array]:
-    """Rows between 0 and 1: here the range plays the part of bounds that are known beforehand."""
+    """Rows between 0 and 1; here the range serves as bounds that are known in advance."""
     data = fc.datasets.load(name)
     some = np.sort(np.random.RandomState(1).permutation(len(data.X))[:ROWS])
     X, y = data.X[some], np.asarray(data.y)[some]
@@ -144,7 +144,7 @@ def picture(runs: list[dict[str, Any]], sets: list[str]) -> str:
 
 
 def promise(chosen: argparse.Namespace) -> None:
-    """Claimed 1; what many runs show."""
+    """Print a lower bound of epsilon from many runs, for a claimed epsilon of 1."""
     low, high = np.zeros(2), np.ones(2)
     here, there = np.array([[0.0, 0.0]]), np.array([[1.0, 1.0]])
     for name, mechanism in (("window", row_noise.add_window_noise), ("laplace", row_noise.add_laplace_noise)):

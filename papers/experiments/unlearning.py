@@ -1,10 +1,10 @@
-"""How long forgetting takes, as a share of a replay, and whether the quick way ends where the replay does.
+"""This experiment compares quick unlearning with a replay: its share of the time, and whether the results agree.
 
     python -m papers.experiments.unlearning [--sets s_set1 pendigits ...] [--seeds 3] [--json]
 
 For each set (from $FEDCLUST_DATA or the cache, min-max scaled, ten sites of equal size) and each seed a model is
-fitted, then one row, one per cent of a site's rows and a whole site are forgotten by a replay from the recorded start
-and by the quick way. Times are of the fit alone, without the comparison of partitions.
+fitted. Then one row, one per cent of a site's rows and a whole site are removed, by a replay from the recorded start
+and by the quick method. Times are for the fit only, without the comparison of partitions.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ METHODS: dict[str, Callable[[int, int], Any]] = {
 
 
 def timed(model: Any, left: fc.Federation, how: str) -> tuple[Any, float]:
-    """The model without what is gone, and the seconds it took."""
+    """The model without the removed rows, and the seconds it took."""
     begun = time.perf_counter()
     made = unlearning._fit_without(model, left, how)  # noqa: SLF001 what unlearn does, without the comparison
     return made, time.perf_counter() - begun
 
 
 def forgotten(name: str, method: str, seed: int) -> list[dict[str, Any]]:
-    """One line for each amount that is forgotten."""
+    """One line for each amount that is removed."""
     known = fc.datasets.load(name)
     X = known.X.astype(float)
     X = (X - X.min(axis=0)) / np.where(np.ptp(X, axis=0) > 0, np.ptp(X, axis=0), 1)

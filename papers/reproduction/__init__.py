@@ -1,7 +1,7 @@
-"""The tables and figures of the five papers, computed again and set beside what was printed.
+"""The reproduction computes the tables and figures of five papers again and compares them with the printed ones.
 
-`numbers/` has the printed numbers, one file for each paper; `runs_*` the computations, whose results are kept; `paper*`
-one function for each table and figure. `python -m papers.reproduction` runs them.
+`numbers/` has the printed numbers, one file for each paper. `runs_*` has the computations, whose results are stored.
+`paper*` has one function for each table and figure. `python -m papers.reproduction` runs them.
 """
 
 from papers.reproduction.catalogue import EXPERIMENTS, named

@@ -1,4 +1,4 @@
-"""`python -m papers.reproduction NAME`: the papers' tables and figures, computed again."""
+"""`python -m papers.reproduction NAME` computes the papers' tables and figures again."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from fedclust.core.errors import FedclustError, RunFailed, StudyError
 
 
 def parser() -> argparse.ArgumentParser:
-    """What the command takes."""
+    """The command's arguments."""
     again = argparse.ArgumentParser(prog="python -m papers.reproduction", description=act_reproduce.__doc__)
     again.add_argument("name", metavar="NAME", help="'list', 'all', a paper (paper2) or an experiment (paper2-table1)")
-    again.add_argument("--quick", action="store_true", help="minutes: fewer repeats and sizes, said on the page")
-    again.add_argument("--cached", action="store_true", help="compute nothing; show what is kept, in full where it is")
+    again.add_argument(
+        "--quick", action="store_true", help="take minutes, with fewer repeats and sizes; the page says so"
+    )
+    again.add_argument(
+        "--cached", action="store_true", help="compute nothing; show stored results, in full if possible"
+    )
     again.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     again.add_argument(
-        "--out", type=Path, default=Path("build") / "reproduction", help="folder of page, numbers and figures"
+        "--out", type=Path, default=Path("build") / "reproduction", help="folder for the page, numbers and figures"
     )
-    again.add_argument("--cache", type=Path, help="folder of kept parts (default: in the user's cache)")
+    again.add_argument("--cache", type=Path, help="folder of stored parts (default: in the user's cache)")
     again.add_argument(
-        "--renew", action="store_true", help="keep what --out has in full, if versions and data are the same"
+        "--renew", action="store_true", help="keep full results in --out if versions and data are unchanged"
     )
     again.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     return again
@@ -41,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 def act_reproduce(chosen: argparse.Namespace) -> int:
     """Compute tables and figures of the five papers and compare them with the printed ones.
 
-    Parts are kept: an interrupted run resumes where it stopped, and a second run gives the same numbers.
+    Parts are stored: an interrupted run resumes where it stopped, and a second run gives the same numbers.
     """
     from papers.reproduction import assembling, catalogue, running
     from papers.reproduction.store import Store

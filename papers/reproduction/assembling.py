@@ -1,4 +1,4 @@
-"""Found beside printed: cells judged, claims listed, our best method set against the best that is printed."""
+"""The assembled document compares found and printed cells, lists claims, and compares our best with theirs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RULE = (
     "of our repeats, in which a mean of as many fresh repeats as the paper's falls 19 times out of 20."
 )
 UNEXPLAINED = "not explained yet"
-APART = {"paper3": "Optdigits"}  # rows of a paper that are counted by themselves, too
+APART = {"paper3": "Optdigits"}  # rows of a paper that are also counted separately
 FEWER = "quick: fewer repeats and sizes than the paper's, which prove nothing against it; judge by a run in full"
 
 
 def assembled(documents: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
-    """All that was found as one document, the same for the same findings; of what was asked for, what is not there."""
+    """All findings as one reproducible document, which also lists the requested experiments that are missing."""
     done = [_experiment(document, table(document["name"])) for document in documents]
     absent = [name for name in asked if name not in {entry["name"] for entry in done}]
     whole = {
@@ -51,7 +51,7 @@ def _experiment(document: Mapping[str, Any], printed: Table) -> dict[str, Any]:
 
 
 def taken_apart(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found, of an experiment that was assembled before: `assembled` makes the same of it."""
+    """The findings of an assembled experiment, the inverse of `assembled`."""
     cells = {
         cell["at"]: {key: cell[key] for key in ("mean", "sd", "repeats")} for cell in entry["cells"] if "mean" in cell
     }
@@ -85,7 +85,7 @@ def _cell(cell: Printed, found: Mapping[str, Any] | None, repeats: int, unknown:
 
 
 def _ours(own: Mapping[str, Any], printed: Table) -> dict[str, Any]:
-    """Our value and the best printed one; none of it where all of them are lost."""
+    """Our value and the best printed one; nothing if all printed ones are lost."""
     rivals = [printed.cells[at] for at in own["against"] if printed.cells[at].text is not None]
     if not rivals:
         return {**own, "best printed": None, "holds": None}

@@ -1,4 +1,4 @@
-"""Which function makes which table, at what cost, in which order."""
+"""The catalogue lists the function, the cost and the order of each reproduced table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Entry:
 
     @property
     def free(self) -> bool:
-        """Whether it needs no run of its own."""
+        """Whether the experiment needs no runs."""
         return self.full == RECORDED
 
 
@@ -36,7 +36,7 @@ EXPERIMENTS: dict[str, Entry] = {}
 
 
 def experiment(name: str, *, full: str, quick: str, methods: Sequence[str] = ()) -> Callable[[Experiment], Experiment]:
-    """Enter a function under the name of what it reproduces; `methods` are those it uses outside its parts."""
+    """Register a function under the name of what it reproduces; `methods` are those it uses outside its parts."""
     versions = versions_in_use(name.partition("-")[0], methods)
 
     def entered(run: Experiment) -> Experiment:
@@ -52,19 +52,19 @@ def experiment(name: str, *, full: str, quick: str, methods: Sequence[str] = ())
 
 
 def named(asked: str) -> list[Entry]:
-    """The experiments of a name: one of them, all of a paper ("paper2"), or "all"."""
+    """The experiments that a name selects: a single one, those of a paper ("paper2"), or "all"."""
     everything()
     if asked == "all":
         return list(EXPERIMENTS.values())
     if asked in papers():
         return [entry for name, entry in EXPERIMENTS.items() if name.startswith(f"{asked}-")]
     if asked not in EXPERIMENTS:
-        raise StudyError(f"there is no experiment '{asked}'; 'python -m papers.reproduction list' names them all")
+        raise StudyError(f"there is no experiment '{asked}'; 'python -m papers.reproduction list' lists all")
     return [EXPERIMENTS[asked]]
 
 
 def everything() -> Sequence[str]:
-    """Enter all experiments, in the order of the papers."""
+    """Register all experiments, in the order of the papers."""
     from papers.reproduction import paper0, paper1, paper2, paper2_g2, paper3, paper4  # noqa: F401
 
     return list(EXPERIMENTS)

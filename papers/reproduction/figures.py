@@ -1,4 +1,4 @@
-"""Lines, points and ranks of an experiment as SVG, drawn with the report's axes."""
+"""Figures draw an experiment's lines, points and ranks as SVG, with the report's axes."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _legend(names: Sequence[str]) -> list[Markup]:
 
 
 def alone(markup: str) -> str:
-    """The drawing of a figure as a file of its own."""
+    """The drawing of a figure as a separate file."""
     inner = markup[markup.index("<svg") : markup.index("</svg>") + 6]
     if "xmlns=" in inner:
         return inner + "\n"

@@ -1,8 +1,8 @@
-"""When a number that we find counts as the printed one.
+"""Judging decides whether a number that we find agrees with the printed one.
 
-It does if the printed number lies within two units of its last digit from our mean (a count must be the same), or
-inside the 95% interval of our repeats: the one in which a mean of as many fresh repeats as the paper's falls 19 times
-out of 20,
+It agrees if the printed number is within two units of its last digit from our mean (a count must be equal), or inside
+the 95% interval of our repeats. This is the interval that contains a mean of as many new repeats as the paper's 19
+times out of 20,
 
     mean +- t(n - 1) sd sqrt(1 / n + 1 / n')        n our repeats, n' the paper's, t Student's .975 quantile
 
@@ -18,11 +18,11 @@ from scipy import stats
 from papers.reproduction.published import Printed
 
 LEVEL = 0.95
-EASE = 1e-9  # of a unit: two units are meant to count, whatever decimals do in binary
+EASE = 1e-9  # of a unit: allows for binary rounding of decimals
 
 
 def judged(printed: Printed, mean: float, half: float) -> str:
-    """By which part of the rule a printed number agrees with our mean and half its interval; nothing if it does not.
+    """The condition by which a printed number agrees with our mean and half-interval; empty if it does not agree.
 
     >>> judged(Printed("", "0.48", ""), 0.46, 0.0), judged(Printed("", "0.48", ""), 0.45, 0.0)
     ('digits', '')
@@ -33,7 +33,7 @@ def judged(printed: Printed, mean: float, half: float) -> str:
 
 
 def half_width(sd: float, n: int, repeats: int) -> float:
-    """Half the interval of n repeats beside a paper's `repeats`; none from a single run, or from runs that agree."""
+    """Half the interval of n repeats against a paper's `repeats`; 0 for a single run or for runs that are equal."""
     if n < 2 or not math.isfinite(sd):
         return 0.0
     return float(stats.t.ppf(0.5 + LEVEL / 2, n - 1)) * sd * math.sqrt(1 / n + 1 / repeats)

@@ -1,4 +1,4 @@
-"""Paper 0's tables and figures: lossless fuzzy c-means beside two federations that are not."""
+"""Paper 0's tables and figures compare lossless fuzzy c-means with two federated methods that are not lossless."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from papers.reproduction.workbench import Bench, Found
 SHARES = {"0.25": 0.25, "0.50": 0.5, "0.75": 0.75, "1.00": 1.0}
 METRICS = ("displacement", "ARI with the pooled run", "ARI with the classes", "Xie-Beni")
 TRUTH = "ARI with the classes"
-SCORES = (TRUTH, "Xie-Beni")  # displacement is 0 for all that is lossless
+SCORES = (TRUTH, "Xie-Beni")  # displacement is 0 for lossless methods
 OURS = "LLF-FCM, careful seeding, to its end, best of 5 by the objective"
 SPLITS = {
     "16 parties": [1] * 16,
@@ -27,7 +27,7 @@ SPLITS = {
 
 
 def here(bench: Bench, found: Found, wanted: dict[str, str] = runs.SETS) -> dict[str, str]:
-    """The sets that are at hand, by the letters of the tables."""
+    """The available sets, by their abbreviations in the tables."""
     names = bench.at_hand(wanted.values(), found)
     return {short: name for short, name in wanted.items() if name in names}
 
@@ -43,7 +43,7 @@ def seeds(bench: Bench, method: str) -> range:
 def table_of_runs(
     bench: Bench, function: Any, sets: dict[str, str], methods: tuple[str, ...]
 ) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """The repeats of each method, set and participation; quick runs spare the slow methods, not ours."""
+    """The repeats of each method, set and participation; quick runs reduce the slow methods, but not ours."""
     asked = [
         ((method, short, share), {"data": name, "method": method, "participation": SHARES[share], "seed": seed})
         for method in methods

@@ -1,4 +1,4 @@
-"""Paper 1's table and figure: federated fuzzy c-means when not all parties take part."""
+"""Paper 1's table and figure show federated fuzzy c-means when not all parties take part."""
 
 from __future__ import annotations
 

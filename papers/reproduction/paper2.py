@@ -1,4 +1,4 @@
-"""Paper 2's tables and figures: an index that parties compute together, and the number of clusters by it."""
+"""Paper 2's tables and figures show an index that parties compute together, and the K that it chooses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _draws(bench: Bench) -> dict[int, list[dict[str, Any]]]:
 
 
 def _least(draws: dict[int, list[dict[str, Any]]], of: Any, ks: range) -> list[int]:
-    """Of each draw the K with the least value."""
+    """The K with the smallest value, for each draw."""
     count = len(draws[2])
     return [min(ks, key=lambda k: float(of(draws[k][at]))) for at in range(count)]
 

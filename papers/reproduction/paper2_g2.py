@@ -1,4 +1,4 @@
-"""Paper 2's experiments on the G2 sets: how often two clusters are found, index and gap, even and uneven clients."""
+"""Paper 2's experiments on the G2 sets count how often two clusters are found, with even and uneven clients."""
 
 from __future__ import annotations
 

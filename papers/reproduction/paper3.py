@@ -1,4 +1,4 @@
-"""Paper 3's tables and figures: clustering by adaptive resonance, in one pass and without a number of clusters."""
+"""Paper 3's tables and figures show adaptive resonance, which clusters in one pass without a given K."""
 
 from __future__ import annotations
 

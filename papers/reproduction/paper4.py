@@ -1,4 +1,4 @@
-"""Paper 4's tables and figures: clusters refined by autoencoders that sites exchange. All sets are stand-ins."""
+"""Paper 4's tables and figures show clusters refined by autoencoders that sites exchange, on substitute data sets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What the papers print: numbers with their digits, where they stand, and which of them cannot be held against anybody.
+"""The published numbers have their printed digits, their place, and a mark if they cannot be reproduced.
 
-A table has blocks of rows and columns, claims told in words, marks for numbers that are lost, misprinted or of other
-data, and reasons for numbers that we do not find again. Places of cells are written "block | row | column" and may
-hold asterisks.
+A table has blocks of rows and columns, claims in words, marks for numbers that are lost, misprinted or from other data,
+and reasons for numbers that we do not find. Places of cells are written "block | row | column" and may contain
+asterisks.
 """
 
 from __future__ import annotations

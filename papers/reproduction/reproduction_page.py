@@ -1,4 +1,4 @@
-"""All on one page: where we lose, how far numbers agree, then each table with printed and measured side by side."""
+"""The reproduction page shows where we lose, how many numbers agree, and each table, printed and measured."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run of experiments from start to page: results, times apart from them, figures as files."""
+"""A run computes experiments and writes the page, the results, the times in a separate file, and the figures."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def carried_out(
     onto: Path | None = None,
     told: TextIO,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was found by each experiment, assembled, and how long it took.
+    """The assembled findings of each experiment, and the time it took.
 
-    With `kept_only` nothing is computed: an experiment is shown in full if all its parts are kept, else quick, else
-    left out. What the page in the folder `onto` shows in full, if versions and rows are the same, stands in for
-    what is not asked for, not kept, or quick.
+    With `kept_only` nothing is computed: an experiment is shown in full if all its parts are stored, otherwise quick or
+    left out. Full results on the page in the folder `onto`, if versions and rows are unchanged, replace those that are
+    not requested, not stored, or quick.
     """
     shown = _shown(onto) if onto else {}
     if onto:
@@ -47,7 +47,7 @@ def carried_out(
                 documents[entry.name] = entry.run(bench).document()
             except NotKept:
                 continue
-            except Exception as failure:  # noqa: BLE001 whatever it is, the others are still worth a page
+            except Exception as failure:  # noqa: BLE001 after any error the other experiments still get a page
                 told_as = str(failure) if isinstance(failure, FedclustError) else repr(failure)
                 failed.append(f"{entry.name}: {told_as}")
                 break
@@ -68,7 +68,7 @@ def carried_out(
     for name, (document, time) in shown.items():
         if name not in documents:
             documents[name], times[name] = document, time
-            print(f"{name} (full), {time['seconds']:.0f} CPU s, as it was shown", file=told, flush=True)
+            print(f"{name} (full), {time['seconds']:.0f} CPU s, kept from the existing page", file=told, flush=True)
     everything = [name for name in catalogue.everything() if name in documents]
     times = {name: times[name] for name in everything}
     if failed:
@@ -78,12 +78,12 @@ def carried_out(
 
 
 def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """What a page shows in full and would show again: the findings and the times of its experiments."""
+    """The findings and times of the full results on a page that are still valid."""
     try:
         whole, times = (json.loads((folder / name).read_text("utf-8")) for name in ("results.json", "times.json"))
     except (FileNotFoundError, ValueError):
-        raise StudyError(f"there is no page in {folder} to renew; leave out --renew") from None
-    costly = {own.name for own in catalogue.named("all") if not own.free}  # the others are read anew
+        raise StudyError(f"there is no page in {folder} to update; run without --renew") from None
+    costly = {own.name for own in catalogue.named("all") if not own.free}  # the others are read again
     return {
         entry["name"]: (taken_apart(entry), times[entry["name"]])
         for entry in whole["experiments"]
@@ -92,7 +92,7 @@ def _shown(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
 
 
 def _unchanged(entry: dict[str, Any], time: dict[str, Any]) -> bool:
-    """Whether all that an experiment depends on is as it was, what was not at hand included."""
+    """Whether everything that an experiment depends on is unchanged, including data sets that were missing."""
     before = time.get("depends on", {})
     absent = {f"data/{name}" for name in entry["absent"]}
     if time.get("printed") != printed(entry["name"].partition("-")[0]) or not absent <= set(before):
@@ -101,13 +101,13 @@ def _unchanged(entry: dict[str, Any], time: dict[str, Any]) -> bool:
 
 
 def written(whole: dict[str, Any], times: dict[str, Any], folder: Path) -> Path:
-    """Page, numbers, times and figures in a folder; returns the page."""
+    """Write the page, numbers, times and figures to a folder; return the path of the page."""
     figures = folder / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     (folder / "results.json").write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
     (folder / "times.json").write_text(json.dumps(times, indent=1) + "\n", "utf-8")
     for old in figures.glob("paper*-*.svg"):
-        old.unlink()  # of an earlier page
+        old.unlink()  # from an earlier page
     for entry in whole["experiments"]:
         for own in entry["figures"]:
             name = f"{entry['name']}-{own['name']}"

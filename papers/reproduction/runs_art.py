@@ -1,4 +1,4 @@
-"""Single runs of paper 3: one set, one method, one way to spread rows, one seed; and its drawn examples."""
+"""Single runs of paper 3 have one set, one method, one split and one seed; its generated examples are here too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single runs of paper 2: the motivational example, G2 sets and bank marketing, each with its index for several K."""
+"""Single runs of paper 2 compute the index for several K on the motivational example, G2 sets and bank marketing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paper 4's runs: those of `papers.experiments.fedcref`, read from its file, and a small one to follow by iteration."""
+"""Paper 4's runs come from the file of `papers.experiments.fedcref`; a small run shows each iteration."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Single runs of papers 0 and 1: one set, one method, one participation, one seed.
+"""Single runs of papers 0 and 1 have one set, one method, one participation and one seed.
 
-Setting: rows scaled to [0, 1] by the extremes of all, start RandomState(seed).rand, 20 parties of equal size, m = 2, 30
-rounds and no other end.
+Settings: rows scaled to [0, 1] by the extremes of all rows, initial centres from RandomState(seed).rand, 20 parties of
+equal size, m = 2, always 30 rounds.
 """
 
 from __future__ import annotations

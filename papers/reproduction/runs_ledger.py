@@ -1,4 +1,4 @@
-"""How many numbers leave a party, by the ledger of its own gate: one more round, or a whole run of one shot."""
+"""These runs count the numbers that leave a party by its own ledger, in one more round or in a one-shot run."""
 
 from __future__ import annotations
 

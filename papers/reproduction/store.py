@@ -1,8 +1,8 @@
-"""Results by what went into them: the same inputs, versions and data are computed once, and a run can be resumed.
+"""The store keeps results by inputs, versions and data, so that each is computed once and a run can be resumed.
 
 A part is a function of named values that returns numbers, texts and lists. Its key is a digest of its name, its inputs,
 the versions of its paper and of the methods it uses (`versions.toml`), and the rows of the data sets it reads. Source
-code is not part of the key: golden values hold a method to its version.
+code is not part of the key: golden values show when a method's version must change.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an experiment works with: its size, the parts it asks for, the sets that are at hand, and what it finds."""
+"""The workbench gives an experiment its size, its parts and the available data sets, and collects its findings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedclust.core.errors import DataError
 from papers.reproduction import published
 from papers.reproduction.store import NotKept, Part, Store, dependencies, loaded, plain
 
-EVERY = 5.0  # seconds between lines where there is no terminal
+EVERY = 5.0  # seconds between progress lines without a terminal
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Bench:
         return list(quick if self.quick else full)
 
     def at_hand(self, names: Iterable[str], found: Found) -> list[str]:
-        """Of some data sets those that can be had here; the others are named with how to get them."""
+        """The available data sets among some; the others are listed with instructions to get them."""
         why = {name: _absence(name) for name in names}
         found.absent |= {name: how for name, how in why.items() if how}
         self.dependencies |= dict.fromkeys(f"data/{name}" for name in found.absent)
@@ -109,7 +109,7 @@ class Bench:
         kept = [self.store.find(part, inputs) for inputs in many]
         lacking = [at for at, own in enumerate(kept) if own is None]
         if lacking and not self.may_compute:
-            raise NotKept(f"{len(lacking)} of {len(many)} parts of {part.name} are not kept")
+            raise NotKept(f"{len(lacking)} of {len(many)} parts of {part.name} are not stored")
         done = len(many) - len(lacking)
         for at, own in self._computed(part, many, lacking):
             kept[at] = own
@@ -139,7 +139,7 @@ class Bench:
             waiting = {pool.submit(self.store.compute, part, many[at]): at for at in lacking}
             for ready in as_completed(waiting):
                 yield waiting[ready], ready.result()
-        finally:  # whoever stops a run does not wait for the parts that have not begun
+        finally:  # a stopped run does not wait for parts that have not started
             pool.shutdown(cancel_futures=True)
 
     def _tell(self, line: str) -> None:
@@ -157,10 +157,10 @@ Experiment = Callable[[Bench], Found]
 
 @cache
 def _absence(name: str) -> str:
-    """How to get a set that is not at hand, asked for once; where this machine looked is nobody's business."""
+    """How to get a missing data set, without the paths that were searched; cached."""
     try:
         loaded(name)
     except DataError as absent:
         online = ", or connect to openml.org" if "openml" in str(absent) else ""
-        return f"not at hand; put {name}.npz with X, y and classes into $FEDCLUST_DATA{online}"
+        return f"not found; put {name}.npz with X, y and classes into $FEDCLUST_DATA{online}"
     return ""
