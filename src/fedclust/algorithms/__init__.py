@@ -1,1 +1,1 @@
-"""One file per algorithm: what it asks, what a site answers, and the script between; neither sites nor engines."""
+"""The algorithms, one file or folder each: questions, a site's answers, and the coordinator's script."""

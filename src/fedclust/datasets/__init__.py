@@ -1,4 +1,4 @@
-"""Rows to try fedclust on: the papers' data sets, sets drawn on the spot, and ways to spread rows over parties."""
+"""Data sets for trying fedclust: the papers' data sets, synthetic data, and ways to split data among sites."""
 
 from fedclust.datasets.drawn import SyntheticData, Truth, g2, mixture, motivational
 from fedclust.datasets.loading import Dataset, load

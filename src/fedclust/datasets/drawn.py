@@ -1,4 +1,4 @@
-"""Data sets that are a formula and a seed, with the centres they were drawn from."""
+"""Synthetic data sets drawn from a formula and a seed, with their true centres."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SyntheticData(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """The true centres, and for each party the cluster of each of its rows."""
+    """The true centres, and for each site the cluster of each of its rows."""
 
     centers: Floats
     labels: dict[str, Labels]
@@ -44,7 +44,7 @@ MOTIVATIONAL_CLIENTS = {  # rows of each cluster
 
 
 def motivational(seed: int = 0) -> tuple[dict[str, Floats], Truth]:
-    """Draw paper 2's motivational example: three clients that each see two clusters, where together they hold five.
+    """Draw paper 2's motivational example: three clients that each see two clusters, but together hold five.
 
     >>> parties, truth = motivational()
     >>> {party: rows.shape for party, rows in parties.items()}

@@ -1,4 +1,4 @@
-"""The papers' data sets by name, from wherever this machine can get them; none is part of fedclust."""
+"""Load the papers' data sets by name, from a folder, KEEL or OpenML; none is included in fedclust."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ class Dataset:
 
 
 def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
-    """Load NAME.npz from $FEDCLUST_DATA or the user's cache, else KEEL's copy, else OpenML's; images become rows.
+    """Load a data set by name; each image becomes one row.
 
-    `dtype=None` keeps the numbers as stored (an eighth of the memory for images).
+    The file NAME.npz is searched in $FEDCLUST_DATA and in the user's cache, then KEEL's copy, then OpenML.
+    `dtype=None` keeps the numbers as stored, which needs an eighth of the memory for images.
     """
     if not re.fullmatch(r"\w+", name):
         raise DataError(f"'{name}' is not a valid data set name; use letters, digits and underscores")

@@ -1,4 +1,4 @@
-"""One data set spread over parties, by rows in the ways the papers do it, or by columns."""
+"""Split one data set among sites, by rows in the ways of the papers, or by columns."""
 
 from __future__ import annotations
 
@@ -29,12 +29,17 @@ def split(
     minimum: int = 1,
     setting: Literal["fcac"] | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
-    """Spread rows over parties named site-01, site-02, ...: {party: rows}.
+    """Split rows among sites named site-01, site-02, ...; return {site: rows}.
 
-    "iid" shuffles and deals evenly; "dirichlet" deals each class of `y` in proportions drawn from Dirichlet(alpha),
-    drawn again until each party holds `minimum` rows; "classes" deals whole classes, or even shards of them where
-    parties outnumber classes. setting="fcac" repeats paper 3's published runs, iid or dirichlet, trial `seed`; its
-    alpha and minimum are .5 and 40.
+    `how` is one of
+
+    - "iid": shuffle the rows and split them evenly.
+    - "dirichlet": split each class of `y` in proportions drawn from Dirichlet(alpha), drawn again until each site has
+      `minimum` rows.
+    - "classes": give each site whole classes, or equal shards of them if there are more sites than classes.
+
+    `setting="fcac"` repeats trial `seed` of paper 3's published runs, with "iid" or "dirichlet"; its alpha is .5 and
+    its minimum is 40.
 
     >>> {party: len(rows) for party, rows in split(np.zeros((8, 2)), parties=3).items()}
     {'site-01': 3, 'site-02': 3, 'site-03': 2}
@@ -55,7 +60,7 @@ def split_indices(
     minimum: int = 1,
     setting: Literal["fcac"] | None = None,
 ) -> dict[str, Rows]:
-    """Return which rows `split` gives to each party, for those who have labels to split along."""
+    """Return the row numbers that `split` gives to each site, for example to split labels in the same way."""
     count = len(np.asarray(X))
     if parties < 1 or count < parties * max(1, minimum):
         raise StudyError(
@@ -81,7 +86,7 @@ def split_indices(
 def split_columns(
     X: npt.ArrayLike, into: int | Sequence[int], *, seed: int | None = None
 ) -> dict[str, npt.NDArray[Any]]:
-    """Spread columns over parties, evenly or by the numbers of columns given; shuffled first when a seed is given.
+    """Split columns among sites, evenly or by the given numbers of columns; a seed shuffles them first.
 
     >>> {party: part.shape for party, part in split_columns(np.zeros((9, 16)), [1, 2, 3, 4, 6]).items()}
     {'site-01': (9, 1), 'site-02': (9, 2), 'site-03': (9, 3), 'site-04': (9, 4), 'site-05': (9, 6)}

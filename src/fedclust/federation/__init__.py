@@ -1,1 +1,1 @@
-"""Sites under one name: what they hold together, how their sums are opened, and where a run is recorded."""
+"""Federations: the sites, how their sums are revealed, and where a run is recorded."""

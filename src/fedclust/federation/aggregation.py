@@ -1,4 +1,4 @@
-"""How a federation's sums are opened: plainly, as sums of all sites only, or to the lead alone."""
+"""How a federation's sums are revealed: each site's sums, only sums over all sites, or only to the leading site."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fedclust.site.vault import Vaults
 
 T = TypeVar("T")
 AGGREGATION_MODES = ("plain", "secure", "blind")
-MIN_SECURE_SITES = 3  # of a sum of two, each knows the other's part
+MIN_SECURE_SITES = 3  # with two sites, each could compute the other's contribution from the sum
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """`plain`, `secure`, or `blind` with a lead; only with `early_stopping` does a blind run show when it settled.
+    """`plain`, `secure`, or `blind` with a lead; a blind run reveals when it converged only with `early_stopping`.
 
-    `rehearses_blind` asks as often as a blind run does, to rehearse one.
+    `rehearses_blind` asks as many questions as a blind run, to rehearse one.
     """
 
     mode: str = "plain"
@@ -37,7 +37,7 @@ class Aggregation:
     rehearses_blind: bool = False
 
     def check(self, parties: Sequence[PartyId]) -> None:
-        """Refuse what cannot be carried out."""
+        """Refuse an aggregation that these sites cannot run."""
         if self.mode not in AGGREGATION_MODES:
             raise StudyError(f"aggregation is '{self.mode}'; choose one of {', '.join(AGGREGATION_MODES)}")
         if self.mode != "plain" and len(parties) < MIN_SECURE_SITES:
@@ -54,12 +54,12 @@ class Aggregation:
 
     @property
     def has_fixed_rounds(self) -> bool:
-        """Whether a run must go on to its last round."""
+        """Whether a run must use all of its rounds."""
         return self.rehearses_blind or (self.is_blind and not self.early_stopping)
 
 
 class Aggregator:
-    """One federation's way to ask, over all the protocols it runs."""
+    """How one federation asks its questions, in all protocols that it runs."""
 
     def __init__(
         self, aggregation: Aggregation, parties: Sequence[PartyId], run: str, vaults: EnrolledSites | None
@@ -75,7 +75,7 @@ class Aggregator:
             self._blind = Blind(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
 
     def wrap(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
-        """The protocol as it is asked."""
+        """Return the protocol with its totals rewritten for this aggregation."""
         if self._blind is None:
             return self._secure.rewrite(protocol, quorum=quorum)
         if quorum != ALL_PARTIES:
@@ -83,30 +83,30 @@ class Aggregator:
         return self._blind.rewrite(protocol, run=self._run)
 
     def pad(self, protocol: Protocol[T], multiple: int) -> Protocol[T]:
-        """The protocol, with a multiple of `multiple` questions where nobody may see when it settled."""
+        """Pad the protocol to a multiple of `multiple` questions if nobody may see when it converged."""
         return pad_to_multiple(protocol, multiple) if self._has_fixed_rounds else protocol
 
     def widen_padding(self, padding: Padding) -> None:
-        """Let no veiled message be shorter from now on, where lengths must not tell."""
+        """From now on, pad messages to at least this length if lengths must reveal nothing."""
         if self._blind is not None and self._has_fixed_rounds:
             self._blind.room = self._blind.room.cover_both(padding)
 
 
 class EnrolledSites:
-    """Identities of sites in one process, which know each other's; made when first needed, kept in a run folder."""
+    """Identities of sites in one process, which know each other; created when first needed, kept in a run folder."""
 
     def __init__(self, parties: Sequence[PartyId], folder: Path | None) -> None:
         self._site_folders = {party: folder / "sites" / party if folder else None for party in parties}
-        self._all_vaults = cache(self._make_vaults)  # ten thousand identities only where they are used
-        self._lock = threading.Lock()  # sites that are asked side by side must not make them twice
+        self._all_vaults = cache(self._make_vaults)  # ten thousand identities are created only if they are used
+        self._lock = threading.Lock()  # sites that answer in parallel must not create them twice
 
     def vaults_for(self, party: PartyId) -> Vaults:
-        """A site's vaults."""
+        """Return a site's vaults."""
         with self._lock:
             return self._all_vaults()[party]
 
     def vaults_opener(self, party: PartyId) -> Callable[[], Vaults]:
-        """The same, when it is asked for."""
+        """Return a function that returns a site's vaults when it is called."""
         return lambda: self.vaults_for(party)
 
     def _make_vaults(self) -> Mapping[PartyId, Vaults]:

@@ -1,4 +1,4 @@
-"""Sites under one name: who takes part, over what the messages travel, and where the run is written down."""
+"""The Federation: which sites take part, which engine carries the messages, and where the run is recorded."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from fedclust.site.site_data import SiteData
 from fedclust.site.sources import Source, open_source, sort_by_id
 
 T = TypeVar("T")
-SITE_NAME_PATTERN = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it names folders and lines of a ledger too
-MAX_SITE_NAME_BYTES = 200  # bytes of a site's name: no file system takes much more
+SITE_NAME_PATTERN = re.compile(r"\w(?:[\w .-]{0,62}\w)?")  # it is also the name of folders and appears in ledgers
+MAX_SITE_NAME_BYTES = 200  # file systems do not allow much longer names
 SHORT_PROTOCOL_ASKS = 16  # questions that a short script never exceeds
-MAX_MAGNITUDE = 2.0**127  # what bounds and centres may reach
+MAX_MAGNITUDE = 2.0**127  # of bounds and centres
 Split = Literal["rows", "columns"]
 
 
 class Federation:
-    """Sites that cluster together.
+    """A group of sites that cluster their rows together.
 
     >>> import numpy as np
     >>> fed = Federation.local({"a": np.zeros((6, 2)), "b": np.ones((6, 2))})
@@ -88,7 +88,7 @@ class Federation:
         name = record.name if record is not None and record.name else run_id(self.folder)
         self._coordinator = Coordinator(engine, name, timeout=timeout)
         self._aggregator = Aggregator(self.aggregation, engine.parties, name, enrolled)
-        # The coordinator of a blind run adds answers up; a lead between machines has one that does so elsewhere.
+        # The coordinator of a blind run adds the answers; between machines, the lead uses one that runs elsewhere.
         self._adder = AddingEngine(engine) if self.aggregation.is_blind and not coordinator_adds else None
         if self._adder is not None:
             self._coordinator.engine = self._adder
@@ -107,7 +107,7 @@ class Federation:
         aggregation: Aggregation,
         align: Alignment | None = None,
     ) -> Federation:
-        """Holdings of this process, each at a desk of its own under its policy."""
+        """Create a federation from site data in this process, each with its own server and policy."""
         record = _to_run_record(run)
         folder = None if record is None else record.folder
         enrolled = EnrolledSites(tuple(site_data), folder)
@@ -156,18 +156,21 @@ class Federation:
         align: str | None = None,
         duplicates: str = "refuse",
     ) -> Federation:
-        """All sites in this process: arrays, DataFrames, paths or queries by site name.
+        """Create a federation whose sites are all in this process.
 
-        `columns` lists the columns to use, or maps each to a `Column` that says what it is; `{site: columns}` where
-        sites differ. A declared column of levels becomes codes or indicators, and `fed.columns` names what it became.
-        `split="columns"` matches rows by the column `id`, or by position where none is named; `order` lists all columns
-        as starts and centres have them (else site after site). `policy` is one for all sites, or `{site: policy}` that
-        names each. `align="psi"` finds the rows that all sites hold without showing an id; of `duplicates` of an id it
-        takes the "first" row, or refuses them. `run` is a folder for the journal. `wire` sends every message as bytes,
-        as between machines.
+        `sites` maps site names to arrays, DataFrames, paths or queries.
 
-        `aggregation="secure"` opens sums over sites only; "blind" hides them from the coordinator too: the site `lead`
-        (else the first) drives the run, in a fixed number of rounds unless `early_stopping` may be seen.
+        - `columns` lists the columns to use, or maps each to a `Column`. If sites differ, give `{site: columns}`.
+          A column with levels becomes codes or indicators; `fed.columns` has the resulting names.
+        - `split="columns"` matches rows by the column `id`, or by position without one. `order` lists all columns in
+          the order of the centres; by default, site after site.
+        - `policy` is one policy for all sites, or `{site: policy}` for every site.
+        - `align="psi"` finds the rows that all sites hold without revealing an id. `duplicates` of an id are refused,
+          or the "first" row is used.
+        - `run` is a folder for the journal. `wire` sends every message as bytes, as between machines.
+        - `aggregation="secure"` reveals only sums over sites. "blind" hides them from the coordinator too: the site
+          `lead` (by default the first) drives the run. It uses all rounds unless `early_stopping` is set, which
+          reveals when the run converged.
         """
         _check_sites(sites, split)
         how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
@@ -202,19 +205,19 @@ class Federation:
 
     @property
     def site_data(self) -> dict[PartyId, SiteData]:
-        """The sites' rows, where they are in this process; else none."""
+        """The sites' rows, if they are in this process."""
         return self.local_sites.data_for_run(self.run_id)
 
     @property
     def ids(self) -> list[Any] | None:
-        """The ids by which a column split of this process matches its rows, in the order of labels; else none."""
+        """The ids that match the rows of a column split in this process, in the order of labels; else None."""
         held = self.site_data.values() if self.split == "columns" else ()
         found = next((holding.source.ids() for holding in held), None)
         return None if found is None else found.tolist()
 
     @property
     def column_places(self) -> dict[PartyId, Ints]:
-        """Which of the study's columns each party holds, in its own order."""
+        """Which of the study's columns each site holds, in the site's order."""
         return {
             p: np.array([self.columns.index(name) for name in own], np.int64)
             for p, own in self._columns_by_party.items()
@@ -222,7 +225,7 @@ class Federation:
 
     @property
     def declared_schemas(self) -> dict[PartyId, Schema]:
-        """What the study declares of each party's columns; nothing where all are plain numbers."""
+        """The study's declaration of each site's columns; empty if all are plain numbers."""
         if all(column == Column() for column in self.schema.values()):
             return {}
         own = {p: set(names) for p, names in self._columns_by_party.items()}
@@ -236,13 +239,13 @@ class Federation:
         return self._coordinator.run
 
     def widen_padding(self, padding: Padding) -> None:
-        """From now on, let a coordinator that must not see when a run settled see no shorter messages either."""
+        """From now on, pad messages to at least this length if the coordinator must not see when a run converged."""
         self._aggregator.widen_padding(padding)
 
     def run(
         self, protocol: Protocol[T], *, quorum: Quorum = ALL_PARTIES, missing: str = "refuse", asks_multiple: int = 1
     ) -> tuple[T, list[Absence]]:
-        """Carry out a protocol that treats gaps as `missing` says; returns its result and who was absent meanwhile."""
+        """Run a protocol with the rule `missing` for missing values; return its result and the absent sites."""
         self._open_journals()
         self._refuse_other_rows()
         coordinator = self._coordinator
@@ -254,7 +257,7 @@ class Federation:
                 )
                 self._is_aligned = True
             for holding in self.site_data.values():
-                holding.survey_for(missing)  # bad rows show here, in words, not as a site's refusal
+                holding.survey_for(missing)  # so that users see a clear message about bad rows, not a site's refusal
             before = len(coordinator.absences)
             result = coordinator.drive(
                 self._aggregator.wrap(self._aggregator.pad(protocol, asks_multiple), quorum), self.watch
@@ -264,18 +267,18 @@ class Federation:
         return result, coordinator.absences[before:]
 
     def traffic(self) -> dict[PartyId, dict[str, int]]:
-        """Messages and bytes that left each site of this process, or of a cluster, from their ledgers."""
+        """Return the messages and bytes that left each site of this process or cluster, from their ledgers."""
         carrier = self._coordinator.engine
         carrier = carrier.engine if isinstance(carrier, ObservedEngine) else carrier
         ledgers = carrier.ledgers() if isinstance(carrier, KeepsLedgers) else self.local_sites.ledgers()
         return {p: {"messages": len(own), "bytes": sum(e.size for e in own)} for p, own in ledgers.items()}
 
     def received_bytes(self) -> dict[PartyId, int]:
-        """Bytes of answers that reached the coordinator, by party."""
+        """Return the bytes of answers that reached the coordinator, by site."""
         return dict(self._coordinator.received_bytes)
 
     def use_engine(self, engine: Engine, *, run: str | None = None) -> None:
-        """Carry messages by another engine from now on, under another run's name if one is given."""
+        """Use another engine from now on, under another run name if one is given."""
         if self._adder is None:
             self._coordinator.engine = engine
         else:
@@ -302,7 +305,7 @@ class Federation:
             self._adder.journal = Journal(self.folder / "coordinator" / "journal")
 
     def _refuse_other_rows(self) -> None:
-        """A journal goes on only with the rows it began with, as far as this process can see them."""
+        """Refuse to continue a journal with other rows than it began with, as far as this process can see them."""
         journal = self._coordinator.journal
         if journal is None or not self.local_sites:
             return
@@ -316,7 +319,7 @@ class Federation:
 
 
 def _to_run_record(run: str | Path | RunRecord | None) -> RunRecord | None:
-    """A folder that is just named: what a power cut takes from sites in one process, the journal gives back."""
+    """Return the run record of a folder; it is not durable, because the journal restores what a power cut destroys."""
     return run if run is None or isinstance(run, RunRecord) else RunRecord(Path(run), durable=False)
 
 
@@ -342,7 +345,7 @@ def _check_sites(sites: Any, split: str) -> None:
 
 
 def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
-    """The policy of each site. A site that a table forgets must not be left without one."""
+    """Return the policy of each site; refuse a mapping that omits a site."""
     if isinstance(policy, (str, Policy)):
         return {party: find_policy(policy) for party in sites}
     if not isinstance(policy, Mapping):
@@ -370,14 +373,14 @@ def _open_site_source(
 ) -> Source:
     names = wanted.names
     if names is None and split == "columns" and isinstance(spec, np.ndarray) and spec.ndim == 2:
-        names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # every site would call its first column x0
+        names = tuple(f"{party}.x{i}" for i in range(spec.shape[1]))  # otherwise every site's first column would be x0
     repeats = align is not None  # which may be refused, too, but after spaces are gone
     source = open_source(spec, columns=names, id=id, site=party, schema=wanted.schema, repeats=repeats)
     return sort_by_id(source) if split == "columns" and id is not None and align is None else source
 
 
 def parse_bounds(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
-    """Public bounds as (low, high) per column: a pair for all columns, or a pair each."""
+    """Return public bounds as (low, high) per column, from one pair for all columns or one pair per column."""
     if bounds is None:
         return None
     try:

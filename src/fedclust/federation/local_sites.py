@@ -1,4 +1,4 @@
-"""The sites of a federation that are in this process, where their rows, rules and ledgers can be looked at."""
+"""The sites of a federation in this process, with access to their rows, policies and ledgers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedclust.site.site_data import SiteData
 
 @dataclass(frozen=True)
 class LocalSites(Mapping[PartyId, SiteServer]):
-    """Sites of this process by name, in the order of the federation; empty where all are elsewhere."""
+    """Sites of this process by name, in the order of the federation; empty if all are elsewhere."""
 
     site_servers: Mapping[PartyId, SiteServer] = field(default_factory=dict)
 
@@ -31,23 +31,23 @@ class LocalSites(Mapping[PartyId, SiteServer]):
         return len(self.site_servers)
 
     def data_for_run(self, run: str) -> dict[PartyId, SiteData]:
-        """The rows that a run reads: all, or those that the sites agreed on in it."""
+        """Return the rows that a run reads: all rows, or those that the sites aligned in it."""
         return {party: server.data_for_run(run) for party, server in self.items()}
 
     def all_allow(self, handler: Handler[Any, Any]) -> bool:
-        """Whether there are sites here, and all let a question be asked."""
+        """Whether there are sites here, and all of them allow the question."""
         return bool(self) and all(server.gate.policy.allows(handler) for server in self.values())
 
     def ledgers(self) -> dict[PartyId, list[LedgerEntry]]:
-        """What has left each site."""
+        """Return what has left each site."""
         return {party: server.gate.ledger.entries for party, server in self.items()}
 
     def digest_rows(self) -> bytes:
-        """A digest of all rows by site, which changes when a row does."""
+        """Return a digest of all rows by site, which changes if a row changes."""
         return b"".join(hashlib.sha256(p.encode() + server.site_data.digest).digest() for p, server in self.items())
 
     def explain_lost_quorum(self, lost: QuorumLost) -> Exception:
-        """The sites' own reasons for a lost quorum; between machines they stay at the site."""
+        """Return an error with the sites' own reasons for a lost quorum; between machines they stay at the site."""
         errors = {party: self[party].last_error for party in lost.missing if party in self}
         for error in errors.values():
             if isinstance(error, (DataError, OutOfBounds)):

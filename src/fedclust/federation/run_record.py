@@ -8,10 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Where a run is written down; the folder need not be there before the run's first step.
+    """Where a run is recorded; the folder is created with the run's first step.
 
-    `name` None means the folder's own, or a new one. `durable`: sites of this process wait until the disk has each line
-    of their ledgers.
+    If `name` is None, the run gets the name in the folder, or a new one. If `durable`, sites of this process wait until
+    each line of their ledgers is on disk.
     """
 
     folder: Path

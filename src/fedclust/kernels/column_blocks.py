@@ -1,4 +1,4 @@
-"""Rows become column blocks: each column contiguous, a block small enough to stay in a core's cache."""
+"""Convert rows to column blocks: each column is contiguous, and a block fits a core's cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""exp, log and powers by our own polynomials: a library's differ in the last bit from machine to machine."""
+"""exp, log and powers by fixed polynomials, because libraries differ in the last bit from machine to machine."""
 
 from __future__ import annotations
 

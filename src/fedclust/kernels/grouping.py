@@ -1,4 +1,4 @@
-"""Points into summaries (weighted Ward), a graph into communities (Leiden): the same groups compiled or in NumPy."""
+"""Weighted Ward clustering of points and Leiden communities of graphs, with the same groups compiled or in NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same sweeps with ordinary float64 sums, whose last bits depend on the order: what exactness costs, measured."""
+"""Sweeps with ordinary float64 sums, whose last bits depend on the order; they show the cost of exactness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which column of a model each column of a federation is: by name wherever there are names, and never by a guess."""
+"""Match the columns of a federation to those of a model, by name if there are names, and never by a guess."""
 
 from __future__ import annotations
 

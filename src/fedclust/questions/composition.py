@@ -1,4 +1,4 @@
-"""How the rows of each site spread over the clusters, as far as each site's policy lets it be known."""
+"""How many rows of each site are in each cluster, as far as each site's policy allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From what a caller writes as `columns` to what each site reads, and whether the sites mean the same by it."""
+"""Translate the argument `columns` into the columns that each site reads, and check that the sites agree."""
 
 from __future__ import annotations
 

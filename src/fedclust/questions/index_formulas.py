@@ -1,4 +1,4 @@
-"""From sums to indices: the last step, which needs neither rows nor parties."""
+"""Formulas that compute indices from sums; they need neither rows nor sites."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the columns are, declared once and the same at every site: number, ordinal or category, unit, levels.
+"""Declarations of columns, the same at every site: number, ordinal or category, unit, levels.
 
-A site reads its table by the declaration; what does not fit is refused there, by column and count. Sites that declare
-columns for themselves show a fingerprint of each declaration, and a disagreement is told by site and column.
+A site reads its table by the declaration. It refuses values that do not fit, and names the column and their number.
+Sites that declare their own columns send a fingerprint of each declaration; an error names the site and the column that
+differ.
 
 >>> column = Column("ordinal", levels=["low", "mid", "high"])
 >>> encoded_names({"risk": column, "sex": Column("category", levels=["f", "m"])})
@@ -36,11 +37,16 @@ class Column:
 
     Parameters
     ----------
-    type : "number", "ordinal" (levels become codes 0, 1, 2, ...) or "category" (one column of 0 and 1 for each level).
-    unit : free text, compared between sites and shown with results.
-    levels : every value an ordinal or a category may take, all texts or all numbers.
-    codes : numbers for an ordinal's levels in place of 0, 1, 2, ...; they ascend.
-    missing_values : values that mean "missing" in this column, such as 0 for a cholesterol nobody measured.
+    type : {"number", "ordinal", "category"}
+        The levels of an ordinal become codes 0, 1, 2, ...; each level of a category becomes a column of 0 and 1.
+    unit : str
+        Free text, compared between sites and shown with results.
+    levels : list
+        Every value that an ordinal or a category may take, all strings or all numbers.
+    codes : list of float
+        Increasing numbers for an ordinal's levels, instead of 0, 1, 2, ...
+    missing_values : list
+        Values that mean "missing" in this column, such as 0 for a cholesterol that was not measured.
     """
 
     type: str = "number"

@@ -1,4 +1,4 @@
-"""What a c-means run leaves behind, and what it must admit."""
+"""The result of a c-means run, and the notes on what kept it from being lossless."""
 
 from __future__ import annotations
 

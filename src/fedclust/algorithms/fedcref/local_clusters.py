@@ -1,4 +1,4 @@
-"""The clusters a site begins with: found alone, by k-means or deep embedded clustering, or brought along."""
+"""The initial clusters of a site: from k-means, from deep embedded clustering, or given as labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the centres begin, when rows lie at several parties. No start shows a row.
+"""Initial centres for rows at several sites; none of the methods reveals a row.
 
 box      uniform in public bounds, else in mean +- 2 sd of the pooled columns: the same for every partition
 party    drawn by one random party in its own mean +- 2 sd

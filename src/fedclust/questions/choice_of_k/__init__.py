@@ -1,1 +1,1 @@
-"""What the sites are asked when the number of clusters is chosen, and how the answers decide."""
+"""Questions to the sites for choosing the number of clusters, and how the answers decide."""

@@ -1,4 +1,4 @@
-"""Whether clusters come back: contingency tables of two partitions of the same rows, counted where the rows are.
+"""Whether clusters reappear: contingency tables of two partitions of the same rows, counted at the sites.
 
 Prediction strength (Tibshirani and Walther 2005) of K clusters: halve the rows, cluster either half, and see how many
 pairs of rows that one half puts together the other half's centres put together as well, in the worst cluster.
