@@ -1,1 +1,1 @@
-"""What hides one party's numbers from the others: keys, masks, secret shares, and the rewriting of sums into them."""
+"""What hides one party's numbers from the others: keys, masks, secret shares, and protocols that use them for sums."""

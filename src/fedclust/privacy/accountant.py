@@ -70,7 +70,7 @@ def _epsilon_by_loss_distribution(rho: float, delta: float) -> float:
     try:
         from dp_accounting.pld import privacy_loss_distribution  # noqa: PLC0415 an extra
     except ImportError:
-        raise StudyError("differential privacy needs the extra dp; install fedclust[dp]") from None
+        raise StudyError("differential privacy needs an extra package; run pip install 'fedclust[dp]'") from None
     step = 1e-4 * max(
         1.0, epsilon_from_rho(rho, delta)
     )  # of losses that are told apart; a coarser one only reports more
@@ -94,7 +94,7 @@ def meaning(epsilon: float, delta: float) -> str:
 
 
 def warning(epsilon: float) -> str | None:
-    """What to say of an epsilon that promises little, or None."""
+    """Return a warning for an epsilon that promises little, or None."""
     if epsilon >= MEANINGLESS_EPSILON:
         return (
             f"epsilon = {epsilon:g} is no protection: it lets someone detect a row with near certainty. Use 1 or less."

@@ -35,11 +35,11 @@ MAX_CANDIDATES = 1 << 18  # candidates at a time, at most
 
 @cache
 def opendp() -> Any:
-    """The library, with what it calls contributed code let in: its proofs are not all reviewed."""
+    """Return the library with its contributed code enabled; not all of its proofs are reviewed."""
     try:
         import opendp.prelude as library  # noqa: PLC0415 an extra
     except ImportError:
-        raise StudyError("differential privacy needs the extra dp; install fedclust[dp]") from None
+        raise StudyError("differential privacy needs an extra package; run pip install 'fedclust[dp]'") from None
     library.enable_features("contrib", "honest-but-curious")
     return library
 
@@ -53,9 +53,9 @@ def gaussian_measurement(scale: float) -> Any:
 
 
 def draw_gaussian_noise(count: int, scale: float) -> Ints:
-    """So many independent draws; a scale is the standard deviation."""
+    """Return independent draws; the scale is the standard deviation."""
     if not 1 <= scale <= MAX_NOISE_SCALE:
-        raise StudyError(f"noise of a standard deviation of {scale:g} units cannot be drawn; set another epsilon")
+        raise StudyError(f"noise with a standard deviation of {scale:g} units cannot be drawn; set another epsilon")
     return (
         draw_by_rejection(count, scale)
         if count > MIN_BATCH_DRAWS
@@ -64,7 +64,7 @@ def draw_gaussian_noise(count: int, scale: float) -> Ints:
 
 
 def words(count: int) -> NDArray[np.uint64]:
-    """So many times 64 random bits."""
+    """Return random words of 64 bits."""
     return np.frombuffer(os.urandom(8 * count), np.uint64)
 
 
@@ -78,7 +78,7 @@ def are_below(first: NDArray[np.uint64], bound: Floats) -> Bools:
 
 
 def draw_by_rejection(count: int, scale: float) -> Ints:
-    """The same by rejection, as many at a time as fit the cache."""
+    """Draw the same by rejection, as many at a time as fit the cache."""
     bits = math.ceil(math.log2(CANDIDATE_REACH * scale)) + 1  # of a candidate with its sign
     found, left = [np.zeros(0, np.int64)], count
     while left > 0:

@@ -1,8 +1,8 @@
-"""Sums that parties may leave on the way (Bonawitz et al. 2017), and yet nobody's part of them is ever opened.
+"""Masked sums that parties may drop out of, without opening any party's own share (Bonawitz et al. 2017).
 
-Fresh keys for every sum, a mask of each party's own besides the pairwise ones, and both in Shamir shares among the
-others. Parties sign who answered, and on enough signatures over one and the same list give shares of the own mask of
-those who did and of the key of those who did not: never both.
+Every sum has fresh keys. Each party adds a personal mask to the pairwise ones, and splits both into Shamir shares among
+the others. Parties sign who answered. If enough signatures cover the same list, they release shares of the personal
+masks of those who answered and of the mask keys of those who did not, but never both for one party.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SealedShares(Release):
 
 @handler(releases=SealedShares, reads="nothing", before_alignment=True)
 def share(site: Site, ask: Roster) -> SealedShares:
-    """Draw a mask of one's own and hand it out in shares, together with the key of the pairwise ones."""
+    """Draw a personal mask and distribute it in shares, together with the key of the pairwise masks."""
     if is_lasting(ask.name):
         raise KeysRefused("a lasting key is never shared")
     check_roster(site, ask)
@@ -84,20 +84,20 @@ def consent(site: Site, ask: Respondents) -> Consent:
     vault, name = site.vault, ask.name
     cohort, live = _bound_call(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
-        raise KeysRefused("a list of parties that is not one of those asked")
+        raise KeysRefused("the list of answering parties names a party that was not asked")
     if len(live) < threshold(len(vault.enrolled)):  # of all: of those alone who offered keys, it would count twice
-        raise KeysRefused("too few parties answered for the sum to be opened")
+        raise KeysRefused("too few parties answered to open the sum")
     text = keys.frame_parts(*sorted(live))
     if vault.get(f"{name}.live") is None:
         vault.put({f"{name}.live": text})  # on disk before the signature leaves
     if vault.get(f"{name}.live") != text:
-        raise KeysRefused("another list of who answered was signed before")
+        raise KeysRefused("this site has already signed another list of the parties that answered")
     return Consent(vault.sign(_respondents_statement(vault, ask.name, text)))
 
 
 @dataclass(frozen=True)
 class UnmaskRequest:
-    """Signatures of who answered, and the letters this party is to open."""
+    """Signatures of who answered, and the sealed messages that this party must open."""
 
     name: str
     signatures: dict[str, bytes]
@@ -112,17 +112,17 @@ class RecoveryShares(Release):
 
 @handler(releases=RecoveryShares, reads="nothing", before_alignment=True)
 def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
-    """Give the shares that open the sum of those who answered, if enough parties signed that they did."""
+    """Release the shares that open the sum of those who answered, if enough parties signed the list."""
     vault, name = site.vault, ask.name
     cohort, _ = _bound_call(vault, ask.name)
     answered = vault.get(f"{name}.live")
     if answered is None:
-        raise KeysRefused("no list of who answered was signed")
+        raise KeysRefused("this site has not signed a list of the parties that answered")
     live, statement = _party_names(answered), _respondents_statement(vault, name, answered)
     roster = read_roster(vault, name)
     # All of them: what one signs names the question and the parties it was told, so all were told the same.
     if not all(p in ask.signatures and vault.has_signed(p, ask.signatures[p], statement) for p in live):
-        raise KeysRefused("not all who answered signed this list of them, for this question")
+        raise KeysRefused("not all parties that answered signed this list of them for this question")
     own: dict[str, bytes] = {}
     gone: dict[str, bytes] = {}
     for sender in cohort:
@@ -138,7 +138,7 @@ def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
 
 
 def recoverable_total(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
-    """A masked sum that parties may leave on the way; also who is in it."""
+    """Return a masked sum that parties may drop out of, and the parties in it."""
     asked = ask.among or ()
     least = threshold(enrolled)
     need = max(needed_answers(ask.quorum or ALL_PARTIES, len(asked)), least)
@@ -167,7 +167,7 @@ def _remaining_mask(
     *,
     cells: int,
 ) -> masks.Mask:
-    """The masks still in the sum: everyone's own, and those shared with parties that did not answer."""
+    """Return the masks left in the sum: the personal ones, and those shared with parties that did not answer."""
     name, holders = known.name, sorted(known.offers)
     mask = masks.Mask(cells)
     for party in cohort:
@@ -177,13 +177,13 @@ def _remaining_mask(
             if (part := (answer.own if party in live else answer.gone).get(party)) is not None
         }
         if len(given) < least:
-            raise RunFailed(f"too few shares to open the sum: {len(given)} where {least} are needed")
+            raise RunFailed(f"too few shares to open the sum: {len(given)} of the {least} that are needed")
         secret = shamir.join_shares(dict(list(given.items())[:least]), length=32)
         if party in live:
             mask.add_streams(keys.derive_key(secret, "own", name))
             continue
         if keys.public_from_private(secret) != known.offers[party].mask:
-            raise RunFailed("shares that do not give back a key; a party sent wrong ones")
+            raise RunFailed("the shares do not restore a key; a party sent wrong shares")
         for other in set(masks.neighbours(party, cohort, salt(known))) & set(live):
             info = keys.frame_parts("mask", name) + pair_label(party, other)
             key = keys.expand_key(keys.derive_shared_secret(secret, known.offers[other].mask), info)
@@ -192,30 +192,30 @@ def _remaining_mask(
 
 
 def pair_label(party: PartyId, other: PartyId) -> bytes:
-    """Whose mask it is: a key that a third party copied gives other masks."""
+    """Label whose mask it is, so that a key copied by a third party gives other masks."""
     return keys.frame_parts(*sorted((party, other)))
 
 
 def bind_keys_to_call(vault: Vault, name: str, call: Call) -> None:
-    """A mask for one sum hides one answer: to this very call."""
+    """Bind the mask of one sum to this call, so that it hides one answer only."""
     text = keys.frame_parts(call.digest, *call.cohort)
     if vault.get(f"{name}.used") is None:
         vault.put({f"{name}.used": text})
     if vault.get(f"{name}.used") != text:
-        raise KeysRefused("keys for one sum were used for another")
+        raise KeysRefused("keys for one sum were used for another sum")
 
 
 def _bound_call(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
-    """The cohort and the digest of the call that the masks of a name hid."""
+    """Return the cohort and the digest of the call that the masks of a name hid."""
     text = vault.get(f"{name}.used")
     if text is None:
-        raise KeysRefused("no answer was given under these keys")
+        raise KeysRefused("this site gave no answer under these keys")
     call, *cohort = _split_frame(text)
     return tuple(name.decode() for name in cohort), call
 
 
 def _share_key(site: Site, name: str, other: PartyId, public: bytes, *, reading: bool = False) -> tuple[bytes, bytes]:
-    """The key of a letter between this site and another, and what the letter is about."""
+    """Return the key of a message between this site and another, and what the message is bound to."""
     way = (other, site.party) if reading else (site.party, other)
     about = keys.frame_parts("shares", site.vault.run, name, *way)
     shared = keys.derive_shared_secret(read_secret(site.vault, name, "letter"), public)
@@ -223,12 +223,12 @@ def _share_key(site: Site, name: str, other: PartyId, public: bytes, *, reading:
 
 
 def _respondents_statement(vault: Vault, name: str, live: bytes) -> bytes:
-    """What is signed of who answered: under which keys, to which call."""
+    """Return the signed statement of who answered, under which keys, and to which call."""
     return keys.frame_parts("fedclust live", vault.run, name, _bound_call(vault, name)[1], live)
 
 
 def _split_frame(text: bytes) -> list[bytes]:
-    """What `keys.frame_parts` put together."""
+    """Split what `keys.frame_parts` joined."""
     parts, at = [], 0
     while at < len(text):
         size = int.from_bytes(text[at : at + 4], "little")

@@ -1,6 +1,6 @@
-"""Who is who, and what two parties share: Ed25519 identities, X25519 agreements, keys derived from them by HKDF.
+"""Identities and shared secrets: Ed25519 signatures, X25519 key agreement, and keys derived from them by HKDF.
 
-Keys come from the operating system. No key is used for two purposes: each purpose derives its own.
+Keys come from the operating system. No key is used for two purposes: each purpose derives its own key.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Identity:
 
 
 def is_signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the holder of an identity signed this very message."""
+    """Return whether the holder of an identity signed exactly this message."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -47,7 +47,7 @@ def is_signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 def new_pair() -> tuple[bytes, bytes]:
-    """A fresh (private, public) pair for agreements."""
+    """Return a fresh (private, public) pair for key agreement."""
     private = X25519PrivateKey.generate()
     return private.private_bytes_raw(), private.public_key().public_bytes_raw()
 
@@ -62,7 +62,7 @@ def derive_shared_secret(private: bytes, public: bytes) -> bytes:
     try:
         shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise KeysRefused("a public key that agrees with nothing") from None
+        raise KeysRefused("the public key is not valid for key agreement") from None
     return hmac.digest(b"fedclust agreement", shared, "sha256")
 
 
@@ -77,7 +77,7 @@ def expand_key(secret: bytes, info: bytes) -> bytes:
 
 
 def frame_parts(*parts: bytes | str | int) -> bytes:
-    """Parts one after the other, each with its length, so that no two lists look alike."""
+    """Join parts, each with its length, so that no two lists give the same bytes."""
     out = []
     for part in parts:
         data = part if isinstance(part, bytes) else str(part).encode()
@@ -91,13 +91,13 @@ def digest_parts(*parts: bytes | str | int) -> bytes:
 
 
 def encrypt(key: bytes, text: bytes, about: bytes) -> bytes:
-    """A text encrypted under a key that is used this once, bound to what it is about."""
+    """Encrypt a text under a key that is used only once, bound to its context."""
     return ChaCha20Poly1305(key).encrypt(ONE_TIME_NONCE, text, about)
 
 
 def decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes:
-    """The text, if it was encrypted under this key and about this."""
+    """Return the text if it was encrypted under this key and for this context."""
     try:
         return ChaCha20Poly1305(key).decrypt(ONE_TIME_NONCE, sealed, about)
     except InvalidTag:
-        raise KeysRefused("a letter that was altered, or sealed for someone or something else") from None
+        raise KeysRefused("a sealed message was altered, or sealed for another recipient or purpose") from None

@@ -1,4 +1,4 @@
-"""Random numbers of the ring that vanish from a sum: what one party of a pair adds, the other takes away."""
+"""Random numbers of the ring that cancel in a sum: one party of a pair adds them, the other subtracts them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STREAM_CHUNK_CELLS = 1 << 16  # numbers of streams that are added in one pass
 
 
 def neighbours(party: PartyId, cohort: Sequence[PartyId], salt: bytes) -> tuple[PartyId, ...]:
-    """With whom a party shares masks: with everyone, or in a crowd with those next to it in a ring nobody chose."""
+    """Return the parties that share masks with a party: all, or in a large group its neighbours in a shuffled ring."""
     if len(cohort) <= MAX_FULL_PAIRING_PARTIES:
         return tuple(other for other in cohort if other != party)
     ring = sorted(cohort, key=lambda name: digest_parts(salt, name))
@@ -42,13 +42,13 @@ class Mask:
             self.limbs = add_limbs(self.limbs, _sum_streams(keys, len(self.limbs)))
 
     def subtract_streams(self, *keys: bytes) -> None:
-        """Take the streams of keys away."""
+        """Subtract the streams of keys."""
         if keys:
             self.limbs = add_limbs(self.limbs, negate_limbs(_sum_streams(keys, len(self.limbs))))
 
 
 def pairwise(party: PartyId, keys: Mapping[PartyId, bytes], cells: int) -> Mask:
-    """The mask of a party from the key it shares with each other one; the masks of all add up to nothing."""
+    """Return a party's mask from the key it shares with each other party; the masks of all parties add up to zero."""
     mask = Mask(cells)
     mask.add_streams(*(key for other, key in keys.items() if party < other))
     mask.subtract_streams(*(key for other, key in keys.items() if party > other))
@@ -94,6 +94,6 @@ def add_limbs(limbs: Limbs, others: Limbs) -> Limbs:
 
 
 def negate_limbs(limbs: Limbs) -> Limbs:
-    """What takes a mask away again."""
+    """Return the negative of a mask."""
     low = ~limbs[..., 0] + np.uint64(1)
     return np.stack([low, ~limbs[..., 1] + (low == 0)], axis=-1)

@@ -1,4 +1,4 @@
-"""Messages that are longer than they need to be, so that their lengths do not tell what is in them."""
+"""Pads messages so that their lengths do not reveal their content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Padding:
     own_answer: int = 0
 
     def cover_both(self, other: Padding) -> Padding:
-        """Room for either."""
+        """Return padding that suffices for both."""
         return Padding(
             max(self.question, other.question), max(self.numbers, other.numbers), max(self.own_answer, other.own_answer)
         )
@@ -41,7 +41,7 @@ class Padding:
 
     @property
     def is_within_limit(self) -> bool:
-        """Whether a site will fill so much; whoever asks for more asks for its memory."""
+        """Return whether a site accepts this much padding; a larger request would use up its memory."""
         sizes = self.question, LIMB_BYTES * self.numbers, self.own_answer
         return all(0 <= size <= MAX_PADDING_BYTES for size in sizes)
 
@@ -59,18 +59,18 @@ def empty_release(kind: type[Release], shapes: Shapes, max_numbers: int) -> Any:
     names, sizes = list(kind.schema()), [size.ravel().tolist() for size in shapes.sizes.values()]
     known = list(shapes.sizes) == names == list(shapes.units)
     if not known or any(i < 0 for size in sizes for i in size) or sum(map(math.prod, sizes)) > max_numbers:
-        raise WireError("the shape of a sum is not that of its numbers")
+        raise WireError("the shape of a sum does not match its numbers")
     return kind(**{n: Exact(np.zeros((*shapes.sizes[n].tolist(), 2), np.uint64), shapes.units[n]) for n in names})
 
 
 def pad_text(text: bytes, multiple: int) -> bytes:
-    """A text with its length in front, filled up to a multiple of the room made for it."""
+    """Return a text with its length in front, padded to a multiple of `multiple` bytes."""
     return len(text).to_bytes(4, "little") + text + bytes(-len(text) % max(multiple, 1))
 
 
 def unpad_text(padded: bytes) -> bytes:
-    """The text that was filled up; whatever is not filling after it is refused."""
+    """Return the padded text; refuse anything but padding after it."""
     length = int.from_bytes(padded[:4], "little")
     if len(padded) < 4 + length or padded[4 + length :].strip(b"\0"):
-        raise WireError("a veiled text that is not as long as it says")
+        raise WireError("an encrypted text does not match its stated length")
     return padded[4 : 4 + length]

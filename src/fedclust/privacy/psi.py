@@ -68,7 +68,7 @@ def multiply_points(points: Array, factor: int) -> Array:
     try:
         return _stack_points([key.exchange(EXCHANGE, _point_from_x(one.tobytes())) for one in points])
     except ValueError:
-        raise KeysRefused("a list that holds what is no point of the curve") from None
+        raise KeysRefused("a list of ids holds a value that is not a point of the curve") from None
 
 
 def tags(points: Array) -> Array:
@@ -88,12 +88,12 @@ def padded_length(count: int) -> int:
 
 
 def fillers(count: int) -> list[bytes]:
-    """Ids that nobody has."""
+    """Return ids that no site has."""
     return [b"filler" + secrets.token_bytes(POINT_BYTES) for _ in range(count)]
 
 
 def draw_order(count: int) -> Ints:
-    """An order that nobody else knows."""
+    """Return a random order that nobody else knows."""
     return np.argsort(np.frombuffer(secrets.token_bytes(8 * count), np.int64), kind="stable")
 
 

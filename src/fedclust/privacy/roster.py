@@ -1,6 +1,7 @@
-"""Everyone's keys: made by each party, signed by its enrolled identity, accepted by all under one name.
+"""Everyone's public keys: each party makes its own, signs them with its enrolled identity, and all accept the same
+list.
 
-Keys called "lasting-N" serve a whole run and are never shared; keys called "once-N" serve one sum.
+Keys named "lasting-N" serve a whole run and are never shared. Keys named "once-N" serve one sum.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fedclust.privacy import keys
 
 
 class KeysQuestion(GapsQuestion):
-    """A question about keys: they are about no row, so gaps are no reason to refuse."""
+    """A question about keys; it reads no rows, so missing values are no reason to refuse."""
 
     def rows_with_gaps(self) -> str:
         return "partial"
@@ -48,11 +49,11 @@ class Roster(KeysQuestion):
 
 @handler(releases=KeyOffer, reads="nothing", before_alignment=True)
 def offer(site: Site, ask: KeyRequest) -> KeyOffer:
-    """Make keys and show their public halves; asked again, show the same."""
+    """Make keys and return their public halves; return the same ones if asked again."""
     vault, (kind, number) = site.vault, _parse_key_name(ask.name)
     if vault.get(f"{ask.name}.mask") is None:
         if number <= int(vault.get(kind) or b"-1"):
-            raise KeysRefused("keys of a name that is past")
+            raise KeysRefused("the name of these keys is no longer in use")
         vault.drop(lambda key: key.startswith(f"{kind}-"))
         (mask, _), (letter, _) = keys.new_pair(), keys.new_pair()
         vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.letter": letter})
@@ -62,38 +63,39 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
 
 @handler(releases=Done, reads="nothing", before_alignment=True)
 def accept(site: Site, ask: Roster) -> Done:
-    """Take note of everyone's keys, once."""
+    """Accept everyone's keys, once."""
     if not is_lasting(ask.name):
-        raise KeysRefused("keys for one sum are not accepted, but shared")
+        raise KeysRefused("keys for one sum must be shared, not accepted")
     check_roster(site, ask)
     return Done()
 
 
 def check_roster(site: Site, ask: Roster) -> None:
-    """Everyone's keys, signed by the identities this site was enrolled with, its own among them; once per name.
+    """Check everyone's keys, signed by the enrolled identities and including this site's own; once per name.
 
-    Lasting keys are those of everyone enrolled. No key may come twice: whoever copies another's would cancel its masks.
+    Lasting keys must come from everyone enrolled. No key may appear twice: a party that copies another's key would
+    cancel its masks.
     """
     vault = site.vault
     if is_lasting(ask.name) and set(ask.offers) != set(vault.enrolled):
-        raise KeysRefused("keys of other parties than those this site was enrolled with")
+        raise KeysRefused("the list holds keys of parties that this site was not enrolled with")
     if len(ask.offers) < threshold(len(vault.enrolled)):
-        raise KeysRefused("keys of too few of the parties this site was enrolled with")
+        raise KeysRefused("the list holds keys of too few of the parties that this site was enrolled with")
     shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.letter)]
     if len(set(shown_keys)) != len(shown_keys):
-        raise KeysRefused("a key that two parties offer, or one twice")
+        raise KeysRefused("a key appears twice in the list")
     for party, offered in ask.offers.items():
         about = _key_statement(vault.run, ask.name, party, offered.mask, offered.letter)
         if not vault.has_signed(party, offered.signature, about):
-            raise KeysRefused(f"the keys of {party} are not signed by the identity that was enrolled")
+            raise KeysRefused(f"the keys of {party} are not signed by its enrolled identity")
     own = ask.offers.get(site.party)
     if own is None or own.mask != keys.public_from_private(read_secret(vault, ask.name, "mask")):
-        raise KeysRefused("keys that do not include this site's own")
+        raise KeysRefused("the list does not include this site's own keys")
     text = wire.encode(ask)
     if vault.get(f"{ask.name}.roster") is None:
         vault.put({f"{ask.name}.roster": text})
     if vault.get(f"{ask.name}.roster") != text:
-        raise KeysRefused("other keys were accepted before under this name")
+        raise KeysRefused("this site has already accepted other keys under this name")
 
 
 def _canonical(public: bytes) -> bytes:
@@ -105,7 +107,7 @@ def read_roster(vault: Vault, name: str) -> Roster:
     if (known := vault.cache.get(("roster", name))) is None:
         text = vault.get(f"{name}.roster")
         if text is None:
-            raise KeysRefused("keys that this site does not know")
+            raise KeysRefused("this site does not know these keys")
         known = vault.cache["roster", name] = wire.decode(Roster, text)
     return known
 
@@ -119,7 +121,7 @@ def pair_secret(vault: Vault, name: str, other: PartyId, public: bytes) -> bytes
 def read_secret(vault: Vault, name: str, which: str) -> bytes:
     found = vault.get(f"{name}.{which}")
     if found is None:
-        raise KeysRefused("keys that this site does not have")
+        raise KeysRefused("this site does not have these keys")
     return found
 
 
@@ -128,10 +130,10 @@ def _key_statement(run: str, name: str, party: PartyId, mask: bytes, letter: byt
 
 
 def _parse_key_name(name: str) -> tuple[str, int]:
-    """Whether keys last or are for one sum, and their number."""
+    """Return whether keys are lasting or for one sum, and their number."""
     kind, _, number = name.partition("-")
     if kind not in ("lasting", "once") or not number.isdecimal():
-        raise KeysRefused("keys of a name that says nothing")
+        raise KeysRefused("the name of these keys is not valid")
     return kind, int(number)
 
 
@@ -140,10 +142,10 @@ def is_lasting(name: str) -> bool:
 
 
 def threshold(parties: int) -> int:
-    """How many of so many must be there to open a sum: more than two thirds."""
+    """Return how many parties are needed to open a sum: more than two thirds."""
     return 2 * parties // 3 + 1
 
 
 def salt(roster: Roster) -> bytes:
-    """What shuffles the ring of a crowd: it follows from everyone's keys, so no one party chooses it."""
+    """Return the salt that shuffles the ring of a large group; it follows from all keys, so no party can choose it."""
     return keys.digest_parts("neighbours", roster.name, *sorted(offered.mask for offered in roster.offers.values()))

@@ -194,6 +194,8 @@ def _opendp() -> Any:
     try:
         import opendp.prelude as dp  # noqa: PLC0415 an extra
     except ImportError:
-        raise StudyError("noise 'laplace' needs OpenDP; install fedclust[dp], or set mechanism to 'window'") from None
+        raise StudyError(
+            "noise 'laplace' needs OpenDP; run pip install 'fedclust[dp]', or set mechanism to 'window'"
+        ) from None
     dp.enable_features("contrib")
     return dp

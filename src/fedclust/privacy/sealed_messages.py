@@ -1,4 +1,4 @@
-"""Letters from site to site, passed on by a coordinator that can read none of them."""
+"""Messages from site to site, passed on by a coordinator that cannot read them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedclust.privacy import keys
 from fedclust.privacy.roster import read_roster, read_secret
 
 R = TypeVar("R", bound=Release)
-MESSAGE_SALT_BYTES = 16  # a letter's key is derived from it, so no key serves two letters
+MESSAGE_SALT_BYTES = 16  # each message derives its key from it, so no key serves two messages
 STEP_BYTES = 8  # bytes of the number of the step it was written in, before it
 
 
 def seal_messages(release: R, call: Call, vault: Vault, party: PartyId) -> R:
-    """A release whose letters only their recipients can open."""
+    """Seal a release's messages so that only their recipients can open them."""
     changed = {}
     for field, disclosure in release.schema().items():
         if disclosure.combine == "letters":
@@ -31,7 +31,7 @@ def seal_messages(release: R, call: Call, vault: Vault, party: PartyId) -> R:
 
 
 def open_messages(mail: SealedMessages, call: Call, vault: Vault, party: PartyId) -> SealedMessages:
-    """A recipient's mail in clear; a letter that was altered or was for someone else is refused."""
+    """Open a recipient's messages; refuse one that was altered or is for somebody else."""
     name = call.masks or ""
     letters, written = {}, {}
     for sender, text in mail.letters.items():
@@ -40,7 +40,7 @@ def open_messages(mail: SealedMessages, call: Call, vault: Vault, party: PartyId
         letters[sender] = keys.decrypt(key, rest, about)
         step, before = head[:STEP_BYTES], vault.get(f"mail.{sender}") or bytes(STEP_BYTES)
         if int.from_bytes(step, "big") < int.from_bytes(before, "big"):
-            raise KeysRefused("a letter older than one that came before")
+            raise KeysRefused("a sealed message is older than one that arrived before")
         if step != before:
             written[f"mail.{sender}"] = step
     if written:
@@ -57,10 +57,10 @@ def _seal_message(text: bytes, call: Call, vault: Vault, party: PartyId, to: Par
 def _message_key(
     vault: Vault, name: str, other: PartyId, head: bytes, *, direction: tuple[PartyId, PartyId]
 ) -> tuple[bytes, bytes]:
-    """The key of a letter, and what it is bound to: the run, the keys' name, which way it goes, when it was written."""
+    """Return the key of a message, and what it is bound to: the run, the keys' name, its direction and its step."""
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
-        raise KeysRefused("a letter to or from someone whose keys are not known")
+        raise KeysRefused("a sealed message is to or from a party whose keys are not known")
     about = keys.frame_parts("letter", vault.run, name, *direction)
     return keys.derive_key(
         keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter), about, head

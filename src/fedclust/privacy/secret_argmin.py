@@ -104,7 +104,7 @@ def differences(sums: Limbs) -> Limbs:
 
 
 def rounds(clusters: int) -> int:
-    """How often the seats exchange letters after they entered their numbers."""
+    """Return how often the seats exchange messages after they have entered their numbers."""
     return 2 + (COMPARED_BITS - 2).bit_length() + max(0, (clusters - 2)).bit_length()
 
 
@@ -142,12 +142,16 @@ def open_winners(seat: Seat, state: Mapping[str, Array], received: Limbs) -> Lim
     if "winners" in state:
         won = np.concatenate([won, state["rest"]], axis=2)
         if won.shape[2] > 1:
-            raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
+            raise KeysRefused(
+                "the comparison is not complete, and opening it now would reveal more than the nearest cluster"
+            )
         won = won[:, :, 0]
     else:
         state, _ = advance_comparison(seat, state, received)
         if "won" not in state:
-            raise KeysRefused("a comparison that is not at its end would tell more than the nearest")
+            raise KeysRefused(
+                "the comparison is not complete, and opening it now would reveal more than the nearest cluster"
+            )
         won = state["won"]
     return np.asarray(won[0] ^ seat.share_of_zero(won.shape[1:]), np.uint64)
 

@@ -1,9 +1,9 @@
-"""Secure aggregation: every sum a protocol asks for is opened as a sum, and no party's part of it ever is.
+"""Secure aggregation: every sum that a protocol asks for is opened only as a sum, never as a party's own share.
 
-`SecureAggregator.rewrite` turns each `total` of a protocol into masked rounds; algorithms do not know. Where all must
-answer,
-keys are agreed on once: each pair of parties derives a fresh mask for each step, which one adds and the other takes
-away, so that the sum of all answers is the sum, and a sum of fewer is noise. Where some may be missing, `recovery`.
+`SecureAggregator.rewrite` turns each `total` of a protocol into masked rounds; algorithms do not notice. If all parties
+must answer, they agree on keys once. Each pair then derives a fresh mask for each step, which one party adds and the
+other subtracts. The masks cancel in the sum of all answers, and a sum of fewer answers is noise. If parties may drop
+out, `dropout_recovery` is used.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from fedclust.privacy.roster import (
 T = TypeVar("T")
 R = TypeVar("R", bound=Release)
 MAX_KEY_ATTEMPTS = 3
-RETRYABLE_REASONS = {"no-answer", "keys-refused", "odd-answer"}  # reasons that fresh keys may cure
+RETRYABLE_REASONS = {"no-answer", "keys-refused", "odd-answer"}  # refusals that fresh keys may resolve
 
 
 def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
-    """A release under masks; what a gate does last."""
+    """Mask a release, as the last step of the gate."""
     name = call.masks or ""
     roster = read_roster(vault, name)
     cohort = set(call.cohort)
     if len(cohort) != len(call.cohort) or party not in cohort or not cohort <= set(roster.offers):
-        raise KeysRefused("a sum over parties whose keys are not known")
+        raise KeysRefused("the masked sum includes parties whose keys are not known")
     info = keys.frame_parts("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
     if not is_lasting(name):
         if len(cohort) < threshold(len(vault.enrolled)):
-            raise KeysRefused("a sum over too few of the parties whose keys are known")
+            raise KeysRefused("the masked sum includes too few of the parties whose keys are known")
         info = keys.frame_parts("mask", name)
         bind_keys_to_call(vault, name, call)
     pairs = {
@@ -66,7 +66,7 @@ def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
 
 
 class SecureAggregator:
-    """Rewrites the protocols of one federation; its counters follow from the script alone, so a resumed run agrees.
+    """Rewrites the protocols of one federation; its counters depend only on the protocol, so a resumed run matches.
 
     `mask_sums=False` leaves sums as they are and seals only what goes from site to site.
     """
@@ -78,7 +78,7 @@ class SecureAggregator:
         self.lasting_keys: str | None = None
 
     def rewrite(self, protocol: Protocol[T], *, quorum: Quorum = ALL_PARTIES) -> Protocol[T]:
-        """The same protocol, with sums masked and letters sealed."""
+        """Return the same protocol with masked sums and sealed messages."""
 
         def lower(ask: Ask) -> Protocol[Any]:
             wanted = quorum if ask.quorum is None else ask.quorum
@@ -99,9 +99,9 @@ class SecureAggregator:
         return rewrite(protocol, lower, self._rewrite_opening)
 
     def _rewrite_opening(self, opening: Opening) -> Protocol[Any]:
-        """Steps of which only the result is kept, their letters sealed under keys that were agreed on before.
+        """Run steps of which only the result is recorded, with messages sealed under keys agreed on before.
 
-        Keys of their own would not be known to a resumed run, which skips them.
+        A resumed run skips these steps, so it would not know keys that they made.
         """
         name = yield from self.agree_on_keys()
 
@@ -112,7 +112,7 @@ class SecureAggregator:
         return (yield replace(opening, steps=lambda step: rewrite(opening.steps(step), lower)))
 
     def _ask_with_keys(self, ask: Ask) -> Protocol[Any]:
-        """An ask under lasting keys; where a party was lost, everyone makes new ones and the step is repeated."""
+        """Ask under lasting keys; if a party was lost, everyone makes new keys and the step is repeated."""
 
         def ask_once() -> Protocol[Any]:
             name = yield from self.agree_on_keys()
@@ -121,7 +121,7 @@ class SecureAggregator:
         return (yield from self.retry_with_fresh_keys(ask_once))
 
     def agree_on_keys(self) -> Protocol[str]:
-        """Have everyone make keys and know everyone's, unless that is done."""
+        """Have everyone make keys and accept everyone's, unless that is done."""
         if self.lasting_keys is None:
             self.lasting_keys = yield from self.retry_with_fresh_keys(self._exchange_keys)
         return self.lasting_keys
@@ -134,7 +134,7 @@ class SecureAggregator:
         return name
 
     def retry_with_fresh_keys(self, steps: Callable[[], Protocol[T]]) -> Protocol[T]:
-        """Steps that need everyone, taken again with fresh keys where someone was missing, a few times."""
+        """Repeat steps that need everyone with fresh keys if a party was missing, a few times."""
         for _ in range(MAX_KEY_ATTEMPTS - 1):
             try:
                 return (yield from steps())
@@ -146,7 +146,7 @@ class SecureAggregator:
 
 
 def _retry_recoverable_total(ask: Ask, step: int, enrolled: int) -> Protocol[tuple[Any, tuple[PartyId, ...]]]:
-    """A sum that parties may leave, begun anew with fresh keys where one left when it was being opened."""
+    """Return a sum that parties may drop out of, started again with fresh keys if one left while it was opened."""
     for tries in range(MAX_KEY_ATTEMPTS - 1):
         try:
             return (yield from recoverable_total(ask, f"once-{step + tries}", enrolled=enrolled))
@@ -156,7 +156,7 @@ def _retry_recoverable_total(ask: Ask, step: int, enrolled: int) -> Protocol[tup
 
 
 def check_total(opened: tuple[R, tuple[PartyId, ...]], ask: Ask) -> tuple[R, tuple[PartyId, ...]]:
-    """A sum that was opened, and who is in it, if it can be true."""
+    """Return an opened sum and its parties if it can be true."""
     return check_opened_sum(opened[0], ask.message), opened[1]
 
 

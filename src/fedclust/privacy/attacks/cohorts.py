@@ -19,12 +19,12 @@ ADDITIVE_FIELDS = ("mass", "sizes", "pull", "objective", "rows", "sums", "counts
 
 
 def attack_by_cohorts(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
-    """Rows that show once sums are told apart by site."""
+    """Return rows that can be recovered once sums are separated by site."""
     return attack_by_differencing(isolate_site_sums(transcript))
 
 
 def isolate_site_sums(transcript: Transcript) -> list[Observation]:
-    """Each site's own sums, as far as sums over two cohorts give them away."""
+    """Return each site's own sums, as far as sums over two cohorts reveal them."""
     same: dict[bytes, list[Observation]] = {}
     for seen in transcript:
         if len(seen.parties) > 1:
@@ -56,7 +56,7 @@ def _subtract_sums(more: Observation, fewer: Observation) -> dict[str, object]:
 
 
 def _question_digest(seen: Observation) -> bytes:
-    """What was asked, apart from of whom and at which unit."""
+    """Return a digest of the question, without its parties and its unit."""
     digest = hashlib.sha256(seen.question.encode())
     for name, value in sorted(seen.asked.items()):
         if isinstance(value, (np.ndarray, int, float, bool, str)) and name not in ("shifts", "reach"):

@@ -26,7 +26,7 @@ CELL_FIELDS = (("mass", "pull"), ("sizes", "pull"))  # how answers call counts a
 
 
 def attack_by_differencing(transcript: Transcript) -> tuple[RecoveredPoint, ...]:
-    """Rows that changed their cluster alone, or were alone in one."""
+    """Return rows that changed their cluster alone, or were alone in one."""
     found: list[RecoveredPoint] = []
     for count, total in CELL_FIELDS:
         for _, rounds in group_by_question(transcript, count, total):
@@ -39,7 +39,7 @@ def attack_by_differencing(transcript: Transcript) -> tuple[RecoveredPoint, ...]
 
 
 def _has_hard_cells(seen: Observation, count: str, total: str) -> bool:
-    """Counts by cluster beside sums by cluster and column; fuzzy counts are for another attack."""
+    """Return whether an answer has counts and sums by cluster; fuzzy counts are for another attack."""
     shape = seen.floats_of(count).shape
     fuzzy = "m" in seen.asked and float(seen.asked["m"]) != 1.0
     return len(shape) == 1 and seen.floats_of(total).shape[:1] == shape and not fuzzy

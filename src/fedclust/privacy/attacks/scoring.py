@@ -1,4 +1,4 @@
-"""How many true rows an attack has: to the last digits, or nearly, and how many of its points are no rows."""
+"""Scores an attack: how many true rows it recovers exactly or nearly, and how many of its points are wrong."""
 
 from __future__ import annotations
 

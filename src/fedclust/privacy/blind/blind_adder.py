@@ -1,4 +1,4 @@
-"""The blind coordinator: it passes veiled calls on, adds what is to be added, and writes down what it saw."""
+"""The blind coordinator: it passes encrypted calls on, adds the masked answers, and records what it saw."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SeenMessages:
 
 
 class AddingEngine:
-    """Another engine, from which the lead gets sums instead of what they are made of."""
+    """Wraps another engine so that the lead gets sums instead of single answers."""
 
     def __init__(self, engine: Engine, journal: Journal | None = None) -> None:
         self.engine = engine
@@ -31,7 +31,7 @@ class AddingEngine:
         return self.engine.parties
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> dict[PartyId, Reply]:
-        """Carry calls; where a sum is wanted and everyone answered, give it back under the first party's name."""
+        """Carry calls; if a sum is wanted and everyone answered, return it under the first party's name."""
         replies = self.engine.exchange(calls, timeout=timeout, quorum=quorum)
         if self.journal:
             step = next(iter(calls.values())).step

@@ -1,10 +1,10 @@
-"""A coordinator that adds and passes on, and reads nothing: questions, answers and sums are hidden from it.
+"""A coordinator that adds and passes on messages without reading them: questions, answers and sums are hidden from it.
 
-One site leads. It drives the script and keeps the journal. It gives the others a group key, encrypted under keys that
-their identities signed. Questions travel encrypted under that key and bound to run and step; sums are masked as in
-secure aggregation, and a further mask from the group key stays in the sum until it is back at the lead; what a party
-answers on its own is encrypted to the lead. The coordinator sees who leads, who is asked, lengths and times; messages
-that are shorter than the `Padding` made for them are filled up, so that their lengths do not tell what is in them.
+One site leads. It drives the protocol and keeps the journal. It gives the others a group key, encrypted under keys that
+their identities signed. Questions are encrypted under that key and bound to run and step. Sums are masked as in secure
+aggregation, and a further mask from the group key stays in the sum until it is back at the lead. A party's own answer
+is encrypted for the lead. The coordinator sees who leads, who is asked, lengths and times. Messages are padded as
+`Padding` says, so that their lengths do not reveal their content.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class Group:
 
 @handler(releases=Done, reads="nothing", before_alignment=True)
 def group(site: Site, ask: Group) -> Done:
-    """Take the group key, and the key that answers to the lead are encrypted under."""
+    """Store the group key, and the key that encrypts answers to the lead."""
     vault = site.vault
     if vault.get("group.lead") not in (None, ask.lead.encode()):
         raise KeysRefused("another site leads this run")
     key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
     common = keys.decrypt(key, ask.text, about)
     if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
-        raise KeysRefused("another group key was given under this name")
+        raise KeysRefused("this site has already received another group key under this name")
     vault.put(
         {
             "group": common,
@@ -68,7 +68,7 @@ def group(site: Site, ask: Group) -> Done:
 
 @dataclass(frozen=True)
 class Veiled:
-    """A question that only the sites can read, or one of them if it is its `own`; the lead signed it."""
+    """A question that only the sites can read, or only one of them if it is its `own`; the lead signed it."""
 
     own: bool
     salt: bytes
@@ -78,7 +78,7 @@ class Veiled:
 
 @dataclass(frozen=True)
 class Inner:
-    """What a veil hides: the question, and how it is to be answered."""
+    """The content of an encrypted question: the question itself, and how to answer it."""
 
     handler: str
     want: str
@@ -109,14 +109,14 @@ class Told(Release):
 
 @handler(releases=Hidden, reads="nothing", before_alignment=True)
 def add(site: Site, ask: Veiled) -> Hidden:  # noqa: ARG001
-    """A veiled question for a sum; the desk answers what is under the veil."""
-    raise WireError("a veil that was not lifted")
+    """An encrypted question for a sum; the server answers the question inside."""
+    raise WireError("the question is still encrypted")
 
 
 @handler(releases=Told, reads="nothing", before_alignment=True)
 def tell(site: Site, ask: Veiled) -> Told:  # noqa: ARG001
-    """A veiled question for an own answer; the desk answers what is under the veil."""
-    raise WireError("a veil that was not lifted")
+    """An encrypted question for a party's own answer; the server answers the question inside."""
+    raise WireError("the question is still encrypted")
 
 
 CARRIERS = (add.name, tell.name)
@@ -132,24 +132,27 @@ class Veil:
 
 
 def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
-    """The question under a veil, and how to veil its answer."""
+    """Return the decrypted question, and how to encrypt its answer."""
     veiled: Veiled = call.message
     common = _kept(vault, "group")
     key = keys.derive_key(common, "question", call.run, call.step, veiled.salt)
     place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
     if not vault.has_signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
-        raise KeysRefused("a veiled question that the lead did not sign")  # every site has the key that veils
+        raise KeysRefused("the lead did not sign the encrypted question")  # every site has the key that veils
     inner = wire.decode(Inner, unpad_text(keys.decrypt(key, veiled.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
-        raise WireError("a veiled question for something this version does not know")
+        raise WireError(
+            "the encrypted question asks for a handler that this version does not know; all sites "
+            "must run the same version of fedclust"
+        )
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
     want: Want = "total" if inner.want == "total" else "relay" if inner.want == "relay" else "each"
     bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, veiled=True)
     if want == "total" and inner.masks is None:
-        raise WireError("a veiled sum without masks")
+        raise WireError("the encrypted question asks for a sum without masks")
     answers, room = _kept(vault, "group.answers"), inner.room
     if not room.is_within_limit:
-        raise WireError("a veiled question that wants more filling than any needs")
+        raise WireError("the encrypted question asks for too much padding")
 
     def alone(release: Release) -> Told:
         return Told(_locked(answers, pad_text(wire.encode(release), room.own_answer), call.run, call.step))
@@ -162,7 +165,7 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
 
 
 def hidden_code(code: str, call: Call, vault: Vault) -> str:
-    """A refusal's code that only the lead can read."""
+    """Encrypt a refusal's code so that only the lead can read it."""
     return _locked(_kept(vault, "group.answers"), code.ljust(CODE).encode(), call.run, call.step).hex()
 
 
@@ -176,7 +179,7 @@ class Led:
 
 
 class Blind:
-    """Rewrites the protocols of one federation so that whoever carries its messages learns nothing from them."""
+    """Rewrites the protocols of one federation so that whatever carries its messages learns nothing from them."""
 
     def __init__(
         self, secure: SecureAggregator, parties: Sequence[PartyId], lead: PartyId, vault: Callable[[], Vault]
@@ -190,7 +193,7 @@ class Blind:
         self._keys = Led(b"", {}, {})
 
     def rewrite(self, protocol: Protocol[T], *, run: str) -> Protocol[T]:
-        """The same protocol, with sums masked and everything veiled."""
+        """Return the same protocol with masked sums and everything encrypted."""
 
         def lower(ask: Ask) -> Protocol[Any]:
             if ask.handler.name in IN_CLEAR:
@@ -209,7 +212,7 @@ class Blind:
         return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
 
     def _give(self) -> Protocol[None]:
-        """Make a group key, keep it for good, and send it to everyone: a resumed run meets it again."""
+        """Make a group key, store it, and send it to everyone, so that a resumed run finds it again."""
         vault, name = self._vault(), self.secure.lasting_keys or ""
         if vault.get(f"led.{name}") is None:
             if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
@@ -289,7 +292,7 @@ class Blind:
         return _unlocked(self._keys.answers[party], text, run, step)
 
     def _explained(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
-        """A lost quorum with the reasons as the lead may read them."""
+        """Return a lost quorum with the reasons decrypted for the lead."""
         missing = {}
         for party, code in failure.missing.items():
             try:
@@ -356,12 +359,12 @@ def _answers(vault: Vault, name: str, other: PartyId) -> bytes:
 def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
-        raise KeysRefused("a party whose keys are not known")
+        raise KeysRefused("the keys of a party are not known")
     return keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter)
 
 
 def _kept(vault: Vault, name: str) -> bytes:
     found = vault.get(name)
     if found is None:
-        raise KeysRefused("no group key was given")
+        raise KeysRefused("this site has received no group key")
     return found

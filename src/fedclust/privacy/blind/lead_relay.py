@@ -1,6 +1,7 @@
-"""A blind run between machines: the lead's questions go to the coordinator in one piece, and the sums come back in one.
+"""A blind run between machines: the lead sends its questions to the coordinator together, and gets the sums back.
 
-The coordinator passes on what it cannot read, adds what is to be added, and answers the lead; it drives nothing.
+The coordinator passes on what it cannot read, adds the masked answers, and replies to the lead. It does not drive the
+run.
 """
 
 from __future__ import annotations
@@ -31,19 +32,19 @@ class CallBatch:
 
 @dataclass(frozen=True)
 class SummedReplies:
-    """The replies to them, by party, after the coordinator's adding."""
+    """The replies to a batch, by party, after the coordinator has added them."""
 
     answers: dict[str, bytes]
 
 
 class MessageLink(Structural):
-    """What carries the lead's bytes to the coordinator; every link of an engine does."""
+    """Carries the lead's bytes to the coordinator, as every link of an engine does."""
 
     def carry(self, requests: Mapping[PartyId, bytes], *, timeout: float) -> Iterator[tuple[PartyId, bytes]]: ...
 
 
 class LeadEngine:
-    """A lead's way to the sites, its own desk among them: through the coordinator."""
+    """A lead's connection to the sites, including its own, through the coordinator."""
 
     def __init__(self, link: MessageLink, parties: tuple[PartyId, ...], *, run: str, study: str, greeted: bool) -> None:
         self.link = link
@@ -80,7 +81,7 @@ class LeadRelay:
         batch = wire.decode(CallBatch, data)
         calls = {party: Call.decode(packed) for party, packed in batch.calls.items()}
         if not calls or not set(calls) <= set(self.engine.parties):
-            raise WireError("the lead asks sites that are not of this study")
+            raise WireError("the lead asks sites that are not in this study")
         replies = self.engine.exchange(calls, timeout=None, quorum=batch.quorum)
         lacking = [party for party in calls if not isinstance(replies.get(party), SealedAnswer)]
         if len(calls) - len(lacking) < batch.quorum:
