@@ -105,7 +105,7 @@ def warning(epsilon: float) -> str | None:
 
 
 def delta_warning(delta: float, rows: float) -> str | None:
-    """What to say of a delta that is not below 1 / rows, or None; `rows` is a number that may be told.
+    """Return a warning for a delta that is not below 1 / rows, or None; `rows` is a number that may be shown.
 
     >>> delta_warning(1e-3, 2000.0)
     'delta = 0.001 is not below 1 / rows: even a method that shows one random row would satisfy it. Use 1e-06 or less.'

@@ -1,8 +1,8 @@
-"""Ids under keys that commute: whoever hashes an id to a point of P-256 and multiplies it by all keys gets one tag.
+"""Ids under keys that commute: an id, hashed to a P-256 point and multiplied by all keys in any order, gives one tag.
 
 A point is known by its x coordinate, which multiples of it and of its negative share; so Diffie and Hellman's
 exchange, x(k P), is all that is needed of the curve. P-256 has prime order: every point on it is as good as any other,
-and what is not on it is refused. Without all keys a tag tells nothing of its id, as long as the decisional
+and what is not on it is refused. Without all keys a tag reveals nothing about its id, as long as the decisional
 Diffie-Hellman problem is hard.
 """
 
@@ -31,7 +31,7 @@ MIN_LIST_LENGTH = 64  # entries that any list has
 class PsiKeys:
     """A party's two factors: `outward` before its ids leave, `inward` when they are back; others' ids get both at once.
 
-    Whoever handles a list last has not seen it under its owner's second factor, and cannot compare it with its own.
+    The last site to handle a list has not seen it under its owner's second factor and cannot compare it with its own.
     """
 
     outward: int

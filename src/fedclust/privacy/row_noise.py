@@ -1,4 +1,4 @@
-"""Noise for one whole row, so that whoever sees the noised row learns little of the true one, whatever happens to it.
+"""Noise for one whole row: the noised row reveals little about the true one, however it is used later.
 
 A mechanism is a channel from rows to rows with P(out | row) <= e^epsilon P(out | row') for any two rows within public
 bounds and every outcome. It sees one row at a time; what is computed from its outcomes costs nothing more.

@@ -13,7 +13,7 @@ from fedclust.core.types import Ints
 def hide_small_counts(counts: Ints, floor: int) -> Ints:
     """Counts with every one below the floor hidden, none at all included: where 0 is shown, hidden is some.
 
-    The total tells what the hidden ones are together, so they are at least two and a floor of rows; if not, the
+    The total reveals the sum of the hidden counts, so they are at least two and a floor of rows; if not, the
     smallest of the others is hidden with them.
 
     >>> hide_small_counts(np.array([20, 3, 9]), 5).tolist()

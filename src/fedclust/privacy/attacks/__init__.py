@@ -1,8 +1,14 @@
-"""The attacks that published protocols fall to, as functions of what an observer saw; see docs/attacks.md.
+"""Attacks that break published protocols, as functions of what an observer saw; see docs/attacks.md.
 
-a and a3  `attack_by_differencing`   b  `fuzzy`       d  `cohorts`                          a3 at a site
-`attack_sent_centers`
-a2        `singletons`     c  `attack_by_unfolding`   e  `attack_shown_points`, `attack_remainders`
+| attack | function |
+|---|---|
+| a, a3 | `attack_by_differencing` |
+| a2 | `attack_singletons` |
+| a3 at a site | `attack_sent_centers` |
+| b | `attack_fuzzy_sums` |
+| c | `attack_by_unfolding` |
+| d | `attack_by_cohorts` |
+| e | `attack_shown_points`, `attack_remainders` |
 """
 
 from fedclust.privacy.attacks.cohorts import attack_by_cohorts, isolate_site_sums

@@ -1,6 +1,6 @@
 """What an observer of a run wrote down, as plain arrays: the input of every attack, and all that an attack may use.
 
-A transcript is a list of `Seen`, in order. Whoever wants to try the attacks on another tool fills one in:
+A transcript is an ordered list of `Observation`. To try the attacks on another tool, fill one in:
 
 >>> import numpy as np
 >>> first = Observation(1, "moments", ("a",), {"centers": np.array([[0.0], [4.0]])},

@@ -171,7 +171,7 @@ def hidden_code(code: str, call: Call, vault: Vault) -> str:
 
 @dataclass(frozen=True)
 class Led:
-    """What a lead keeps of one group key: the key, its letters to everyone, and the keys of everyone's answers."""
+    """What a lead keeps of one group key: the key, its messages to everyone, and the keys of everyone's answers."""
 
     common: bytes
     letters: dict[str, bytes]
@@ -205,7 +205,7 @@ class Blind:
         return rewrite(self.secure.rewrite(protocol, quorum=ALL_PARTIES), lower)
 
     def _led(self, ask: Ask, run: str) -> Protocol[Any]:
-        """A veiled question, once everyone has the group key; it names the keys that are in force now."""
+        """An encrypted question, once everyone has the group key; it names the keys that are in force now."""
         name = yield from self.secure.agree_on_keys()
         if self._given != name:
             yield from self._give()
@@ -341,7 +341,7 @@ def _about(run: str, step: int) -> bytes:
 
 
 def _asked(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
-    """What a veiled question is bound to: its place in the run, how it is answered, who is asked, for whom it is."""
+    """What an encrypted question is bound to: its step, how it is answered, who is asked, and its recipient."""
     return keys.frame_parts("fedclust question", run, step, carrier, to, *cohort)
 
 
