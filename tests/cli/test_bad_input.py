@@ -170,7 +170,7 @@ BAD = {
         over_columns("none", "none", "datashield"),
         "'datashield' of site 's2' lets no distances of every row leave unmasked",
     ),
-    "no row left": (no_row_left, "no row is left"),
+    "no row left": (no_row_left, "every row has missing values and was left out"),
     "no header": (file("hungary.csv", f"{SECRET},2,3\n1,2,3\n"), "holds numbers instead of column names"),
     "columns of a site in a row split": (
         change(('"hungary.csv"', '"hungary.csv"\ncolumns = ["bp"]')),
