@@ -157,10 +157,10 @@ REMEDIES = {
     "not-as-declared": "the answer holds more than the class of a field allows; the author of the method must "
     "declare the true class",
     "points-of-few-rows": "a point is one of its rows, or stands for fewer rows than its policy requires; use "
-    "start 'box', or give initial centres",
+    "init 'box', or give initial centres",
     "too-few-parties": "a sum over so few sites would reveal each site's share; its policy requires more sites",
     "aggregation-too-weak": "its policy requires secure or blind aggregation; set aggregation in [privacy]",
-    "points-not-allowed": "its policy does not let points leave the site; use start 'box', or give initial centres",
+    "points-not-allowed": "its policy does not let points leave the site; use init 'box', or give initial centres",
     "floor-too-low": "its policy requires more rows behind each point than the study does; raise min_rows (for "
     "k-FED and MUFC) or floor (for SummaryClustering)",
     "class-too-small": "its policy requires that each cluster has either more of its rows or none; ask for "

@@ -115,6 +115,10 @@ class Site(Protocol):
     @property
     def largest(self) -> Floats: ...
     @property
+    def point_floor(self) -> int:
+        """How many rows the site's own policy requires behind a point that leaves it; 0 in a simulation."""
+
+    @property
     def rng(self) -> np.random.Generator: ...
     @property
     def memory(self) -> Mapping[str, Array]: ...

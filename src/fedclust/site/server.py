@@ -164,7 +164,14 @@ class SiteServer:
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
         kind = RowlessContext if handler.reads == "nothing" else HandlerContext
-        context = kind(site_data, (self.seed, call.step), memory, missing, lambda: self.gate.vault_for(call.run))
+        context = kind(
+            site_data,
+            (self.seed, call.step),
+            memory,
+            missing,
+            lambda: self.gate.vault_for(call.run),
+            point_floor=self.gate.policy.min_cell,
+        )
         message = call.message
         if isinstance(message, SealedMessages):
             message = sealed_messages.open_messages(message, call, context.vault, self.party)

@@ -123,8 +123,11 @@ class HandlerContext:
         memory: Mapping[str, Array],
         missing: str = "refuse",
         vault: Callable[[], Vault] | None = None,
+        *,
+        point_floor: int = 0,
     ) -> None:
         self._site_data = site_data
+        self.point_floor = point_floor
         self._missing = missing
         self._seed_and_step = seed_and_step
         self.memory = memory
@@ -197,8 +200,10 @@ class RowlessContext(HandlerContext):
         memory: Mapping[str, Array],  # noqa: ARG002
         missing: str = REFUSE_GAPS,
         vault: Callable[[], Vault] | None = None,
+        *,
+        point_floor: int = 0,
     ) -> None:
-        super().__init__(site_data, seed_and_step, {}, missing, vault)
+        super().__init__(site_data, seed_and_step, {}, missing, vault, point_floor=point_floor)
 
     @property
     def rows(self) -> int:

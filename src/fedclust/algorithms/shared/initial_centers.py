@@ -98,7 +98,7 @@ def seed_candidates(site: Site, ask: StartQuestion) -> Candidates:
     if len(rows) < SMOOTHING_NEIGHBORS:
         return Candidates(np.empty((0, rows.shape[1])))
     picked = plus_plus(rows, min(ask.count, len(rows)), rng)
-    return Candidates(np.stack([_smooth_point(rows, rows[i]) for i in picked]))
+    return Candidates(np.stack([_smooth_point(rows, rows[i], site.point_floor) for i in picked]))
 
 
 def careful_centers(view: View, count: int, seed: int, rng: np.random.Generator) -> Protocol[tuple[Floats, int]]:
@@ -167,14 +167,18 @@ def read_rows(site: Site, view: View, sample: np.random.Generator | None = None,
     return np.concatenate(parts).astype(np.float64)
 
 
-def _smooth_point(rows: Floats, point: Floats) -> Floats:
-    """The mean of the five nearest rows, or of so many more that it is no row which fewer than five share."""
+def _smooth_point(rows: Floats, point: Floats, floor: int) -> Floats:
+    """The mean of the five nearest rows.
+
+    At a site with a floor for points, the mean of as many more rows as it takes until it equals no row, or a row that
+    at least five share. Without a floor the rows are in one process, and the published starts keep their bits.
+    """
     far = _squared(rows, point)
     reach = np.abs(rows).max(axis=0)
     for many in range(SMOOTHING_NEIGHBORS, len(rows) + 1):
         nearest = np.argpartition(far, many - 1)[:many]
         mean = np.asarray(rows[np.sort(nearest)].mean(axis=0), np.float64)
-        if not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < SMOOTHING_NEIGHBORS:
+        if not floor or not 0 < count_equal_rows(mean[None], [rows.T], reach)[0] < SMOOTHING_NEIGHBORS:
             break
     return mean
 
