@@ -239,7 +239,9 @@ def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
     X = groups(2, k=14, width=5, rows=560)
     found = fc.select_k(fc.KMeans(), X, restarts=1)
     assert (found.k, found.range) == (14, (1, 18))
-    assert found.notes == ["The least ICL fell on the edge of the range: widened from 12 to 18."]
+    assert found.notes == [
+        "The lowest ICL was at the edge of the range, so the range was widened from 12 to 18 clusters."
+    ]
 
 
 def test_a_choice_on_the_edge_of_a_given_range_is_said():
@@ -254,8 +256,10 @@ def test_columns_at_several_sites_are_chosen_by_index():
     found = fc.select_k(fc.FuzzyCMeans(max_iter=12), fed, index="xie-beni", restarts=2)
     assert (found.k, found.criterion, found.range) == (3, "index", (2, 8))
     assert found.stability == 1.0
-    assert found.notes[0] == "Where columns are split, no site can look for clusters alone: looked at 2 to 8."
-    with pytest.raises(fc.StudyError, match="two-step needs whole rows"):
+    assert found.notes[0] == (
+        "K from 2 to 8 was examined, because the sites hold different columns and no site can look for clusters alone."
+    )
+    with pytest.raises(fc.StudyError, match="'two-step' needs complete rows"):
         fc.select_k(fc.FuzzyCMeans(), fed, criterion="two-step")
 
 
@@ -286,7 +290,7 @@ def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
     order = np.argsort(fc.KMeans(3, init=even.model.cluster_centers_).fit(X).labels_, kind="stable")
     apart = fc.Federation.local({f"p{i}": X[part] for i, part in enumerate(np.array_split(order, 3))})
     assert fc.select_k(fc.KMeans(), apart, [3], restarts=2, stability="sites").stability < 0.8
-    with pytest.raises(fc.StudyError, match="leaving sites out needs two sites"):
+    with pytest.raises(fc.StudyError, match="stability 'sites' needs at least two sites"):
         fc.select_k(fc.KMeans(), X, [3], stability="sites")
 
 
@@ -321,7 +325,7 @@ def test_rivals_by_icl_are_named():
         ({"stability": "yes"}, "stability is 'yes'"),
         ({"ks": []}, "at least 1"),
         ({"ks": [0, 2]}, "at least 1"),
-        ({"ks": [1], "criterion": "index"}, "an index needs two clusters"),
+        ({"ks": [1], "criterion": "index"}, "an index needs at least two clusters"),
     ],
 )
 def test_a_senseless_question_is_named(options, sentence):
@@ -336,13 +340,13 @@ def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
     whole = fc.select_k(fc.KMeans(), X[~np.isnan(X[:, 0])], range(1, 6), restarts=1)
     assert found.k == 3
     assert found.scores == whole.scores
-    with pytest.raises(fc.StudyError, match="set missing to 'drop', or criterion to 'index'"):
+    with pytest.raises(fc.StudyError, match="set missing to 'drop', or use 'index'"):
         fc.select_k(fc.KMeans(missing="partial"), X)
 
 
 def test_leaving_sites_out_is_refused_where_sums_are_masked():
     fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
-    with pytest.raises(fc.StudyError, match="leaving sites out shows each site's part; set aggregation to 'plain'"):
+    with pytest.raises(fc.StudyError, match="stability 'sites' reveals each site's share; set aggregation to 'plain'"):
         fc.select_k(fc.KMeans(), fed, [3], restarts=1, stability="sites")
     assert all(not counted["messages"] for counted in fed.traffic().values())
 

@@ -187,14 +187,14 @@ def test_rows_that_changed_meanwhile_are_refused(study, tmp_path):
 def test_another_version_does_not_go_on_with_a_run(study, tmp_path, monkeypatch):
     run = begun(study, tmp_path / "run")
     monkeypatch.setattr("fedclust.__version__", "9.9")
-    with pytest.raises(StudyError, match=r"was begun by fedclust .*, and this is 9\.9"):
+    with pytest.raises(StudyError, match=r"was started with fedclust .*, but this is 9\.9"):
         resumed(run.folder)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
 def test_one_process_at_a_time(study, tmp_path):
     run = begun(study, tmp_path / "run")
-    with run.lock(), pytest.raises(RunFailed, match="another process is at work"):
+    with run.lock(), pytest.raises(RunFailed, match="another process is working"):
         resume_run(run)
 
 

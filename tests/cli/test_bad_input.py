@@ -238,7 +238,10 @@ def test_bad_input_in_a_process_of_its_own(user, name):
         (["resume", "."], "is not a run folder"),
         (["export", ".", "--to", "csv"], "is not a run folder"),
         (["export", ".", "--to", "xml"], "invalid choice: 'xml'"),
-        (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.txt"], "says no format"),
+        (
+            ["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.txt"],
+            "is unknown; end the name in",
+        ),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "labels.csv"], "there is no model"),
         (["site", "assign", "study.toml", "--data", "hungary.csv", "--out", "labels.csv"], "is not a saved model"),
         (["site", "assign", "model.json", "--data", "hungary.csv", "--out", "hungary.csv"], "the data file itself"),

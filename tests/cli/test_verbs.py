@@ -240,7 +240,7 @@ def test_demo_never_overwrites_an_edited_study(user):
 def test_demo_never_overwrites_another_run(ran):
     code, _, err = ran("demo", "--out", "runs/heart")
     assert code == 2
-    assert "holds another run" in err
+    assert "contains another run" in err
 
 
 def test_the_demos_claim_is_computed(monkeypatch):

@@ -27,7 +27,7 @@ def test_whoever_comes_second_to_a_run_touches_nothing(tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")}
     with run.lock():
         assert main(["resume", str(run.folder)]) == 1
-    assert "another process is at work" in capsys.readouterr().err
+    assert "another process is working" in capsys.readouterr().err
     assert {path: path.stat().st_mtime_ns for path in fed.folder.rglob("*")} == before
 
 
@@ -133,9 +133,9 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
 @pytest.mark.parametrize(
     ("engine", "more", "told"),
     [
-        ("flower", "# other\n", "holds a run of another text of the study; take the study.toml"),
-        ("files", "", "holds a run of engine 'files'; name another folder"),
-        (None, "", "holds a run of one process; name another folder"),
+        ("flower", "# other\n", "contains a run of a different study text; use the study.toml"),
+        ("files", "", "contains a run of engine 'files'; name another folder"),
+        (None, "", "contains a run of one process; name another folder"),
     ],
 )
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):

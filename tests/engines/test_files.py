@@ -281,7 +281,7 @@ def test_nothing_of_a_sites_error_reaches_the_coordinator(tmp_path, capsys):
     ("old", "new", "told"),
     [
         ("[sites.north]", '[sites.north]\nsource = "x.csv"', "sets this in its own file"),
-        ('columns = ["age", "bp"]\n', "", "must name its columns"),
+        ('columns = ["age", "bp"]\n', "", "must list its columns"),
         ('aggregation = "plain"', 'aggregation = "secure"\nlead = "north"', "lead is 'north'; name one of the sites"),
     ],
 )

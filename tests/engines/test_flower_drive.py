@@ -80,7 +80,7 @@ def test_one_more_round_goes_on_from_the_run_before_and_tells_each_row_once(tmp_
         driven(config, tmp_path, names=(), after=config["out"], out=str(tmp_path / "r-2"), timeout=0.2, patience=0.1)
     driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-2"))
     assert alike(fc.load(tmp_path / "r-2" / "model.json"), expected(2))
-    with pytest.raises(StudyError, match="does not go on from"):
+    with pytest.raises(StudyError, match="does not update"):
         driven(config, tmp_path, after=str(tmp_path / "r-2"), out=str(tmp_path / "r-2"))
     with pytest.raises(StudyError, match="was updated already"):
         driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-3"))

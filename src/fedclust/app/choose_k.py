@@ -1,7 +1,7 @@
-"""How many clusters: look, choose, say how sure.
+"""Chooses the number of clusters and says how certain the choice is.
 
-The default compares Gaussian mixtures by sums alone (`validation.select_two_step`) and can find that there is no
-structure; `criterion="index"` is paper 2's: the estimator fitted for each K, a validation index of each fit.
+The default compares Gaussian mixtures, using sums only (`questions.choice_of_k`), and can find that there is no
+structure. `criterion="index"` follows paper 2: it fits the estimator for each K and compares a validation index.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ T = TypeVar("T")
 K_CRITERIA = ("two-step", "index")
 INDEX_RULES = ("min", "elbow")
 DEFAULT_INDEX = "fuzzy-davies-bouldin"
-DEFAULT_KS = range(2, 9)  # where no site can look for clusters on its own
-MIN_UPPER_K = 8  # the two-step looks at least this far
+DEFAULT_KS = range(2, 9)  # if no site can look for clusters on its own
+MIN_UPPER_K = 8  # the two-step search goes at least this far
 ASKS_PER_K, BASE_ASKS = (
     64,
     160,
@@ -50,8 +50,9 @@ ASKS_PER_K, BASE_ASKS = (
 class Selection:
     """The chosen K, the estimator fitted with it, and the evidence.
 
-    `scores` has a dict per candidate, the chosen one marked; `stability` is the mean ARI between the partitions of
-    restarts (or with one site left out); `range` is what was looked at; `notes` says what a reader must know.
+    `scores` has one dict per candidate, with the chosen one marked. `stability` is the mean adjusted Rand index between
+    the partitions of restarts (or with one site left out). `range` is the range of K that was examined. `notes` lists
+    what a reader should know.
     """
 
     k: int
@@ -78,11 +79,11 @@ def select_k(
 
     Parameters
     ----------
-    estimator : what to fit; its seed, scale and way with gaps hold for the choice, too.
+    estimator : what to fit; its seed, scale and treatment of missing values apply to the choice too.
     fed : a federation, or rows.
-    ks : candidates; None looks where the sites' own findings lead, and further if the choice falls on the edge.
-    index, rule : a validation index by name, and "min" (its best value) or "elbow"; naming one means criterion "index".
-    restarts : fits of the estimator for a K, of which the best objective counts.
+    ks : candidates; None takes the range from what the sites find alone, and widens it if the choice is at its edge.
+    index, rule : a validation index by name, and "min" (its best value) or "elbow"; either implies criterion "index".
+    restarts : fits of the estimator for each K; the best objective counts.
     criterion : "two-step" (default; row splits) or "index" (paper 2).
     stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
 
@@ -97,20 +98,18 @@ def select_k(
     if not isinstance(fed, Federation):
         fed = Federation.local({"here": fed})
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
-        raise StudyError(f"{estimator!r} has no number of centres to choose; give an estimator such as KMeans()")
+        raise StudyError(f"{estimator!r} has no number of centres to choose; use an estimator such as KMeans()")
     candidates = _parse_candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
     index, rule = index or DEFAULT_INDEX, rule or "min"
     _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
-        raise StudyError("choosing K compares objectives or indices, and opens 'labels' has none; give one K")
+        raise StudyError("choosing K needs objectives or indices, which opens = 'labels' does not reveal; give one K")
     hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
         candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
-        notes.append(
-            f"The coordinator must not see where the sites looked: at most {MIN_UPPER_K} clusters were looked for."
-        )
+        notes.append(f"K was limited to {MIN_UPPER_K}, so that the coordinator does not see what the sites found.")
     if hidden:
         fed.widen_padding(
             _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
@@ -131,12 +130,12 @@ def select_k(
 
 
 def max_two_step_asks(max_clusters: int) -> int:
-    """Questions of a two-step up to so many clusters; seldom more."""
+    """Return an upper limit, rarely exceeded, on the questions of a two-step search up to this number of clusters."""
     return BASE_ASKS + ASKS_PER_K * max_clusters
 
 
 def _parse_candidates(ks: Any) -> list[int] | None:
-    """The candidates in order, each once."""
+    """Return the candidates in order, without repeats."""
     if ks is None:
         return None
     some: list[Any] = list(ks) if isinstance(ks, Iterable) and not isinstance(ks, (str, bytes)) else []
@@ -147,7 +146,7 @@ def _parse_candidates(ks: Any) -> list[int] | None:
 
 @dataclass
 class _Fits:
-    """The estimator at any K, from as many starts as asked."""
+    """Fits of the estimator at any K, with the requested number of restarts."""
 
     estimator: CentersModel
     fed: Federation
@@ -155,7 +154,7 @@ class _Fits:
     restarts: int
 
     def run_protocol(self, protocol: Protocol[T], asks_multiple: int = SHORT_PROTOCOL_ASKS) -> T:
-        """A protocol under the estimator's terms."""
+        """Run a protocol with the estimator's quorum and treatment of missing values."""
         return self.fed.run(
             protocol,
             quorum=self.estimator.quorum,
@@ -164,9 +163,9 @@ class _Fits:
         )[0]
 
     def fit_with_k(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
-        """Fits with k clusters, the best first; the first begins at `start` if the estimator can.
+        """Fit with k clusters and return the models, best first; the first fit begins at `start` if possible.
 
-        A later start must be better by more than rounding to come before an earlier one.
+        A later fit comes before an earlier one only if it is better by more than rounding.
         """
         given = start is not None and self.estimator.takes_initial_centers
         models: list[CentersModel] = []
@@ -184,7 +183,7 @@ class _Fits:
 
 
 def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Padding:
-    """Room for all that is asked and told in the choice, whatever it falls on."""
+    """Return the padding that covers every message of the choice, whatever its outcome."""
     columns = len(fed.columns)
     pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
     asked, answered = two_step.max_message_numbers(columns, ks)
@@ -192,8 +191,8 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     room = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
     if not room.is_within_limit:
         raise StudyError(
-            f"so that their lengths tell nothing, messages about {columns} columns and up to {max(ks)} clusters would "
-            "be too long; ask for fewer clusters, or set early_stopping to true"
+            f"messages about {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
+            "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
     return room
 
@@ -210,7 +209,10 @@ def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, 
 
     choice = fits.run_protocol(two_step.choose_k(frame, high, ks=ks, wider=widen), asks_multiple=asks)
     if len(choice.centers) > high:
-        notes.append(f"The least ICL fell on the edge of the range: widened from {high} to {len(choice.centers)}.")
+        notes.append(
+            f"The lowest ICL was at the edge of the range, so the range was widened from {high} to "
+            f"{len(choice.centers)} clusters."
+        )
         high = len(choice.centers)
     k, told = choice_notes.choose_among(choice, ks)
     notes += [*told, *choice_notes.mixture_notes(choice, k, high, given=ks is not None and high < frame.rows)]
@@ -223,14 +225,18 @@ def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, 
 def _look_at_rows(
     estimator: CentersModel, fed: Federation, ks: Sequence[int] | None
 ) -> Protocol[tuple[mixture.Frame, tuple[int, int], list[str]]]:
-    """The columns as the estimator sees them, centred, and the range of K."""
+    """Return the columns as the estimator sees them, centred, and the range of K."""
     width = len(fed.columns)
     rows = yield from _count_rows(estimator, fed)
     view = yield from _estimator_view(estimator, fed)
-    hidden = fed.aggregation.has_fixed_rounds  # then whether there are enough rows must not show
+    hidden = fed.aggregation.has_fixed_rounds  # then messages must not reveal whether there are enough rows
     frame = yield from mixture.make_frame(view, full=two_step.allows_full_covariance(width, None if hidden else rows))
     few = not two_step.allows_full_covariance(width, rows)
-    notes = ["Full covariances have more numbers than there are rows, or very many: EEE left out."] if few else []
+    notes = (
+        ["Mixtures with full covariances (EEE) were left out: they have too many parameters for these rows."]
+        if few
+        else []
+    )
     if ks is not None:
         return frame, (ks[0], ks[-1]), notes
     counts = yield from k_range.local_counts(view)
@@ -239,7 +245,7 @@ def _look_at_rows(
 
 
 def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:
-    """How many rows take part, if any do."""
+    """Count the rows that take part; refuse if there are none."""
     rows = yield from bounds.total_rows(len(fed.columns), estimator.missing)
     if rows < 1:
         raise DataError(NO_ROWS_MESSAGE)
@@ -247,7 +253,7 @@ def _count_rows(estimator: CentersModel, fed: Federation) -> Protocol[int]:
 
 
 def _estimator_view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
-    """The columns as the estimator would see them."""
+    """Return the columns as the estimator would see them."""
     missing, box = estimator.missing, parse_bounds(estimator.bounds, len(fed.columns))
     return k_range.study_view(
         len(fed.columns), fed.declared_schemas, missing=missing, scale=estimator.scale or "none", box=box
@@ -257,7 +263,7 @@ def _estimator_view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
 def _choose_by_index(
     fits: _Fits, ks: Sequence[int] | None, index: str, rule: str
 ) -> tuple[Selection, list[CentersModel]]:
-    """The paper's way: the best fit for each K, its index, and the best or the elbow of them."""
+    """Choose as paper 2 does: the best fit for each K, its index, and the best value or the elbow of the curve."""
     (low, high), rows, notes = _index_range(fits, ks)
     sign = 1.0 if indices.BEST_DIRECTION[index] == "min" else -1.0
     models: dict[int, list[CentersModel]] = {}
@@ -275,7 +281,9 @@ def _choose_by_index(
         further = k_range.widen_range(high, rows)
         if ks is not None or k < high or further == high:
             break
-        notes.append(f"The choice fell on the edge of the range: widened from {high} to {further}.")
+        notes.append(
+            f"The choice was at the edge of the range, so the range was widened from {high} to {further} clusters."
+        )
         high = further
         asked = list(range(low, high + 1))
     notes += choice_notes.index_notes(values, k, given=ks is not None, elbow=rule == "elbow")
@@ -287,12 +295,13 @@ def _choose_by_index(
 
 
 def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
-    """The range of K and the number of rows, which is needed to widen it."""
+    """Return the range of K, and the number of rows, which is needed to widen it."""
     if ks is not None:
-        return (max(ks[0], 2), ks[-1]), 0, ["An index needs two clusters: K = 1 left out."] if ks[0] < 2 else []
+        skipped = ["K = 1 was left out, because an index needs at least two clusters."] if ks[0] < 2 else []
+        return (max(ks[0], 2), ks[-1]), 0, skipped
     if fits.fed.split == "columns" or fits.estimator.missing == "partial":
-        why = "columns are split" if fits.fed.split == "columns" else "rows have gaps"
-        notes = [f"Where {why}, no site can look for clusters alone: looked at 2 to {DEFAULT_KS[-1]}."]
+        why = "the sites hold different columns" if fits.fed.split == "columns" else "rows have missing values"
+        notes = [f"K from 2 to {DEFAULT_KS[-1]} was examined, because {why} and no site can look for clusters alone."]
         return (DEFAULT_KS[0], DEFAULT_KS[-1]), 0, notes
 
     def script() -> Protocol[tuple[list[int], int]]:
@@ -306,7 +315,7 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
 
 
 def _agreement_of_restarts(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
-    """The mean agreement of the restarts' partitions, two by two."""
+    """Return the mean agreement of the restarts' partitions over all pairs."""
     if len(models) < 2:
         return None
     if fits.fed.split == "columns":
@@ -315,9 +324,9 @@ def _agreement_of_restarts(fits: _Fits, models: Sequence[CentersModel]) -> float
 
 
 def _agreement_without_each_site(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
-    """The mean agreement of the partition with those found when one site is left out."""
+    """Return the mean agreement of the partition with those found when one site is left out."""
     if not fits.fed.site_data or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
-        raise StudyError("leaving sites out needs two sites with rows of their own, all in this process")
+        raise StudyError("stability 'sites' needs at least two sites with different rows, all in this process")
     rest = []
     for party in fits.fed.parties:
         sites = {p: site for p, site in fits.fed.local_sites.items() if p != party}
@@ -334,7 +343,7 @@ def _agreement_without_each_site(fits: _Fits, models: Sequence[CentersModel]) ->
 
 
 def _mean_agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersModel]]) -> float:
-    """The mean ARI of pairs of models over all rows, from counts."""
+    """Return the mean adjusted Rand index of pairs of models over all rows, from counts."""
 
     def script() -> Protocol[float]:
         view, _ = yield from indices.model_view(pairs[0][0], fits.fed)
@@ -347,14 +356,14 @@ def _mean_agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersMode
 
 
 def _require_objective(model: Model) -> float:
-    """By which the restarts of a method are compared."""
+    """Return the objective, by which restarts are compared; refuse a method without one."""
     if model.final_objective is None:
-        raise StudyError(f"choosing K compares objectives, and {type(model).__name__} has none; give one K")
+        raise StudyError(f"choosing K compares objectives, but {type(model).__name__} has none; give one K")
     return model.final_objective
 
 
 def _partition_in_view(model: CentersModel, view: View) -> Partition:
-    """How a model labels rows, in a view that need not be its own."""
+    """Return how a model labels rows in a view that may differ from its own."""
     return Partition(*model.evaluator(view))
 
 
@@ -377,10 +386,10 @@ def _check_choice(  # noqa: PLR0917
         (index not in indices.BEST_DIRECTION, f"index is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}"),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
-        (stability == "sites" and masked, "leaving sites out shows each site's part; set aggregation to 'plain'"),
-        (not by_mixtures and most < 2, "an index needs two clusters; ask for K of at least 2"),
-        (by_mixtures and fed.split != "rows", "the two-step needs whole rows; use criterion='index' for columns"),
-        (by_mixtures and gapped, "the two-step needs whole rows; set missing to 'drop', or criterion to 'index'"),
+        (stability == "sites" and masked, "stability 'sites' reveals each site's share; set aggregation to 'plain'"),
+        (not by_mixtures and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
+        (by_mixtures and fed.split != "rows", "'two-step' needs complete rows; use criterion='index' for columns"),
+        (by_mixtures and gapped, "'two-step' needs rows without missing values; set missing to 'drop', or use 'index'"),
     ):
         if broken:
             raise StudyError(sentence)

@@ -1,4 +1,4 @@
-"""Choosing columns over a federation before clustering it, from sums that no row can be seen in.
+"""Selects columns of a federation before clustering, from sums that show no single row.
 
 >>> import numpy as np, fedclust as fc
 >>> X = np.random.default_rng(0).normal(size=(90, 2))
@@ -22,10 +22,10 @@ from fedclust.questions.missing_values import MISSING_RULES
 
 @dataclass(frozen=True)
 class Features:
-    """What to keep, what to leave out and why, by the names in the sites' tables.
+    """Which columns to keep, and which to leave out and why, by their names in the sites' tables.
 
-    `variance` (each column's share of its mean square) and `correlation` are those of `columns`, the columns as
-    clustering sees them, levels encoded; both are totals over all sites.
+    `variance` (as a share of the mean square) and `correlation` describe `columns`: the columns as clustering sees
+    them, with levels encoded. Both are computed over all sites.
     """
 
     kept: tuple[str, ...]
@@ -44,19 +44,17 @@ def select_features(
     missing: str = "refuse",
     bounds: Any = None,
 ) -> Features:
-    """Choose columns that vary and do not repeat each other; the same for every way of spreading the rows.
+    """Choose columns that vary and do not duplicate each other. The result does not depend on how rows are distributed.
 
     Parameters
     ----------
-    variance : a column goes whose variance is at most this share of its mean square (0: constants; None: none goes).
-    correlation : of two columns that correlate by more than this in magnitude, the later goes (None: none goes).
-    missing : "refuse", "drop", or "partial": a pair of columns is compared over the rows that have both.
+    variance : drop a column whose variance is at most this share of its mean square (0: constants; None: keep all).
+    correlation : of two columns with a larger absolute correlation, drop the later one (None: keep all).
+    missing : "refuse", "drop", or "partial", which compares two columns over the rows that have both.
     bounds : public bounds of the columns, as estimators take them.
     """
     if fed.split != "rows":
-        raise StudyError(
-            "columns are compared row by row, which needs whole rows; select them before splitting columns"
-        )
+        raise StudyError("selecting columns needs complete rows at each site; select them before the columns are split")
     if missing not in MISSING_RULES:
         raise StudyError(f"missing is {missing!r}; choose one of {', '.join(MISSING_RULES)}")
     for name, value in (("variance", variance), ("correlation", correlation)):

@@ -39,7 +39,7 @@ clientapp = "study_app.client:app"
 study = ""  # the study file, an absolute path where the SuperLink runs
 own = ""    # the coordinator's own file, with the sites' keys
 out = ""    # the run folder; one that is there is resumed, if it is of this study
-after = ""  # for one more round: the folder of the finished run that it goes on from
+after = ""  # for an update: the folder of the finished run to update
 timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
 patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
 """,
@@ -75,7 +75,7 @@ def client_app() -> Any:
     def read_identity(path: str) -> Any:
         site = read_site_file(path)
         if site.identity is None:
-            raise StudyError("the site file names no identity; make a key with fedclust site key")
+            raise StudyError("the site file has no identity; make a key with 'fedclust site key' and name it there")
         return site.name, read_private_key(site.identity)
 
     def answer_message(path: str, data: bytes) -> bytes:
@@ -122,9 +122,11 @@ def coordinate_study(config: Mapping[str, Any]) -> None:
         run = Run.find(folder)
         _check_same_study(run, study)
         if config.get("after") and run.previous_folder != Path(str(config["after"])).resolve():
-            raise StudyError(f"{folder} holds a run that does not go on from {config['after']}; name another as 'out'")
+            raise StudyError(
+                f"{folder} contains a run that does not update {config['after']}; name another folder as 'out'"
+            )
         if run.is_finished:
-            sys.stderr.write(f"fedclust: {folder} is finished; to run the study anew, name another folder as 'out'\n")
+            sys.stderr.write(f"fedclust: {folder} is finished; to run the study again, name another folder as 'out'\n")
             return
     elif config.get("after"):
         before = Run.find(Path(str(config["after"])))
@@ -141,10 +143,10 @@ def _check_same_study(run: Run, study: Study) -> None:
     engine = None if run.engine_choice is None else run.engine_choice.engine
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
-        raise StudyError(f"{run.folder} holds a run of {whose}; name another folder")
+        raise StudyError(f"{run.folder} contains a run of {whose}; name another folder")
     if (run.folder / "study.toml").read_bytes() != study.text.encode():
         raise StudyError(
-            f"{run.folder} holds a run of another text of the study; take the study.toml that it began with, "
+            f"{run.folder} contains a run of a different study text; use the study.toml that it started with, "
             "or name another folder"
         )
 

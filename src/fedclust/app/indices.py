@@ -1,7 +1,7 @@
-"""Validation indices of a fitted model over a federation, from sums that no party can be seen in.
+"""Computes validation indices of a fitted model over a federation, from sums over all parties.
 
-Each takes a fitted model and a federation (or rows), split by rows or columns, and looks at them as the model does:
-scaled as it was fitted, hard models with memberships 0 and 1. Each equals its value on pooled rows, bit for bit.
+Each function takes a fitted model and a federation (or rows), split by rows or columns. It uses the scale of the model,
+and memberships 0 and 1 for hard models. Each value equals the value on pooled rows, bit for bit.
 
 >>> import numpy as np, fedclust as fc
 >>> a, b = np.array([[0.0], [2.0], [10.0]]), np.array([[12.0]])
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def fuzzy_davies_bouldin(model: Model, fed: Any, *, p: float = 2.0, q: float = 1.0) -> float:
-    """Paper 2's index; smaller is better, infinite where two centres coincide.
+    """Return the index of paper 2; smaller is better, infinite if two centres coincide.
 
     S_i = mean_j(u_ij) * mean_j(|x_j - c_i|^q)^(1/q) over all rows, M_ij the Minkowski distance of order p between
     centres; the index is the mean over i of max_{j != i} (S_i + S_j) / M_ij.
@@ -53,46 +53,48 @@ def fuzzy_davies_bouldin(model: Model, fed: Any, *, p: float = 2.0, q: float = 1
 
 
 def davies_bouldin(model: Model, fed: Any) -> float:
-    """Davies and Bouldin's index of the labels, around their means, as scikit-learn's; smaller is better."""
+    """Return Davies and Bouldin's index of the labels around their means, as scikit-learn does; smaller is better."""
     return _single_index("davies-bouldin", model, fed)
 
 
 def xie_beni(model: Model, fed: Any) -> float:
-    """Xie and Beni's sum u^m d^2 / (N min |v_i - v_j|^2); smaller is better, infinite where two centres coincide."""
+    """Return Xie and Beni's sum u^m d^2 / (N min |v_i - v_j|^2); smaller is better, infinite if centres coincide."""
     return _single_index("xie-beni", model, fed)
 
 
 def calinski_harabasz(model: Model, fed: Any) -> float:
-    """Variance between labels over variance within, as scikit-learn's; larger is better, infinite if none is within."""
+    """Return the variance between labels over that within, as scikit-learn does; larger is better, can be infinite."""
     return _single_index("calinski-harabasz", model, fed)
 
 
 def simplified_silhouette(model: Model, fed: Any) -> float:
-    """The mean of (b - a) / max(a, b), a to the nearest centre, b to the next; larger is better."""
+    """Return the mean of (b - a) / max(a, b), a to the nearest centre and b to the next; larger is better."""
     return _single_index("simplified-silhouette", model, fed)
 
 
 def partition_coefficient(model: Model, fed: Any) -> float:
-    """Bezdek's mean of squared memberships, from 1 / C (no structure) to 1 (hard)."""
+    """Return Bezdek's mean of squared memberships, from 1 / C (no structure) to 1 (hard)."""
     return _single_index("partition-coefficient", model, fed)
 
 
 def partition_entropy(model: Model, fed: Any) -> float:
-    """Bezdek's mean of -u log u, from 0 (hard) to log C (no structure)."""
+    """Return Bezdek's mean of -u log u, from 0 (hard) to log C (no structure)."""
     return _single_index("partition-entropy", model, fed)
 
 
 def scores(
     model: Model, fed: Any, names: Iterable[str] = tuple(BEST_DIRECTION), *, p: float = 2.0, q: float = 1.0
 ) -> dict[str, float]:
-    """Several indices at the price of one or two: those around the centres share a sweep, those of labels another."""
+    """Compute several indices together: those around centres share one pass over the rows, those of labels another."""
     check_is_fitted(model)
     model = model_with_centers(model, "an index")
     if not isinstance(fed, Federation):
         rows = fed if is_frame(fed) else np.asarray(fed)
         fed = Federation.local({"here": rows}, columns=list(model.columns_))
     if fed.split == "columns" and model.opens_labels:
-        raise StudyError("an index over columns opens distances, and this model opens labels only; set opens to match")
+        raise StudyError(
+            "an index over a column split needs distances, but this model reveals only labels; set opens to 'distances'"
+        )
     script = _indices_over_columns if fed.split == "columns" else _indices_over_rows
     found: dict[str, float] = fed.run(
         script(model, fed, tuple(names), p, q), missing=model.missing, asks_multiple=SHORT_PROTOCOL_ASKS
@@ -112,7 +114,7 @@ def _indices_over_rows(
 
 
 def model_view(model: CentersModel, fed: Federation) -> Protocol[tuple[View, Floats]]:
-    """How the model looks at the columns of a row split, under bounds that hold there, and its centres in that view."""
+    """Return the model's view of the columns of a row split, with valid bounds, and its centres in that view."""
     order = _column_order(model, fed)
     box, missing = parse_bounds(model.bounds, len(order)), model.missing
     if box is None:
@@ -148,5 +150,5 @@ def _indices_over_columns(
 
 
 def _column_order(model: Model, fed: Federation) -> list[int]:
-    """Where the model has each of the federation's columns: by name where there are names."""
+    """Return the position of each of the federation's columns in the model, by name if there are names."""
     return column_matching.match_columns(fed.columns, model.columns_, fed.schema, model.schema)

@@ -1,4 +1,4 @@
-"""Tables of results that grow block by block and appear when they are complete."""
+"""Writes tables of results block by block; a file appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ TABLE_SUFFIXES = (".csv", ".parquet")
 
 
 class TableFile:
-    """A file of named columns; it appears when the `with` block ends well, and not at all otherwise.
+    """A file of named columns; it appears when the `with` block succeeds, and not at all otherwise.
 
-    The ending says the format. Numbers keep every bit in both. Only the owner may read it: rows may be people.
+    The file name's ending sets the format. Both formats keep every bit of a number. Only the owner can read the file,
+    because rows may describe people.
     """
 
     def __init__(self, path: Path) -> None:
         if path.suffix.lower() not in TABLE_SUFFIXES:
-            raise StudyError(f"'{path.name}' says no format; end the name in {' or '.join(TABLE_SUFFIXES)}")
+            raise StudyError(f"the format of '{path.name}' is unknown; end the name in {' or '.join(TABLE_SUFFIXES)}")
         self.path = path
         self._replacement = open_replacement(path, one_writer=False)
         self._file: Any = None
@@ -30,13 +31,13 @@ class TableFile:
 
     def __enter__(self) -> Self:
         if not self.path.parent.is_dir():
-            raise StudyError(f"there is no folder {self.path.parent} to write {self.path.name} to; make it first")
+            raise StudyError(f"the folder {self.path.parent} for {self.path.name} does not exist; create it first")
         self._file = self._replacement.__enter__()
         return self
 
     def write(self, columns: Mapping[str, Array]) -> None:
-        """Append rows; every call brings the same columns."""
-        import pyarrow as pa  # noqa: PLC0415 - slow to import, and texts need none of it
+        """Append rows; every call has the same columns."""
+        import pyarrow as pa  # noqa: PLC0415 - slow to import
         import pyarrow.csv  # noqa: PLC0415
         import pyarrow.parquet  # noqa: PLC0415
 

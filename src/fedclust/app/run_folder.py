@@ -1,4 +1,4 @@
-"""A run folder as data: made in one move, held by one process at a time, and enough to resume the run from."""
+"""The run folder: created in one step, locked by one process at a time, and sufficient to resume the run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUN_FORMAT, RUN_VERSION = "fedclust-run", 1
 
 @dataclass(frozen=True)
 class EngineChoice:
-    """How the sites of a run are reached: by which engine, the coordinator's own file, and the engine's settings."""
+    """How the sites of a run are reached: the engine, its settings, and the coordinator's own file."""
 
     engine: str
     coordinator_file: Path | None = None
@@ -46,10 +46,10 @@ class EngineChoice:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder: study.toml, origin.json, run, journal, sites/; at the end also model, analysis and metrics.json."""
+    """A run folder: study.toml, origin.json, run, journal, sites/; if finished, also model, analysis, metrics.json."""
 
     folder: Path
-    open_study: OpenStudy | None = field(default=None, compare=False)  # the sites of this process, where they are open
+    open_study: OpenStudy | None = field(default=None, compare=False)  # the sites in this process, if they are open
     is_new: bool = field(default=False, compare=False)  # this process began it
 
     @classmethod
@@ -65,12 +65,11 @@ class Run:
         engine_choice: EngineChoice | None = None,
         previous_folder: Path | None = None,
     ) -> Run:
-        """A folder that was not there, with all it needs to be resumed; readable by its owner alone.
+        """Create a new folder with everything needed to resume the run; only its owner can read it.
 
-        `origin` is where the study's relative paths start, seen from the folder; `digests` tells its rows from others;
-        `files` are texts to put next to the study; `name` is the run's where it has one already; `engine_choice` says
-        by which
-        engine its sites are reached; `previous_folder` is the run folder of the round before, whose model is in
+        `origin` is where the study's relative paths start, relative to the folder. `digests` identify the sites' rows.
+        `files` are texts to store next to the study. `name` is the run's name if it has one already. `engine_choice`
+        says how remote sites are reached. `previous_folder` is the run folder of the previous round, whose model is in
         before.json.
         """
         files = {"study.toml": text, **(files or {})}
@@ -97,13 +96,13 @@ class Run:
 
     @classmethod
     def find(cls, folder: Path) -> Run:
-        """A run folder that is there."""
+        """Open an existing run folder."""
         if not (folder / "origin.json").is_file():
             why = "is not a run folder" if folder.exists() else "does not exist"
-            raise StudyError(f"{folder} {why}; name a folder that 'fedclust run' made, such as runs/NAME")
+            raise StudyError(f"{folder} {why}; give a folder that 'fedclust run' made, such as runs/NAME")
         run = cls(folder)
         if (run.origin.get("format"), run.origin.get("version")) != (RUN_FORMAT, RUN_VERSION):
-            raise StudyError(f"{folder} was made by another version of fedclust; resume it with that one")
+            raise StudyError(f"{folder} was made by another version of fedclust; resume it with that version")
         return run
 
     @classmethod
@@ -113,13 +112,11 @@ class Run:
             return
         run = cls.find(folder)
         if run.origin["folder"] != ".":
-            raise StudyError(f"{folder} holds another run; choose another folder with --out")
+            raise StudyError(f"{folder} contains another run; choose another folder with --out")
         for name, digest in run.origin["files"].items():
             path = folder / name
             if path.is_file() and _digest_text(path.read_bytes().decode(errors="replace")) != digest:
-                raise StudyError(
-                    f"{path} was edited; to keep it, choose another folder with --out, else remove {folder}"
-                )
+                raise StudyError(f"{path} was edited; choose another folder with --out to keep it, or remove {folder}")
         with run.lock():
             shutil.rmtree(folder)
 
@@ -130,20 +127,20 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """How the run went; only a finished one has them."""
+        """The metrics of a finished run."""
         if not self.is_finished:
             raise StudyError(f"{self.folder} is not finished; continue with: fedclust resume {self.folder}")
         return _read_json(self.folder / "metrics.json")
 
     @property
     def analysis(self) -> dict[str, Any] | None:
-        """The finished run described; None where an older version wrote none."""
+        """The description of a finished run, or None if there is none."""
         path = self.folder / "analysis.json"
         return _read_json(path) if path.is_file() else None
 
     @property
     def is_finished(self) -> bool:
-        """The metrics are the last thing a run writes."""
+        """Whether the run is finished: it writes its metrics last."""
         return (self.folder / "metrics.json").is_file()
 
     @property
@@ -156,18 +153,18 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What every call of the run names it."""
+        """The name of the run, which every call carries."""
         return (self.folder / "run").read_text().strip()
 
     @property
     def engine_choice(self) -> EngineChoice | None:
-        """By which engine the sites are reached, and with what settings; None where they are in one process."""
+        """The engine that reaches the sites, and its settings; None if all sites are in one process."""
         found = self.origin.get("served")
         return None if found is None else EngineChoice.from_dict(found)
 
     @property
     def previous_folder(self) -> Path | None:
-        """The folder of the round before; None for a first round."""
+        """The folder of the previous round; None for a first round."""
         found = self.origin.get("after")
         return None if found is None else Path(found)
 
@@ -177,7 +174,7 @@ class Run:
         return read_study(self.folder / "study.toml", folder=self.folder / self.origin["folder"], served=served)
 
     def open_status(self) -> RunStatus:
-        """The run's status, gone on with."""
+        """Open the run's status to continue it."""
         study = self.study()
         names = [site.name for site in study.sites]
         return RunStatus(self.status_path, names, run=self.name, aggregation=study.aggregation.mode)
@@ -186,45 +183,45 @@ class Run:
         write_file(self.folder / name, json.dumps(document, indent=1, allow_nan=False) + "\n")
 
     def discard(self) -> None:
-        """Leave no trace of a run that could not begin."""
+        """Remove a run that could not begin."""
         shutil.rmtree(self.folder, ignore_errors=True)
         with suppress(OSError):
-            self.folder.parent.rmdir()  # only where nothing else is in it
+            self.folder.parent.rmdir()  # only if it is empty
 
     @property
     def is_at_work(self) -> bool:
-        """Whether some process is at work in the folder; asking keeps none from beginning."""
+        """Whether a process is working in the folder; the check does not block one from starting."""
         with (self.folder / "run").open() as file:
             return not try_lock(file, exclusive=False, patience=0.0)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other processes away: two that write one journal would spoil it."""
+        """Keep other processes out: two that write the same journal would damage it."""
         with _open_lock_file(self.folder / "run") as file:
             if not try_lock(file):
-                raise RunFailed(f"another process is at work in {self.folder}; wait for it, or stop it first")
+                raise RunFailed(f"another process is working in {self.folder}; wait until it ends, or stop it first")
             yield
 
     @contextmanager
     def lock_same_version(self) -> Iterator[None]:
-        """Have a run to oneself, with the version of fedclust that began it."""
+        """Lock a run, and require the version of fedclust that began it."""
         begun = self.origin.get("fedclust")
         if begun != fedclust.__version__:
             raise StudyError(
-                f"{self.folder} was begun by fedclust {begun}, and this is {fedclust.__version__}, whose bits may "
-                "differ; go on with that version, or run the study anew"
+                f"{self.folder} was started with fedclust {begun}, but this is {fedclust.__version__}, whose results "
+                "may differ; resume it with that version, or run the study again"
             )
         with self.lock():
             yield
 
 
 def _open_lock_file(path: Path) -> TextIO:
-    """A file to be had to oneself: over NFS it must be open for writing, on a disk that is only read it cannot be."""
+    """Open a file for locking: NFS needs it open for writing, which a read-only disk does not allow."""
     return path.open("r+" if os.access(path, os.W_OK) else "r")
 
 
 def refuse_to_overwrite(folder: Path) -> None:
-    """A run never writes into what is there."""
+    """Refuse a folder that is in use: a run never overwrites anything."""
     if (folder / "origin.json").exists():
         done = (folder / "metrics.json").exists()
         advice = (
@@ -238,7 +235,7 @@ def refuse_to_overwrite(folder: Path) -> None:
 
 
 def study_origin(study: Path) -> Path | None:
-    """Where the paths of a study start that is a run's copy; None for any other."""
+    """Return where the relative paths of a run's copy of a study start; None for any other study."""
     if not (study.parent / "origin.json").is_file():
         return None
     run = Run.find(study.parent)
@@ -246,12 +243,12 @@ def study_origin(study: Path) -> Path | None:
 
 
 def status_after_error(error: BaseException) -> str:
-    """What a status says of a run that did not finish."""
+    """Return the status of a run that did not finish."""
     return "waiting" if isinstance(error, Waiting) else "failed" if isinstance(error, Exception) else "stopped"
 
 
 def new_run_name(study: str) -> str:
-    """A name that no other run has; every call names the study by it."""
+    """Return a new, unique run name, which also identifies the study."""
     return f"{secrets.token_hex(8)}-{digest_study(study)}"
 
 
@@ -269,5 +266,5 @@ def _read_json(path: Path) -> dict[str, Any]:
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise StudyError(f"{path} is damaged; start the study anew in another folder")
+        raise StudyError(f"{path} is damaged; run the study again in another folder")
     return document

@@ -1,4 +1,4 @@
-"""A study met by one site that serves it: the desk that its own file and the study's text make together."""
+"""Opens the server with which a site takes part in a study, from the site's own file and the study's text."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ QUESTION_PACKAGES = ("fedclust.algorithms", "fedclust.questions", "fedclust.priv
 
 
 def import_questions() -> None:
-    """Import whatever asks: a site must understand all that a coordinator of its version may want to know.
+    """Import all questions: a site must understand everything that a coordinator of its version may ask.
 
-    The methods that other packages register bring their questions with them.
+    Methods from other packages bring their own questions.
     """
     method_registry()
     for package in map(importlib.import_module, QUESTION_PACKAGES):
@@ -31,33 +31,33 @@ def import_questions() -> None:
                 importlib.import_module(module.name)
             except ModuleNotFoundError as absent:
                 if str(absent.name).partition(".")[0] == "fedclust":
-                    raise  # an extra may be absent, and its questions with it; a part of fedclust may not
+                    raise  # an optional extra may be missing, but no module of fedclust itself
 
 
 def open_session(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> SiteSession:
-    """The site's door, for one process. `data` stands in for the file's source; `study` allows no other."""
+    """Open the site's session for one process. `data` replaces the file's source; only `study` is allowed."""
     if site.state is None:
-        raise StudyError("the site file names no state; name a folder in which ledger, memory and keys are kept")
+        raise StudyError("the site file has no state; name a folder for the ledger, the memory and the keys")
     if study is None and site.approval is None and not site.policy.has_no_rules:
         raise StudyError(
-            "name the study that this site serves, or an approval in the site file: rules count what leaves in each "
-            "study, so whoever may change a letter of the study could begin to count anew"
+            "name the study that this site serves with --study, or an approval in the site file; the rules count what "
+            "leaves per study, so anyone who can change the study's text could restart the count"
         )
     import_questions()
     own = site if data is None else replace(site, source=data)
     try:
         only = None if study is None else study.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, UnicodeDecodeError):
-        raise StudyError(f"there is no study at {study}; check the path") from None
+        raise StudyError(f"{study} does not exist or is not UTF-8 text; check the path") from None
     return SiteSession(own.name, site.state, lambda text: open_study_server(own, text), only_study=only)
 
 
 def open_study_server(site: SiteFile, text: str) -> SiteServer:
-    """The desk at which a site serves a study; refuses a study that is not for it, or that says too much of it."""
+    """Open the server of a site for a study; refuse a study that is not for it, or that sets what only a site may."""
     try:
         site.check_study(text)
     except tomllib.TOMLDecodeError:
-        raise StudyError("the study is not TOML; ask for it again") from None
+        raise StudyError("the study is not valid TOML; ask the coordinator for it again") from None
     study = parse_study(text, folder=Path(), served=True)
     schema = site_schema(study, site.name)
     return site.open_server(
@@ -74,14 +74,16 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
 
 
 def site_schema(study: Study, party: str) -> Schema:
-    """The columns that a site of a served study is to hold, and what they are."""
+    """Return the columns that a site of a served study must have, and their types."""
     own = next((site for site in study.sites if site.name == party), None)
     if own is None:
         raise StudyError(f"the study has no site '{party}'; it names {', '.join(s.name for s in study.sites)}")
     if study.split == "columns":
         if own.columns is None:
-            raise StudyError(f"[sites.{party}] must name its columns: nobody can look them up at a site that serves")
+            raise StudyError(
+                f"[sites.{party}] must list its columns, because they cannot be looked up at a remote site"
+            )
         return {name: study.schema.get(name, Column()) for name in own.columns}
     if not study.schema:
-        raise StudyError("the study must name its columns: nobody can look them up at sites that serve")
+        raise StudyError("the study must list its columns, because they cannot be looked up at remote sites")
     return study.schema
