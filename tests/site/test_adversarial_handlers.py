@@ -303,3 +303,18 @@ def test_a_module_with_an_undeclared_field_ends_the_process_that_imports_it(tmp_
 def test_a_handler_elsewhere_cannot_take_the_name_of_ours():
     assert "row_thieves.rows_as_weights" in HANDLERS
     assert all(name.startswith(f"{one.answer.__module__}.") for name, one in THIEVES.items())
+
+
+def test_a_handler_cannot_pass_for_fedclusts_own_by_its_modules_name(tmp_path, monkeypatch):
+    """A module's name can be assigned; the file that the code comes from decides."""
+    rename = "\ndef rename(f):\n    f.__module__ = 'fedclust.evil'\n    return f\n"
+    text = module_with(*CANNOT_BE_IMPORTED["shares"][:2]).replace("\ndef steal", "\n@rename\ndef steal")
+    path = tmp_path / "passing.py"
+    path.write_text(
+        text.replace("\n@dataclass(frozen=True)\nclass Loot", f"{rename}\n@dataclass(frozen=True)\nclass Loot")
+    )
+    spec = importlib.util.spec_from_file_location("passing", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "passing", module)
+    with pytest.raises(TypeError, match="is not where its module's name says"):
+        spec.loader.exec_module(module)

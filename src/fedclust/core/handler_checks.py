@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion
@@ -15,11 +17,21 @@ if TYPE_CHECKING:
     from fedclust.core.effects import Handler
 
 OWN_PACKAGE = __name__.partition(".")[0]
+OWN_FOLDER = Path(__file__).resolve().parent.parent
 
 
 def handler_package(answer: Callable[..., Any]) -> str:
-    """Return the package that contains a handler's code."""
-    return answer.__module__.partition(".")[0]
+    """Return the package that contains a handler's code.
+
+    What belongs to fedclust is decided by the file that the code comes from: a module's name can be assigned.
+    """
+    if not isinstance(answer, FunctionType):
+        raise TypeError("a handler is a plain function of (site, message)")
+    package = answer.__module__.partition(".")[0]
+    ours = OWN_FOLDER in Path(answer.__code__.co_filename).resolve().parents
+    if ours != (package == OWN_PACKAGE):
+        raise TypeError(f"{answer.__module__}.{answer.__name__} is not where its module's name says; do not assign it")
+    return package
 
 
 def handler_name(answer: Callable[..., Any]) -> str:

@@ -16,6 +16,7 @@ from fedclust.core.atomic_files import log_error, write_file
 from fedclust.core.effects import HANDLERS, Handler, Keep, SealedMessages
 from fedclust.core.envelope import Call, Refusal, SealedAnswer
 from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
+from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
@@ -187,15 +188,31 @@ class SiteServer:
             return Refusal(self.party, code)
         sealed = self.gate.seal(call, handler, release, veil)
         if isinstance(answer, Keep):
-            if answer.order is not None:
-                self._save_order(call.run, answer.order)
-            self._save_memory(call, sealed, dict(answer.memory))
+            self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
         return sealed
 
+    def _keep_with_answer(
+        self, call: Call, handler: Handler[Any, Any], answer: Keep[Any], sealed: SealedAnswer
+    ) -> None:
+        """Store what an answer asks the site to remember; only fedclust's alignment chooses the rows of a run."""
+        if answer.order is not None:
+            if handler.package != OWN_PACKAGE:
+                raise KeysRefused("only fedclust's own alignment may choose the rows that a run reads")
+            self._save_order(call.run, answer.order)
+        self._save_memory(call, sealed, dict(answer.memory))
+
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
-        """Return the answer to a question, before the gate has seen it."""
-        return handler.answer(context, message)
+        """Return the answer to a question, before the gate has seen it.
+
+        The kind of an error could carry bits of a row, so every error of another package's handler is the same.
+        """
+        try:
+            return handler.answer(context, message)
+        except Exception as error:
+            if handler.package == OWN_PACKAGE:
+                raise
+            raise RuntimeError("the handler of another package failed") from error
 
     def _check_repeated_step(self, call: Call) -> SealedAnswer | Refusal | None:
         """Answer a step once: the same question gets the same answer again, and another question gets none."""
