@@ -178,7 +178,7 @@ def test_what_cannot_be_done_is_refused_in_words():
             fc.KMeans(3, **{"init": "box", **options}).fit(fed)
     model = fitted(parts, X[:3])
     fed = fc.Federation.local(parts, split="columns")
-    with pytest.raises(StudyError, match="opens distances"):
+    with pytest.raises(StudyError, match="needs distances"):
         fc.indices.xie_beni(model, fed)
     with pytest.raises(StudyError, match="give one K"):
         fc.select_k(fc.KMeans(init="box", opens="labels"), fed, [2, 3])
