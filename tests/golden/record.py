@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.linalg  # noqa: F401 its BLAS counts too
+import threadpoolctl
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
@@ -15,6 +17,12 @@ sys.path.insert(0, str(HERE.parent))
 from golden import cases  # noqa: E402 tests are no package: their folder is found first
 
 VALUES, RECORDED = HERE / "values.json", HERE / "recorded.json"
+
+
+def blas_kernels() -> str:
+    """The instruction sets that NumPy's and SciPy's BLAS run with, which a variable of the environment may choose."""
+    found = [one for one in threadpoolctl.threadpool_info() if one["internal_api"] == "openblas"]
+    return " ".join(sorted({str(one.get("architecture")) for one in found}))
 
 
 def fingerprint() -> dict[str, str]:
@@ -26,6 +34,7 @@ def fingerprint() -> dict[str, str]:
         flags = []
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
+        "BLAS kernels": blas_kernels(),
         "machine": platform.machine(),
         "flags": " ".join(sorted(flag for flag in flags if flag.startswith(("avx", "fma")))),
         "numpy": np.__version__,
