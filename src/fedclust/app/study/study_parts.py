@@ -40,8 +40,9 @@ class StudySite:
 
 @dataclass(frozen=True)
 class KSearch:
-    """Where to look for k, None: where the sites' own findings lead; `options` is what `select_k` "
-    "takes by these names.
+    """The values of k to search; None searches where the sites' own findings point.
+
+    `options` are keyword arguments of `select_k`.
     """
 
     ks: tuple[int, ...] | None = None
