@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedclust.core.effects import handler
+from fedclust.core.effects import Keep, handler
+from fedclust.core.errors import KeysRefused
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import (
     MAX_ROWS,
@@ -21,7 +22,7 @@ from fedclust.core.release import (
     weights,
 )
 from fedclust.core.ring import Exact
-from fedclust.core.site_interface import Site, View
+from fedclust.core.site_interface import RowOrder, Site, View
 from fedclust.core.types import Floats, Ints
 
 SCALE = 1e6  # rows as whole numbers keep six decimals
@@ -212,7 +213,7 @@ def rows_as_letters(site: Site, ask: Take) -> Letters:
 @dataclass(frozen=True)
 class Sums(Release):
     mass: Exact = additive("the rows of each cell", cells=True)
-    pull: Exact = additive("the sum of the rows of each cell")
+    pull: Exact = additive("the sum of the rows of each cell", power=-40)
 
 
 @handler(releases=Sums)
@@ -231,3 +232,48 @@ def cells_of_one_row_called_cells_of_many(site: Site, ask: Take) -> Sums:
 def rows_of_a_question_that_reads_nothing(site: Site, ask: Take) -> Sums:
     rows = rows_of(site, ask)
     return Sums(Exact.from_counts(np.full(len(rows), len(rows))), exact(rows))
+
+
+@handler(releases=Sums)
+def rows_with_the_opposite_sign(site: Site, ask: Take) -> Sums:
+    rows = rows_of(site, ask)
+    return Sums(Exact.from_counts(np.full(len(rows), site.rows)), exact(-rows))
+
+
+@handler(releases=Sums)
+def rows_as_units_of_sums(site: Site, ask: Take) -> Sums:
+    rows = packed(site, ask)
+    nothing = np.zeros((*rows.shape, 2), np.uint64)
+    return Sums(Exact.from_counts(np.full(len(rows), site.rows)), Exact(nothing, rows.astype(np.int32)))
+
+
+@handler(releases=Sums)
+def rows_as_cells(site: Site, ask: Take) -> Sums:
+    rows = packed(site, ask)
+    return Sums(Exact.from_counts(rows), exact(np.zeros(rows.shape)))
+
+
+@handler(releases=Totals)
+def rows_as_negative_totals(site: Site, ask: Take) -> Totals:
+    return Totals(Exact.from_counts(-packed(site, ask)[0]))
+
+
+@handler(releases=Marks, max_distinct=1)
+def rows_as_negative_marks(site: Site, ask: Take) -> Marks:
+    return Marks(Exact.from_counts(-packed(site, ask)[0]))
+
+
+@handler(releases=Counts)
+def rows_as_another_answer(site: Site, ask: Take) -> Totals:  # the declared answer is Counts
+    return Totals(Exact.from_counts(packed(site, ask)))
+
+
+@handler(releases=Counts)
+def rows_as_an_error(site: Site, ask: Take) -> Counts:
+    raise KeysRefused(str(rows_of(site, ask)[0]))
+
+
+@handler(releases=Counts)
+def rows_as_the_order_of_later_rows(site: Site, ask: Take) -> Keep:
+    order = np.argsort(rows_of(site, ask)[:, 0])
+    return Keep(Counts(np.array([site.rows])), {}, RowOrder(order, b"key"))

@@ -31,12 +31,19 @@ NEVER = {  # what is refused even where there are no rules
     "row_thieves.fact_that_is_an_array",
     "row_thieves.fact_that_is_a_text",
     "row_thieves.rows_of_a_question_that_reads_nothing",
+    "row_thieves.rows_as_another_answer",
+    "row_thieves.rows_as_an_error",
+    "row_thieves.rows_as_the_order_of_later_rows",
 }
 ELSEWHERE = {  # what a site without keys cannot send, or what only its own checks would find
     "row_thieves.rows_as_letters",
     "row_thieves.means_of_two_rows",
     "row_thieves.means_of_two_rows_called_means_of_all",
     "row_thieves.means_of_all_with_rows_as_counts",
+    "row_thieves.rows_with_the_opposite_sign",
+    "row_thieves.rows_as_units_of_sums",
+    "row_thieves.rows_as_negative_totals",
+    "row_thieves.rows_as_negative_marks",
 }
 
 
@@ -103,7 +110,8 @@ def test_without_rules_means_of_two_rows_leave_and_are_found():
 def test_a_fact_is_a_whole_number_and_who_reads_nothing_gets_no_rows_even_without_rules(name):
     reply = asked(name, PROFILES["none"])
     assert isinstance(reply, Refusal)
-    assert reply.code == ("failed" if "reads_nothing" in name else "not-as-declared")
+    codes = {"reads_nothing": "failed", "an_error": "failed", "later_rows": "keys-refused"}
+    assert reply.code == next((code for part, code in codes.items() if part in name), "not-as-declared")
 
 
 @pytest.mark.parametrize("profile", SHIPPED)
@@ -134,7 +142,7 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "points_in_one_line": "points-of-few-rows",
         "means_of_two_rows": "points-of-few-rows",
         "means_of_two_rows_called_means_of_all": "points-of-few-rows",
-        "means_of_all_with_rows_as_counts": "points-of-few-rows",
+        "means_of_all_with_rows_as_counts": "not-as-declared",
         "fact_with_the_bits_of_a_value": "not-as-declared",
         "fact_that_is_an_array": "not-as-declared",
         "fact_that_is_a_text": "not-as-declared",
@@ -148,6 +156,14 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "cells_of_one_row": "not-as-declared",
         "cells_of_one_row_called_cells_of_many": "not-as-declared",
         "rows_of_a_question_that_reads_nothing": "failed",
+        "rows_with_the_opposite_sign": "not-as-declared",
+        "rows_as_units_of_sums": "not-as-declared",
+        "rows_as_cells": "not-as-declared",
+        "rows_as_negative_totals": "not-as-declared",
+        "rows_as_negative_marks": "not-as-declared",
+        "rows_as_another_answer": "not-as-declared",
+        "rows_as_an_error": "failed",
+        "rows_as_the_order_of_later_rows": "keys-refused",
     }
 
 
@@ -169,7 +185,7 @@ def test_the_same_code_inside_fedclust_gets_no_row_out_by_facts_points_or_cells(
     monkeypatch.setitem(HANDLERS, name, replace(one, package="fedclust", members=None))
     reply = asked(name, PROFILES[profile])
     assert isinstance(reply, Refusal) or rows_found(reply) == 0
-    assert isinstance(reply, Refusal) or name in ELSEWHERE
+    assert isinstance(reply, Refusal) or name in {*ELSEWHERE, "row_thieves.rows_as_the_order_of_later_rows"}
 
 
 @pytest.mark.parametrize("profile", SHIPPED)
@@ -264,6 +280,21 @@ CANNOT_BE_IMPORTED = {
     "shares": ("rows: bytes = shares('x')", "releases=Loot", "only fedclust's own"),
     "sealed shares": ("rows: dict[str, bytes] = sealed_shares('x')", "releases=Loot", "only fedclust's own"),
     "noise without a price": ("rows: Exact = noisy('x')", "releases=Loot", "with noise"),
+    "facts without a bound": (
+        "rows: int = facts('x', most=2.0**60)",
+        "releases=Loot, max_distinct=1",
+        "needs a bound",
+    ),
+    "an answer that reads its fields itself": (
+        "rows: bool = facts('x')\n    def field_value(self, name): return True",
+        "releases=Loot, max_distinct=1",
+        "may only declare fields",
+    ),
+    "an answer that changes when it is read": (
+        "rows: bool = facts('x')\n    def __getattribute__(self, name): return object.__getattribute__(self, name)",
+        "releases=Loot, max_distinct=1",
+        "may only declare fields",
+    ),
     "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "give the reason"),
 }
 
@@ -318,3 +349,29 @@ def test_a_handler_cannot_pass_for_fedclusts_own_by_its_modules_name(tmp_path, m
     monkeypatch.setitem(sys.modules, "passing", module)
     with pytest.raises(TypeError, match="is not where its module's name says"):
         spec.loader.exec_module(module)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12])
+def test_a_far_origin_hides_no_row_among_the_points(far):
+    """Distances between rows are small next to a far origin; the check must not take all rows for equal."""
+    policy = replace(PROFILES["standard"], packages=frozenset({"row_thieves"}))
+    view = View(np.full(3, 70, np.int32), np.full(3, far), np.ones(3))
+    desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
+    call = Call("r", 1, "row_thieves.points_that_are_rows", row_thieves.Take(view), "each", ("a", "b", "c"))
+    assert desk.answer(call).code == "points-of-few-rows"
+
+
+@pytest.mark.parametrize("spread", [0.0, -1.0, np.inf, np.nan])
+def test_a_view_with_a_spread_that_is_no_length_is_refused(spread):
+    view = View(np.full(3, 70, np.int32), np.zeros(3), np.full(3, spread))
+    assert not view.admits(np.ones(3))
+
+
+def test_a_handler_that_failed_once_is_not_asked_again_in_that_run():
+    """An error in one round and none in the next would be a message."""
+    policy = replace(PROFILES["standard"], packages=frozenset({"row_thieves"}))
+    desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
+    names = ["row_thieves.rows_as_counts", "row_thieves.rows_as_an_error", "row_thieves.rows_as_counts"]
+    steps = enumerate(zip(["first", "second", "second"], names, strict=True), 1)
+    calls = [Call(run, step, name, TAKE, "each", ("a", "b", "c")) for step, (run, name) in steps]
+    assert [desk.answer(call).code for call in calls] == ["not-as-declared", "failed", "failed"]

@@ -23,7 +23,7 @@ from fedclust.core import wire
 from fedclust.core.drive import Engine, Reply
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import Call, SealedAnswer
-from fedclust.core.errors import FedclustError, StudyError
+from fedclust.core.errors import FedclustError, NotAsDeclared, StudyError
 from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
@@ -228,6 +228,10 @@ class _RehearsalGate:
         masks = "lasting-1" if self.is_masked(call) else None
         real = replace(call, run=self.run, cohort=self.cohort, masks=masks, veiled=self.mode == "blind")
         turn = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
+        try:
+            release = self.gate.receive(handler, release)
+        except NotAsDeclared:
+            return "not-as-declared"
         code = self.gate.admit(real, handler, turn.rows) or self.gate.judge(real, handler, release, turn)
         if code is None:
             self.gate.record_as_sent(real, release, wire.encoded_size(release))

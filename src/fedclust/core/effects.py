@@ -11,11 +11,12 @@ import math
 import typing
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
 from fedclust.core.errors import DataError, QuorumLost, StudyError
-from fedclust.core.handler_checks import check_handler, handler_name, handler_package
-from fedclust.core.release import FieldClass, Release
+from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
+from fedclust.core.release import Disclosure, FieldClass, Release
 from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Floats, PartyId
 
@@ -70,11 +71,20 @@ class Handler(Generic[M, R]):
     one_run: bool = False  # answered in another run of a study only if the question is the same
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
+    schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "schema", MappingProxyType(dict(self.release.schema())))
 
     @property
     def classes(self) -> frozenset[FieldClass]:
         """The disclosure classes of the answer's fields."""
-        return frozenset(declared.kind for declared in self.release.schema().values())
+        return frozenset(declared.kind for declared in self.schema.values())
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the handler's code belongs to another package than fedclust."""
+        return self.package != OWN_PACKAGE
 
 
 HANDLERS: dict[str, Handler[Any, Any]] = {}

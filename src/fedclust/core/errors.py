@@ -25,6 +25,10 @@ class NotFinite(WireError):
     """A message holds a number that is NaN or infinite."""
 
 
+class NotAsDeclared(Exception):
+    """An answer of another package does not hold what its type declares."""
+
+
 class AnswerChanged(FedclustError):
     """A site would answer the same question differently; one mask must not hide two answers."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion
 from fedclust.core.question_types import FlooredQuestion, GapsQuestion, ViewedQuestion
-from fedclust.core.release import FLOOR_FROM_QUESTION, UNCHECKABLE_CLASSES, check_declarations
+from fedclust.core.release import FLOOR_FROM_QUESTION, MAX_ROWS, UNCHECKABLE_CLASSES, Release, check_declarations
 from fedclust.core.site_interface import View
 
 if TYPE_CHECKING:
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 
 OWN_PACKAGE = __name__.partition(".")[0]
 OWN_FOLDER = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class _PlainRelease(Release):
+    """An answer that only declares fields: what Python and `dataclass` add to such a class."""
+
+
+_PLAIN_MEMBERS = frozenset(vars(_PlainRelease)) | {
+    "_schema",
+    "__annotations__",
+    "__annotate__",
+    "__annotate_func__",
+    "__annotations_cache__",
+    "__static_attributes__",
+    "__firstlineno__",
+    "__replace__",
+    "__weakref__",
+}
 
 
 def handler_package(answer: Callable[..., Any]) -> str:
@@ -47,7 +66,8 @@ def check_handler(made: Handler[Any, Any]) -> None:
     _check_message(made)
     if made.package == OWN_PACKAGE:
         return
-    schema = made.release.schema()
+    schema = made.schema
+    _check_foreign_release(made)
     if unseen := sorted(made.classes & UNCHECKABLE_CLASSES):
         raise TypeError(
             f"{made.name} releases {unseen[0]}, which a site cannot inspect; only fedclust's own "
@@ -66,6 +86,21 @@ def check_handler(made: Handler[Any, Any]) -> None:
         )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
         raise TypeError(f"{made.name} releases facts; declare with max_distinct= how many different ones a study needs")
+
+
+def _check_foreign_release(made: Handler[Any, Any]) -> None:
+    """Refuse an answer type of another package that could behave differently from what it declares.
+
+    A site judges and sends what such an answer encodes to. Methods that replace those of `Release` or of a dataclass
+    would let the type answer for itself.
+    """
+    extra = sorted(set(vars(made.release)) - _PLAIN_MEMBERS - set(made.schema))
+    if made.release.__bases__ != (Release,) or extra:
+        what = f"defines {extra[0]}" if extra else "does not inherit from Release alone"
+        raise TypeError(f"{made.name}: the answer type {made.release.__name__} {what}; it may only declare fields")
+    for name, declared in made.schema.items():
+        if declared.kind == "facts" and not 0 <= declared.most <= MAX_ROWS:
+            raise TypeError(f"{made.name}.{name} needs a bound: declare facts(..., most=) as at most {MAX_ROWS:.0f}")
 
 
 def _check_message(made: Handler[Any, Any]) -> None:

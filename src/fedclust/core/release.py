@@ -67,6 +67,7 @@ class Disclosure:
     most: float = math.inf
     floor: int | Literal["asked"] = 0  # of points: the fewest rows behind each
     unit: FloorUnit = "rows"  # what that floor counts
+    power: int = 0  # of sums: they are multiples of 2**power, if not of the units that the question states
 
 
 def _declare_field(disclosure: Disclosure) -> Any:
@@ -75,14 +76,15 @@ def _declare_field(disclosure: Disclosure) -> Any:
     return dataclasses.field(metadata={"disclosure": disclosure})
 
 
-def additive(why: str, *, cells: bool = False, least: float = -math.inf, most: float = math.inf) -> Any:
+def additive(why: str, *, cells: bool = False, least: float = -math.inf, most: float = math.inf, power: int = 0) -> Any:
     """Declare sums over rows of which the coordinator needs the total; true answers and totals stay within the bounds.
 
-    With `cells`, the numbers are the weights of the rows behind the other sums.
+    With `cells`, the numbers are the weights of the rows behind the other sums. The sums are multiples of the units
+    that the question states, or of 2**`power`.
     """
     if cells:
         least, most = 0.0, MAX_ROWS
-    return _declare_field(Disclosure("sum", "sums", why, cells, least, most))
+    return _declare_field(Disclosure("sum", "sums", why, cells, least, most, power=power))
 
 
 def additive_counts(why: str, *, cells: bool = False) -> Any:

@@ -49,8 +49,19 @@ class View:
             return largest
         return np.asarray((largest + np.abs(self.origin)) / self.spread, np.float64)
 
+    def scale_bound(self, largest: Floats) -> Floats:
+        """Return the largest magnitudes in units of the spread, wherever the origin lies."""
+        return np.asarray(largest if self.spread is None else largest / self.spread, np.float64)
+
     def admits(self, largest: Floats) -> bool:
-        """Return whether columns with these largest magnitudes stay within the exponents."""
+        """Return whether columns with these largest magnitudes stay within the exponents.
+
+        A spread that is not positive, or numbers that are not finite, admit no column: a bound on |x'| would not hold.
+        """
+        if self.origin is not None and self.spread is not None:
+            finite = np.isfinite(self.origin).all() and np.isfinite(self.spread).all()
+            if not finite or not (self.spread > 0).all():
+                return False
         return bool((self.transform_bound(largest) <= np.ldexp(1.0, self.exponents)).all())
 
     def shows_same(self, other: View | None) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from fedclust.core import wire
 from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call, SealedAnswer
-from fedclust.core.errors import AnswerChanged, KeysRefused, OutOfBounds
+from fedclust.core.errors import AnswerChanged, KeysRefused, NotAsDeclared, OutOfBounds
 from fedclust.core.release import Release, count_numbers
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
@@ -55,6 +55,20 @@ class Gate:
         if code is None and self.approval is not None and not self.approval.covers(call, self.policy, question.tally):
             return "not-approved"
         return code
+
+    def receive(self, handler: Handler[Any, Any], release: Release) -> Release:
+        """Return the answer that will be judged and sent.
+
+        An answer of another package is encoded once and decoded again, so that the rules and the coordinator read the
+        same plain numbers.
+        """
+        if not handler.is_foreign:
+            return check_release_type(handler, release)
+        try:
+            received: Release = wire.decode(handler.release, wire.encode(check_release_type(handler, release)))
+        except Exception as error:
+            raise NotAsDeclared(f"the answer of {handler.name} does not hold what it declares") from error
+        return received
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
         """Return the code to withhold an answer with, or None. A site that withholds one abstains for the rest of the
@@ -111,13 +125,8 @@ class Gate:
             gaps=guards.gap_rule_of_sum(call),
         )
 
-    def seal(self, call: Call, handler: Handler[Any, Any], release: Release, veil: Veil | None = None) -> SealedAnswer:
+    def seal(self, call: Call, release: Release, veil: Veil | None = None) -> SealedAnswer:
         """Return the answer as it travels. It is in the ledger before the engine gets it."""
-        if type(release) is not handler.release:
-            raise TypeError(
-                f"{handler.name} returned another type than the declared "
-                f"{handler.release.__name__}; correct the handler"
-            )
         covered = self.hide_and_round_counts(release)
         hidden = self._hide_release(call, covered)
         sealed = (
@@ -160,3 +169,12 @@ class Gate:
                 displayed_counts.round_counts(counts, self.policy.rounding) if self.policy.rounding else counts
             )
         return replace(release, **changed)
+
+
+def check_release_type(handler: Handler[Any, Any], release: Release) -> Release:
+    """Return the answer if it is of the type that its handler declares."""
+    if type(release) is not handler.release:
+        raise TypeError(
+            f"{handler.name} returned another type than the declared {handler.release.__name__}; correct the handler"
+        )
+    return release

@@ -10,7 +10,6 @@ import numpy as np
 
 from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call
-from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
 from fedclust.core.question_types import REFUSE_GAPS, ClassesQuestion, CommonRowsQuestion, PointsQuestion
 from fedclust.core.release import Release, count_numbers
@@ -319,8 +318,11 @@ def check_number_count(a: AnswerContext) -> str | None:
 def check_field_classes(a: AnswerContext) -> str | None:
     """Refuse an answer that holds more than the classes of its fields allow."""
     q = a.question
-    known = {*q.call.cohort, *(q.enrolled or ()), a.site.party}
-    return None if class_checks.fits_field_classes(a.release, a.site, known) else "not-as-declared"
+    known = {*(q.call.cohort if q.enrolled is None else q.enrolled), a.site.party}
+    fits = class_checks.fits_field_classes(a.release, q.handler.schema, a.site, known, foreign=q.handler.is_foreign)
+    if q.handler.is_foreign:
+        fits = fits and class_checks.has_declared_units(a.release, q.handler.schema, q.call.message)
+    return None if fits else "not-as-declared"
 
 
 def check_points(a: AnswerContext) -> str | None:
@@ -333,7 +335,7 @@ def check_points(a: AnswerContext) -> str | None:
 def check_sums_are_no_rows(a: AnswerContext) -> str | None:
     """Refuse sums that equal a row: another package may be wrong about how many rows are behind its sums."""
     q = a.question
-    if q.handler.package == OWN_PACKAGE:
+    if not q.handler.is_foreign:
         return None
     found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
     return "not-as-declared" if found.has_sum_equal_to_row(a.release) else None

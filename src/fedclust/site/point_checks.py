@@ -15,6 +15,8 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints
 
 MAX_FINITE_EXPONENT = 1023  # the power of two that exceeds any finite number
+ROUNDING = 2.0**-45  # relative to the largest number in the view: the rounding of a mean of many rows
+TINY = 1e-300
 FLOOR_TOLERANCE = 1 - 2.0**-40  # relative to a floor: an effective size is a float
 
 
@@ -58,11 +60,11 @@ class PointCheck:
                 continue
             values = release.field_value(name).to_floats()
             if values.ndim and values.shape[-1] == len(self.site.columns):
-                equal = count_equal_rows(
-                    values.reshape(-1, values.shape[-1]), self.site.blocks(self.question_view), self._largest_magnitudes
-                )
-                if ((equal > 0) & (equal < self.min_cell)).any():
-                    return True
+                sums = values.reshape(-1, values.shape[-1])
+                for candidate in (sums, -sums):
+                    equal = self._count_equal_rows(candidate)
+                    if ((equal > 0) & (equal < self.min_cell)).any():
+                        return True
         return False
 
     def _represent_enough_rows(self, places: Floats, floor: int, release: Release) -> bool:
@@ -75,7 +77,7 @@ class PointCheck:
             return False
         if self.handler.members is not None and not self._are_means(places, floor, sizes).all():
             return False
-        equal = count_equal_rows(places, self.site.blocks(self.question_view), self._largest_magnitudes)
+        equal = self._count_equal_rows(places)
         return not bool(((equal > 0) & (equal < floor)).any())
 
     @property
@@ -85,9 +87,16 @@ class PointCheck:
             return self.message.view
         return View(np.full(len(self.site.columns), MAX_FINITE_EXPONENT, np.int32))
 
+    def _count_equal_rows(self, points: Floats) -> Ints:
+        view = self.question_view
+        return count_equal_rows(points, self.site.blocks(view), view.scale_bound(self.site.largest))
+
     @property
-    def _largest_magnitudes(self) -> Floats:
-        return self.question_view.transform_bound(self.site.largest)
+    def _mean_tolerance(self) -> Floats:
+        """How far a point may be from the mean computed here: rounding, and no more because of a far origin."""
+        view = self.question_view
+        near = ROW_TOLERANCE * view.scale_bound(self.site.largest)
+        return np.maximum(near + ROUNDING * view.transform_bound(self.site.largest), TINY)
 
     def _are_means(self, places: Floats, floor: int, sizes: list[Ints]) -> Bools:
         """Return which points are weighted means of at least a floor of rows, computed here from the weights."""
@@ -106,9 +115,7 @@ class PointCheck:
             rows += (weights > 0).sum(axis=1)
             pull += weights @ block.T
         some = np.where(total > 0, total, 1.0)
-        fits = (
-            np.abs(pull / some[:, None] - places) <= ROW_TOLERANCE * np.maximum(self._largest_magnitudes, 1e-300)
-        ).all(axis=1)
+        fits = (np.abs(pull / some[:, None] - places) <= self._mean_tolerance).all(axis=1)
         enough = (total > 0) & (total**2 >= FLOOR_TOLERANCE * floor * squares)
         if self.max_share:
             enough &= FLOOR_TOLERANCE * largest <= self.max_share * total

@@ -15,8 +15,15 @@ from fedclust.core import wire
 from fedclust.core.atomic_files import log_error, write_file
 from fedclust.core.effects import HANDLERS, Handler, Keep, SealedMessages
 from fedclust.core.envelope import Call, Refusal, SealedAnswer
-from fedclust.core.errors import AnswerChanged, DataError, KeysRefused, OutOfBounds, OverBudget, WireError
-from fedclust.core.handler_checks import OWN_PACKAGE
+from fedclust.core.errors import (
+    AnswerChanged,
+    DataError,
+    KeysRefused,
+    NotAsDeclared,
+    OutOfBounds,
+    OverBudget,
+    WireError,
+)
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
@@ -39,7 +46,12 @@ ERROR_CODES: dict[type[Exception], str] = {
     KeysRefused: "keys-refused",
     OverBudget: "over-budget",
     AnswerChanged: "answer-changed",
+    NotAsDeclared: "not-as-declared",
 }
+
+
+class ForeignHandlerFailed(RuntimeError):
+    """The handler of another package raised an error, of whatever kind."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,10 @@ class SiteServer:
         """Return the code that leaves the site for an error."""
         if isinstance(error, OutOfBounds):
             self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would reveal a largest value
-        return next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "failed")
+        code = next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "failed")
+        if isinstance(error, (ForeignHandlerFailed, NotAsDeclared)):
+            self.gate.abstain(call, code)  # a failure in one round and none in the next would be a message too
+        return code
 
     def answer_bytes(self, data: bytes) -> SealedAnswer | Refusal:
         """Return the encoded reply to an encoded call."""
@@ -183,10 +198,10 @@ class SiteServer:
             if issubclass(handler.release, Noisy)
             else self.compute_answer(handler, context, message)
         )
-        release = answer.release if isinstance(answer, Keep) else answer
+        release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
         if code := self.gate.judge(call, handler, release, context):
             return Refusal(self.party, code)
-        sealed = self.gate.seal(call, handler, release, veil)
+        sealed = self.gate.seal(call, release, veil)
         if isinstance(answer, Keep):
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
@@ -197,7 +212,7 @@ class SiteServer:
     ) -> None:
         """Store what an answer asks the site to remember; only fedclust's alignment chooses the rows of a run."""
         if answer.order is not None:
-            if handler.package != OWN_PACKAGE:
+            if handler.is_foreign:
                 raise KeysRefused("only fedclust's own alignment may choose the rows that a run reads")
             self._save_order(call.run, answer.order)
         self._save_memory(call, sealed, dict(answer.memory))
@@ -210,9 +225,9 @@ class SiteServer:
         try:
             return handler.answer(context, message)
         except Exception as error:
-            if handler.package == OWN_PACKAGE:
+            if not handler.is_foreign:
                 raise
-            raise RuntimeError("the handler of another package failed") from error
+            raise ForeignHandlerFailed("the handler of another package failed") from error
 
     def _check_repeated_step(self, call: Call) -> SealedAnswer | Refusal | None:
         """Answer a step once: the same question gets the same answer again, and another question gets none."""

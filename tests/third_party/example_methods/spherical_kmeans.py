@@ -41,7 +41,7 @@ class Directions(ViewedQuestion):
 @dataclass(frozen=True)
 class DirectionSums(Release):
     rows: Exact = additive("the number of rows of each cluster", cells=True)
-    sums: Exact = additive("the sum of their unit vectors")
+    sums: Exact = additive("the sum of their unit vectors", power=UNIT)
 
 
 @handler(releases=DirectionSums, methods=("spherical-k-means",), split="rows")
