@@ -1,7 +1,8 @@
 """What a site's rules know about a question, as types that its message inherits.
 
 A site judges a question by these types alone. The name of a message's field decides nothing. A message without such a
-type gets the strict default: rows with missing values are refused, and points are not seen through a view.
+type gets the strict default: rows with missing values are refused, and points are not seen through a view. A question
+whose handler reads nothing needs no such type: a site does not refuse it for missing values.
 """
 
 from __future__ import annotations

@@ -11,22 +11,14 @@ from dataclasses import dataclass
 from fedclust.core import wire
 from fedclust.core.effects import handler
 from fedclust.core.errors import KeysRefused
-from fedclust.core.question_types import GapsQuestion
 from fedclust.core.release import Done, Release, public_keys
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 
 
-class KeysQuestion(GapsQuestion):
-    """A question about keys; it reads no rows, so missing values are no reason to refuse."""
-
-    def rows_with_gaps(self) -> str:
-        return "partial"
-
-
 @dataclass(frozen=True)
-class KeyRequest(KeysQuestion):
+class KeyRequest:
     """Fresh keys under a name of their own, such as "lasting-1", or "once-17" for one sum."""
 
     name: str
@@ -40,7 +32,7 @@ class KeyOffer(Release):
 
 
 @dataclass(frozen=True)
-class Roster(KeysQuestion):
+class Roster:
     """Everyone's public keys of one name."""
 
     name: str

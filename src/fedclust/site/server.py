@@ -171,11 +171,10 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
-        missing, site_data = missing_rule_of(call.message), self.data_for_run(call.run)
+        missing, site_data = missing_rule_of(call.message, handler.reads), self.data_for_run(call.run)
         if self.needs_alignment and site_data is self.site_data and not handler.before_alignment:
             return Refusal(self.party, "not-aligned")
-        # If noise hides the rows, do not count them first: even a failed count would reveal something about them.
-        rows = 0 if self.gate.policy.epsilon else site_data.survey_for(missing).rows
+        rows = site_data.survey_for(missing).rows if self._must_count_rows(handler) else 0
         if code := self.gate.admit(call, handler, rows):
             return Refusal(self.party, code)
         memory = self.memory.get(call.run, {})
@@ -206,6 +205,14 @@ class SiteServer:
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
         return sealed
+
+    def _must_count_rows(self, handler: Handler[Any, Any]) -> bool:
+        """Return whether the gate needs the number of rows; a question that reads none needs it for the floor only.
+
+        If noise hides the rows, do not count them first: even a failed count would reveal something about them.
+        """
+        policy = self.gate.policy
+        return not policy.epsilon and (handler.reads != "nothing" or policy.min_rows > 0)
 
     def _keep_with_answer(
         self, call: Call, handler: Handler[Any, Any], answer: Keep[Any], sealed: SealedAnswer

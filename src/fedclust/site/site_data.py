@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fedclust.core.effects import Reads
 from fedclust.core.errors import DataError, KeysRefused, OutOfBounds
 from fedclust.core.noise_price import FINITE_ROWS_ONLY, PricedQuestion
 from fedclust.core.question_types import REFUSE_GAPS, GapsQuestion, ViewedQuestion
@@ -102,10 +103,15 @@ class SiteData:
         return digest.digest()
 
 
-def missing_rule_of(message: object) -> str:
-    """Return a question's rule for missing values, by its type; one without a rule gets no rows with missing values."""
+def missing_rule_of(message: object, reads: Reads = "rows") -> str:
+    """Return a question's rule for missing values, by its type; one without a rule gets no rows with missing values.
+
+    A question that reads nothing needs no rule: missing values are no reason to refuse it.
+    """
     if isinstance(message, PricedQuestion):
         return FINITE_ROWS_ONLY  # whatever it says: refusing its rows would reveal something without payment
+    if reads == "nothing":
+        return "partial"
     if isinstance(message, GapsQuestion):
         return message.rows_with_gaps()
     if isinstance(message, ViewedQuestion):
