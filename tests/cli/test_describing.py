@@ -53,3 +53,115 @@ def test_a_part_that_fails_leaves_a_finished_run_with_its_model_and_a_note(case,
     assert user("report", "runs/heart", "--out", "page.html")[0] == 0
     assert "The description lacks its" in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
+
+
+def fail(*_):
+    raise ZeroDivisionError("37.5 is a value of a row")
+
+
+MODEL_VALUES = {  # the attribute of the model, and what a note calls it
+    "shifts": "shifts",
+    "objectives": "objectives",
+    "final_objective": "objective",
+    "cluster_count": "number of clusters",
+    "fuzziness": "fuzziness",
+    "is_soft": "kind of membership",
+    "mixture_part": "mixture",
+    "privacy_part": "privacy",
+    "lossless": "losslessness",
+    "scale": "scale",
+    "tol": "tolerance",
+    "initial_centers_": "initial centres",
+}
+STRANGE_VALUES = {"shifts": [{1}], "final_objective": 1 + 2j, "cluster_count": "three", "notes_": [{1}], "n_iter_": 1.5}
+
+
+class Slot:
+    """An attribute that holds what is assigned to it until the model is saved, and then fails."""
+
+    def __init__(self, name, default, read):
+        self.name, self.default, self.read = name, default, read
+
+    def __get__(self, model, kind=None):
+        if model is None or not vars(model).get("is_saved"):
+            return self.default if model is None else vars(model).get(self.name, self.default)
+        return self.read()
+
+    def __set__(self, model, value):
+        vars(model)[self.name] = value
+
+
+def change_after_saving(monkeypatch, kind, name, read):
+    """Make an attribute of a model of another package fail once the fit has succeeded and the model is saved."""
+    save, before = kind.save, getattr(kind, name, None)
+
+    def save_and_break(model, path):
+        written = save(model, path)
+        vars(model)["is_saved"] = True
+        return written
+
+    def read_attribute(model):
+        return read() if vars(model).get("is_saved") else before.__get__(model)
+
+    monkeypatch.setattr(kind, "save", save_and_break)
+    changed = property(read_attribute) if isinstance(before, property) else Slot(name, before, read)
+    monkeypatch.setattr(kind, name, changed, raising=False)
+
+
+def check_finished(user, part):
+    """Run the study: it finishes with its model and a note on the part; report and export work."""
+    code, out, err = user("run", "study.toml")
+    assert (code, "Traceback" in err) == (0, False), err
+    found = json.loads(Path("runs/heart/analysis.json").read_text())
+    metrics = json.loads(Path("runs/heart/metrics.json").read_text())
+    note = next(note for note in found["notes"] if note.startswith(f"The description lacks its {part}, "))
+    assert note in metrics["notes"]
+    assert note in out
+    assert "37.5" not in json.dumps([found, metrics])
+    assert (found["k"], metrics["k"]) == (3, 3)
+    saved = json.loads(Path("runs/heart/model.json").read_text())["fitted"]
+    assert len(saved["cluster_centers_"]["array"]) == 3 * 2  # clusters by columns
+    assert user("report", "runs/heart", "--out", "page.html")[0] == 0
+    assert f"The description lacks its {part}, " in Path("page.html").read_text(encoding="utf-8")
+    assert user("export", "runs/heart", "--to", "json")[0] == 0
+    return found, metrics
+
+
+@pytest.mark.parametrize("name", MODEL_VALUES)
+def test_a_model_that_raises_after_its_fit_leaves_a_finished_run_with_a_note(name, user, monkeypatch):
+    change_after_saving(monkeypatch, fc.FuzzyCMeans, name, fail)
+    check_finished(user, MODEL_VALUES[name])
+
+
+@pytest.mark.parametrize("name", STRANGE_VALUES)
+def test_a_value_of_the_wrong_kind_is_left_out_with_a_note(name, user, monkeypatch):
+    change_after_saving(monkeypatch, fc.FuzzyCMeans, name, lambda: STRANGE_VALUES[name])
+    check_finished(user, {**MODEL_VALUES, "notes_": "notes of the fit", "n_iter_": "number of rounds"}[name])
+
+
+def test_nothing_more_is_asked_where_a_model_does_not_say_whether_it_is_private(user, monkeypatch):
+    change_after_saving(monkeypatch, fc.FuzzyCMeans, "privacy_part", fail)
+    found, _ = check_finished(user, "privacy")
+    assert (
+        found["sizes"]
+        == found["indices"]
+        == found["map"]
+        == found["composition"]
+        == {"absent": describe_model.UNREAD_LIMITS_REASON}
+    )
+
+
+def test_an_objective_that_json_has_no_number_for_is_written_as_a_text(user, monkeypatch):
+    change_after_saving(monkeypatch, fc.FuzzyCMeans, "final_objective", lambda: float("inf"))
+    code, out, err = user("run", "study.toml")
+    assert code == 0, err
+    assert "objective inf" in out
+    assert json.loads(Path("runs/heart/metrics.json").read_text())["objective"] == "inf"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, 10**5000, b"bytes"], ids=["set", "huge", "bytes"])
+def test_a_part_that_json_cannot_store_is_the_only_one_lost(value, user, monkeypatch):
+    monkeypatch.setattr(describe_model._RowSplitDescriber, "profiles", lambda _: {"centers": value})
+    found, _ = check_finished(user, "profiles")
+    assert found["profiles"]["absent"].startswith("Describing this failed: ")
+    assert sum(found["sizes"]["rows"]) == 80

@@ -160,21 +160,44 @@ def test_its_run_resumes_after_a_kill_to_the_same_bits(user):
     assert user.fitted("killed") == user.fitted("whole")
 
 
-def test_a_broken_package_is_named_and_stops_no_other(user, installed):
-    broken = installed.parent / "broken"
-    (broken / "broken_methods-1.0.dist-info").mkdir(parents=True)
-    (broken / "broken_methods-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: broken-methods\nVersion: 1.0\n"
-    )
-    (broken / "broken_methods-1.0.dist-info" / "entry_points.txt").write_text(
-        "[fedclust.methods]\nnowhere = broken_methods:METHOD\n"
-    )
-    user.environment["PYTHONPATH"] += os.pathsep + str(broken)
+def write_package(folder, module):
+    """A package with a method called nowhere, whose module has this text; None for no module."""
+    facts = folder / "broken_methods-1.0.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-methods\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[fedclust.methods]\nnowhere = broken_methods:METHOD\n")
+    if module is not None:
+        (folder / "broken_methods.py").write_text(module)
+    return str(folder)
+
+
+STR_SUBCLASS = """
+from fedclust import KMeans
+from fedclust.models import Method
+class Name(str):
+    pass
+class Other(KMeans):
+    pass
+METHOD = Method(Name("nowhere"), Other, "another", "Another.")
+"""
+BROKEN_MODULES = {
+    "missing": (None, "ModuleNotFoundError"),
+    "exits": ("raise SystemExit(7)", "SystemExit: 7"),
+    "base exception": ("class Odd(BaseException): pass\nraise Odd('no')", "Odd: no"),
+    "subclass of str": (STR_SUBCLASS, "TypeError: a method's texts are plain strings, not Name"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_MODULES)
+def test_a_broken_package_is_named_and_stops_no_other(case, user, tmp_path):
+    module, why = BROKEN_MODULES[case]
+    user.environment["PYTHONPATH"] += os.pathsep + write_package(tmp_path / "broken", module)
     (user.folder / "study.toml").write_text(study())
     process = user.start("run", "study.toml", "--out", "plain", "--quiet")
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert "method 'nowhere' of package 'broken-methods' cannot be loaded (ModuleNotFoundError" in err
+    assert "method 'nowhere' of package 'broken-methods' cannot be loaded" in err
+    assert why in err
     (user.folder / "study.toml").write_text(study().replace("spherical-k-means", "nowhere"))
     process = user.start("run", "study.toml", "--out", "nowhere")
     _, err = process.communicate(timeout=60)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import row_thieves
 from fedclust.algorithms.shared import initial_centers
 from fedclust.core.effects import HANDLERS
 from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
+from fedclust.core.handler_checks import handler_name
 from fedclust.core.release import FIELD_CLASSES, UNCHECKABLE_CLASSES
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
@@ -375,3 +377,36 @@ def test_a_handler_that_failed_once_is_not_asked_again_in_that_run():
     steps = enumerate(zip(["first", "second", "second"], names, strict=True), 1)
     calls = [Call(run, step, name, TAKE, "each", ("a", "b", "c")) for step, (run, name) in steps]
     assert [desk.answer(call).code for call in calls] == ["not-as-declared", "failed", "failed"]
+
+
+@pytest.mark.parametrize("module", ["bounds", "row_split", "gaussian_mixture"])
+def test_a_module_elsewhere_cannot_take_the_name_that_ours_gets_when_it_is_imported(module, tmp_path, monkeypatch):
+    path = tmp_path / f"{module}.py"
+    text = Path(row_thieves.__file__).read_text(encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(module, path)
+    taken = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, module, taken)
+    before = dict(HANDLERS)
+    try:
+        with pytest.raises(TypeError, match=f"put {module} in a package"):
+            spec.loader.exec_module(taken)
+        assert before == HANDLERS
+    finally:
+        for name in set(HANDLERS) - set(before):
+            del HANDLERS[name]
+
+
+def test_a_handler_whose_name_is_a_subclass_of_str_or_has_a_dot_is_refused():
+    class Name(str):
+        __slots__ = ()
+
+    def steal(site, ask):
+        return None
+
+    steal.__module__ = Name("elsewhere.thief")
+    with pytest.raises(TypeError, match="plain strings, not Name"):
+        handler_name(steal)
+    steal.__module__, steal.__name__ = "elsewhere", "a.b"
+    with pytest.raises(TypeError, match="no name of a function"):
+        handler_name(steal)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import fedclust
-from fedclust.app.analysis import describe
+from fedclust.app.analysis import ModelFacts, describe, json_values, read_model_facts
 from fedclust.app.blind_relay import relay_for_lead
 from fedclust.app.choose_k import Selection, select_k
 from fedclust.app.coordinate import (
@@ -184,7 +184,8 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
                 selection = select_k(ready.estimator, fed, choice.ks, **choice.options)
                 model = selection.model
             model.save(run.model_path)
-            described = _describe_model(run, model, ready, selection)
+            facts = read_model_facts(model)
+            described = _describe_model(run, model, facts, ready, selection)
         except BaseException as error:
             notify("state", state=status_after_error(error))
             if isinstance(error, (StudyError, DataError, OutOfBounds)) and run.is_new and not rounds:
@@ -195,7 +196,7 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
         seconds = time.monotonic() - began
         notify("state", state="finished")
         sites = fed.traffic() or _received_traffic(run_status.read_status(run.status_path))
-        run.write_json("metrics.json", _run_metrics(run, ready.study, model, seconds, sites=sites, described=described))
+        run.write_json("metrics.json", _run_metrics(run, ready.study, facts, seconds, sites=sites, described=described))
         return model
 
 
@@ -217,23 +218,26 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventL
         yield run.open_study or open_recorded_study(run, run.folder), tell
 
 
-def _describe_model(run: Run, model: Model, ready: OpenStudy, selection: Selection | None) -> dict[str, Any]:
+def _describe_model(
+    run: Run, model: Model, facts: ModelFacts, ready: OpenStudy, selection: Selection | None
+) -> dict[str, Any]:
     """Describe a model that is saved already; if this fails, the run still finishes, with a note."""
     try:
-        described = describe(model, ready.fed, selection)
+        described = describe(model, ready.fed, selection, facts)
         run.write_json("analysis.json", described)
     except Waiting:
         raise  # not an error: the run continues when the sites' answers arrive
     except Exception as error:  # noqa: BLE001 the model is there even if it cannot be described
         note = f"The run is finished and its model is saved, but describing it failed ({type(error).__name__})."
-        return {"columns": [{"name": name} for name in ready.fed.columns], "notes": [*model.notes_, note]}
+        notes = [*facts.notes, *facts.failures, note]
+        return {"columns": [{"name": name} for name in ready.fed.columns], "notes": notes}
     return described
 
 
 def _run_metrics(
     run: Run,
     study: Study,
-    model: Model,
+    facts: ModelFacts,
     seconds: float,
     *,
     sites: Mapping[str, Mapping[str, int]],
@@ -248,13 +252,13 @@ def _run_metrics(
         "kernels": backend(),
         "name": study.name,
         "method": study.cluster.method,
-        "k": model.cluster_count,
+        "k": facts.cluster_count,
         "split": study.split,
         "columns": [column["name"] for column in described["columns"]],
-        "rounds": model.n_iter_,
-        "objective": model.final_objective,
-        "shifts": model.shifts,
-        "objectives": model.objectives,
+        "rounds": facts.n_iter,
+        "objective": json_values(facts.final_objective),
+        "shifts": json_values(facts.shifts),
+        "objectives": json_values(facts.objectives),
         "started": origin["started"],
         "finished": utc_timestamp(),
         "seconds": round(seconds, 3),

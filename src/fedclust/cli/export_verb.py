@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedclust.models import Model
+    from fedclust.app.analysis import ModelFacts
 
 
 def add(verbs: Any) -> None:
@@ -25,12 +25,13 @@ def add(verbs: Any) -> None:
 def act_export(chosen: argparse.Namespace) -> int:
     """Write centers.csv and rounds.csv, or both together as result.json, in original units and with column names."""
     from fedclust import load
+    from fedclust.app.analysis import read_model_facts
     from fedclust.app.run_folder import Run
     from fedclust.cli import result_summary
 
     run = Run.find(chosen.run)
     metrics = run.metrics
-    model = load(run.model_path)
+    model = read_model_facts(load(run.model_path))
     folder = chosen.out or run.folder / "export"
     folder.mkdir(parents=True, exist_ok=True)
     if chosen.to == "json":
@@ -47,18 +48,18 @@ def act_export(chosen: argparse.Namespace) -> int:
     return 0
 
 
-def _export_tables(model: Model, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _export_tables(model: ModelFacts, metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
     import numpy as np
 
     columns = metrics["columns"]
     centers = {
         unused_name("cluster", columns): np.arange(metrics["k"]),
     }
-    if model.cluster_sizes_ is not None:
+    if model.cluster_sizes is not None:
         called = "weight" if model.fuzziness > 1 else "size"
-        centers[unused_name(called, columns)] = np.asarray(model.cluster_sizes_, np.float64)
-    if model.cluster_centers_ is not None:
-        centers |= dict(zip(columns, np.ascontiguousarray(model.cluster_centers_.T), strict=True))
+        centers[unused_name(called, columns)] = np.asarray(model.cluster_sizes, np.float64)
+    if model.cluster_centers is not None:
+        centers |= dict(zip(columns, np.ascontiguousarray(model.cluster_centers.T), strict=True))
     rounds = {
         "round": np.arange(1, len(metrics["shifts"]) + 1),
         "shift": np.array(metrics["shifts"], np.float64),

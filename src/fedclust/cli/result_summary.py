@@ -8,12 +8,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedclust.app.analysis import ModelFacts
 from fedclust.app.run_folder import Run
-from fedclust.core.types import Floats
-from fedclust.models import Model
+from fedclust.core.types import Array
 
 
-def format_summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
+def format_summary(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> str:
     """Summarise a finished run for a terminal."""
     rounds = "1 round" if metrics["rounds"] == 1 else f"{metrics['rounds']} rounds"
     head = f"{metrics['name']}: {metrics['k']} clusters by {metrics['method']} in {rounds} ({metrics['seconds']:.1f} s)"
@@ -23,7 +23,7 @@ def format_summary(run: Run, model: Model, metrics: dict[str, Any]) -> str:
   fedclust export {run.folder} --to csv
   fedclust site assign {run.model_path} --data FILE --out labels.csv"""
     parts = [
-        head if metrics["objective"] is None else f"{head}, objective {metrics['objective']:.6g}",
+        head if metrics["objective"] is None else f"{head}, objective {float(metrics['objective']):.6g}",
         *([format_choice(found["selection"])] if "curve" in (found.get("selection") or {}) else []),
         format_centers(model, metrics["columns"], (found.get("sizes") or {}).get("rows")),
         format_notes(metrics["notes"], model, metrics["split"]),
@@ -73,17 +73,17 @@ def _bar_text(value: float, low: float, high: float, width: int, *, utf: bool) -
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def format_centers(model: Model, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
+def format_centers(model: ModelFacts, columns: Sequence[str], rows: Sequence[int] | None = None) -> str:
     """Show the centres in original units, one per line; columns that do not fit the terminal are only counted.
 
     `rows` are the numbers of rows nearest to each centre. Without them, a fuzzy cluster has a weight, the sum of u^m.
     """
-    if model.cluster_centers_ is None:
+    if model.cluster_centers is None:
         return "The model has no centres to show."
     head = ["cluster", "rows" if rows else "weight" if model.fuzziness > 1 else "size", *columns]
     sizes = _format_sizes(model, rows)
     lines = [
-        [str(i), sizes[i], *(f"{value:.5g}" for value in center)] for i, center in enumerate(model.cluster_centers_)
+        [str(i), sizes[i], *(f"{value:.5g}" for value in center)] for i, center in enumerate(model.cluster_centers)
     ]
     widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
     room, shown = shutil.get_terminal_size().columns, len(head)
@@ -95,18 +95,18 @@ def format_centers(model: Model, columns: Sequence[str], rows: Sequence[int] | N
     return text if not hidden else f"{text}\n({hidden} more columns; fedclust export writes all)"
 
 
-def _format_sizes(model: Model, rows: Sequence[int] | None) -> list[str]:
+def _format_sizes(model: ModelFacts, rows: Sequence[int] | None) -> list[str]:
     """Format the size of each cluster, or "?" if it is not known."""
     if rows:
         return [f"{size:,}" for size in rows]
-    if model.cluster_sizes_ is None:
+    if model.cluster_sizes is None:
         return ["?"] * model.cluster_count
-    return [f"{size:.6g}" for size in model.cluster_sizes_]
+    return [f"{size:.6g}" for size in model.cluster_sizes]
 
 
-def format_notes(sentences: Sequence[str], model: Model, split: str) -> str:
+def format_notes(sentences: Sequence[str], model: ModelFacts, split: str) -> str:
     """List the notes of a run, and say whether the result is lossless."""
-    lossless = model.lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
+    lossless = model.is_lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
     same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
     praise = [f"Lossless: from the same start, {same} the same bits."] if lossless else []
     return "\n".join([*praise, *sentences])
@@ -131,11 +131,11 @@ def format_traffic(sites: dict[str, dict[str, int]], max_sites: int = 12, *, arr
     return "\n".join([head, *lines])
 
 
-def _to_list(values: Floats | None) -> list[Any] | None:
+def _to_list(values: Array | None) -> list[Any] | None:
     return None if values is None else values.tolist()
 
 
-def result_document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str, Any]:
+def result_document(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> dict[str, Any]:
     """Return the result as a JSON document for programs."""
     found = run.analysis or {}
     return {
@@ -145,7 +145,7 @@ def result_document(run: Run, model: Model, metrics: dict[str, Any]) -> dict[str
         "selection": found.get("selection"),
         "run": str(run.folder),
         "model": str(run.model_path),
-        "centers": _to_list(model.cluster_centers_),
-        "sizes": _to_list(model.cluster_sizes_),
-        "start_centers": _to_list(model.initial_centers_),
+        "centers": _to_list(model.cluster_centers),
+        "sizes": _to_list(model.cluster_sizes),
+        "start_centers": _to_list(model.initial_centers),
     }

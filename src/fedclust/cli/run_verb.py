@@ -99,9 +99,11 @@ def _describe_stop(progress: Progress) -> str:
 
 def print_result(run: Run, model: Model, chosen: argparse.Namespace) -> None:
     """Print the result on stdout."""
+    from fedclust.app.analysis import read_model_facts
     from fedclust.cli import result_summary
 
+    facts = read_model_facts(model)
     if chosen.json:
-        print(json.dumps(result_summary.result_document(run, model, run.metrics), allow_nan=False))
+        print(json.dumps(result_summary.result_document(run, facts, run.metrics), allow_nan=False))
     elif not chosen.quiet:
-        print(result_summary.format_summary(run, model, run.metrics))
+        print(result_summary.format_summary(run, facts, run.metrics))

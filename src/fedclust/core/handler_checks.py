@@ -5,6 +5,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,9 @@ def handler_package(answer: Callable[..., Any]) -> str:
     """
     if not isinstance(answer, FunctionType):
         raise TypeError("a handler is a plain function of (site, message)")
+    for name in (answer.__module__, answer.__name__):
+        if type(name) is not str:  # a subclass may compare and print as it likes
+            raise TypeError(f"a handler's module and name are plain strings, not {type(name).__name__}")
     package = answer.__module__.partition(".")[0]
     ours = OWN_FOLDER in Path(answer.__code__.co_filename).resolve().parents
     if ours != (package == OWN_PACKAGE):
@@ -54,10 +58,25 @@ def handler_package(answer: Callable[..., Any]) -> str:
 
 
 def handler_name(answer: Callable[..., Any]) -> str:
-    """Return the module's and the function's name; outside fedclust the whole path, so that names cannot collide."""
-    module = answer.__module__
-    ours = handler_package(answer) == OWN_PACKAGE
-    return f"{module.rpartition('.')[2] if ours else module}.{answer.__name__}"
+    """Return the module's and the function's name; outside fedclust the whole path, so that names cannot collide.
+
+    A module outside any package has a path of one word, which must not be the name of a module of fedclust: the
+    handlers of that module may be imported later.
+    """
+    module, function = answer.__module__, answer.__name__
+    if handler_package(answer) == OWN_PACKAGE:
+        return f"{module.rpartition('.')[2]}.{function}"
+    if not function.isidentifier():
+        raise TypeError(f"{module}.{function} is no name of a function; do not assign it")
+    if module in own_module_names():
+        raise TypeError(f"{module}.{function} would be named as if it were fedclust's; put {module} in a package")
+    return f"{module}.{function}"
+
+
+@cache
+def own_module_names() -> frozenset[str]:
+    """Return the last part of the name of each module and package of fedclust, imported or not."""
+    return frozenset(path.parent.name if path.stem == "__init__" else path.stem for path in OWN_FOLDER.rglob("*.py"))
 
 
 def check_handler(made: Handler[Any, Any]) -> None:

@@ -64,6 +64,9 @@ class Method:
     deep: bool = False  # not for studies: it has no centres to report
 
     def __post_init__(self) -> None:
+        for text in (self.name, self.title, self.summary, *self.parameters):
+            if type(text) is not str:  # a subclass may compare and print as it likes
+                raise TypeError(f"a method's texts are plain strings, not {type(text).__name__}")
         unknown = [key for key in self.parameters if key not in self.estimator().get_params()]
         if unknown:
             raise ValueError(f"method '{self.name}' has a key '{unknown[0]}', but {self.estimator.__name__} does not")
@@ -201,7 +204,9 @@ class MethodRegistry:
         package = plugin.dist.name if plugin.dist else plugin.module
         try:
             self.add_method(_load_method(plugin))
-        except Exception as error:  # noqa: BLE001 the code of others may raise anything
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 the code of others may raise anything, SystemExit too
             why = f"{type(error).__name__}: {error}"
             self.broken_plugins[plugin.name] = f"method '{plugin.name}' of package '{package}' cannot be loaded ({why})"
             warnings.warn(

@@ -1,5 +1,7 @@
 """A fitted model described so that others can judge it; a run writes it down as analysis.json."""
 
 from fedclust.app.analysis.describe_model import ANALYSIS_FORMAT, ANALYSIS_VERSION, describe
+from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts
+from fedclust.app.analysis.part_guard import json_values
 
-__all__ = ["ANALYSIS_FORMAT", "ANALYSIS_VERSION", "describe"]
+__all__ = ["ANALYSIS_FORMAT", "ANALYSIS_VERSION", "ModelFacts", "describe", "json_values", "read_model_facts"]

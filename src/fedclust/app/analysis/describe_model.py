@@ -17,7 +17,8 @@ from fedclust.app import indices
 from fedclust.app.analysis import epsilon_curve
 from fedclust.app.analysis.hidden_counts import hide_derivable_counts
 from fedclust.app.analysis.k_curve import describe_choice
-from fedclust.app.analysis.part_guard import PartGuard, plain_values
+from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts
+from fedclust.app.analysis.part_guard import PartGuard, json_values
 from fedclust.app.analysis.what_left import list_what_left
 from fedclust.app.choose_k import Selection
 from fedclust.core.effects import ALL_PARTIES, Protocol
@@ -54,14 +55,17 @@ RULE_CODES = frozenset(  # codes of a site that will not answer
     }
 )
 NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
+UNREAD_LIMITS_REASON = "The model does not tell whether more may be asked of its rows."
 ARRAY_SITE_NAME = "site"  # what an array is called when it is a federation by itself
 
 
-def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict[str, Any]:
+def describe(
+    model: Model, fed: Any, selection: Selection | None = None, facts: ModelFacts | None = None
+) -> dict[str, Any]:
     """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
 
     Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
-    `{"absent": why}`; where that is a failure, a note says so, too.
+    `{"absent": why}`; where that is a failure, a note says so, too. `facts` are the model's, if they were read before.
 
     >>> import numpy as np, fedclust as fc
     >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
@@ -72,71 +76,75 @@ def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict
     check_is_fitted(model)
     if not isinstance(fed, Federation):
         fed = Federation.local({ARRAY_SITE_NAME: fed}, columns=list(model.columns_))
+    facts = facts or read_model_facts(model)
     parts = PartGuard()
-    seen = _choose_describer(model, fed, parts)
+    seen = _choose_describer(model, facts, fed, parts)
     found: dict[str, dict[str, Any] | None] = {
         "profiles": parts.guard("profiles", seen.profiles),
         "map": parts.guard("map", seen.map),
         "sizes": parts.guard("sizes", seen.sizes),
         "indices": (scores := parts.guard("indices", seen.indices)),
         "composition": parts.guard("composition", seen.composition),
-        "fuzziness": parts.guard("fuzziness", lambda: _describe_fuzziness(model, scores)),
+        "fuzziness": parts.guard("fuzziness", lambda: _describe_fuzziness(facts, scores)),
         "selection": None if selection is None else parts.guard("choice of K", lambda: describe_choice(selection)),
-        "convergence": parts.guard("convergence", lambda: _describe_convergence(model)),
-        "privacy": parts.guard("privacy", lambda: _describe_privacy(model, fed)) if model.privacy_part else None,
+        "convergence": parts.guard("convergence", lambda: _describe_convergence(facts)),
+        "privacy": _guard_privacy(model, facts, fed, parts),
         "left": parts.guard(
             "list of what left", lambda: list_what_left(fed)
         ),  # last: whatever was asked above left, too
     }
-    notes = [*(() if selection is None else selection.notes), *model.notes_, *parts.notes]
+    notes = [*(() if selection is None else selection.notes), *facts.notes, *facts.failures, *parts.notes]
     return {
         "format": ANALYSIS_FORMAT,
         "version": ANALYSIS_VERSION,
-        **plain_values(_model_facts(model, fed)),
+        **json_values(_describe_origin(model, facts, fed)),
         **found,
-        "notes": plain_values(notes),
+        "notes": notes,
     }
 
 
-def _model_facts(model: Model, fed: Federation) -> dict[str, Any]:
+def _describe_origin(model: Model, facts: ModelFacts, fed: Federation) -> dict[str, Any]:
+    """Where the model comes from: its method, its settings, its columns and its sites."""
     units = {name: c for raw, c in fed.schema.items() for name in c.encoded_column_names(raw)}
     method = method_of_model(model)
     return {
         "method": method.name if method else type(model).__name__,
         "title": method.title if method else type(model).__name__,
-        "k": model.cluster_count,
-        "m": model.fuzziness if model.fuzziness > 1 else None,
-        "scale": model.scale,
+        "k": facts.cluster_count,
+        "m": facts.fuzziness if facts.fuzziness > 1 else None,
+        "scale": facts.scale,
         "split": fed.split,
-        "missing": model.missing,
-        "seed": model.seed_,
+        "missing": facts.missing,
+        "seed": facts.seed,
         "columns": [{"name": name, "type": units[name].type, "unit": units[name].unit} for name in fed.columns],
         "parties": list(fed.parties),
         "aggregation": fed.aggregation.mode,
-        "lossless": model.lossless and not any(note.startswith("Not lossless") for note in model.notes_),
+        "lossless": facts.is_lossless and not any(note.startswith("Not lossless") for note in facts.notes),
     }
 
 
 def _choose_describer(
-    model: Model, fed: Federation, parts: PartGuard
+    model: Model, facts: ModelFacts, fed: Federation, parts: PartGuard
 ) -> _RowSplitDescriber | _ColumnSplitDescriber | _ClosedSitesDescriber | _PrivateDescriber | _LaterRoundDescriber:
     """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
-    if model.privacy_part is not None:
-        return _PrivateDescriber(model)
-    if model.remembers_rounds and model.saw_batches:
-        return _LaterRoundDescriber(model)
+    if facts.has_unread_limits:
+        return _ClosedSitesDescriber(facts, {"absent": UNREAD_LIMITS_REASON})
+    if facts.privacy_part is not None:
+        return _PrivateDescriber(facts)
+    if facts.is_later_round:
+        return _LaterRoundDescriber(facts)
     if not isinstance(model, CentersModel):
-        return _ClosedSitesDescriber(model, {"absent": NO_CENTERS_REASON})
+        return _ClosedSitesDescriber(facts, {"absent": NO_CENTERS_REASON})
     if fed.split == "columns":
-        return _ColumnSplitDescriber(model, fed)
+        return _ColumnSplitDescriber(model, facts, fed)
     try:
-        return _RowSplitDescriber(model, fed, parts)
+        return _RowSplitDescriber(model, facts, fed, parts)
     except QuorumLost as lost:
-        return _ClosedSitesDescriber(model, _refusal_reason(lost))
+        return _ClosedSitesDescriber(facts, _refusal_reason(lost))
     except Waiting:
         raise
     except Exception as error:  # noqa: BLE001 a finished run stays finished
-        return _ClosedSitesDescriber(model, parts.absent("view of the rows", error))
+        return _ClosedSitesDescriber(facts, parts.absent("view of the rows", error))
 
 
 def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
@@ -152,6 +160,7 @@ class _RowSplitDescriber:
     """Sites with whole rows."""
 
     model: CentersModel
+    facts: ModelFacts
     fed: Federation
     parts: PartGuard
 
@@ -169,7 +178,7 @@ class _RowSplitDescriber:
 
     def _run_protocol(self, protocol: Protocol[Any]) -> Any:
         return self.fed.run(
-            protocol, quorum=self.model.quorum, missing=self.model.missing, asks_multiple=SHORT_PROTOCOL_ASKS
+            protocol, quorum=self.model.quorum, missing=self.facts.missing, asks_multiple=SHORT_PROTOCOL_ASKS
         )[0]
 
     def _ask_sites(self, script: Callable[[], Protocol[Any]]) -> Any:
@@ -217,7 +226,7 @@ class _RowSplitDescriber:
         }
 
     def sizes(self) -> dict[str, Any]:
-        return self.absent or {} if self.spread is None else _describe_sizes(self.model, self.spread.counts)
+        return self.absent or {} if self.spread is None else _describe_sizes(self.facts, self.spread.counts)
 
     def indices(self) -> dict[str, Any]:
         whole = self.view.missing != "partial"  # with gaps there are no means of labels
@@ -229,7 +238,7 @@ class _RowSplitDescriber:
                     lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
                 )
         found = self._ask_sites(
-            lambda: index_sums.compute_indices(self.view, self.centers, self.model.fuzziness, names)
+            lambda: index_sums.compute_indices(self.view, self.centers, self.facts.fuzziness, names)
         )
         return found if "absent" in found else _describe_indices(found)
 
@@ -248,14 +257,15 @@ class _ColumnSplitDescriber:
     """Sites with some columns of the same rows: each keeps its own, so less can be said."""
 
     model: CentersModel
+    facts: ModelFacts
     fed: Federation
 
     def profiles(self) -> dict[str, Any]:
         origin = self.model.origin_
-        if origin is not None and self.model.scale == "standardise":
+        if origin is not None and self.facts.scale == "standardise":
             seen = {"standardised": self.model.scaled_centers_, "against": "all rows"}
-            return {"centers": self.model.cluster_centers_, **seen, "mean": origin, "sd": self.model.spread_}
-        return _profiles_of_centers(self.model)
+            return {"centers": self.facts.cluster_centers, **seen, "mean": origin, "sd": self.model.spread_}
+        return _profiles_of_centers(self.facts)
 
     def map(self) -> dict[str, Any]:
         return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
@@ -263,7 +273,7 @@ class _ColumnSplitDescriber:
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
             return {"absent": "Labels stay at the sites."}
-        return _describe_sizes(self.model, np.bincount(self.model.labels_, minlength=self.model.n_clusters))
+        return _describe_sizes(self.facts, np.bincount(self.model.labels_, minlength=self.facts.cluster_count))
 
     def indices(self) -> dict[str, Any]:
         try:
@@ -279,11 +289,11 @@ class _ColumnSplitDescriber:
 class _ClosedSitesDescriber:
     """Sites whose rules allow no question beyond the fit."""
 
-    model: Model
+    facts: ModelFacts
     absent: dict[str, str]
 
     def profiles(self) -> dict[str, Any]:
-        return _profiles_of_centers(self.model)
+        return _profiles_of_centers(self.facts)
 
     def sizes(self) -> dict[str, Any]:
         return self.absent
@@ -295,13 +305,13 @@ class _ClosedSitesDescriber:
 class _PrivateDescriber:
     """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
 
-    model: Model
+    facts: ModelFacts
 
     def profiles(self) -> dict[str, Any]:
-        return _profiles_of_centers(self.model)
+        return _profiles_of_centers(self.facts)
 
     def sizes(self) -> dict[str, Any]:
-        return _describe_weights(self.model)
+        return _describe_weights(self.facts)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "Under differential privacy nothing is asked that was not paid for."}
@@ -313,13 +323,13 @@ class _PrivateDescriber:
 class _LaterRoundDescriber:
     """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
 
-    model: Model
+    facts: ModelFacts
 
     def profiles(self) -> dict[str, Any]:
-        return _profiles_of_centers(self.model)
+        return _profiles_of_centers(self.facts)
 
     def sizes(self) -> dict[str, Any]:
-        return _describe_weights(self.model)
+        return _describe_weights(self.facts)
 
     def indices(self) -> dict[str, Any]:
         return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
@@ -327,9 +337,9 @@ class _LaterRoundDescriber:
     map = composition = indices
 
 
-def _profiles_of_centers(model: Model) -> dict[str, Any]:
+def _profiles_of_centers(facts: ModelFacts) -> dict[str, Any]:
     """Profiles where nothing but the centres is known."""
-    centers = model.cluster_centers_
+    centers = facts.cluster_centers
     if centers is None:
         return {"absent": "The model has no centres of its own."}
     middle, apart = centers.mean(axis=0), centers.std(axis=0)
@@ -337,25 +347,25 @@ def _profiles_of_centers(model: Model) -> dict[str, Any]:
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
 
 
-def _describe_sizes(model: Model, counts: Ints) -> dict[str, Any]:
-    return {"rows": counts.tolist(), "weights": model.cluster_sizes_ if model.is_soft else None}
+def _describe_sizes(facts: ModelFacts, counts: Ints) -> dict[str, Any]:
+    return {"rows": counts.tolist(), "weights": facts.cluster_sizes if facts.is_soft else None}
 
 
-def _describe_weights(model: Model) -> dict[str, Any]:
+def _describe_weights(facts: ModelFacts) -> dict[str, Any]:
     """Sizes where rows are not counted anew."""
-    if model.cluster_sizes_ is None:
+    if facts.cluster_sizes is None:
         return {"absent": "The method does not tell how many rows a cluster has."}
-    return _describe_sizes(model, np.rint(model.cluster_sizes_).astype(np.int64))
+    return _describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
 
 
 def _describe_indices(values: Mapping[str, float]) -> dict[str, Any]:
     return {name: {"value": value, "best": index_sums.BEST_DIRECTION[name]} for name, value in values.items()}
 
 
-def _describe_fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any]:
-    if (mixture := model.mixture_part) is not None:
+def _describe_fuzziness(facts: ModelFacts, found: Mapping[str, Any]) -> dict[str, Any]:
+    if (mixture := facts.mixture_part) is not None:
         return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
-    if not model.fuzziness > 1:
+    if not facts.fuzziness > 1:
         return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
     if "absent" in found:
         return {"absent": found["absent"]}
@@ -365,19 +375,22 @@ def _describe_fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def _describe_privacy(model: Model, fed: Federation) -> dict[str, Any]:
-    promise = model.privacy_part
-    return {} if promise is None else epsilon_curve.describe_privacy(model, promise, len(fed.parties))
+def _guard_privacy(model: Model, facts: ModelFacts, fed: Federation, parts: PartGuard) -> dict[str, Any] | None:
+    """What a private model guarantees; None if it is not private."""
+    promise = facts.privacy_part
+    if promise is None:
+        return None
+    return parts.guard("privacy", lambda: epsilon_curve.describe_privacy(model, promise, len(fed.parties)))
 
 
-def _describe_convergence(model: Model) -> dict[str, Any]:
+def _describe_convergence(facts: ModelFacts) -> dict[str, Any]:
     return {
-        "rounds": model.n_iter_,
-        "shifts": model.shifts,
-        "objectives": model.objectives,
-        "objective": model.final_objective,
+        "rounds": facts.n_iter,
+        "shifts": facts.shifts,
+        "objectives": facts.objectives,
+        "objective": facts.final_objective,
         # A mixture stops by its likelihood, not by how far the centres move.
-        "tol": None if model.mixture_part else model.tol,
-        "max_iter": model.max_iter,
-        "stopped": any(note.startswith("Stopped after") for note in model.notes_),
+        "tol": None if facts.mixture_part else facts.tol,
+        "max_iter": facts.max_iter,
+        "stopped": any(note.startswith("Stopped after") for note in facts.notes),
     }
