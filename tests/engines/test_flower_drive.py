@@ -90,7 +90,7 @@ def test_a_round_after_a_run_of_another_study_or_nowhere_is_refused(config, tmp_
     driven(config, tmp_path)
     study = tmp_path / "other.toml"
     study.write_text((tmp_path / "f" / "coordinator" / "study.toml").read_text() + "# otherwise\n")
-    with pytest.raises(StudyError, match="another text of the study"):
+    with pytest.raises(StudyError, match="contains a run of a different study text"):
         driven(config, tmp_path, study=str(study), after=config["out"], out=str(tmp_path / "r-2"))
     with pytest.raises(StudyError, match="must name 'after' by an absolute path"):
         driven(config, tmp_path, after="run", out=str(tmp_path / "r-2"))

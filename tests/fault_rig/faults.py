@@ -313,7 +313,7 @@ def make_lying_fault(
 def disk_full(play: FaultRun, expected: Any) -> str:
     """The coordinator's disk is full in the middle of the run; space is freed, and the run is resumed."""
     play.start_sites()
-    refused = check_refusal(play, play.start_coordinator(patch=fill_disk_after(12)), "no room")
+    refused = check_refusal(play, play.start_coordinator(patch=fill_disk_after(12)), "the disk is full")
     return f"{refused}; then resumed: {check_same_bits(play, expected, play.start_coordinator())}"
 
 
