@@ -50,7 +50,8 @@ def test_a_part_that_fails_leaves_a_finished_run_with_its_model_and_a_note(case,
     others = {"profiles", "map", "sizes", "indices", "composition", "convergence", "left"} - {part}
     if case not in ("view", "plane", "privacy"):  # these several parts rest on
         assert [other for other in others if "failed" in found[other].get("absent", "")] == []
-    assert user("report", "runs/heart", "--out", "page.html")[0] == 0
+    code, _, err = user("report", "runs/heart", "--out", "page.html")
+    assert code == 0, err
     assert "The description lacks its" in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
 
@@ -121,7 +122,8 @@ def check_finished(user, part):
     assert (found["k"], metrics["k"]) == (3, 3)
     saved = json.loads(Path("runs/heart/model.json").read_text())["fitted"]
     assert len(saved["cluster_centers_"]["array"]) == 3 * 2  # clusters by columns
-    assert user("report", "runs/heart", "--out", "page.html")[0] == 0
+    code, _, err = user("report", "runs/heart", "--out", "page.html")
+    assert code == 0, err
     assert f"The description lacks its {part}, " in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
     return found, metrics

@@ -285,7 +285,7 @@ def convergence_section(run: FinishedRun) -> Markup:
 
 def _objective_course(found: Mapping[str, Any]) -> Markup | None:
     """Give the objective's first and last value, if the method has one."""
-    first, last = found["objectives"][0], found["objective"]
+    first, last = next(iter(found["objectives"]), None), found["objective"]
     if first is None or last is None:
         return None
     return tag("p", f"The objective went from {format_number(float(first), 6)} to {format_number(float(last), 6)}.")
