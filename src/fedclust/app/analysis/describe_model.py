@@ -1,7 +1,7 @@
-"""A fitted model described so that others can judge it: plain numbers and words, nothing that is about one row.
+"""Describes a fitted model so that others can judge it, in plain numbers and words; nothing is about a single row.
 
-What needs the sites is asked through their gates; a part that cannot be had says why instead, and a part that fails
-leaves the others as they are. The same run gives the same description, resumed or not.
+Whatever needs the sites is asked through their gates. A part that is not available says why, and a part that fails does
+not affect the others. The same run gives the same description, resumed or not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fedclust.questions import cluster_indices as index_sums
 from fedclust.questions import composition, pca, standardisation
 
 ANALYSIS_FORMAT, ANALYSIS_VERSION = "fedclust-analysis", 1
-RULE_CODES = frozenset(  # codes of a site that will not answer
+RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     {
         "handler-not-allowed",
         "too-few-rows",
@@ -54,14 +54,14 @@ RULE_CODES = frozenset(  # codes of a site that will not answer
     }
 )
 NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
-ARRAY_SITE_NAME = "site"  # what an array is called when it is a federation by itself
+ARRAY_SITE_NAME = "site"  # the site's name if an array is given instead of a federation
 
 
 def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict[str, Any]:
-    """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
+    """Describe a fitted model and the federation it was fitted to, ready for JSON.
 
-    Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
-    `{"absent": why}`; where that is a failure, a note says so, too.
+    Numbers that JSON cannot express become the texts "inf", "-inf" and "nan". A part that is not available is
+    `{"absent": why}`; if the reason is a failure, a note reports it too.
 
     >>> import numpy as np, fedclust as fc
     >>> fed = fc.Federation.local({"a": np.array([[0.0], [1.0], [10.0]]), "b": np.array([[11.0]])}, columns=["age"])
@@ -86,7 +86,7 @@ def describe(model: Model, fed: Any, selection: Selection | None = None) -> dict
         "privacy": parts.guard("privacy", lambda: _describe_privacy(model, fed)) if model.privacy_part else None,
         "left": parts.guard(
             "list of what left", lambda: list_what_left(fed)
-        ),  # last: whatever was asked above left, too
+        ),  # last, because the questions above also make answers leave
     }
     notes = [*(() if selection is None else selection.notes), *model.notes_, *parts.notes]
     return {
@@ -120,7 +120,7 @@ def _model_facts(model: Model, fed: Federation) -> dict[str, Any]:
 def _choose_describer(
     model: Model, fed: Federation, parts: PartGuard
 ) -> _RowSplitDescriber | _ColumnSplitDescriber | _ClosedSitesDescriber | _PrivateDescriber | _LaterRoundDescriber:
-    """As much of the rows as can be seen through the sites' gates; of a private model's, no more than was paid for."""
+    """Choose how much to describe: what the sites' gates allow, and for a private model only what was paid for."""
     if model.privacy_part is not None:
         return _PrivateDescriber(model)
     if model.remembers_rounds and model.saw_batches:
@@ -140,7 +140,7 @@ def _choose_describer(
 
 
 def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
-    """Why there is no answer, where it is the sites' own rule; an answer that merely did not come ends the run."""
+    """Return the reason if the sites' own rules refuse; a missing answer for any other reason ends the run."""
     if not set(lost.missing.values()) <= RULE_CODES:
         raise lost
     told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
@@ -173,7 +173,7 @@ class _RowSplitDescriber:
         )[0]
 
     def _ask_sites(self, script: Callable[[], Protocol[Any]]) -> Any:
-        """What a script finds, or why the sites did not let it."""
+        """Return the result of a script, or why the sites refused it."""
         try:
             return self._run_protocol(script())
         except QuorumLost as lost:
@@ -182,7 +182,7 @@ class _RowSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def _look_at_columns(self) -> Protocol[tuple[View, Floats, standardisation.ColumnStatistics]]:
-        """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
+        """Return the columns as the model sees them, with valid bounds, and their means and standard deviations."""
         view, centers = yield from indices.model_view(self.model, self.fed)
         return view, centers, (yield from standardisation.column_statistics(view))
 
@@ -220,10 +220,10 @@ class _RowSplitDescriber:
         return self.absent or {} if self.spread is None else _describe_sizes(self.model, self.spread.counts)
 
     def indices(self) -> dict[str, Any]:
-        whole = self.view.missing != "partial"  # with gaps there are no means of labels
+        whole = self.view.missing != "partial"  # with missing values there are no means by label
         names = [name for name in index_sums.BEST_DIRECTION if whole or name not in index_sums.CRISP_INDICES]
         if len(self.centers) < 2 and self.fed.aggregation.has_fixed_rounds:
-            # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
+            # Ask for an index even with one cluster; otherwise the coordinator would see that there is only one.
             with np.errstate(all="ignore"):
                 self._ask_sites(
                     lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
@@ -235,7 +235,7 @@ class _RowSplitDescriber:
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
-            return {"absent": "Sums are opened over all sites only, so what each site holds stays there."}
+            return {"absent": "Only sums over all sites are revealed, so the counts of each site stay there."}
         found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)
@@ -245,7 +245,7 @@ class _RowSplitDescriber:
 
 @dataclass
 class _ColumnSplitDescriber:
-    """Sites with some columns of the same rows: each keeps its own, so less can be said."""
+    """Sites with different columns of the same rows: each keeps its own columns, so less can be described."""
 
     model: CentersModel
     fed: Federation
@@ -258,7 +258,7 @@ class _ColumnSplitDescriber:
         return _profiles_of_centers(self.model)
 
     def map(self) -> dict[str, Any]:
-        return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
+        return {"absent": "Sites have different columns, and these stay at the sites, so there is no common map."}
 
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
@@ -272,12 +272,12 @@ class _ColumnSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def composition(self) -> dict[str, Any]:
-        return {"absent": "All sites hold the same rows, in different columns: none has a composition of its own."}
+        return {"absent": "All sites have the same rows, in different columns, so there are no counts by site."}
 
 
 @dataclass
 class _ClosedSitesDescriber:
-    """Sites whose rules allow no question beyond the fit."""
+    """Sites whose rules allow no questions after the fit."""
 
     model: Model
     absent: dict[str, str]
@@ -293,7 +293,7 @@ class _ClosedSitesDescriber:
 
 @dataclass
 class _PrivateDescriber:
-    """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
+    """Sites under differential privacy; any further question would cost more of their budget."""
 
     model: Model
 
@@ -304,14 +304,14 @@ class _PrivateDescriber:
         return _describe_weights(self.model)
 
     def indices(self) -> dict[str, Any]:
-        return {"absent": "Under differential privacy nothing is asked that was not paid for."}
+        return {"absent": "Under differential privacy a run asks only what its privacy budget covers."}
 
     map = composition = indices
 
 
 @dataclass
 class _LaterRoundDescriber:
-    """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
+    """Sites that reported each row once, in one round; sums over tables that grew would reveal the new rows."""
 
     model: Model
 
@@ -322,16 +322,18 @@ class _LaterRoundDescriber:
         return _describe_weights(self.model)
 
     def indices(self) -> dict[str, Any]:
-        return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
+        return {
+            "absent": "After the first round only summaries are asked for: sums of two rounds would reveal the new rows."
+        }
 
     map = composition = indices
 
 
 def _profiles_of_centers(model: Model) -> dict[str, Any]:
-    """Profiles where nothing but the centres is known."""
+    """Return profiles from the centres alone."""
     centers = model.cluster_centers_
     if centers is None:
-        return {"absent": "The model has no centres of its own."}
+        return {"absent": "The model has no centres."}
     middle, apart = centers.mean(axis=0), centers.std(axis=0)
     seen = (centers - middle) / np.where(apart > 0, apart, 1.0)
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}
@@ -342,9 +344,9 @@ def _describe_sizes(model: Model, counts: Ints) -> dict[str, Any]:
 
 
 def _describe_weights(model: Model) -> dict[str, Any]:
-    """Sizes where rows are not counted anew."""
+    """Return sizes without counting the rows again."""
     if model.cluster_sizes_ is None:
-        return {"absent": "The method does not tell how many rows a cluster has."}
+        return {"absent": "The method does not report how many rows a cluster has."}
     return _describe_sizes(model, np.rint(model.cluster_sizes_).astype(np.int64))
 
 
@@ -356,7 +358,7 @@ def _describe_fuzziness(model: Model, found: Mapping[str, Any]) -> dict[str, Any
     if (mixture := model.mixture_part) is not None:
         return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
     if not model.fuzziness > 1:
-        return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
+        return {"absent": "The method is hard: every row belongs to exactly one cluster."}
     if "absent" in found:
         return {"absent": found["absent"]}
     return {
@@ -376,7 +378,7 @@ def _describe_convergence(model: Model) -> dict[str, Any]:
         "shifts": model.shifts,
         "objectives": model.objectives,
         "objective": model.final_objective,
-        # A mixture stops by its likelihood, not by how far the centres move.
+        # A mixture stops when its likelihood converges, not when the centres stop moving.
         "tol": None if model.mixture_part else model.tol,
         "max_iter": model.max_iter,
         "stopped": any(note.startswith("Stopped after") for note in model.notes_),
