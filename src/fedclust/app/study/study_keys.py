@@ -115,7 +115,7 @@ def cluster_keys(method: Any = None) -> dict[str, Parameter]:
     return keys | dict(known[method].parameters) if isinstance(method, str) and method in known else keys
 
 
-LEVELS_PARAMETER = Parameter("a list of texts or of numbers", lambda value: is_list_of(value, _is_level))
+LEVELS_PARAMETER = Parameter("a list of strings or numbers", lambda value: is_list_of(value, _is_level))
 COLUMN_KEYS = {
     "type": one_of(*COLUMN_TYPES),
     "unit": Parameter("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
