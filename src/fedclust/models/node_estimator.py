@@ -29,8 +29,8 @@ LATER_VALUE_EXPONENT = 127  # the power of two below which values of any later r
 LABEL_CHUNK_VALUES = 1 << 18
 RESTARTED_NOTE = (
     "These sites started again, because their memory of earlier rounds was not available: {sites}. Rows that were "
-    "waiting there are lost, and rows of earlier rounds were sent twice. Use `fedclust update`, or give the previous round's run "
-    "folder as `after`."
+    "waiting there are lost, and rows of earlier rounds were sent twice. Use `fedclust update`, or give the previous "
+    "round's run folder as `after`."
 )
 
 
