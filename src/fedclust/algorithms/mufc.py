@@ -229,9 +229,7 @@ def _are_still_rows(site: Site, view: View, seeds: Floats) -> bool:
 
 def _veil_stream(site: Site, ask: Count, numbers: int) -> bytes:
     """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
-    digest = hashlib.sha256(
-        site.party.encode() + b"\0" + wire.encode(ask)
-    )    # another question has other random bits
+    digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # another question has other random bits
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL_BITS // 8)

@@ -189,7 +189,8 @@ def _row_places(site_data: SiteData, rows: Any) -> Ints:
     if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
         if asked.shape != (there,):
             raise StudyError(
-                f"rows is a mask of {asked.size} values, but {site_data.party} has {there} rows; give one value for each row"
+                f"rows is a mask of {asked.size} values, but {site_data.party} has {there} rows; "
+                "give one value for each row"
             )
         asked = np.flatnonzero(asked)
     places = np.unique(asked.astype(np.int64))

@@ -266,9 +266,7 @@ def refine(site: Site, ask: RefineQuestion) -> Keep[RefinedClusters]:
     shared = trainer.errors(ask.models) if len(ask.models) else np.zeros((0, len(labels)), np.float32)
     errors = np.concatenate([shared, alone])
     picked, after = refining.pick_models(errors, count)
-    if ask.plan.remember and bool(
-        site.memory["formed"]
-    ):    # the first models learned these clusters
+    if ask.plan.remember and bool(site.memory["formed"]):  # the first models learned these clusters
         first = np.asarray(site.memory["first"])
         after = relabel_with_memory(errors, picked, first, trainer.rows.cpu().numpy())
     stable = refining.agreement(labels, after) >= ask.stability

@@ -48,7 +48,7 @@ class ClusterRule:
     """A row's cluster: by given labels ("told"), by the nearest of "centers" along axes, or by the best of "models".
 
     `own` names for each site the centres or models of its clusters, one after the other.
-    """  # noqa: E501 one sentence
+    """
 
     how: str
     axes: Floats

@@ -323,7 +323,7 @@ class _LaterRoundDescriber:
 
     def indices(self) -> dict[str, Any]:
         return {
-            "absent": "After the first round only summaries are asked for: sums of two rounds would reveal the new rows."
+            "absent": "After the first round only summaries are sent: sums of two rounds would reveal the new rows."
         }
 
     map = composition = indices

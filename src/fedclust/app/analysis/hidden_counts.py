@@ -13,7 +13,8 @@ def hide_derivable_counts(found: Mapping[PartyId, Sequence[int | None]]) -> dict
     """Return each site's counts by cluster, with None for hidden ones; hide more until none follows from a total.
 
     Each site hides its small counts so that its own total does not reveal them. A cluster's total over all sites is
-    known too. If only one site hides its count of a cluster, another site's count is hidden too, if possible a small one.
+    known too. If only one site hides its count of a cluster, another site's count is hidden too, if possible a small
+    one.
 
     >>> hide_derivable_counts({"a": [None, None, 30], "b": [9, 40, 20], "c": [50, 8, 10]})
     {'a': [None, None, 30], 'b': [None, None, 20], 'c': [50, 8, 10]}

@@ -1,1 +1,1 @@
-"""Examines a run as an adversary would: what each participant saw, what can be derived from it, and a verdict in words."""
+"""Examines a run as an adversary would: what each participant saw, what follows from it, and a verdict in words."""

@@ -51,7 +51,7 @@ class _UnreachableEngine:
 
 
 def replay_run(run: Run) -> RunHistory:
-    """Return what the participants of a finished run saw, with all questions if the study's rows are still available."""
+    """Return what the participants of a finished run saw, with all questions if the study's rows are available."""
     if not run.is_finished:
         raise StudyError(f"{run.folder} is not finished; continue with: fedclust resume {run.folder}")
     with _copy_run_folder(run) as copy:

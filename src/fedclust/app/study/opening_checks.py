@@ -60,7 +60,8 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
         raise DataError("every row has missing values and was left out; remove the columns with most missing values")
     if fresh and in_all < study.cluster.max_clusters:
         raise DataError(
-            f"the sites have {in_all} rows in total, fewer than k = {study.cluster.max_clusters}; ask for fewer clusters"
+            f"the sites have {in_all} rows in total, fewer than k = {study.cluster.max_clusters}; "
+            "ask for fewer clusters"
         )
     if needs_all:
         _check_row_floors(fed, missing)

@@ -107,7 +107,7 @@ CLUSTER_KEYS = {  # in addition, [cluster] accepts the parameters that its metho
 
 
 def cluster_keys(method: Any = None) -> dict[str, Parameter]:
-    """Return the keys of [cluster] for all methods, to recognise keys of other methods; this method's own come first."""
+    """Return the keys of [cluster] for all methods, to recognise keys of other methods; this method's keys first."""
     known = study_methods()
     keys = {"method": one_of(*known), **CLUSTER_KEYS}
     for other in known.values():
