@@ -118,7 +118,7 @@ def test_a_column_split_says_what_it_cannot_show():
     fed = fc.Federation.local({"clinic": X[:, :2], "laboratory": X[:, 2:]}, split="columns")
     found = describe(fc.FuzzyCMeans(3).fit(fed), fed)
     assert "no common map" in found["map"]["absent"]
-    assert "none has a composition" in found["composition"]["absent"]
+    assert "there are no counts by site" in found["composition"]["absent"]
     assert sum(found["sizes"]["rows"]) == 90
     assert found["profiles"]["against"] == "centres"
     assert found["fuzziness"]["coefficient"] > 0.5

@@ -59,7 +59,7 @@ def test_a_plain_run_is_told_to_have_lost_rows(ran, capsys):
     found = audited(capsys, ran())
     assert recovered(found, "a") > 0
     assert found["checked"]
-    assert "Whoever runs the coordinator" in found["verdict"]
+    assert "Anyone who runs the coordinator" in found["verdict"]
 
 
 def test_a_secure_run_has_lost_none_by_site(ran, capsys):
@@ -94,7 +94,7 @@ def test_without_the_rows_points_are_found_but_not_checked(ran, capsys):
     (folder.parent.parent / "s1.csv").unlink()
     found = audited(capsys, folder)
     assert not found["checked"]
-    assert found["verdict"].startswith("Not checked, for the rows are not at hand")
+    assert found["verdict"].startswith("Not checked, because the rows are missing or have changed")
     assert recovered(found, "a") is None
 
 

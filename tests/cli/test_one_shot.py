@@ -17,4 +17,4 @@ def test_a_start_is_not_for_such_methods(user):
     user.study(('"fuzzy-c-means"', '"k-fed"'), ("k = 3", 'k = 3\ninit = "box"'))
     code, _, err = user("run", "study.toml")
     assert code == 2
-    assert "method 'k-fed' takes no init" in err
+    assert "method 'k-fed' has no setting init" in err

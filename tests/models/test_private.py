@@ -195,11 +195,11 @@ def test_a_study_with_an_epsilon_asks_for_the_private_form(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"more": 'init = "box"'}, "init in .* does not go with epsilon"),
+        ({"more": 'init = "box"'}, "init in .* cannot be used with epsilon"),
         ({"privacy": "delta = 1e-5"}, "no epsilon"),
         ({"privacy": "epsilon = 2.0\ndelta = 0.5"}, r"delta in \[privacy\] is 0.5; it must be .* at most 0.01"),
         ({"k": '"auto"'}, "give a range"),
-        ({"k": '"2..4"', "more": 'rule = "elbow"'}, "rule in .* does not go with epsilon"),
+        ({"k": '"2..4"', "more": 'rule = "elbow"'}, "rule in .* cannot be used with epsilon"),
     ],
 )
 def test_what_does_not_go_with_an_epsilon_is_refused(given, told, tmp_path):

@@ -48,9 +48,9 @@ def test_every_part_is_there_or_says_why_not(folders):
         assert f'<section id="{name}"' in rows
         assert f'<section id="{name}"' in columns
     assert "there is no common map" in columns
-    assert "none has a composition of its own" in columns
+    assert "there are no counts by site" in columns
     assert "so there was nothing to choose" in columns
-    assert "every row belongs to one cluster" in columns
+    assert "every row belongs to exactly one cluster" in columns
 
 
 def test_the_headline_is_in_plain_words(folders):

@@ -2,7 +2,7 @@
 
     pretraining   layer by layer as denoising autoencoders (20% of the inputs dropped), then all layers together
     clusters      q_ij ~ 1 / (1 + |z_i - mu_j|^2), rows sum to 1;  p_ij ~ q_ij^2 / sum_i q_ij, rows sum to 1
-    refinement    KL(P || Q) by stochastic gradient; P is found anew from all rows every `refresh` steps; stop where
+    refinement    KL(P || Q) by stochastic gradient; P is computed again from all rows every `refresh` steps; stop where
                   fewer than .1% of the rows changed their cluster since the last time
 
 Paper: Xie, Girshick and Farhadi, "Unsupervised deep embedding for clustering analysis" (2016). Numbers of steps are

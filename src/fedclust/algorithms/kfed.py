@@ -107,7 +107,7 @@ def singular_projection(rows: Floats, count: int) -> Floats:
         return rows
     # The right singular vectors are the eigenvectors of A'A, which is small where A is long.
     first = np.linalg.eigh(rows.T @ rows)[1][:, ::-1].T[:count]
-    # The sign of a singular vector is nobody's choice: the largest entry is made positive.
+    # The sign of a singular vector is arbitrary: the largest entry is made positive.
     at = np.abs(first).argmax(axis=1)
     signs = np.sign(first[np.arange(len(first)), at])
     return np.asarray(rows @ (first * signs[:, None]).T, np.float64)

@@ -169,7 +169,7 @@ def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
 
 
 def _pick_seeds(site: Site, ask: Count) -> tuple[Floats, bool]:
-    """The picked rows in the view, and whether they were picked anew."""
+    """The picked rows in the view, and whether they were picked again."""
     if site.rows <= ask.count:
         return np.empty((0, len(site.columns))), False
     kept = site.memory.get("seeds")
@@ -229,7 +229,7 @@ def _are_still_rows(site: Site, view: View, seeds: Floats) -> bool:
 
 def _veil_stream(site: Site, ask: Count, numbers: int) -> bytes:
     """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
-    digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # no other question has the same veil
+    digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # another question has other random bits
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
     return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL_BITS // 8)
@@ -240,7 +240,7 @@ def _exact_from_integers(numbers: list[int], shape: tuple[int, ...]) -> Exact:
 
 
 def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
-    """The cells of all sites together, in order, their counts; how many sites picked anew, how many abstained."""
+    """The cells of all sites together, in order, their counts; how many sites picked again, how many abstained."""
     sums = yield from total(cell_power_sums, ask)
     counts = [s % FIELD_PRIME for s in sums.counts.to_integers()]
     labels, weights = sparse_sums.recover_labels(counts)
@@ -278,7 +278,7 @@ def fit(
     seed: int,
     again: bool = False,
 ) -> Protocol[tuple[FitResult, int]]:
-    """One message from each site, then weighted k-means; also how many sites picked anew."""
+    """One message from each site, then weighted k-means; also how many sites picked again."""
     parts = -(-len(box[0]) // digits_per_number(levels))
     mix = np.random.default_rng((seed, 3)).integers(1, FIELD_PRIME, parts)
     ask = Count(view, Grid(*box, levels, mix), local, least, local * parties, seed, again)

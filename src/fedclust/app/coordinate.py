@@ -85,7 +85,7 @@ def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
 
 
 def notify_sites_of_end(run: Run, coordinator_file: Path | None = None) -> None:
-    """Tell the sites that the run is finished, in case an earlier process was killed before it could."""
+    """Inform the sites that the run is finished, in case an earlier process was killed before it could."""
     if run.engine_choice is not None and find_engine(run.engine_choice.engine).may_take_days:
         with (
             run.lock(),
@@ -162,7 +162,7 @@ def event_listeners(run: Run, options: RunOptions) -> Iterator[EventListener]:
 
 @contextmanager
 def connected_engine(run: Run, study: Study, options: RunOptions, notify: EventListener) -> Iterator[NetworkedEngine]:
-    """Connect the engine of a run and close it at the end; only a finished run tells its sites so."""
+    """Connect the engine of a run and close it at the end; only a finished run informs its sites."""
     served, names = run.engine_choice, tuple(site.name for site in study.sites)
     if served is None:
         raise StudyError(f"{run.folder} is a run in one process; it has no engine that reaches remote sites")

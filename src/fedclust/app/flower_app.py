@@ -38,19 +38,19 @@ clientapp = "study_app.client:app"
 [tool.flwr.app.config]
 study = ""  # the study file, an absolute path where the SuperLink runs
 own = ""    # the coordinator's own file, with the sites' keys
-out = ""    # the run folder; one that is there is resumed, if it is of this study
+out = ""    # the run folder; an existing run of this study is resumed
 after = ""  # for an update: the folder of the finished run to update
-timeout = 0   # seconds until a silent site is suspended; 0 leaves it to fedclust
-patience = 0  # seconds until a run ends for want of sites; 0 leaves it to fedclust
+timeout = 0   # seconds until a silent site is suspended; 0 uses the default
+patience = 0  # seconds until a run without enough sites ends; 0 uses the default
 """,
-    "study_app/__init__.py": '"""A study of fedclust, over Flower."""\n',
+    "study_app/__init__.py": '"""A fedclust study over Flower."""\n',
     "study_app/server.py": "from fedclust.app.flower_app import server_app\n\napp = server_app()\n",
     "study_app/client.py": "from fedclust.app.flower_app import client_app\n\napp = client_app()\n",
 }
 
 
 def write_template(folder: Path) -> None:
-    """A Flower app folder, ready for `flwr run`."""
+    """Write a Flower app folder, ready for `flwr run`."""
     for name, text in APP_TEMPLATE.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,14 +58,14 @@ def write_template(folder: Path) -> None:
 
 
 def server_app() -> Any:
-    """A Flower ServerApp; its run configuration names `study`, `own` and `out`, and if need be the other keys."""
+    """Return a Flower ServerApp; its run configuration names `study`, `own` and `out`, and optionally other keys."""
     from fedclust.engines.flower_link import server_app as make  # noqa: PLC0415 an extra
 
     return make(coordinate_study)
 
 
 def client_app() -> Any:
-    """A Flower ClientApp; its node configuration names the site's own file as `site`."""
+    """Return a Flower ClientApp; its node configuration names the site's own file as `site`."""
     from fedclust.app.serve import open_session  # noqa: PLC0415
     from fedclust.core.atomic_files import log_error  # noqa: PLC0415
     from fedclust.core.greeting import Greeting, Welcome  # noqa: PLC0415
@@ -82,7 +82,7 @@ def client_app() -> Any:
         site, study = (
             read_site_file(path),
             Path(path).parent / "study.toml",
-        )  # a kit has both; no other study is served then
+        )  # a kit has both, and then no other study is served
         try:
             door = open_session(site, study=study if study.is_file() else None)
         except StudyError as error:
@@ -92,7 +92,7 @@ def client_app() -> Any:
             return door.answer_message(data)
 
     def log_failure(path: str, error: Exception) -> None:
-        """Where the site's people look; a site file that cannot be read names no such place."""
+        """Log where the site's staff will look; on stderr if the site file cannot be read."""
         try:
             state = read_site_file(path).state
         except StudyError as unread:
@@ -106,7 +106,7 @@ def client_app() -> Any:
 
 
 def coordinate_study(config: Mapping[str, Any]) -> None:
-    """Coordinate a study over the grid at hand, or one more round of it; a run folder that is there is gone on with."""
+    """Coordinate a study, or an update of it, over Flower's grid; an existing run folder is resumed."""
     from fedclust.app.coordinate import RunOptions  # noqa: PLC0415
     from fedclust.app.execute import begin_next_round, begin_run, resume_run  # noqa: PLC0415
     from fedclust.app.run_folder import EngineChoice, Run  # noqa: PLC0415
@@ -139,7 +139,7 @@ def coordinate_study(config: Mapping[str, Any]) -> None:
 
 
 def _check_same_study(run: Run, study: Study) -> None:
-    """Refuse to go on with a run that is not of this study over Flower."""
+    """Refuse to resume a run of another study, or of another engine."""
     engine = None if run.engine_choice is None else run.engine_choice.engine
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
@@ -152,7 +152,7 @@ def _check_same_study(run: Run, study: Study) -> None:
 
 
 def _read_seconds(config: Mapping[str, Any], name: str) -> float | None:
-    """A time of the run configuration; None where it says none."""
+    """Read a number of seconds from the run configuration; None if it is 0 or missing."""
     said = config.get(name, 0)
     if isinstance(said, bool) or not isinstance(said, (int, float)) or not 0 <= said < math.inf:
         raise StudyError(f"'{name}' of the run configuration is '{said}'; give a number of seconds")

@@ -1,8 +1,8 @@
-"""What a study would make leave one site, found out at that site before anything leaves.
+"""Shows at one site what a study would send from there, before anything leaves.
 
-The study is rehearsed on the site's rows alone, and again on other rows made of them: a question that is the same both
-times does not depend on what anybody answers, so its answer is the very one that will leave. What other questions will
-ask is not known yet; their answers of the rehearsal stand in for them. Every answer meets the site's own gate.
+The study is rehearsed on the site's rows alone, and again on other rows derived from them. A question that is the same
+both times does not depend on any answer, so exactly its answer will leave. The other questions are not known yet, so
+the answers of the rehearsal serve as examples. Every answer passes the site's own gate.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from fedclust.site.vault import Vaults
 APPROVAL_SLACK = (
     2,
     10,
-)  # an approval allows twice what the rehearsal took, and ten: other sites' rows may take more rounds
+)  # an approval allows twice the messages of the rehearsal plus ten, because all rows may need more rounds
 KEY_QUESTIONS = {
     "secure": ("roster.offer", "roster.accept"),
     "blind": ("roster.offer", "roster.accept", "blind_aggregation.group"),
 }
-ALIGNMENT_QUESTIONS = {  # questions by which rows are aligned; None: one for each other site
+ALIGNMENT_QUESTIONS = {  # questions that align rows; None: one for each other site
     alignment.send_own_list.name: 1,
     alignment.pass_list.name: None,
     alignment.return_tags.name: 1,
@@ -79,13 +79,11 @@ DROPOUT_QUESTIONS = (
 
 @dataclass(frozen=True)
 class PlannedQuestion:
-    """One kind of question: how often the rehearsal had it, its largest answer, and what the gate said.
+    """One kind of question: how often the rehearsal asked it, its largest answer, and the gate's decision.
 
-    `is_known` says that what is asked does not depend on any answer; `passed` is how many answers the gate let out
-    before
-    it refused with `code`, the `message_number`th message of the run; `site_is_out` says that the site was out of the
-    run by then.
-    `is_masked` says that masks hide the answer in a sum.
+    `is_known` means that the question does not depend on any answer. `passed` counts the answers that the gate allowed
+    before it refused message number `message_number` of the run with `code`. `site_is_out` means that the site had left
+    the run by then. `is_masked` means that masks hide the answer in a sum.
     """
 
     name: str
@@ -98,17 +96,17 @@ class PlannedQuestion:
     message_number: int = 0
     site_is_out: bool = False
     is_masked: bool = False
-    min_allowed: int = 0  # at least, whatever the rehearsal took
+    min_allowed: int = 0  # a minimum, however few the rehearsal needed
 
     @property
     def max_answers(self) -> int:
-        """How often an approval lets it be answered in one run."""
+        """Return how often an approval allows an answer in one run."""
         return max(APPROVAL_SLACK[0] * self.times + APPROVAL_SLACK[1], self.min_allowed)
 
 
 @dataclass(frozen=True)
 class SitePlan:
-    """What would leave a site, question by question, in the order of asking."""
+    """What would leave a site, question by question, in the order of the questions."""
 
     study: Study
     party: PartyId
@@ -121,13 +119,13 @@ class SitePlan:
 
     @property
     def is_affordable(self) -> bool:
-        """Whether the site's budget has room for the study."""
+        """Whether the site's budget covers the study."""
         most = None if self.budget is None else self.budget.rho_limit
         return most is None or self.budget is None or self.budget.spent_rho + self.price_rho <= most * (1 + 2.0**-20)
 
     @cached_property
     def refused_questions(self) -> tuple[PlannedQuestion, ...]:
-        """What the site's rules stop, the first first."""
+        """Return the questions that the site's rules refuse, in order."""
         return tuple(sorted((q for q in self.questions if q.code is not None), key=lambda q: q.message_number))
 
     @property
@@ -136,16 +134,16 @@ class SitePlan:
 
     @property
     def max_answers(self) -> dict[str, int]:
-        """The counts that an approval of this plan binds."""
+        """Return the maximum counts that an approval of this plan fixes."""
         return {question.name: question.max_answers for question in self.questions}
 
 
 def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: Path | None = None) -> SitePlan:
-    """Rehearse a study at one site and hold every answer against the site's policy and what `state` says it spent."""
+    """Rehearse a study at one site; check every answer against its policy and the budget spent according to `state`."""
     opens = study.cluster.options.get("opens", "distances")
     how = Aggregation(rehearses_blind=study.aggregation.has_fixed_rounds)
     alone = replace(study, sites=(_site_alone(study, party, source),), aggregation=how)
-    if opens == "labels":  # one site cannot compute on shares: it rehearses the rest, and counts the letters
+    if opens == "labels":  # one site cannot compute on shares: it rehearses the rest and counts the sealed messages
         shown = {**study.cluster.options, "opens": "distances"}
         alone = replace(alone, cluster=replace(study.cluster, options=shown))
     fed = alone.open_federation()
@@ -171,12 +169,12 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
 
 
 def _sum_prices(noted: list[tuple[Call, Release]]) -> float:
-    """What the questions of a rehearsal cost each row, in rho."""
+    """Return the privacy cost of a rehearsal's questions for each row, in rho."""
     return math.fsum(call.message.price.rho for call, _ in noted if isinstance(call.message, PricedQuestion))
 
 
 class _RecordingEngine:
-    """An engine that remembers what was asked and what was answered."""
+    """An engine that records questions and answers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -193,7 +191,7 @@ class _RecordingEngine:
 
 
 class _OtherRows(DerivedSource):
-    """Other rows of the same kind: every second one, an eighth as large, so that bounds still hold."""
+    """Different rows of the same kind: every second row, divided by eight, so that bounds still hold."""
 
     def blocks(self) -> Iterator[Array]:
         return (block[:, ::2] / 8 for block in self.source.blocks())
@@ -204,7 +202,7 @@ class _OtherRows(DerivedSource):
 
 
 class _RehearsalGate:
-    """The site's gate, asked as if the study ran: the same cohort and masks, nothing sent."""
+    """The site's gate, used as in a real run, with the same cohort and masks; nothing is sent."""
 
     def __init__(self, study: Study, site_data: SiteData, policy: Policy) -> None:
         self.mode = study.aggregation.mode
@@ -223,7 +221,7 @@ class _RehearsalGate:
         return self.mode != "plain" and call.want == "total"
 
     def judge_answer(self, call: Call, release: Release) -> str | None:
-        """The code to refuse with, or None."""
+        """Return the code of the refusal, or None."""
         handler = HANDLERS[call.handler]
         masks = "lasting-1" if self.is_masked(call) else None
         real = replace(call, run=self.run, cohort=self.cohort, masks=masks, veiled=self.mode == "blind")
@@ -247,7 +245,7 @@ def _site_alone(study: Study, party: PartyId, source: Any) -> StudySite:
 
 
 def _rehearse(study: Study, fed: Federation, *, strict: bool = True) -> list[tuple[Call, Release]]:
-    """Every question of a run on one site's rows, with its answer."""
+    """Return every question of a run on one site's rows, with its answer."""
     engine = _RecordingEngine(fed.engine)
     fed.engine = engine
     fed.use_engine(engine)
@@ -266,7 +264,7 @@ def _run_study(study: Study, fed: Federation) -> None:
         describe(found.model, fed, found)
         return
     if "tol" in estimator.get_params():
-        estimator.set_params(tol=None)  # as many rounds as there may be
+        estimator.set_params(tol=None)  # the maximum number of rounds
     describe(estimator.fit(fed), fed)
 
 
@@ -287,7 +285,7 @@ def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
 def _plan_questions(
     noted: list[tuple[Call, Release]], known: set[str], rules: _RehearsalGate
 ) -> Iterator[PlannedQuestion]:
-    """One line for each question, for what is known beforehand apart from what is not."""
+    """Yield one line per question; a question that is only sometimes known in advance has two lines."""
     found: dict[tuple[str, bool], PlannedQuestion] = {}
     for number, (call, release) in enumerate(noted, 1):
         out = rules.has_abstained
@@ -308,12 +306,12 @@ def _plan_questions(
         )
     for (name, sure), question in found.items():
         other = found.get((name, not sure))
-        # One count for a question, however much of it is known.
+        # Both lines of a question show its total count.
         yield question if other is None else replace(question, times=question.times + other.times)
 
 
 def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterator[PlannedQuestion]:
-    """With those of a search for K, which goes other ways on all sites' rows: each may be asked, and often."""
+    """Add the questions of a search for K: on all sites' rows, it may ask any of them, and more often."""
     choice = study.cluster.choice
     if choice is None or study.split == "columns":
         yield from found
@@ -327,7 +325,7 @@ def _add_search_questions(study: Study, found: list[PlannedQuestion]) -> Iterato
 
 
 def _key_questions(study: Study, noted: list[tuple[Call, Release]]) -> Iterator[PlannedQuestion]:
-    """The questions by which keys are agreed on; they are about no row."""
+    """Yield the questions that set up keys and align rows, which the rehearsal does not ask."""
     sums = sum(call.want == "total" for call, _ in noted)
     often = study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all"
     labels = study.cluster.options.get("opens") == "labels"

@@ -1,4 +1,4 @@
-"""Forgetting: the model as it would be without some rows or sites, and a certificate that says how it was made.
+"""Unlearning: returns the model without some rows or sites, and a certificate that says how it was made.
 
 >>> import numpy as np, fedclust as fc
 >>> X = np.random.default_rng(0).normal(size=(90, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
@@ -38,12 +38,12 @@ from fedclust.site.sources.base import Block, DerivedSource, Ids, PackedRows, So
 __all__ = ["Certificate", "unlearn"]
 
 UNLEARNING_WAYS = ("replay", "anew", "quick")
-MIN_REMOVED_SITES = 3  # sites by which cohorts must differ where sums are masked
+MIN_REMOVED_SITES = 3  # with masked sums, cohorts must differ by at least this many sites
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was forgotten and how: fingerprints of both models and what was recomputed; no sums, no rows."""
+    """What was removed and how: fingerprints of both models and what was recomputed, but no sums and no rows."""
 
     method: str
     removed: str
@@ -54,12 +54,12 @@ class Certificate:
     recomputed: str
     exact: bool  # bit for bit the model trained without what was removed, from the same start
     start: str  # "free of what was removed", or not
-    same_partition: bool | None  # whether the rows that are left are parted as before; None: a site may not say
-    matches_replay: bool | None = None  # whether they are parted as by a replay; None: not checked
+    same_partition: bool | None  # whether the remaining rows are split as before; None: unknown
+    matches_replay: bool | None = None  # whether they are split as by a replay; None: not checked
     apart: float | None = None  # how far the centres are from those of a replay
 
     def fits(self, before: FederatedEstimator, after: FederatedEstimator) -> bool:
-        """Whether these are the very models the certificate is about."""
+        """Whether the certificate is about exactly these models."""
         return (model_fingerprint(before), model_fingerprint(after)) == (self.before, self.after)
 
     def save(self, path: str | Path) -> Path:
@@ -70,7 +70,7 @@ class Certificate:
 
 
 def model_fingerprint(model: FederatedEstimator) -> str:
-    """The SHA-256 of a model's saved document."""
+    """Return the SHA-256 of a model's saved document."""
     return hashlib.sha256(json.dumps(model.to_document(), sort_keys=True).encode()).hexdigest()
 
 
@@ -83,15 +83,15 @@ def unlearn(
     how: str = "replay",
     check: bool = False,
 ) -> tuple[FederatedEstimator, Certificate]:
-    """A model without some rows of a site, or without whole sites, and a certificate. The given model is not changed.
+    """Return a model without some rows of a site, or without whole sites, and a certificate. `model` is not changed.
 
-    `fed` holds what the model was fitted on, in this process; `rows` are places in the order of the site's data,
-    counted from 0, or a mask with one True or False for each of its rows. Without `site`, `fed` is what is left: a
+    `fed` is the federation that the model was fitted on, in this process. `rows` are row numbers in the order of the
+    site's data, counted from 0, or a mask with True or False for each row. Without `site`, `fed` is what remains: a
     federation whose sites have deleted the rows themselves.
 
-    how "replay" fits again from the recorded start; "anew" draws the start again as well; "quick" starts from the
-    present centres (lossless models) or keeps the sites' picks that are still rows (MUFC). `check` compares a quick
-    result with a replay.
+    `how` is "replay" (fit again from the recorded initial centres), "anew" (draw the initial centres again too) or
+    "quick" (start from the current centres, or for MUFC keep the sites' selected rows that still exist). `check`
+    compares a quick result with a replay.
     """
     _check_request(model, fed, site, rows, how)
     model = model_with_centers(model, "unlearning")
@@ -117,7 +117,7 @@ def unlearn(
 
 
 def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | None) -> Federation:
-    """A federation of this process without some rows of a site, or without some sites."""
+    """Return a federation of this process without some rows of a site, or without some sites."""
     site_servers = _local_servers(fed, gone)
     site_data = {}
     for party, desk in site_servers.items():
@@ -127,7 +127,7 @@ def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | 
             source = _source_without(desk.site_data.source, places)
             site_data[party] = SiteData(party, source, desk.site_data.schema), desk.gate.policy
     if not site_data:
-        raise StudyError("nothing would be left; a model of no rows is none")
+        raise StudyError("no rows would be left; remove fewer sites")
     left = Federation.from_site_data(
         site_data,
         columns=fed.columns,
@@ -139,15 +139,13 @@ def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | 
         align=fed.align,
     )
     for party, desk in left.local_sites.items():
-        desk.memory[left.run_id] = dict(
-            site_servers[party].memory.get(fed.run_id, {})
-        )  # what the site itself remembers
-        desk.gate.ledger = site_servers[party].gate.ledger  # and what it told of which sites
+        desk.memory[left.run_id] = dict(site_servers[party].memory.get(fed.run_id, {}))  # what the site itself stored
+        desk.gate.ledger = site_servers[party].gate.ledger  # and the cohorts it answered for
     return left
 
 
 def _local_servers(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId, SiteServer]:
-    """The sites of this process, those to be forgotten among them."""
+    """Return the site servers of this process; refuse if a site to remove is not among them."""
     site_servers = fed.local_sites
     if not site_servers:
         raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
@@ -185,13 +183,14 @@ def _source_without(source: Source, gone: Ints) -> Source:
 
 
 def _row_places(site_data: SiteData, rows: Any) -> Ints:
-    """Which rows are meant, each once: those named by their places, or those where a mask is True."""
+    """Return the row numbers without repeats, from row numbers or from a mask."""
     there = sum(block.shape[1] for block in site_data.source.blocks())
     asked = _parse_rows(rows)
     if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
         if asked.shape != (there,):
             raise StudyError(
-                f"rows is a mask of {asked.size}, and {site_data.party} has {there} rows; give one for each"
+                f"rows is a mask of {asked.size} values, but {site_data.party} has {there} rows; "
+                "give one value for each row"
             )
         asked = np.flatnonzero(asked)
     places = np.unique(asked.astype(np.int64))
@@ -203,19 +202,19 @@ def _row_places(site_data: SiteData, rows: Any) -> Ints:
 
 
 def _parse_rows(rows: Any) -> Array:
-    """Whole numbers, or a mask; a single number is a list of one."""
+    """Return whole numbers or a mask; a single number becomes a list of one."""
     try:
         asked = np.atleast_1d(np.asarray(rows))
     except ValueError:  # lists of unequal lengths
         asked = np.empty(1, object)
     mixed = asked.dtype.kind != "b" and isinstance(rows, list | tuple) and any(isinstance(row, bool) for row in rows)
     if (asked.size and asked.dtype.kind not in "iub") or mixed or np.ma.is_masked(rows):
-        raise StudyError("rows are whole numbers that count a site's rows from 0, or a mask with one for each of them")
+        raise StudyError("rows must be row numbers counted from 0, or a mask with True or False for each row")
     return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
 def _fit_without(model: CentersModel, left: Federation, how: str) -> CentersModel:
-    """The model without what was removed."""
+    """Fit the model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
     if model.takes_initial_centers and how != "anew":
@@ -228,12 +227,12 @@ def _fit_without(model: CentersModel, left: Federation, how: str) -> CentersMode
         made.set_params(quorum=given["quorum"])
     if model.takes_initial_centers and how != "anew":
         made.set_params(init=given["init"])
-        made.initial_centers_ = model.initial_centers_  # the recorded one, for the next to be forgotten
+        made.initial_centers_ = model.initial_centers_  # the recorded ones, for a later removal
     return made
 
 
 def _is_same_partition(one: CentersModel, other: CentersModel, fed: Federation) -> bool | None:
-    """Whether two models part the rows of a federation alike; None where a site may not count so few rows."""
+    """Whether two models split the rows of a federation in the same way; None if a site may not count so few rows."""
 
     def script() -> Protocol[bool]:
         first, centers = yield from model_view(one, fed)
@@ -255,20 +254,22 @@ def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: 
     if how not in UNLEARNING_WAYS:
         raise StudyError(f"how is '{how}'; choose one of {', '.join(UNLEARNING_WAYS)}")
     if fed.split != "rows":
-        raise StudyError("over a column split every site knows every row's weight; fit anew without the rows")
+        raise StudyError("in a column split every site knows every row's weight; fit again without the rows")
     if rows is not None and not isinstance(site, str):
-        raise StudyError("rows are those of one site; name it")
+        raise StudyError("rows must belong to one site; name it with site")
     if site is not None and not len(site):
-        raise StudyError("site names none; name one or more, or leave it out where the sites deleted rows themselves")
+        raise StudyError(
+            "site is empty; name at least one site, or leave it out if the sites deleted the rows themselves"
+        )
     if model.saw_batches:
-        raise StudyError("a model of several batches does not know which rows it stands for; fit it anew")
+        raise StudyError("a model of several batches does not know which rows it represents; fit it again")
     if how == "quick" and not (model.takes_initial_centers or model.keeps_site_picks):
-        raise StudyError(f"{type(model).__name__} has no quicker way than how 'replay'")
+        raise StudyError(f"how 'quick' is not available for {type(model).__name__}; use 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < MIN_REMOVED_SITES:
         raise StudyError(
-            "sums with and without what is removed differ by just that, which masks are there to hide; "
-            "remove three sites or more at once, or fit a plain federation"
+            "the sums with and without what is removed would reveal it despite the masks; "
+            "remove at least three sites at once, or use aggregation 'plain'"
         )
 
 
@@ -284,15 +285,15 @@ def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
     sites = f"{len(left.parties)} site{'s' if len(left.parties) > 1 else ''}"
     if made.keeps_site_picks:
         picks = (
-            f"{made.sites_that_picked} of {sites} picked rows anew, all counted again"
+            f"{made.sites_that_picked} of {sites} selected rows again, all counted again"
             if how == "quick"
-            else f"{sites}, whole"
+            else f"all rows of {sites}"
         )
-        return f"{picks}; the coordinator's clusters fitted anew"
+        return f"{picks}; the coordinator's clusters were fitted again"
     begun = {
-        "replay": "from the recorded start",
-        "anew": "from a start drawn anew",
-        "quick": "from the present centres",
+        "replay": "from the recorded initial centres",
+        "anew": "from new initial centres",
+        "quick": "from the current centres",
     }
     if not made.takes_initial_centers:
         return f"everything, over {sites}"
@@ -300,14 +301,14 @@ def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
 
 
 def _describe_start(model: FederatedEstimator, how: str) -> str:
-    """Whether a trace of what was removed may be left in where the run began."""
+    """Say whether the start of the run may contain a trace of what was removed."""
     given = model.get_params(deep=False)
     public = model.takes_initial_centers and (
         not isinstance(given["init"], str) or (given["init"] == "box" and given["bounds"] is not None)
     )
     if how == "quick":
-        kept = "picks of the other rows" if model.keeps_site_picks else "the centres fitted with what was removed"
+        kept = "the selected rows that remain" if model.keeps_site_picks else "the centres fitted with what was removed"
         return f"from {kept}"
     if public or how == "anew" or not model.takes_initial_centers:
         return "free of what was removed"
-    return "recorded, drawn while what was removed was there; how 'anew' draws it again"
+    return "recorded, and drawn before the removal; how 'anew' draws new initial centres"

@@ -96,7 +96,7 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
 
 
 def act_resume(chosen: argparse.Namespace) -> int:
-    """Continue a run that was stopped or killed, from its journal. The result has the same bits as without the stop."""
+    """Continue a run that was stopped or killed, from its journal. The result is the same as without the stop."""
     from fedclust import load
     from fedclust.app.coordinate import notify_sites_of_end
     from fedclust.app.run_folder import Run

@@ -34,7 +34,7 @@ def add_output_options(verb: argparse.ArgumentParser) -> None:
 
 
 def act_run(chosen: argparse.Namespace) -> int:
-    """Run a study in this process. You can stop with Ctrl-C: 'fedclust resume' continues to the same bits."""
+    """Run a study in this process. You can stop with Ctrl-C: 'fedclust resume' continues, with the same result."""
     from fedclust.app import execute
     from fedclust.app.run_folder import study_origin
     from fedclust.app.study import read_study

@@ -28,9 +28,9 @@ from fedclust.questions.missing_values import missing_value_notes
 LATER_VALUE_EXPONENT = 127  # the power of two below which values of any later round must stay
 LABEL_CHUNK_VALUES = 1 << 18
 RESTARTED_NOTE = (
-    "These sites started again, because their memory of earlier rounds was not available: {sites}. Rows that waited "
-    "there are lost, and rows sent before were sent again. Use `fedclust update`, or give the previous round's run "
-    "folder as `after`."
+    "These sites started again, because their memory of earlier rounds was not available: {sites}. Rows that were "
+    "waiting there are lost, and rows of earlier rounds were sent twice. Use `fedclust update`, or give the previous "
+    "round's run folder as `after`."
 )
 
 

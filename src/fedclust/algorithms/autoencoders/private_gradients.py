@@ -1,4 +1,4 @@
-"""Slopes of autoencoders that no row can move by more than a known amount, whatever is in it and beside it.
+"""Gradients of autoencoders that one row can change only by a known amount, whatever it and other rows contain.
 
 A row x has the slope g(x) of (out - x)^2 / 2 by all weights; layer by layer it is an outer product of what goes in and
 what comes back, so its norm needs no more than theirs:
@@ -7,7 +7,7 @@ what comes back, so its norm needs no more than theirs:
 
 Whatever is multiplied here is a whole number so small that floats add up the products exactly, in any order: values of
 rows and layers count in 2^-12, weights in 2^-20, what comes back in 2^-19 of its largest. So what a row adds, which
-model does best on it and by how much does not depend on the rows beside it, on threads or on a library's way of
+model does best on it and by how much does not depend on the other rows, on threads or on a library's way of
 multiplying; with a ReLU, one bit could otherwise turn another row's slope around. NumPy alone, on the CPU.
 """
 

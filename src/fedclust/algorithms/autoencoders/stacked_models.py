@@ -1,6 +1,6 @@
 """All models of a run as one stacked model: batch by batch through all layers and back, then a step of Adam.
 
-Beside `autoencoder`, whose `AutoencoderTrainer` trains like this where a device likes few and large products.
+See `autoencoder`: its `AutoencoderTrainer` trains like this on devices that are fast at few, large products.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Hard c-means over columns at several parties, of which nothing is opened but each row's label.
+"""Hard c-means over columns at several parties that reveals only each row's label.
 
-As in `vertical`, each party measures squared distances to its own slices of the centres. But nobody adds them up in the
-open: three parties, the seats, hold shares of the sums and find on them, bit by bit, which centre is nearest
-(`privacy.sharing`). The coordinator passes their sealed letters on and puts three shares of the labels together. The
-labels are those of `vertical`, to the bit; each party moves its slices with them. No seat learns anything from its
-shares unless two of the three put theirs together; then all distances are theirs. A seat that does not follow the
-script can spoil labels, and learn from what became of them. Sites compare the rows that all were asked about, from
-centres that are means of classes or were given, never from centres put on single rows.
+As in `column_split`, each party measures squared distances to its own slices of the centres. But no party sees their
+sums: three parties, the seats, hold shares of the sums and compute on them, bit by bit, which centre is nearest
+(`privacy.secret_argmin`). The coordinator forwards their sealed messages and combines three shares of the labels. The
+labels equal those of `column_split`, bit for bit; each party moves its slices with them. A seat learns nothing from its
+shares unless two of the three combine theirs, which reveals all distances. A seat that does not follow the protocol can
+corrupt labels and learn from the effect. Sites compare only rows that all were asked about, with centres that are means
+of classes or were given, never with centres on single rows.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RowComparison:
 
     @property
     def token(self) -> bytes:
-        """What goes with every share, so that nobody compares its distances of some rows with others' of other rows."""
+        """A token that every share carries, so that parties only compare distances of the same rows."""
         return hashlib.sha256(wire.encode(self)).digest()[:TOKEN_BYTES]
 
 
@@ -79,7 +79,7 @@ class SeatMessages(Release):
 def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     """Take a seat, and give the seat before a seed that both will draw masks from.
 
-    Whoever sits down again begins anew: a mask of the seed it had before is never drawn twice.
+    A seat that is taken again starts from a new seed, so no mask of the earlier seed is drawn twice.
     """
     if site.party not in _check_seats(site, ask).parties:
         raise KeysRefused("the seat was assigned to another site")
@@ -112,7 +112,7 @@ def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
 
 @handler(releases=SeatMessages, split="columns")
 def enter_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
-    """This seat's part of the sums of distances, compared with nobody yet; shares of it for the seat after."""
+    """This seat's share of the sums of distances, before any comparison; it sends shares of it to the next seat."""
     ask = wire.decode(RowComparison, mail.note)
     seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
     others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
@@ -194,7 +194,8 @@ def fit(
     """Alternate labels and means until no row changes its cluster (if it may `stop_when_stable`), or `max_iter` is
     reached.
 
-    Centres are in place. A cluster without rows gets half of the largest one's, drawn, to start anew from their mean.
+    Centres are in place. A cluster without rows restarts from the mean of a random half of the
+    largest cluster's rows.
     """
     rng, notes, history = np.random.default_rng(seed), FitNotes(), list[Round]()
     begun = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
@@ -256,7 +257,7 @@ def label_rows(table: JointTable, seats: Seats, parties: tuple[PartyId, ...], n_
 
 
 def count_questions(max_iter: int, n_clusters: int) -> dict[str, int]:
-    """How often a run asks each question at most, of rows that are compared in one go; what a plan counts."""
+    """The maximum number of times a run asks each question about one chunk of rows, as counted by a plan."""
     labelled = max_iter + 1
     return {
         take_seat.name: 1,
@@ -338,7 +339,7 @@ def _message_from(mail: SealedMessages, sender: PartyId) -> bytes:
 
 
 def _strip_token(letter: bytes, token: bytes) -> bytes:
-    """A letter's share, of the rows that this site was asked about."""
+    """The share in a sealed message, after a check that it is about the rows this site was asked about."""
     if letter[:TOKEN_BYTES] != token:
         raise KeysRefused("the shares are for other rows than those this site was asked about")
     return letter[TOKEN_BYTES:]

@@ -68,7 +68,7 @@ class Moments(Release):
 
     @classmethod
     def plausible(cls, parts: Sequence[Moments], ask: CentersQuestion) -> Bools:
-        """Besides: a cluster's sum is at most its weight times a column's bound, the objective 2^reach for each row."""
+        """Also: a cluster's sum is at most its weight times a column's bound, the objective 2^reach for each row."""
         mass = stack_field(parts, "mass").to_floats()[..., None]
         sound = pull_is_plausible(parts, ask.view, mass) & objective_is_plausible(parts, ask.reach)
         return super().plausible(parts, ask) & sound

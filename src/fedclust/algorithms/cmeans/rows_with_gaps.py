@@ -71,7 +71,7 @@ class PartialMoments(Release):
 
     @classmethod
     def plausible(cls, parts: Sequence[PartialMoments], ask: GapCentersQuestion) -> Bools:
-        """Besides, as for rows without gaps: no sum exceeds the weight of its cluster times the bound of a column."""
+        """Also, as for rows without gaps: no sum exceeds the weight of its cluster times the bound of a column."""
         share = stack_field(parts, "share").to_floats()
         sound = pull_is_plausible(parts, ask.view, share) & objective_is_plausible(parts, ask.reach)
         return super().plausible(parts, ask) & sound

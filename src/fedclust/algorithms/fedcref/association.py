@@ -6,7 +6,7 @@ E_a(x) is the error of model a on row x. Three rules:
             which a comes nearer to b's own model than to its best rival; D = 1 - min(W, W^T); average linkage that
             never joins two clusters of one site; of its levels the one with the largest mean silhouette on D, where
             lone clusters count 0; then a cluster that its community fits badly is let go again
-    rival   W[a, b] = share of the rows with E_a(x) < min {E_c(x)}, and nobody is let go
+    rival   W[a, b] = share of the rows with E_a(x) < min {E_c(x)}, and no model is dropped
     paper   |E_b(x) - E_a(x)| over the rows of b, scaled to [0, 1]; linked where the 75th percentile is below .2 both
             ways; communities are connected components of two clusters or more
 

@@ -1,21 +1,21 @@
-"""What the clusters that rows began in still say about them, once models have formed others.
+"""How a site uses the cluster in which each row began, once models have formed other clusters.
 
-The cluster f that a row began in is heard as far as it is a witness of its own:
+The first cluster f of a row counts as far as it is independent evidence:
 
     p(c | x)     of pick c, the softmax over c of -t log e_c(x) + w_c . z(x)
     z(x)         logarithms of all models' errors, less their mean over models, centred and of spread 1 over rows; and 1
     p(f | c)     how often rows of pick c began in cluster f
-    k            how far nearest neighbours of one pick began together, beyond chance, where models are sure
+    k            how often nearest neighbours of one pick began together, beyond chance, where models are sure
     label of x   argmax_c p(c | x) p(f(x) | c)^(1 - k)
 
-with the t, then for that t the w (drawn to 0) and the p(f | c) that make first clusters most likely (expectation
-maximisation). Errors of first clusters that are noise say nothing (k = 0, and p(f | c) knows how many they are); those
-that all rows of a kind share would be believed, and are not (k near 1). Without a word from the start, rows that two
-models do about equally well on wander, models learn from where they went, and more wander with each iteration.
+with the t, then for that t the w (shrunk to 0) and the p(f | c) that make first clusters most likely (expectation
+maximisation). Random errors of first clusters do no harm (k = 0, and p(f | c) contains their rate). Errors that all
+rows of a class share would mislead, so first clusters then hardly count (k near 1). Without first clusters, rows on
+which two models do about equally well change clusters, models train on these rows, and more rows change each time.
 
-The w make up for models that are more able than others, and hear those that were not picked: a row that a third model
-does badly on is the less one kind's than another's. They stay 0 where models tell next to nothing about first clusters,
-and where rows that models err on alike began together: what they would learn then is the faults of a clustering.
+The w correct for models that are better than others, and also use models that were not picked: a high error of a third
+model can separate two classes. They stay 0 where models predict first clusters hardly better than chance, and where
+rows with similar errors began together: the w would then learn the errors of a clustering.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CLEAR_FRACTION = 0.8  # share of a model's rows by which first clusters are judg
 MAX_NEIGHBOR_ROWS = 500  # rows of a model whose neighbours are looked for
 NEAREST_TOLERANCE = 1e-6  # of the squares of lengths: nearer than this, two distances are one
 MIN_LIKELIHOOD_GAIN = (
-    10.0  # by how much more likely (logarithm) models must make first clusters, beside chance, to learn the w
+    10.0  # log-likelihood gain of first clusters over chance that models must give before the w are learned
 )
 MAX_NEIGHBOR_AGREEMENT = 0.2  # the most that neighbours in z may have begun together for that
 DESCENT_STEPS = 15  # of descent for the w in a sweep
@@ -120,7 +120,7 @@ def _standardized_costs(costs: Floats) -> Floats:
 
 
 def _chance_log_likelihood(first: Ints) -> float:
-    """How likely first clusters are (logarithm) if no model tells anything about them.
+    """The log-likelihood of the first clusters if no model predicts them.
 
     >>> round(float(np.exp(_chance_log_likelihood(np.array([0, 2, 2, 2])))), 6)  # 1/4 * (3/4)^3
     0.105469

@@ -98,7 +98,7 @@ class TrainQuestion:
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """A letter: the weights of a site's models."""
+    """The content of a sealed message: the weights of a site's models."""
 
     weights: Weights
 
@@ -112,7 +112,7 @@ class SentModels(Release):
 
 @handler(releases=SentModels)
 def train(site: Site, ask: TrainQuestion) -> Keep[SentModels]:
-    """Models of the clusters; a stable site's stay as they are, unless all sites begin anew."""
+    """Train models of the clusters; a stable site keeps its models unless all sites start again."""
     labels = np.asarray(site.memory["labels"])
     trainer = _make_trainer(site, ask.plan)
     weights = np.asarray(site.memory.get("weights", np.zeros((0, 0))), np.float32)
@@ -224,7 +224,7 @@ def exact_weight_sum(values: Floats) -> Exact:
 
 @dataclass(frozen=True)
 class RefineQuestion:
-    """Form clusters anew by the communities' models and those of the isolated clusters named, by site.
+    """Form clusters again from the communities' models and those of the named isolated clusters, by site.
 
     Isolated clusters' models may first train for so many epochs from the weights given, as long as communities' did.
     """
@@ -266,7 +266,7 @@ def refine(site: Site, ask: RefineQuestion) -> Keep[RefinedClusters]:
     shared = trainer.errors(ask.models) if len(ask.models) else np.zeros((0, len(labels)), np.float32)
     errors = np.concatenate([shared, alone])
     picked, after = refining.pick_models(errors, count)
-    if ask.plan.remember and bool(site.memory["formed"]):  # the first models learnt the first clusters: no witnesses
+    if ask.plan.remember and bool(site.memory["formed"]):  # the first models learned these clusters
         first = np.asarray(site.memory["first"])
         after = relabel_with_memory(errors, picked, first, trainer.rows.cpu().numpy())
     stable = refining.agreement(labels, after) >= ask.stability

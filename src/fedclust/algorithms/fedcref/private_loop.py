@@ -1,17 +1,17 @@
-"""FedCRef under differential privacy of single rows: all that leaves a site is sums under noise that were paid for.
+"""FedCRef under differential privacy of single rows: only noisy sums, paid from the budget, leave a site.
 
-    start     each site's clusters: told, or c-means by noisy sums along a few drawn axes
-    local     a model for each cluster: so many steps, each by the noisy sum of its rows' cut slopes
-    contest   for every model and cluster, on how many rows the model wins (fedcref_association); communities follow
+    start     each site's clusters: given labels, or c-means by noisy sums along a few random axes
+    local     a model for each cluster: a fixed number of steps, each by the noisy sum of its rows' clipped gradients
+    contest   for every model and cluster, on how many rows the model wins (`association`); communities follow
     group     a model for each community from the mean of its clusters' models: steps by sums over all sites
-    ballot    for each site, how many rows do best on which model; it picks those with the most votes
+    ballot    for each site, how many rows each model reconstructs best; the site picks the models with the most votes
     usual     how many rows each model has in the end, and how large their errors are
 
-Models are made by whoever asks, of noisy slopes, so they say no more of a row than was paid for, and may be told to
-all. Given what was told before, which cluster a row is in, what it wins and what it votes for depends on that row
-alone, and it is in one cluster only: so however many clusters, models and communities there are, a row adds one term of
-norm one to each sum. Every step sees all rows. Batches drawn at random would need as much noise for the same
-slope, and their price could not be added to a site's budget. No site stops early, and there is one pass.
+The coordinator computes the models from noisy gradients, so they reveal no more about a row than was paid for, and may
+be sent to all sites. Given the earlier answers, a row's cluster, wins and votes depend on that row alone, and it is in
+one cluster only. However many clusters, models and communities there are, a row therefore adds one term of norm one to
+each sum. Every step uses all rows. Random batches would need as much noise for the same gradient, and their price could
+not be added to a site's budget. No site stops early, and there is one pass.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _assemble_result(
     *,
     share: float,
 ) -> Protocol[PrivateFedCRefResult]:
-    """What is usual for each model, and all of it put together; communities that nobody picked are gone."""
+    """The usual errors of each model, and the final result; communities that no site picked are removed."""
     price = course.spending.price(share * (1 - LOCAL_SHARE - CONTEST_SHARE - GROUP_SHARE - BALLOT_SHARE))
     used = sorted({one for own in picked.values() for one in own})
     own = {p: tuple(used.index(one) for one in some) for p, some in picked.items()}

@@ -1,7 +1,7 @@
-"""What a site answers in a private run of FedCRef: sums to which each row adds one term of norm one at most.
+"""What a site answers in a private run of FedCRef: sums to which each row adds at most one term of norm one.
 
-A row's cluster follows from the row and from what the question says: nothing is remembered but labels that came with
-the rows. Whether a question makes sense is decided before a row is read; an error later would tell of rows.
+A row's cluster follows from the row and from the question; the site stores only labels that came with the rows. A
+question is checked before any row is read, because a later error would reveal something about rows.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ MAX_QUESTION_MODELS = 1 << 12  # models in a question
 
 @dataclass(frozen=True)
 class ClusterRule:
-    """How rows fall into clusters: as sites were "told", by the nearest of "centers" along axes, or the best of "models".
+    """A row's cluster: by given labels ("told"), by the nearest of "centers" along axes, or by the best of "models".
 
     `own` names for each site the centres or models of its clusters, one after the other.
-    """  # noqa: E501 one sentence
+    """
 
     how: str
     axes: Floats

@@ -1,21 +1,22 @@
-"""FedCRef: sites compare models of their clusters, train one for each group that is alike, and cluster anew by those.
+"""FedCRef: sites compare models of their clusters, train one model per group of similar clusters, and cluster again.
 
-    repeat   each active site trains an autoencoder on each of its clusters and writes it to all others
-             each site says how well every model does on its clusters; communities follow (fedcref_association)
+    repeat   each active site trains an autoencoder on each of its clusters and sends it to all others
+             each site reports how well every model does on its clusters; communities follow (`association`)
              each community trains one model by federated averaging, over its clusters' rows
-             each active site forms its clusters anew from the communities' models and those of its isolated clusters,
-             and later also by those it began with (fedcref_refining); one whose clusters hardly change is stable: it
-             trains and refines no more
+             each active site forms its clusters again from the communities' models and those of its isolated clusters,
+             and later also from its first clusters (`refining`); a site whose clusters hardly change is stable: it
+             no longer trains or refines
     until    no site is active, communities and isolated clusters have settled, or the iterations are used up
-    close    a few times, all sites: models of clusters train from the beginning, communities are found afresh, their
-             models and those of isolated clusters train for longer, clusters form anew
+    close    a few times, all sites: models of clusters train from the beginning, communities are found again, their
+             models and those of isolated clusters train for longer, clusters are formed again
 
-While clusters are dirty, models that train for long learn the dirt too; once they are clean, more training pays. Until
-the last pass only the rows train whose model is clearly the best (fedcref_refining). Communities found while clusters
-were dirty are provisional: models that went on from a shared one resemble each other even where rows do not.
-All models begin from the same weights, local ones of later iterations from those they were clustered by. Models of
-clusters go in letters that the coordinator cannot read; of a community's model it learns the sum over the community's
-sites. A stable site's models do not change until the end, so they are written once and the errors they gave are kept.
+While clusters contain rows of other classes, models that train for long learn these rows too; once clusters are clean,
+more training helps. Until the last pass, only rows whose model is clearly the best are used for training (`refining`).
+Communities found before that are provisional: models that were trained from a shared one resemble each other even where
+rows do not. All models begin from the same weights; local models of later iterations begin from the models that formed
+their clusters. Models of clusters travel in sealed messages that the coordinator cannot read; of a community's model it
+learns the sum over the community's sites. A stable site's models do not change until the end, so they are sent once and
+their errors are stored.
 
 Paper: Nardi, Valerio and Passarella, "Federated Clustering: An Unsupervised Cluster-Wise Training for Decentralized
 Data Distributions".

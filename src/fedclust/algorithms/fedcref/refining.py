@@ -1,9 +1,9 @@
-"""What a site makes of new models: clusters drawn anew, which rows train next, and whether anything still moves.
+"""How a site uses new models: it forms clusters, selects rows for training, and checks whether clusters still change.
 
-Refinement picks models one by one, each the best of the most rows that are left, until there are as many as clusters
-(the paper's Algorithm 2); then one picked is swapped for one that is not, as long as that lowers the mean over rows of
-the logarithm of the best error. Each row goes to the best of those picked. A model that is nobody's best picks nothing:
-there are then fewer clusters.
+Refinement picks models one by one. Each pick is the best model of the most remaining rows, until there are as many
+picks as clusters (the paper's Algorithm 2). Then a picked model is swapped for another one as long as that lowers the
+mean over rows of the logarithm of the best error. Each row goes to the best picked model. A model that is the best one
+for no row gets no cluster, so there may be fewer clusters.
 """
 
 from __future__ import annotations

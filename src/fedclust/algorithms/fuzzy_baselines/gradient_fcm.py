@@ -9,7 +9,7 @@ The server averages gradients by row counts and moves V by -step times the mean.
 
 The cost is a sum over a party's rows, so a step that suits parties of 100 rows is too long for parties of 1,000. This
 reading gives the published figures: all eight sets settle at step .005; at .05 four run away, a fifth swings to and fro
-and a sixth ends with centres upon each other, where the paper counts six failures. With a mean over rows .005 hardly
+and a sixth ends with coinciding centres, where the paper counts six failures. With a mean over rows .005 hardly
 moves, and the gradient at w itself, which is nearly 0, leads nowhere.
 
 Papers: Pedrycz, "Federated FCM: clustering under privacy requirements"; compared in Corcuera Barcena et al., "Federated

@@ -66,7 +66,7 @@ class MixturesQuestion(ViewedQuestion):
     mixtures: tuple[Gaussians, ...]
 
     def sums_per_component(self, mixture: Gaussians) -> int:
-        """Sums per component beside its mass: x, and x^2 or |x|^2."""
+        """Sums per component in addition to its mass: x, and x^2 or |x|^2."""
         return len(self.reach) * 2 if _is_by_column(mixture) else len(self.reach) + 1
 
     def units(self, mixture: Gaussians) -> tuple[Units, Units]:

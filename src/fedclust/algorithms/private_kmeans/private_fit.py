@@ -7,7 +7,7 @@ Rows are cut to public bounds. Every question has a price, which the sites turn 
 3. a histogram on the first axes, from which `cells` finds where clusters are, and how many;
 4. one round (four where there are many clusters) of c-means on the axes, relative to those places: a row adds
    (clip(y - c, r) / r, 1/4) / sqrt(1 + 1/16) to its nearest, r a little more than a cluster's radius, so the noise is
-   small beside a cluster, not beside all the data.
+   small relative to a cluster, not only to all the data.
 
 `lloyd` is the plain way, for comparison: every round sums the rows themselves, under noise as large as the bounds.
 """
@@ -38,9 +38,9 @@ from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels import bounded_sums, distances
 
-HALF_OCTAVES = 16  # half octaves of norms that are told apart
+HALF_OCTAVES = 16  # number of half octaves of norms that are counted separately
 MAX_LONG_ROW_FRACTION = 0.02  # of the rows may be longer than the radius
-COUNT_WEIGHT = 0.25  # how much a row counts beside its place
+COUNT_WEIGHT = 0.25  # the weight of a row's count relative to its place
 TERM_NORM = math.sqrt(1 + COUNT_WEIGHT * COUNT_WEIGHT)
 ONE_ROUND_CLUSTERS = 3  # clusters that need one round only
 RELATIVE_ROUNDS = 4
@@ -135,7 +135,7 @@ def sum_offsets(site: Site, ask: OffsetsQuestion) -> Exact:
 
 
 def _check_question(ask: LengthsQuestion | MomentsQuestion | GridQuestion | OffsetsQuestion, site: Site) -> None:
-    """Refuse a question that makes no sense before any row is looked at: an error later would tell of rows."""
+    """Refuse an invalid question before any row is read, because a later error would reveal something about rows."""
     if not ask.fits(len(site.columns)):
         raise WireError(
             "the question has other columns, shapes that do not match, or numbers that are too large or too small"
@@ -180,7 +180,7 @@ class Spending:
 
 @dataclass(frozen=True)
 class PrivateResult:
-    """What was found: centres in units of the box, rows of each cluster, as far as noise lets tell."""
+    """The result: centres in units of the box, and the noisy number of rows of each cluster."""
 
     centers: Floats
     start: Floats
@@ -235,7 +235,7 @@ def fit(
 class _Frame:
     """Axes (columns by axes) and how rows spread along them, in units of the radius.
 
-    `width` is how wide a cluster is along an axis, None where no axis is spare to tell it from.
+    `width` is how wide a cluster is along an axis, None if no axis is left to estimate it from.
     """
 
     axes: Floats

@@ -47,7 +47,7 @@ class Candidates(Release):
 
     @classmethod
     def plausible(cls, parts: Sequence[Candidates], ask: StartQuestion) -> Bools:
-        """Besides: no more points than were asked for, in every column, at most thrice as far out as any row."""
+        """Also: at most as many points as requested, and in each column at most three times as far out as any row."""
         most = 3 * np.ldexp(1.0, ask.view.exponents)  # a mean and twice a standard deviation
         shapes = [own.points.ndim == 2 and own.points.shape[1] == len(most) for own in parts]
         near = [

@@ -1,4 +1,4 @@
-"""Where a cluster that has no rows goes: beside a filled one, near enough to its mean to win some of its rows.
+"""Where a cluster without rows moves: next to a cluster with rows, near enough to its mean to win some of them.
 
 A centre v + h d, with d of length one, wins the rows of v that lie farther than h / 2 along d. Their spread along a
 random d is about s = sqrt(objective / (mass F)), so h = s; with h near 0 some rows are won for certain, so h is halved

@@ -25,7 +25,7 @@ def near_rows(points: Floats, rows: Floats) -> NDArray[np.bool_]:
     if not len(rows):
         return np.zeros(len(points), bool)
     slack = ROW_TOLERANCE * np.abs(rows).max(axis=0)
-    columns = np.argsort(-np.ptp(rows, axis=0), kind="stable")  # those that tell most rows apart come first
+    columns = np.argsort(-np.ptp(rows, axis=0), kind="stable")  # those that separate most rows come first
     found = np.zeros(len(points), bool)
     for at, point in enumerate(points):
         left = np.arange(len(rows))

@@ -1,4 +1,4 @@
-"""A fitted model described so that others can judge it; a run writes it down as analysis.json."""
+"""Describes a fitted model so that others can judge it; a run stores the description in analysis.json."""
 
 from fedclust.app.analysis.describe_model import ANALYSIS_FORMAT, ANALYSIS_VERSION, describe
 from fedclust.app.analysis.model_facts import ModelFacts, read_model_facts

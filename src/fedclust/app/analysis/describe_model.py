@@ -1,7 +1,7 @@
-"""A fitted model described so that others can judge it: plain numbers and words, nothing that is about one row.
+"""Describes a fitted model so that others can judge it, in plain numbers and words; nothing is about a single row.
 
-What needs the sites is asked through their gates; a part that cannot be had says why instead, and a part that fails
-leaves the others as they are. The same run gives the same description, resumed or not.
+Whatever needs the sites is asked through their gates. A part that is not available says why, and a part that fails does
+not affect the others. The same run gives the same description, resumed or not.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fedclust.questions import cluster_indices as index_sums
 from fedclust.questions import composition, pca, standardisation
 
 ANALYSIS_FORMAT, ANALYSIS_VERSION = "fedclust-analysis", 1
-RULE_CODES = frozenset(  # codes of a site that will not answer
+RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     {
         "handler-not-allowed",
         "too-few-rows",
@@ -91,7 +91,7 @@ def describe(
         "privacy": _guard_privacy(model, facts, fed, parts),
         "left": parts.guard(
             "list of what left", lambda: list_what_left(fed)
-        ),  # last: whatever was asked above left, too
+        ),  # last, because the questions above also make answers leave
     }
     notes = [*(() if selection is None else selection.notes), *facts.notes, *facts.failures, *parts.notes]
     return {
@@ -148,7 +148,7 @@ def _choose_describer(
 
 
 def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
-    """Why there is no answer, where it is the sites' own rule; an answer that merely did not come ends the run."""
+    """Return the reason if the sites' own rules refuse; a missing answer for any other reason ends the run."""
     if not set(lost.missing.values()) <= RULE_CODES:
         raise lost
     told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
@@ -182,7 +182,7 @@ class _RowSplitDescriber:
         )[0]
 
     def _ask_sites(self, script: Callable[[], Protocol[Any]]) -> Any:
-        """What a script finds, or why the sites did not let it."""
+        """Return the result of a script, or why the sites refused it."""
         try:
             return self._run_protocol(script())
         except QuorumLost as lost:
@@ -191,7 +191,7 @@ class _RowSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def _look_at_columns(self) -> Protocol[tuple[View, Floats, standardisation.ColumnStatistics]]:
-        """The columns as the model sees them, under bounds that hold, and their means and deviations there."""
+        """Return the columns as the model sees them, with valid bounds, and their means and standard deviations."""
         view, centers = yield from indices.model_view(self.model, self.fed)
         return view, centers, (yield from standardisation.column_statistics(view))
 
@@ -229,10 +229,10 @@ class _RowSplitDescriber:
         return self.absent or {} if self.spread is None else _describe_sizes(self.facts, self.spread.counts)
 
     def indices(self) -> dict[str, Any]:
-        whole = self.view.missing != "partial"  # with gaps there are no means of labels
+        whole = self.view.missing != "partial"  # with missing values there are no means by label
         names = [name for name in index_sums.BEST_DIRECTION if whole or name not in index_sums.CRISP_INDICES]
         if len(self.centers) < 2 and self.fed.aggregation.has_fixed_rounds:
-            # An index of one cluster is asked for all the same, lest the coordinator see that there is but one.
+            # Ask for an index even with one cluster; otherwise the coordinator would see that there is only one.
             with np.errstate(all="ignore"):
                 self._ask_sites(
                     lambda: index_sums.compute_indices(self.view, np.repeat(self.centers, 2, axis=0), 2.0, names)
@@ -244,7 +244,7 @@ class _RowSplitDescriber:
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
-            return {"absent": "Sums are opened over all sites only, so what each site holds stays there."}
+            return {"absent": "Only sums over all sites are revealed, so the counts of each site stay there."}
         found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)
@@ -254,7 +254,7 @@ class _RowSplitDescriber:
 
 @dataclass
 class _ColumnSplitDescriber:
-    """Sites with some columns of the same rows: each keeps its own, so less can be said."""
+    """Sites with different columns of the same rows: each keeps its own columns, so less can be described."""
 
     model: CentersModel
     facts: ModelFacts
@@ -268,7 +268,7 @@ class _ColumnSplitDescriber:
         return _profiles_of_centers(self.facts)
 
     def map(self) -> dict[str, Any]:
-        return {"absent": "Sites hold different columns, and no site's columns leave it: there is no common map."}
+        return {"absent": "Sites have different columns, and these stay at the sites, so there is no common map."}
 
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
@@ -282,12 +282,12 @@ class _ColumnSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def composition(self) -> dict[str, Any]:
-        return {"absent": "All sites hold the same rows, in different columns: none has a composition of its own."}
+        return {"absent": "All sites have the same rows, in different columns, so there are no counts by site."}
 
 
 @dataclass
 class _ClosedSitesDescriber:
-    """Sites whose rules allow no question beyond the fit."""
+    """Sites whose rules allow no questions after the fit."""
 
     facts: ModelFacts
     absent: dict[str, str]
@@ -303,7 +303,7 @@ class _ClosedSitesDescriber:
 
 @dataclass
 class _PrivateDescriber:
-    """Sites that were paid for what they told; whatever else one may ask of them would cost more."""
+    """Sites under differential privacy; any further question would cost more of their budget."""
 
     facts: ModelFacts
 
@@ -314,14 +314,14 @@ class _PrivateDescriber:
         return _describe_weights(self.facts)
 
     def indices(self) -> dict[str, Any]:
-        return {"absent": "Under differential privacy nothing is asked that was not paid for."}
+        return {"absent": "Under differential privacy a run asks only what its privacy budget covers."}
 
     map = composition = indices
 
 
 @dataclass
 class _LaterRoundDescriber:
-    """Sites that told of each row once, in one round: sums over tables that grew would differ by the rows that came."""
+    """Sites that reported each row once, in one round; sums over tables that grew would reveal the new rows."""
 
     facts: ModelFacts
 
@@ -332,7 +332,9 @@ class _LaterRoundDescriber:
         return _describe_weights(self.facts)
 
     def indices(self) -> dict[str, Any]:
-        return {"absent": "After the first round nothing is asked but summaries: sums of two rounds show what came."}
+        return {
+            "absent": "After the first round only summaries are sent: sums of two rounds would reveal the new rows."
+        }
 
     map = composition = indices
 
@@ -341,7 +343,7 @@ def _profiles_of_centers(facts: ModelFacts) -> dict[str, Any]:
     """Profiles where nothing but the centres is known."""
     centers = facts.cluster_centers
     if centers is None:
-        return {"absent": "The model has no centres of its own."}
+        return {"absent": "The model has no centres."}
     middle, apart = centers.mean(axis=0), centers.std(axis=0)
     seen = (centers - middle) / np.where(apart > 0, apart, 1.0)
     return {"centers": centers, "standardised": seen, "against": "centres", "mean": None, "sd": None}

@@ -1,4 +1,4 @@
-"""How good private clusters are at each epsilon: the curve a site looks at before it spends anything."""
+"""Shows how good private clusters are at each epsilon, so that a site can look before it spends any budget."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fedclust.models.private_cmeans import draw_similar_rows
 from fedclust.privacy import accountant
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-MAX_DRAWN_ROWS = 4000  # that are drawn for a prediction
-NEARLY_NOISELESS_EPSILON = 100.0  # an epsilon at which noise is next to nothing
-MAX_RHO = 300.0  # less noise than that shows nowhere
+MAX_DRAWN_ROWS = 4000  # rows to draw for a prediction
+NEARLY_NOISELESS_EPSILON = 100.0  # an epsilon with almost no noise
+MAX_RHO = 300.0  # beyond this, the noise has no visible effect
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """At one epsilon, how well private labels agree with those without noise: mean and least of the tries."""
+    """How well private labels agree with those without noise at one epsilon: the mean and the lowest of the tries."""
 
     epsilon: float
     mean: float
@@ -36,13 +36,13 @@ class CurvePoint:
 def measure_curve(
     private: FederatedEstimator, X: Floats, *, sites: int = 1, epsilons: Sequence[float] = EPSILONS, tries: int = 3
 ) -> list[CurvePoint]:
-    """The adjusted Rand index of a private estimator's labels to exact c-means on the same rows, by epsilon.
+    """Return, for each epsilon, the adjusted Rand index of private labels and those of exact c-means on the same rows.
 
-    Rows stay in this process, and no budget is spent: nothing of this leaves. `sites` shares them out as evenly as can
-    be; under secure aggregation sites share the noise, too.
+    Rows stay in this process, and no budget is spent. The rows are split evenly over `sites`; under secure aggregation
+    the sites also share the noise.
     """
     known = private.n_clusters
-    if not isinstance(known, int):  # as many as these rows show when noise hardly hides any
+    if not isinstance(known, int):  # as many as are found in these rows with almost no noise
         known = clone(private).set_params(epsilon=NEARLY_NOISELESS_EPSILON).fit(X).cluster_count
     exact = _exact_estimator(private, known).fit(X)
     parts = np.array_split(X, sites)
@@ -65,15 +65,15 @@ def _exact_estimator(private: FederatedEstimator, clusters: int) -> FederatedEst
 
 
 def predict_curve(model: CentersModel, promise: PrivacyPart, sites: int) -> list[CurvePoint]:
-    """The same curve on rows drawn like those that a private model describes: made of what was told already, so free.
+    """Return the same curve on simulated rows drawn from a private model; this costs no further budget.
 
-    Real clusters are not round: this says what noise costs, not how good the clusters are.
+    Real clusters are not round. The curve shows the effect of noise, not how good the clusters are.
     """
     rows = int(np.clip(promise.rows, 20 * model.cluster_count, MAX_DRAWN_ROWS))
     X = draw_similar_rows(model, promise.cluster_width, rows, np.random.default_rng(model.seed_))
     low, high = np.broadcast_arrays(*np.moveaxis(np.asarray(model.bounds, np.float64).reshape(-1, 2), 1, 0))
     X = np.clip(X, low, high)
-    # With fewer rows than there are, noise weighs more: it is scaled down as if all were there.
+    # Noise has more effect on fewer rows, so it is scaled down to its effect on all rows.
     fewer = min(1.0, rows / max(promise.rows, 1.0)) ** 2
     template = clone(model).set_params(n_clusters=model.cluster_count)
     rhos = [min(accountant.rho_from_epsilon(epsilon, promise.delta) / fewer, MAX_RHO) for epsilon in EPSILONS]
@@ -83,7 +83,7 @@ def predict_curve(model: CentersModel, promise: PrivacyPart, sites: int) -> list
 
 
 def describe_privacy(model: Model, promise: PrivacyPart, sites: int) -> dict[str, Any]:
-    """What a report says of the privacy of a run; the curve where the model has centres and noise does not hide all."""
+    """Describe the privacy of a run for the report; with the curve if the model has centres and usable widths."""
     points = (
         predict_curve(model, promise, sites)
         if isinstance(model, CentersModel) and np.isfinite(promise.cluster_width)

@@ -1,4 +1,4 @@
-"""Why this K: the curve that was looked at, and the choice in a sentence."""
+"""Explains the choice of K: the curve that was examined, and the reason in a sentence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INDEX_TITLES = {
 
 
 def describe_choice(found: Any) -> dict[str, Any]:
-    """What was looked at, what was chosen, and why in a sentence."""
+    """Return what was examined, what was chosen, and the reason in a sentence."""
     by_index = found.criterion == "index"
     curve = _best_by_k(found.scores, "value" if by_index else "icl")
     name = found.scores[0]["index"] if by_index else "ICL"
@@ -43,7 +43,7 @@ def describe_choice(found: Any) -> dict[str, Any]:
 
 
 def _best_by_k(scores: Sequence[Mapping[str, Any]], what: str) -> dict[int, float]:
-    """For each K its best candidate that counts; one of those dropped only where there is no other."""
+    """Return the best value for each K; candidates that were dropped count only if there is no other."""
     out: dict[int, float] = {}
     for k in sorted({row["k"] for row in scores}):
         own = [row for row in scores if row["k"] == k]
@@ -62,16 +62,14 @@ def _explain_choice(k: int, name: str, curve: Mapping[int, float], best: str, by
     looked = f"of {len(curve)} values of K from {min(curve)} to {max(curve)}"
     least = "lowest" if best == "min" else "highest"
     if len(curve) == 1:
-        return f"K = {k} was the only value looked at."
+        return f"K = {k} was the only value examined."
     if order[0] == k:
         after = f"the next best is {_format_value(curve[order[1]])} at K = {order[1]}"
         return f"K = {k} has the {least} {name} {looked}: {_format_value(curve[k])}; {after}."
     if str(k) == by_bic:
-        return (
-            f"K = {k} has the lowest BIC {looked}; by {name}, which counts overlap against a K, it would be {order[0]}."
-        )
+        return f"K = {k} has the lowest BIC {looked}; by {name}, which penalises overlap, it would be {order[0]}."
     if by_bic:
-        return f"K = {k} was chosen with the guard against chance; the lowest {name} {looked} is at {order[0]}."
+        return f"K = {k} was chosen with a guard against chance results; the lowest {name} {looked} is at {order[0]}."
     return f"At K = {k} the curve of the {name} bends most, {looked}; its {least} value is at {order[0]}."
 
 

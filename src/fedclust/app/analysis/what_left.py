@@ -1,4 +1,4 @@
-"""What left each site, by its own ledger, and the reason declared for every field."""
+"""Lists what left each site, according to its own ledger, with the declared reason for every field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedclust.federation.federation import Federation
 
 
 def list_what_left(fed: Federation) -> dict[str, Any]:
-    """What left each site by its own ledger, by question; an answer that was sent again after a crash counts once."""
+    """List by question what left each site, from its own ledger; an answer sent again after a crash counts once."""
     sites = fed.local_sites
     if not sites:
         return {"absent": "Every site keeps its own ledger of what left it."}

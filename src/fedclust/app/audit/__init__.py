@@ -1,1 +1,1 @@
-"""A run looked at as an adversary would: what was seen, what can be made of it, and the verdict in words."""
+"""Examines a run as an adversary would: what each participant saw, what follows from it, and a verdict in words."""

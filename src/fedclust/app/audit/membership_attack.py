@@ -1,7 +1,7 @@
-"""How well an adversary tells from a mechanism's outcomes whether one row was there, as a lower bound on its epsilon.
+"""Tests whether outcomes of a mechanism reveal if one row was present, and derives a lower bound on its epsilon.
 
 A mechanism of epsilon and delta gives every event nearly the same chance on two tables that differ by one row:
-P(with) <= e^epsilon P(without) + delta. So an event that was counted on many runs of both is evidence:
+P(with) <= e^epsilon P(without) + delta. So counting an event over many runs on both tables gives evidence:
 
     epsilon >= ln((p - delta) / q),   p, q: Clopper-Pearson bounds on the two chances, from below and from above.
 
@@ -22,14 +22,14 @@ from fedclust.core.errors import StudyError
 from fedclust.core.types import Floats
 
 Table = TypeVar("Table")
-MAX_THRESHOLDS = 199  # thresholds that are tried
+MAX_THRESHOLDS = 199  # thresholds to try
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What so many runs show: with `confidence`, the mechanism's epsilon is at least this.
+    """The result of many runs: with `confidence`, the mechanism's epsilon is at least this.
 
-    The event happened in `hits` of `runs` where it is likelier, and in `strays` of as many where it is not.
+    The event occurred in `hits` of `runs` on the table where it is likelier, and in `strays` of `runs` on the other.
     """
 
     epsilon: float
@@ -53,11 +53,11 @@ def empirical_epsilon(
     confidence: float = 0.95,
     score: Callable[[Any], float] | None = None,
 ) -> Evidence:
-    """Run a mechanism on a table with a row and on the one without, and bound its epsilon from below.
+    """Run a mechanism on a table with a row and on the table without it, and return a lower bound on its epsilon.
 
     `mechanism` is called `runs` times on each, and must draw new noise each time; an outcome is a number or an array of
-    numbers. `score` turns an outcome into the number by which the two are told apart; without one, half of the runs
-    find the direction in which they differ most. No finite number of runs shows more than about ln(runs / 8).
+    numbers. `score` turns an outcome into one number to distinguish the two tables by; without it, half of the runs
+    find the direction in which they differ most. The bound cannot exceed about ln(runs / 8).
 
     >>> rng = np.random.default_rng(0)
     >>> laplace = lambda rows: len(rows) + rng.laplace(scale=1.0)  # epsilon 1
@@ -75,9 +75,9 @@ def empirical_epsilon(
 
 
 def epsilon_lower_bound(hits: int, strays: int, runs: int, *, delta: float = 0.0, confidence: float = 0.95) -> float:
-    """The least epsilon, at a confidence, of an event seen in `hits` runs on one table and `strays` on its neighbour.
+    """Return the lower bound on epsilon if an event occurs in `hits` runs on one table and `strays` on its neighbour.
 
-    Worked out: of 100 runs each, all and none. At 95%, p >= .025^(1/100) = .96378 and q <= 1 - .96378 = .03622.
+    Example: 100 hits and 0 strays in 100 runs. At 95%, p >= .025^(1/100) = .96378 and q <= 1 - .96378 = .03622.
 
     >>> round(epsilon_lower_bound(100, 0, 100), 4)  # ln(.96378 / .03622)
     3.2813
@@ -90,7 +90,7 @@ def epsilon_lower_bound(hits: int, strays: int, runs: int, *, delta: float = 0.0
 
 @dataclass(frozen=True)
 class _Event:
-    """A score above a threshold, or at most as high; likelier with the row, or without."""
+    """A score above a threshold, or not above it; likelier with the row, or without."""
 
     threshold: float
     above: bool
@@ -109,10 +109,10 @@ def _score_vector(outcome: Any, score: Callable[[Any], float] | None) -> Floats:
 
 
 def _separating_direction(there: Floats, gone: Floats) -> Floats:
-    """Where the two lie apart, each number in units of its own spread."""
+    """Return the direction in which the two differ, each number in units of its own spread."""
     spread = (there.var(axis=0) + gone.var(axis=0)) / 2
     apart = there.mean(axis=0) - gone.mean(axis=0)
-    # A number that never varies and yet differs gives the row away by itself.
+    # A number that is constant on each table but differs between them reveals the row by itself.
     return np.asarray(apart / np.where(spread > 0, spread, np.finfo(np.float64).tiny ** 0.25), np.float64)
 
 

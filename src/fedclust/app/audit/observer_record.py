@@ -1,4 +1,4 @@
-"""What each participant of a run got to see, written down while it happens or while it is replayed."""
+"""Records what each participant of a run sees, during the run or during a replay."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ADD_HANDLER = "blind_aggregation.add"
 
 @dataclass(frozen=True)
 class OpenedSum:
-    """A question of the script and the sum it got, with the number of the exchange that brought it."""
+    """A question of the script, the sum it received, and the number of that exchange."""
 
     run_select: Ask
     total: Release
@@ -34,7 +34,7 @@ class OpenedSum:
 
 @dataclass
 class Recording:
-    """Every exchange as the coordinator carried it, and every sum as the script got it."""
+    """Every exchange as the coordinator carried it, and every sum as the script received it."""
 
     blind: bool
     exchanges: list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]] = field(default_factory=list)
@@ -47,9 +47,9 @@ class Recording:
         return next(iter(self.exchanges[-1][0].values())).step if self.exchanges else 0
 
     def coordinator_view(self) -> list[Observation]:
-        """Each party's answer as it travelled, masked where it was, and the sums that came out.
+        """Return each party's answer as it travelled, masked if it was, and the resulting sums.
 
-        A blind coordinator knows no question and no shape; the attacks are given the shapes and units all the same.
+        A blind coordinator knows neither questions nor shapes; the attacks get the shapes and units anyway.
         """
         seen: list[Observation] = []
         opened = {one.step: one for one in self.opened_sums}
@@ -71,11 +71,11 @@ class Recording:
         return seen if self.blind else seen + self.lead_view()
 
     def lead_view(self) -> list[Observation]:
-        """The sums, with their questions, as whoever drives the script sees them."""
+        """Return the sums and their questions, as the party that runs the script sees them."""
         return [_observe_sum(one) for one in self.opened_sums]
 
     def site_view(self, party: PartyId) -> list[Observation]:
-        """The questions that one site was asked."""
+        """Return the questions that one site was asked."""
         found = []
         for step, ask in self.asked_questions:
             message = ask.message if ask.messages is None else ask.messages.get(party)
@@ -85,7 +85,7 @@ class Recording:
 
 
 class RecordingEngine:
-    """Another engine, with everything that passes written down."""
+    """Wraps an engine and records every exchange."""
 
     def __init__(self, engine: Engine, recording: Recording) -> None:
         self.engine, self.recording, self.parties = engine, recording, engine.parties
@@ -98,7 +98,7 @@ class RecordingEngine:
 
 
 def record_federation(fed: Federation, engine: Engine | None = None) -> Recording:
-    """Write down what happens in a federation from now on; `engine` carries messages instead of its own."""
+    """Record what happens in a federation from now on; `engine` replaces the federation's own engine."""
     recording = Recording(blind=fed.aggregation.is_blind)
     fed.use_engine(RecordingEngine(fed.engine if engine is None else engine, recording))
     plainly = fed.run
@@ -106,12 +106,12 @@ def record_federation(fed: Federation, engine: Engine | None = None) -> Recordin
     def run(protocol: Protocol[Any], **options: Any) -> Any:
         return plainly(_record_asks(protocol, recording), **options)
 
-    fed.run = run  # type: ignore[method-assign]  # the script itself, before it is masked or veiled
+    fed.run = run  # type: ignore[method-assign]  # the script itself, before masks or encryption
     return recording
 
 
 def record_replay(fed: Federation) -> Recording:
-    """Write down what a run that goes through its own journal meets there; no engine sees that."""
+    """Record what a replayed run reads from its own journal, which no engine sees."""
     recording = record_federation(fed)
     coordinator = fed._coordinator  # noqa: SLF001 answers from the journal pass nowhere else
     exchange = coordinator._exchange_step  # noqa: SLF001
@@ -126,7 +126,7 @@ def record_replay(fed: Federation) -> Recording:
 
 
 def read_adder_journal(path: Path) -> list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]]:
-    """What a blind coordinator wrote down: who was asked and who answered, in bytes that it cannot read."""
+    """Read the journal of a blind coordinator: who was asked and who answered, in bytes that it cannot read."""
     journal, found = Journal(path), list[tuple[dict[PartyId, Call], dict[PartyId, Reply]]]()
     try:
         for step in range(1, journal.last_step + 1):
@@ -145,7 +145,7 @@ def _record_asks(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]
         answer = yield ask
         recording.asked_questions.append((recording.last_step, ask))
         if ask.want == "total":
-            # A sum that a journal holds in one piece comes without an exchange of its own.
+            # A sum that the journal stores as one record has no exchange of its own.
             step = max(recording.last_step, recording.opened_sums[-1].step + 1 if recording.opened_sums else 0)
             recording.opened_sums.append(OpenedSum(ask, answer[0], answer[1], step))
         return answer
@@ -168,9 +168,9 @@ def _release_fields(release: Release) -> dict[str, Any]:
 
 
 def _observe_veiled(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Observation:
-    """Numbers as a blind coordinator has them, put into the shapes and units of the answer they hide.
+    """Return numbers as a blind coordinator has them, in the shapes and units of the answer they hide.
 
-    It is told as well which of them are filling.
+    The attacker is also given which of them are padding.
     """
     at, fields = 0, {}
     for name in one.total.schema():

@@ -1,4 +1,4 @@
-"""A finished run gone through again from its own journals, without asking a site, to see what its participants saw."""
+"""Replays a finished run from its own journals, without asking a site, to see what its participants saw."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fedclust.privacy.attacks.transcript import Observation
 
 @dataclass(frozen=True)
 class RunHistory:
-    """What was seen of a run, and the rows to compare with where they are at hand."""
+    """What was seen of a run, and the rows to compare with if they are available."""
 
     mode: str
     split: str
@@ -41,7 +41,7 @@ class RunHistory:
 
 
 class _UnreachableEngine:
-    """An engine that reaches no one: a replay that asks something new must stop."""
+    """An engine that reaches no site: a replay that asks something new must stop."""
 
     def __init__(self, parties: tuple[PartyId, ...]) -> None:
         self.parties = parties
@@ -51,23 +51,23 @@ class _UnreachableEngine:
 
 
 def replay_run(run: Run) -> RunHistory:
-    """What the participants of a finished run saw, with all questions where the study's rows are still there."""
+    """Return what the participants of a finished run saw, with all questions if the study's rows are available."""
     if not run.is_finished:
         raise StudyError(f"{run.folder} is not finished; continue with: fedclust resume {run.folder}")
     with _copy_run_folder(run) as copy:
         try:
             ready = open_recorded_study(run, copy)
         except (DataError, StudyError, OSError) as error:
-            return _answers_only(run, copy, f"the rows are not at hand as they were ({error})")
+            return _answers_only(run, copy, f"the rows are missing or have changed ({error})")
         try:
             return _replay_from_journal(ready, copy)
         except FedclustError as error:
-            return _answers_only(run, copy, f"the run could not be gone through again ({error})")
+            return _answers_only(run, copy, f"the run could not be replayed ({error})")
 
 
 @contextmanager
 def _copy_run_folder(run: Run) -> Iterator[Path]:
-    """The run folder once more, so that an audit leaves it as it was."""
+    """Copy the run folder, so that an audit does not change it."""
     with run.lock(), tempfile.TemporaryDirectory(prefix="fedclust-audit-") as folder:
         yield Path(shutil.copytree(run.folder, Path(folder) / "run"))
 
@@ -103,13 +103,13 @@ def _refit(ready: OpenStudy) -> tuple[Any, Any]:
 
 
 def _rows_without_gaps(site_data: Any) -> Floats:
-    """A site's rows as the study reads them, those with gaps left out."""
+    """Return a site's rows as the study reads them, without those that have missing values."""
     rows = np.concatenate([np.asarray(block, np.float64).T for block in site_data.source.blocks()])
     return np.asarray(rows[~np.isnan(rows).any(axis=1)], np.float64)
 
 
 def _answers_only(run: Run, copy: Path, why: str) -> RunHistory:
-    """The answers a journal holds, without their questions; sums are taken as whoever reads it can take them."""
+    """Return the answers in a journal, without their questions, and the sums that a reader of it can compute."""
     study, recording = run.study(), Recording(blind=False)
     mode = study.aggregation.mode
     path = copy / "coordinator" / "journal" if mode == "blind" else copy / "journal"

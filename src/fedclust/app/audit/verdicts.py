@@ -1,4 +1,4 @@
-"""The attacks let loose on a run, and what came of each in a sentence."""
+"""Runs the attacks on what participants of a run saw, and states each result in a sentence."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fedclust.privacy.attacks.scoring import EXACT_TOLERANCE, NEARLY_TOLERANCE
 from fedclust.privacy.attacks.shown_points import POINT_FIELDS
 
 ATTACK_TITLES = {
-    "a": "one site's sums, round against round",
-    "a2": "clusters of one row that a rule hid",
-    "a3": "sums over all sites, round against round",
+    "a": "one site's sums, compared between rounds",
+    "a2": "hidden clusters of one row",
+    "a3": "sums over all sites, compared between rounds",
     "b": "one site's fuzzy sums, solved as equations",
     "b3": "fuzzy sums over all sites, solved as equations",
-    "c": "distances unfolded into rows",
+    "c": "rows reconstructed from distances",
     "d": "the same sum with and without a site",
-    "e": "points that sites showed",
+    "e": "points that sites sent",
 }
-MAX_UNFOLDED_ROWS = 2000  # of a table whose distances are unfolded
+MAX_UNFOLDED_ROWS = 2000  # rows to reconstruct from distances
 Attack = Callable[[Sequence[Observation]], Sequence[RecoveredPoint]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one attack had of what one observer saw; without rows to compare with, exact and nearly are None."""
+    """What one attack recovered from what one observer saw; exact and nearly are None without rows to compare with."""
 
     observer: str
     attack: str
@@ -46,14 +46,14 @@ class Verdict:
 
     @property
     def is_harmful(self) -> bool:
-        """Rows came out, or what came out could not be checked; a few near ones among many happen by chance."""
+        """Whether rows were recovered, or could not be checked; a few near misses among many happen by chance."""
         if self.exact is None:
             return self.candidates > 0
         return self.exact > 0 or (self.nearly or 0) > (self.wrong or 0)
 
 
 def judge_run(history: RunHistory) -> list[Verdict]:
-    """Every attack that applies, first at the coordinator, then at the site that leads, then at each site."""
+    """Run every attack that applies: at the coordinator, then at the leading site, then at each site."""
     found = _attack_observations("coordinator", history.coordinator, history)
     if history.lead:
         found += _attack_observations("leading site", history.lead, history)
@@ -62,7 +62,7 @@ def judge_run(history: RunHistory) -> list[Verdict]:
             own = _rows_as_asked(history.rows.get(party), seen)
             others = {p: rows for p, rows in history.rows.items() if p != party}
             what = attacks.attack_sent_centers(seen, own)
-            title = "the centres sent to all, round against round"
+            title = "the centres sent to all sites, compared between rounds"
             found.append(_make_verdict(f"site {party}", "a3", what, others, title=title))
     return found
 
@@ -91,7 +91,7 @@ def _try_attack(
 ) -> Verdict:
     verdict = _make_verdict(observer, name, attack(what), rows)
     if name in ("b", "b3") and not verdict.candidates and not has_solvable_sums(what):
-        told = "Not tried: more unknowns than equations, or than the solver of this suite can take."
+        told = "Not tried: there are more unknowns than equations, or more than the solver can handle."
         return replace(verdict, sentence=told)
     return verdict
 
@@ -102,25 +102,29 @@ def _make_verdict(
     title = title or ATTACK_TITLES[attack]
     count = len(found)
     if not rows:
-        told = f"{count} points taken for rows, not checked: the rows are not at hand." if count else "Nothing found."
+        told = (
+            f"{count} points look like rows; not checked, because the rows are not available."
+            if count
+            else "Nothing found."
+        )
         return Verdict(observer, attack, title, count, None, None, None, (), told)
     if not count:
         return Verdict(observer, attack, title, 0, 0, 0, 0, (), "No row recovered.")
     result = attacks.score(found, rows)
     told = (
         f"{_format_row_count(result.exact)} recovered exactly, {result.nearly} nearly; {result.wrong} "
-        f"points are no rows."
+        f"points are not rows."
     )
     return Verdict(observer, attack, title, count, result.exact, result.nearly, result.wrong, result.owners, told)
 
 
 def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) -> Verdict:
-    """Attack c, given F + 1 true rows; rows of all columns from total distances, of a site's own from its share."""
+    """Run attack c, given F + 1 true rows: total distances give all columns, a site's share gives its own columns."""
     found = attacks.attack_by_unfolding([_first_rows(one) for one in seen])
     if not found:
         return Verdict(observer, "c", ATTACK_TITLES["c"], 0, 0 if history.rows else None, 0, 0, (), "No row recovered.")
     if not history.rows:
-        told = "The rows came out up to a turn of the space; not checked: the rows are not at hand."
+        told = "The rows were recovered up to a rotation; not checked, because the rows are not available."
         return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), None, None, None, (), told)
     exact = nearly = 0
     for one in found:
@@ -135,14 +139,14 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
         near = int((gap <= NEARLY_TOLERANCE * span).all(axis=1).sum()) - width - 1
         exact, nearly = max(exact, hit, 0), max(nearly, near - hit, 0)
     told = (
-        "The rows came out up to a turn of the space; whoever knows as many rows as there are columns, and one more, "
-        f"has {_format_row_count(exact)} more exactly and {nearly} nearly."
+        "The rows were recovered up to a rotation. Someone who knows one row more than there are columns "
+        f"recovers {_format_row_count(exact)} more exactly and {nearly} nearly."
     )
     return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), exact, nearly, 0, (), told)
 
 
 def _first_rows(seen: Observation) -> Observation:
-    """Distances of the first rows only: enough to see whether they unfold."""
+    """Return the distances of the first rows only; they are enough to test the reconstruction."""
     if not seen.has_fields("d2") or seen.floats_of("d2").ndim != 2:
         return seen
     start = int(seen.asked.get("start", 0))
@@ -151,30 +155,32 @@ def _first_rows(seen: Observation) -> Observation:
 
 
 def overall_verdict(verdicts: Sequence[Verdict], history: RunHistory) -> str:
-    """The verdict on the run as a whole."""
+    """Return the verdict on the whole run."""
     at = [v for v in verdicts if v.observer == "coordinator" and v.is_harmful]
     elsewhere = sorted({v.observer for v in verdicts if v.observer != "coordinator" and v.is_harmful})
     if history.why_unchecked:
-        head = f"Not checked, for {history.why_unchecked}. "
+        head = f"Not checked, because {history.why_unchecked}. "
         many = sum(v.candidates for v in verdicts)
-        return head + (f"{many} points were taken for rows." if many else "No attack found anything.")
+        return head + (f"{many} points look like rows." if many else "No attack found anything.")
     if not at and not elsewhere:
-        return "No attack of this suite recovered a row of this run. That is no proof that none can."
+        return "No attack in this suite recovered a row of this run. This does not prove that no attack can."
     parts = []
     if at:
         names = ", ".join(dict.fromkeys(v.attack for v in at))
-        parts.append(f"Whoever runs the coordinator, or has its journal, can recover rows (attacks {names}).")
+        parts.append(f"Anyone who runs the coordinator, or has its journal, can recover rows (attacks {names}).")
         if history.mode == "plain":
-            parts.append("Secure aggregation hides each site's own sums; blind aggregation also the sums over all.")
+            parts.append(
+                "Secure aggregation hides each site's own sums; blind aggregation also hides the sums over all sites."
+            )
     else:
         parts.append("The coordinator recovered no row.")
     if elsewhere:
-        parts.append(f"Rows of others can be recovered at: {', '.join(elsewhere)}.")
+        parts.append(f"Rows of other sites can be recovered at: {', '.join(elsewhere)}.")
     return " ".join(parts)
 
 
 def audit_document(verdicts: Sequence[Verdict], history: RunHistory) -> dict[str, Any]:
-    """The audit for other tools. It counts rows; it shows none."""
+    """Return the audit as a JSON document for programs. It counts rows and shows none."""
     return {
         "format": "fedclust-audit",
         "version": 1,
@@ -189,7 +195,7 @@ def audit_document(verdicts: Sequence[Verdict], history: RunHistory) -> dict[str
 
 
 def _rows_as_asked(rows: Floats | None, seen: list[Observation]) -> Floats | None:
-    """A site's own rows as the questions look at them."""
+    """Return a site's own rows in the scale that the questions use."""
     first = next((one for one in seen if _is_hard(one)), None)
     if rows is None or first is None or first.asked.get("origin") is None:
         return rows

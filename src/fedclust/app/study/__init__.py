@@ -1,4 +1,4 @@
-"""The study file: all that a clustering of several sites needs to know, read once, or refused in one sentence."""
+"""The study file: everything that a clustering of several sites needs to know, read once or refused in one sentence."""
 
 from fedclust.app.study.opening_checks import OpenStudy, open_study
 from fedclust.app.study.study_parts import ClusterSettings, KSearch, Study, StudySite

@@ -1,4 +1,4 @@
-"""A study met by its rows: whatever can be refused is refused here, before a file is written or a message sent."""
+"""Checks a study against its rows, before a file is written or a message sent."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from fedclust.site.site_data import SiteData
 
 @dataclass(frozen=True)
 class OpenStudy:
-    """A study whose sites are open, whose rows were looked at once, and whose method accepts them."""
+    """A study whose sites are open, whose rows were read once, and whose method accepts them."""
 
     study: Study
     fed: Federation
     estimator: FederatedEstimator
 
     def row_digests(self) -> dict[str, str]:
-        """For each site a digest that changes when its rows do."""
+        """Return a digest for each site that changes if its rows change."""
         return {
             site.name: _digest_rows(self.fed.local_sites[site.name].site_data, site.source) for site in self.study.sites
         }
 
 
 def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = True) -> OpenStudy:
-    """Open the sites and look at every row once; bad rows and a study that does not suit them show here.
+    """Open the sites and read every row once; refuse bad rows, and a study that does not fit them.
 
-    `record` is where its run will be written down; nothing is written yet. A `fresh` study needs as many rows as it
-    looks for clusters; a further batch may be small.
+    `record` is where the run will be recorded; nothing is written yet. A `fresh` study needs at least as many rows as
+    clusters; a later batch may be smaller.
     """
     fed = study.open_federation(record)
     needs_all = study.cluster.options.get("quorum", "all") == "all"
@@ -47,7 +47,7 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
     start = study.cluster.options.get("init")
     if isinstance(start, list) and len(start[0]) != len(fed.columns):
         raise StudyError(
-            f"init in [cluster] gives centres of {len(start[0])} numbers where there are {len(fed.columns)} columns; "
+            f"init in [cluster] gives centres of {len(start[0])} numbers, but there are {len(fed.columns)} columns; "
             "give one number for each column"
         )
     missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values
@@ -60,7 +60,8 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
         raise DataError("every row has missing values and was left out; remove the columns with most missing values")
     if fresh and in_all < study.cluster.max_clusters:
         raise DataError(
-            f"the sites hold {in_all} rows in all, fewer than k = {study.cluster.max_clusters}; ask for fewer clusters"
+            f"the sites have {in_all} rows in total, fewer than k = {study.cluster.max_clusters}; "
+            "ask for fewer clusters"
         )
     if needs_all:
         _check_row_floors(fed, missing)
@@ -68,36 +69,36 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
 
 
 def _check_policies(study: Study, fed: Federation) -> None:
-    """What a site's policy is certain to refuse, whatever its rows are, in a run that needs all sites."""
+    """Refuse what a site's policy would refuse in any case, if the run needs all sites."""
     for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
         if len(fed.parties) < policy.min_parties:
             raise StudyError(
-                f"the policy '{policy.name}' of site '{party}' asks for sums over at least {policy.min_parties} sites, "
-                f"and the study has {len(fed.parties)}; add sites, or agree on another policy"
+                f"the policy '{policy.name}' of site '{party}' requires sums over at least {policy.min_parties} sites, "
+                f"but the study has {len(fed.parties)}; add sites, or agree on another policy"
             )
         values = policy.max_ratio * len(desk.site_data.source.columns)
         plain = study.split == "columns" and study.aggregation.mode == "plain"
         if plain and policy.max_ratio and study.cluster.max_clusters > values:
             raise StudyError(
-                f"the policy '{policy.name}' of site '{party}' lets no distances of every row leave unmasked, which a "
-                'plain column split needs; set aggregation = "secure" in [privacy]'
+                f"the policy '{policy.name}' of site '{party}' does not let the distances of all rows leave unmasked, "
+                'but a plain column split needs them; set aggregation = "secure" in [privacy]'
             )
 
 
 def _check_row_floors(fed: Federation, missing: str) -> None:
-    """A site that its own policy keeps out would stop a run that needs all."""
+    """Refuse a site whose own policy excludes it, if the run needs all sites."""
     for party, desk in fed.local_sites.items():
         policy = desk.gate.policy
         if desk.site_data.survey_for(missing).rows < policy.min_rows:
             raise StudyError(
-                f"site '{party}' holds fewer than the {policy.min_rows} rows its policy '{policy.name}' asks for; "
+                f"site '{party}' has fewer than the {policy.min_rows} rows that its policy '{policy.name}' requires; "
                 "leave it out, or set quorum in [cluster]"
             )
 
 
 def _digest_rows(holding: SiteData, source: Any) -> str:
-    """Of a file its bytes; of anything else the number of rows and each column's extremes, which is what is at hand."""
+    """Digest the bytes of a file; for any other source, the number of rows and each column's extremes."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

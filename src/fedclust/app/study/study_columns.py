@@ -1,4 +1,4 @@
-"""The columns of a study: a plain list, or a table for each that says what it is."""
+"""Reads the columns of a study: a plain list, or a table that describes each column."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedclust.questions.schema import Column, encoded_names
 
 
 def parse_columns(top: Mapping[str, Any]) -> dict[str, Column] | None:
-    """What the study says of its columns, in its order; None where it names none."""
+    """Return what the study says about its columns, in its order; None if it names none."""
     given = top.get("columns")
     marks: Mapping[str, list[Any]] = top.get("missing_values", {})
     if given is None:
@@ -30,7 +30,7 @@ def parse_columns(top: Mapping[str, Any]) -> dict[str, Column] | None:
     for name in marks:
         if name not in tables:
             raise StudyError(
-                f"missing_values names '{name}', which is no column; {suggest_key(name, tables) or 'leave it out'}"
+                f"missing_values names '{name}', which is not a column; {suggest_key(name, tables) or 'leave it out'}"
             )
         if "missing_values" in tables[name]:
             raise StudyError(f"missing_values of '{name}' is given twice; keep one")
@@ -40,7 +40,7 @@ def parse_columns(top: Mapping[str, Any]) -> dict[str, Column] | None:
 
 
 def check_no_repeats(names: Sequence[str], place: str) -> None:
-    """Refuse a list that names a column again."""
+    """Refuse a list that names a column more than once."""
     for name, count in Counter(names).items():
         if count > 1:
             raise StudyError(f"{place} names '{name}' {count} times; name it once")

@@ -1,4 +1,4 @@
-"""Every key a study file may hold, what each takes, and what to say to one that is not among them."""
+"""Every key of a study file, the values it accepts, and the error for an unknown key."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_filled_table(value: Any) -> bool:
 
 
 def parse_k_range(value: Any) -> tuple[int, int] | None:
-    """The ends of a range such as "2..8", or None."""
+    """Return the ends of a range such as "2..8", or None."""
     found = re.fullmatch(r"\s*(\d{1,6})\s*\.\.\s*(\d{1,6})\s*", value) if isinstance(value, str) else None
     return None if found is None else (int(found[1]), int(found[2]))
 
@@ -81,20 +81,22 @@ STUDY_KEYS = {
     "scale": one_of(*CENTER_SCALES, *RANGE_SCALES),
     "missing": one_of(*MISSING_RULES),
     "missing_values": Parameter(
-        "a table of lists by column, such as { chol = [0] }",
+        "a table with a list for each column, such as { chol = [0] }",
         lambda value: isinstance(value, dict) and all(is_list_of(own, _is_level) for own in value.values()),
     ),
     "split": one_of("rows", "columns"),
     "id": Parameter("the name of a column", lambda value: isinstance(value, str) and bool(value)),
-    "bounds": Parameter("a pair [low, high] with low <= high, or a table of such pairs by column", _are_bounds),
+    "bounds": Parameter(
+        "a pair [low, high] with low <= high, or a table with such a pair for each column", _are_bounds
+    ),
     "seed": SEED_PARAMETER,
     "cluster": TABLE_PARAMETER,
     "align": TABLE_PARAMETER,
     "privacy": TABLE_PARAMETER,
     "sites": TABLE_PARAMETER,
 }
-CHOICE_KEYS = ("criterion", "index", "rule", "restarts")  # how k is found where it is not given
-CLUSTER_KEYS = {  # besides these, [cluster] takes what the record of its method lists
+CHOICE_KEYS = ("criterion", "index", "rule", "restarts")  # how k is chosen if it is not given
+CLUSTER_KEYS = {  # in addition, [cluster] accepts the parameters that its method lists
     "k": Parameter("a whole number of at least 1, a range such as '2..8', or 'auto'", _is_cluster_count),
     "seed": SEED_PARAMETER,
     "criterion": one_of(*K_CRITERIA),
@@ -105,7 +107,7 @@ CLUSTER_KEYS = {  # besides these, [cluster] takes what the record of its method
 
 
 def cluster_keys(method: Any = None) -> dict[str, Parameter]:
-    """The keys of [cluster]: those of every method, so that one which another takes is known; this method's own win."""
+    """Return the keys of [cluster] for all methods, to recognise keys of other methods; this method's keys first."""
     known = study_methods()
     keys = {"method": one_of(*known), **CLUSTER_KEYS}
     for other in known.values():
@@ -113,12 +115,12 @@ def cluster_keys(method: Any = None) -> dict[str, Parameter]:
     return keys | dict(known[method].parameters) if isinstance(method, str) and method in known else keys
 
 
-LEVELS_PARAMETER = Parameter("a list of texts or of numbers", lambda value: is_list_of(value, _is_level))
+LEVELS_PARAMETER = Parameter("a list of strings or numbers", lambda value: is_list_of(value, _is_level))
 COLUMN_KEYS = {
     "type": one_of(*COLUMN_TYPES),
     "unit": Parameter("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
     "levels": LEVELS_PARAMETER,
-    "codes": Parameter("a list of numbers that ascend, one for each level", lambda value: is_list_of(value, is_number)),
+    "codes": Parameter("a list of increasing numbers, one for each level", lambda value: is_list_of(value, is_number)),
     "missing_values": LEVELS_PARAMETER,
 }
 PRIVACY_KEYS = {
@@ -149,7 +151,7 @@ SITE_KEYS = {
 
 
 def _keys_by_table() -> dict[str, Mapping[str, Parameter]]:
-    """Every table of a study and its keys, in the order in which a misplaced key is looked for."""
+    """Return every table of a study and its keys, in the order in which a misplaced key is looked up."""
     return {
         "[sites.NAME]": SITE_KEYS,
         "[columns.NAME]": COLUMN_KEYS,
@@ -168,13 +170,13 @@ REQUIRED_KEYS = {
 
 
 def check_table(table: Mapping[str, Any], known: Mapping[str, Parameter], place: str) -> Mapping[str, Any]:
-    """The table itself, once each of its keys is known there and each value fits."""
+    """Return the table if all its keys are known there and all values are valid."""
     for name, value in table.items():
         if name not in known:
             raise StudyError(_explain_unknown_key(name, known, place))
         key, at = known[name], name if place == "the study" else f"{name} in {place}"
         shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
-        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} does not fit"
+        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} is not valid"
         if not key.is_valid(value):
             raise StudyError(f"{told}; {suggest_key(value, key.choices) or f'it must be {key.description}'}")
     return table
@@ -184,10 +186,10 @@ def _explain_unknown_key(name: str, known: Mapping[str, Parameter], place: str) 
     home = next((there for there, keys in _keys_by_table().items() if name in keys), None)
     if home is not None:
         return f"'{name}' does not belong in {place}; move it to {home}"
-    return f"{place} has no key '{name}'; {suggest_key(name, known) or f'it may hold {quote_words(known)}'}"
+    return f"{place} has no key '{name}'; {suggest_key(name, known) or f'its keys are {quote_words(known)}'}"
 
 
 def suggest_key(word: Any, known: Iterable[str]) -> str:
-    """A question with the nearest known word, or nothing."""
+    """Return a question that suggests the most similar known word, or an empty text."""
     close = difflib.get_close_matches(word.casefold(), list(known), n=1) if isinstance(word, str) else []
     return f"did you mean '{close[0]}'?" if close else ""

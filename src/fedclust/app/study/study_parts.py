@@ -1,4 +1,4 @@
-"""A study as its author meant it, and what it becomes: sites that are open, and a method that is ready."""
+"""The parts of a validated study, and the open sites and the estimator that are made from it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fedclust.site.policy import Policy, find_policy
 
 @dataclass(frozen=True)
 class StudySite:
-    """One party of a study that runs in this process: where its rows are, and what its policy lets happen to them."""
+    """One site of a study that runs in this process: its source of rows, and its policy."""
 
     name: str
     source: Path | str | Mapping[str, str]
     policy: str = "none"
     columns: tuple[str, ...] | None = None
-    packages: tuple[str, ...] = ()  # whose questions are answered besides those of fedclust itself
+    packages: tuple[str, ...] = ()  # other packages whose questions are answered
 
     @property
     def rules(self) -> Policy:
-        """The policy, with the packages that the study names."""
+        """Return the policy, with the packages that the study names."""
         found = find_policy(self.policy)
         if found.packages is None or not self.packages:
             return found
@@ -40,7 +40,7 @@ class StudySite:
 
 @dataclass(frozen=True)
 class KSearch:
-    """The values of k to search; None searches where the sites' own findings point.
+    """The values of k to search; None takes the range from what the sites find on their own.
 
     `options` are keyword arguments of `select_k`.
     """
@@ -53,7 +53,7 @@ class KSearch:
 class ClusterSettings:
     """What to look for: `k` clusters, or as many as `choice` finds.
 
-    `options` holds what the study says beyond that, by the estimator's own names.
+    `options` has the study's other settings, under the estimator's parameter names.
     """
 
     method: str
@@ -63,7 +63,7 @@ class ClusterSettings:
 
     @property
     def max_clusters(self) -> int:
-        """The largest number of clusters that is certain to be tried."""
+        """Return the largest number of clusters that is certain to be tried."""
         return self.choice.ks[-1] if self.choice and self.choice.ks else self.k or 1
 
 
@@ -88,7 +88,7 @@ class Study:
     noise: Mapping[str, Any] = field(default_factory=dict)  # epsilon, delta and variant of differential privacy
 
     def open_federation(self, run: str | Path | RunRecord | None = None) -> Federation:
-        """The study's sites, opened in this process."""
+        """Open the study's sites in this process."""
         own = {
             site.name: {name: self.schema.get(name, Column()) for name in site.columns}
             for site in self.sites
@@ -109,7 +109,7 @@ class Study:
         )
 
     def make_estimator(self, columns: Sequence[str] | None = None) -> FederatedEstimator:
-        """The study's method, ready to fit; `columns` are the sites' where the study names none."""
+        """Return the study's method, ready to fit; `columns` are the sites' columns if the study names none."""
         if self.noise:
             return self._private_estimator(columns)
         method = find_study_method(self.cluster.method)
@@ -117,9 +117,9 @@ class Study:
         taken = ready.get_params()
         said = {"missing": self.missing != "refuse", "scale": self.scale != "none", "bounds": self.bounds is not None}
         for name in (name for name, is_said in said.items() if is_said and name not in taken):
-            why = "needs every value" if name == "missing" else f"takes no {name}"
+            why = "needs complete rows" if name == "missing" else f"has no setting {name}"
             raise StudyError(f"method '{method.name}' {why}; leave {name} out")
-        # What the study leaves out keeps the method's own default.
+        # Settings that the study leaves out keep the method's defaults.
         values = {"missing": self.missing, "scale": self.scale, "bounds": self._bounds_by_column(columns)}
         ready.set_params(**{name: values[name] for name, is_said in said.items() if is_said})
         if not method.finds_k:
@@ -127,12 +127,14 @@ class Study:
         return ready
 
     def private_form(self) -> Study:
-        """The same study under differential privacy, at epsilon 1 where it names none."""
+        """Return the same study under differential privacy, with epsilon 1 if it names none."""
         if self.noise:
             return self
         private = private_methods()
         if self.cluster.method not in private:
-            raise StudyError(f"method '{self.cluster.method}' has no private form; use {' or '.join(private)}")
+            raise StudyError(
+                f"method '{self.cluster.method}' does not support differential privacy; use {' or '.join(private)}"
+            )
         taken = private[self.cluster.method]().get_params()
         options = {name: value for name, value in self.cluster.options.items() if name in taken}
         return replace(
@@ -144,10 +146,10 @@ class Study:
     def _private_estimator(self, columns: Sequence[str] | None) -> FederatedEstimator:
         kind = private_methods()[self.cluster.method]
         if self.missing == "partial":
-            raise StudyError("under differential privacy rows with gaps are left out; set missing to 'drop'")
+            raise StudyError("under differential privacy, rows with missing values are left out; set missing to 'drop'")
         for name in self.noise:
             if name not in kind().get_params():
-                raise StudyError(f"method '{self.cluster.method}' takes no {name}; leave it out of [privacy]")
+                raise StudyError(f"method '{self.cluster.method}' has no setting {name}; leave it out of [privacy]")
         return kind(scale=self.scale, bounds=self._bounds_by_column(columns), **self.noise, **self.cluster.options)
 
     def _bounds_by_column(
@@ -160,10 +162,12 @@ class Study:
         pairs = {**{name: pair for name, pair in limits.items() if pair is not None}, **self.bounds}
         for name in names:
             if name not in pairs:
-                raise StudyError(f"[bounds] lacks column '{name}'; give every column a pair, or one pair for all")
+                raise StudyError(
+                    f"[bounds] has no pair for column '{name}'; give every column a pair, or one pair for all"
+                )
         for name in self.bounds:
             if name not in names:
                 raise StudyError(
-                    f"[bounds] names '{name}', which is no column; {suggest_key(name, names) or 'leave it out'}"
+                    f"[bounds] names '{name}', which is not a column; {suggest_key(name, names) or 'leave it out'}"
                 )
         return [pairs[name] for name in names]

@@ -1,4 +1,4 @@
-"""From a file to a study."""
+"""Reads and validates a study file."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fedclust.questions.alignment import Alignment
 
 
 def read_study(path: str | Path, *, folder: Path | None = None, served: bool = False) -> Study:
-    """A study from its file; relative paths in it start at `folder`, by default the file's own.
+    """Read a study file; relative paths in it start at `folder`, by default the file's own.
 
-    A study for `served` sites may name them without their sources, which are the sites' own business.
+    A study for `served` sites may leave out their sources, which the sites set themselves.
     """
     path = Path(path)
     if path.is_dir():
@@ -44,7 +44,7 @@ def read_study(path: str | Path, *, folder: Path | None = None, served: bool = F
 
 
 def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), served: bool = False) -> Study:
-    """A study from its text."""
+    """Read a study from its text."""
     top = check_table(toml_text.parse_toml(text, path), STUDY_KEYS, "the study")
     for name, remedy in REQUIRED_KEYS.items():
         if not top.get(name):
@@ -52,14 +52,14 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     split, privacy = top.get("split", "rows"), check_table(top.get("privacy", {}), PRIVACY_KEYS, "[privacy]")
     schema, align = parse_columns(top), _parse_alignment(top)
     if align is not None:
-        own = "the site's own" if served else None  # a site that serves may name its id itself
+        own = "the site's own" if served else None  # a remote site may name its id column itself
         align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
     cluster = _parse_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
     quorum, many = cluster.options.get("quorum"), len(top["sites"])
     if isinstance(quorum, int) and quorum > many:
         raise StudyError(
-            f"quorum in [cluster] is {quorum}, and the study has {many} site{'s' if many > 1 else ''}; "
-            "name at most so many, a share such as 0.8, or 'all'"
+            f"quorum in [cluster] is {quorum}, but the study has {many} site{'s' if many > 1 else ''}; "
+            "give a number up to that, a share such as 0.8, or 'all'"
         )
     return Study(
         name=top["name"],
@@ -83,10 +83,10 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
 
 
 def _parse_noise(privacy: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What differential privacy is asked for, by the estimators' own names; nothing where none is."""
+    """Return the settings of differential privacy, under the estimators' parameter names; empty if there are none."""
     given = {name: privacy[name] for name in ("epsilon", "delta", "variant") if name in privacy}
     if given and "epsilon" not in given:
-        raise StudyError(f"[privacy] gives {next(iter(given))} and no epsilon; add a line such as epsilon = 1.0")
+        raise StudyError(f"[privacy] gives {next(iter(given))} but no epsilon; add a line such as epsilon = 1.0")
     return given
 
 
@@ -100,7 +100,7 @@ def _parse_alignment(top: Mapping[str, Any]) -> Alignment | None:
 def _parse_cluster(table: Mapping[str, Any], seed: int, *, private: bool = False) -> ClusterSettings:
     named = table.get("method")
     if isinstance(named, str) and named in method_registry().broken_plugins:
-        find_study_method(named)  # says what is wrong with its package
+        find_study_method(named)  # reports what is wrong with its package
     check_table(table, cluster_keys(named), "[cluster]")
     finds = _method_finds_k(table)
     if private:
@@ -112,42 +112,44 @@ def _parse_cluster(table: Mapping[str, Any], seed: int, *, private: bool = False
             options["random_state"] = value
         elif name not in {"method", "k", *CHOICE_KEYS}:
             if name not in taken:
-                raise StudyError(f"method '{table['method']}' takes no {name}; leave it out of [cluster]")
+                raise StudyError(f"method '{table['method']}' has no setting {name}; leave it out of [cluster]")
             options[name] = None if value == "none" else value
     start, choice = table.get("init"), None if finds else _parse_choice(table)
     if isinstance(start, list) and choice is not None:
-        raise StudyError("init in [cluster] gives centres where k is to be chosen; give k as their number")
+        raise StudyError("init in [cluster] gives centres, but k is not a number; set k to the number of centres")
     if isinstance(start, list) and len(start) != table["k"]:
         raise StudyError(
-            f"init in [cluster] gives {len(start)} centres where k is {table['k']}; give one for each cluster"
+            f"init in [cluster] gives {len(start)} centres, but k is {table['k']}; give one for each cluster"
         )
     return ClusterSettings(table["method"], None if choice else table.get("k"), options, choice)
 
 
 def _parse_private_cluster(table: Mapping[str, Any], seed: int) -> ClusterSettings:
-    """Under differential privacy k is chosen from the noisy counts of the run itself: no more is asked for."""
+    """Read [cluster] under differential privacy, where k is chosen from the noisy counts of the run itself."""
     private = private_methods()
     if table["method"] not in private:
-        raise StudyError(f"method '{table['method']}' has no private form; with epsilon use {' or '.join(private)}")
+        raise StudyError(
+            f"method '{table['method']}' does not support differential privacy; with epsilon use {' or '.join(private)}"
+        )
     taken, ends = private[table["method"]]().get_params(), parse_k_range(table["k"])
     options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
     if table["k"] == "auto":
-        raise StudyError("k in [cluster] is 'auto', which asks the sites; with epsilon give a range such as '2..8'")
+        raise StudyError("k in [cluster] is 'auto', which is not possible with epsilon; give a range such as '2..8'")
     for name, value in table.items():
         if name not in {"method", "k", "seed"}:
             if name not in taken:
-                raise StudyError(f"{name} in [cluster] does not go with epsilon in [privacy]; leave one of them out")
+                raise StudyError(f"{name} in [cluster] cannot be used with epsilon in [privacy]; leave one of them out")
             options[name] = value
     return ClusterSettings(table["method"], None if ends else table["k"], options)
 
 
 def _method_finds_k(table: Mapping[str, Any]) -> bool:
-    """Whether the method finds k itself; then the study says nothing about k, else it must."""
+    """Return whether the method finds k itself; if so, the study must not give k, and otherwise it must."""
     if "method" not in table:
-        raise StudyError('[cluster] lacks method; add a line such as method = "fuzzy-c-means"')
+        raise StudyError('[cluster] has no method; add a line such as method = "fuzzy-c-means"')
     finds = find_study_method(table["method"]).finds_k
     if "k" not in table and not finds:
-        raise StudyError("[cluster] lacks k; add a line such as k = 3")
+        raise StudyError("[cluster] has no k; add a line such as k = 3")
     for name in ("k", *CHOICE_KEYS) if finds else ():
         if name in table:
             raise StudyError(f"method '{table['method']}' finds the number of clusters; leave {name} out of [cluster]")
@@ -155,14 +157,16 @@ def _method_finds_k(table: Mapping[str, Any]) -> bool:
 
 
 def _parse_choice(table: Mapping[str, Any]) -> KSearch | None:
-    """How k is to be chosen; None where it is a number."""
+    """Return how to choose k; None if it is a number."""
     how = {name: table[name] for name in CHOICE_KEYS if name in table}
     if isinstance(table["k"], int):
         for name in how:
-            raise StudyError(f"{name} in [cluster] says how to choose k, which is {table['k']}; give a range as k")
+            raise StudyError(
+                f"{name} in [cluster] says how to choose k, but k is {table['k']}; set k to a range such as '2..8'"
+            )
         return None
     if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
-        raise StudyError("criterion 'two-step' takes no index and no rule; leave them out, or the criterion")
+        raise StudyError("criterion 'two-step' has no index and no rule; leave these out, or leave out the criterion")
     ends = parse_k_range(table["k"])
     return KSearch(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 
@@ -173,9 +177,9 @@ def _parse_site(name: str, table: Any, split: str, folder: Path, *, served: bool
         raise StudyError(f'{name} in [sites] must be a table; write [sites.{name}] with source = "FILE" below it')
     check_table(table, SITE_KEYS, place)
     if "source" not in table and not served:
-        raise StudyError(f'{place} lacks its source; add source = "FILE"')
+        raise StudyError(f'{place} has no source; add source = "FILE"')
     if "columns" in table and split == "rows":
-        raise StudyError(f'{place} has columns of its own, which needs split = "columns"; name them at the top instead')
+        raise StudyError(f'{place} lists its own columns, which needs split = "columns"; list them at the top instead')
     columns = tuple(table["columns"]) if "columns" in table else None
     check_no_repeats(columns or (), f"columns in {place}")
     source = _resolve_source(table["source"], folder, place) if "source" in table else ""
@@ -183,17 +187,17 @@ def _parse_site(name: str, table: Any, split: str, folder: Path, *, served: bool
 
 
 def _resolve_source(given: str | dict[str, Any], folder: Path, place: str) -> Path | str | Mapping[str, str]:
-    """Where the rows are, with a path from where the study lies."""
+    """Return the source of the rows; relative paths start at the study's folder."""
     if isinstance(given, str):
         return given if "://" in given else folder / Path(given).expanduser()
     for key, value in given.items():
         if key not in {"sql", "database"} or not isinstance(value, str):
             raise StudyError(
-                f'source of {place} holds {key!r}; it takes sql = "SELECT ..." and database = "...", both texts'
+                f'source of {place} has {key!r}; it accepts sql = "SELECT ..." and database = "...", both texts'
             )
     database = given.get("database")
     if database is None or database == ":memory:":
-        return {**given, "folder": str(folder)}  # files that the SQL names lie where the study lies
+        return {**given, "folder": str(folder)}  # relative file names in the SQL start at the study's folder
     if "://" in database:
         return given
     return {**given, "database": str(folder / Path(database).expanduser())}

@@ -1,4 +1,4 @@
-"""TOML's own complaints, told in the study's words."""
+"""Parses TOML and explains syntax errors in terms of the study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedclust.core.errors import StudyError
 
 
 def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """The file's tables, or one sentence on the line that is wrong."""
+    """Return the file's tables, or raise one sentence about the faulty line."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -32,7 +32,7 @@ def _explain_toml_error(message: str, lines: Sequence[str], path: Path) -> str:
 
 
 def _declared_name(lines: Sequence[str]) -> list[str]:
-    """The full name of what the last line declares: the table it is in, and its key."""
+    """Return the full name of what the last line declares: its table and its key."""
     own = re.match(r"\s*\[([^\]]+)\]|\s*([^=\[]+?)\s*=", lines[-1])
     if own is None:
         return [lines[-1].strip()]
