@@ -101,7 +101,9 @@ def _are_marks(value: Exact, site: Site) -> bool:
     """Return whether there are no more marks than columns, at no more places than allowed."""
     columns = max(1, len(site.columns))
     few = int(np.prod(value.shape)) <= MAX_PLACES * columns
-    return few and not value.unit.any() and _are_between(value, 0.0, columns) and float(value.to_floats().sum()) <= columns
+    return (
+        few and not value.unit.any() and _are_between(value, 0.0, columns) and float(value.to_floats().sum()) <= columns
+    )
 
 
 _SUM_CHECKS: Mapping[tuple[str, str], Callable[[Exact, Site], bool]] = {
