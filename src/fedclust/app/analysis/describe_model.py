@@ -368,7 +368,7 @@ def _describe_fuzziness(facts: ModelFacts, found: Mapping[str, Any]) -> dict[str
     if (mixture := facts.mixture_part) is not None:
         return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
     if not facts.fuzziness > 1:
-        return {"absent": "The method is hard: every row belongs to one cluster, and to it alone."}
+        return {"absent": "The method is hard: every row belongs to exactly one cluster."}
     if "absent" in found:
         return {"absent": found["absent"]}
     return {
