@@ -198,7 +198,7 @@ def fit(
     largest cluster's rows.
     """
     rng, notes, history = np.random.default_rng(seed), FitNotes(), list[Round]()
-    begun = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
+    start_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
     seats = yield from assign_seats(parties, n_clusters)
     before: Ints | None = None
     labels = yield from label_rows(table, seats, parties, n_clusters)
@@ -215,8 +215,8 @@ def fit(
     notes.note_empty_clusters(int((sizes <= 0).sum()))
     nowhere = np.empty((n_clusters, 0))
     fitted = FitResult(nowhere, nowhere, math.nan, sizes, tuple(history), tuple(notes.sentences()))
-    end = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
-    return ColumnFit(fitted, nowhere, labels.astype(np.int32), begun, end)
+    end_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
+    return ColumnFit(fitted, nowhere, labels.astype(np.int32), start_slices, end_slices)
 
 
 def assign_seats(parties: tuple[PartyId, ...], n_clusters: int) -> Protocol[Seats]:

@@ -232,37 +232,34 @@ def fit(
 ) -> Protocol[ColumnFit]:
     """Alternate distances and weights until the distances change by less than `tol`.
 
-    The centres are in place, or `careful` seeding puts them on rows. `reveal_slices` asks the parties for their slices,
-    before
-    and after; only a federation within one process may.
+    The centres are in place, or `careful` seeding puts them on rows. `reveal_slices` asks the parties for their slices
+    before and after; only a federation within one process may.
     """
     rng = np.random.default_rng(seed)
     if careful:
         chosen = yield from _plus_plus(table, n_clusters, rng)
         yield from each(place_centers, CenterPlacement(rows=chosen))
-    begun = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
+    start_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
     history, notes = list[Round](), FitNotes()
-    before, nearest = yield from distances_and_labels(table, n_clusters)
+    d2, nearest = yield from distances_and_labels(table, n_clusters)
     for number in range(1, max_iter + 1):
-        weights = _weights_from_distances(before, nearest, m)
-        reseed = reseed_rows(weights, before, rng, notes, number)
-        yield from _send_weights(weights, reseed)
-        d2, nearest = yield from distances_and_labels(table, n_clusters)
+        weights = _weights_from_distances(d2, nearest, m)
+        objective = _exact_sum(weights * d2)
+        reseed = reseed_rows(weights, d2, rng, notes, number)
+        yield from _move_centers(weights, reseed)
+        before, (d2, nearest) = d2, (yield from distances_and_labels(table, n_clusters))
         shift = math.sqrt(_exact_sum((np.sqrt(d2) - np.sqrt(before)) ** 2))
-        objective = _exact_sum(weights * before)
-        before = d2
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if tol is not None and shift < tol and (reseed < 0).all():
             break
-    weights = _weights_from_distances(before, nearest, m)
+    weights = _weights_from_distances(d2, nearest, m)
     mass = np.array([_exact_sum(w) for w in weights])
     notes.note_empty_clusters(int((mass <= 0).sum()))
+    end_slices = (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
     nowhere = np.empty((n_clusters, 0))  # no one holds whole centres
-    fitted = FitResult(nowhere, nowhere, _exact_sum(weights * before), mass, tuple(history), tuple(notes.sentences()))
-    return ColumnFit(
-        fitted, before, nearest, begun, (yield from each(reveal, EmptyQuestion())) if reveal_slices else None
-    )
+    fitted = FitResult(nowhere, nowhere, _exact_sum(weights * d2), mass, tuple(history), tuple(notes.sentences()))
+    return ColumnFit(fitted, d2, nearest, start_slices, end_slices)
 
 
 def agree_on_table(
@@ -329,8 +326,11 @@ def _plus_plus(table: JointTable, n_clusters: int, rng: np.random.Generator) -> 
     return np.array(chosen)
 
 
-def _send_weights(weights: Floats, reseed: Ints) -> Protocol[None]:
-    """Hand all weights to the parties, chunk by chunk. Of a cluster only their ratios matter: the largest is near 1."""
+def _move_centers(weights: Floats, reseed: Ints) -> Protocol[None]:
+    """Send all weights to the parties, chunk by chunk, and each moves its slice of the centres to their weighted means.
+
+    Of a cluster only the ratios of its weights matter: the largest is near 1.
+    """
     weights = np.ldexp(weights, -np.frexp(weights.max(axis=1, keepdims=True))[1])
     spans = list(row_chunks(weights.shape[1], len(weights)))
     for start, stop in spans:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -99,6 +99,28 @@ class EvaluatedMixture:
     converged: bool = False
 
 
+NOTHING_SUMMED = MixtureSums(np.zeros(0), np.zeros((0, 0)), np.zeros((0, 0)), -math.inf, 0.0)
+
+
+@dataclass
+class Climb:
+    """One mixture on its way to more likelihood: the sums over its rows, and what the last round gained."""
+
+    mixture: Mixture
+    part: int
+    sums: MixtureSums = NOTHING_SUMMED
+    gain: float = math.inf  # of the log-likelihood
+    history: list[Round] = field(default_factory=list)
+
+    def observe(self, sums: MixtureSums) -> None:
+        self.gain = sums.log - self.sums.log
+        self.sums = sums
+
+    def is_level(self, rows: int, tol: float | None) -> bool:
+        """Whether the last round raised the mean log-likelihood by less than `tol`."""
+        return tol is not None and self.gain / rows < tol
+
+
 def make_frame(view: View, *, full: bool) -> Protocol[Frame]:
     """Centre the columns, agree on how far they reach; with `full` also on the covariance of all rows."""
     found = yield from standardisation.column_statistics(view)
@@ -154,29 +176,36 @@ def run_em(
     parts: Sequence[int] | None = None,
 ) -> Protocol[list[EvaluatedMixture]]:
     """EM from each mixture until a round raises the mean log-likelihood by less than `tol`, or for `max_iter`."""
-    parts = parts or [ALL_ROWS] * len(mixtures)
-    now, histories = list(mixtures), [list[Round]() for _ in mixtures]
-    last: list[EvaluatedMixture | None] = [None] * len(mixtures)
-    active = list(range(len(mixtures)))
-    for number in range(1, max_iter + 2):
-        sums = yield from sum_mixtures(frame, [replace(to_gaussians(now[j], frame), part=parts[j]) for j in active])
-        going: list[int] = []
-        for j, found in zip(active, sums, strict=True):
-            before, last[j] = last[j], _evaluate(now[j], found)
-            level = before is not None and tol is not None and (found.log - before.log) / frame.rows < tol
-            if level or number > max_iter:
-                last[j] = replace(_evaluate(now[j], found), converged=level)
-                continue
-            after = maximization_step(now[j].family, frame, found, now[j].means)
-            histories[j].append(Round(number, frobenius(after.means - now[j].means), -found.log))
-            now[j] = after
-            going.append(j)
-        active = going
+    climbs = [Climb(start, part) for start, part in zip(mixtures, parts or [ALL_ROWS] * len(mixtures), strict=True)]
+    active = climbs
+    for number in range(1, max_iter + 1):
+        yield from expectation_step(frame, active)
+        active = [climb for climb in active if not climb.is_level(frame.rows, tol)]
         if not active:
             break
-        latest = [histories[j][-1] for j in active]
+        for climb in active:
+            moved = maximization_step(climb.mixture.family, frame, climb.sums, climb.mixture.means)
+            climb.history.append(Round(number, frobenius(moved.means - climb.mixture.means), -climb.sums.log))
+            climb.mixture = moved
+        latest = [climb.history[-1] for climb in active]
         yield from report(round=number, shift=max(r.shift for r in latest), objective=latest[0].objective)
-    return [replace(e, history=tuple(h)) for e, h in zip(last, histories, strict=True) if e is not None]
+    if active:
+        yield from expectation_step(frame, active)  # of the last mixtures
+    return [
+        replace(
+            _evaluate(climb.mixture, climb.sums),
+            history=tuple(climb.history),
+            converged=climb.is_level(frame.rows, tol),
+        )
+        for climb in climbs
+    ]
+
+
+def expectation_step(frame: Frame, climbs: Sequence[Climb]) -> Protocol[None]:
+    """Sum the responsibilities of all rows in each mixture, and the rows and squares they weigh, in one message."""
+    gaussians = [replace(to_gaussians(climb.mixture, frame), part=climb.part) for climb in climbs]
+    for climb, sums in zip(climbs, (yield from sum_mixtures(frame, gaussians)), strict=True):
+        climb.observe(sums)
 
 
 def sum_mixtures(frame: Frame, mixtures: Sequence[Gaussians]) -> Protocol[list[MixtureSums]]:
