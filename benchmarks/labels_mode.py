@@ -50,11 +50,11 @@ def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any
         "error / guess: distances": _error(exact["opened"], X) / guess,
         "error / guess: a seat, least": least,
         "error / guess: a seat, most": seats,
-        "error / guess: letters": _error(many["letters"], X) / guess,
+        "error / guess: messages": _error(many["messages"], X) / guess,
         "error / guess: labels": _error_by_cluster(many["model"].labels_, X) / guess,
     }
     missed = [] if right == 1.0 else [f"{right:.2%} of labels are correct, 100% promised"]
-    if min(least, found["error / guess: letters"]) < 1 or many["unfolded"]:
+    if min(least, found["error / guess: messages"]) < 1 or many["unfolded"]:
         missed.append("the attack on distances does better than a guess")
     return {**found, "missed": missed}
 
@@ -70,7 +70,7 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
         seconds, busy = time.perf_counter() - begin, time.process_time() - busy
     seen = recording.coordinator_view()
     rows = len(next(iter(parts.values())))
-    letters = [text for one in seen if one.has_fields("letters") for text in one.answer["letters"].values()]
+    messages = [text for one in seen if one.has_fields("messages") for text in one.answer["messages"].values()]
     whole = [one.floats_of("d2") for one in seen if one.has_fields("d2") and len(one.parties) > 1]
     found = {
         "model": model,
@@ -79,7 +79,7 @@ def _run(parts: dict[str, Floats], start: Floats, opens: str, rounds: int) -> tu
         "unfolded": len(attacks.attack_by_unfolding(seen)) if opens == "labels" else None,
         "opened": np.concatenate(whole) if whole else None,
         "heard": [_numbers(own, rows) for own in heard.values() if own],
-        "letters": _as_numbers(b"".join(letters), rows),
+        "messages": _as_numbers(b"".join(messages), rows),
     }
     return found, seconds, sum(own["bytes"] for own in fed.traffic().values())
 

@@ -47,7 +47,7 @@ def _way(disclosure: Disclosure) -> str:
         return "sum, with noise" if disclosure.kind == "noisy" else "sum"
     if disclosure.kind == "noisy":
         return "shown, with noise"
-    if disclosure.combine == "letters":
+    if disclosure.combine == "messages":
         return "sealed to a site"
     return "shown, small counts hidden" if disclosure.cells else "shown"
 

@@ -201,13 +201,13 @@ def rows_as_summed_weights(site: Site, ask: Take) -> SummedWeights:
 
 
 @dataclass(frozen=True)
-class Letters(Release):
-    letters: dict[str, bytes] = sealed_weights("the weights of a model, it says")
+class Messages(Release):
+    messages: dict[str, bytes] = sealed_weights("the weights of a model, it says")
 
 
-@handler(releases=Letters)
-def rows_as_letters(site: Site, ask: Take) -> Letters:
-    return Letters({"b": rows_of(site, ask).tobytes()})
+@handler(releases=Messages)
+def rows_as_messages(site: Site, ask: Take) -> Messages:
+    return Messages({"b": rows_of(site, ask).tobytes()})
 
 
 @dataclass(frozen=True)

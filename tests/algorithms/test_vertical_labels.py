@@ -145,11 +145,11 @@ def test_attack_c_is_no_better_than_a_guess_on_what_seats_and_coordinator_saw():
     assert found["right labels"] == 1
     assert found["error / guess: distances"] < 1e-9  # the same attack, where distances are opened
     assert found["error / guess: a seat, least"] > 1
-    assert found["error / guess: letters"] > 1
+    assert found["error / guess: messages"] > 1
     assert found["matrices to unfold"] == 0
 
 
-def test_a_run_cut_short_at_any_letter_goes_on_to_the_same_bits(tmp_path):
+def test_a_run_cut_short_at_any_message_goes_on_to_the_same_bits(tmp_path):
     X, parts = table(rows=20)
     want = fitted(parts, X[:3], max_iter=1, tol=None)
     for step in (7, 14):

@@ -1,4 +1,4 @@
-"""What a plan says of studies over columns whose letters one site cannot rehearse alone."""
+"""What a plan says of studies over columns whose messages one site cannot rehearse alone."""
 
 import numpy as np
 import pytest
@@ -42,14 +42,14 @@ def counted(source, align="", opens=""):
     return {question.name: question.times for question in found.questions}
 
 
-def test_letters_of_an_alignment_are_counted(source):
+def test_messages_of_an_alignment_are_counted(source):
     found = counted(source, align="[align]")
     assert found["alignment.send_own_list"] == 1
     assert found["alignment.pass_list"] == 2  # one for each other site
     assert "roster.offer" in found
 
 
-def test_letters_of_a_run_that_opens_labels_are_counted_in_place_of_distances(source):
+def test_messages_of_a_run_that_opens_labels_are_counted_in_place_of_distances(source):
     found = counted(source, opens='opens = "labels"')
     assert "column_split.measure_distances" not in found
     assert "column_split.measure_distances" in counted(source)

@@ -90,7 +90,7 @@ class ByFiles:
                 self._copy(self.folder / name / "outbox", self.mail / "from" / name)
 
     def _copy(self, here, there):
-        for path in here.glob("*.letter") if here.is_dir() else ():
+        for path in here.glob("*.message") if here.is_dir() else ():
             shutil.copy(path, there / path.name)
 
     def share(self):

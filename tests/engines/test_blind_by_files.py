@@ -43,7 +43,7 @@ def test_a_blind_run_gives_the_bits_of_one_process_at_the_lead_and_nothing_at_th
 
 
 @pytest.mark.engines
-def test_a_lead_that_finds_no_room_for_its_last_letter_says_the_end_when_it_is_started_again(tmp_path, monkeypatch):
+def test_a_lead_that_finds_no_room_for_its_last_message_says_the_end_when_it_is_started_again(tmp_path, monkeypatch):
     fed, run, go_on = blind(tmp_path / "f")
     fed.share()
     full, real = [], message_folder.write_file
@@ -73,7 +73,7 @@ def test_a_lead_that_is_started_anew_finds_its_run_where_only_the_coordinators_r
     assert state_of(run) == "finished"
 
 
-def test_a_blind_coordinator_that_waits_for_the_first_letters_says_so(tmp_path):
+def test_a_blind_coordinator_that_waits_for_the_first_messages_says_so(tmp_path):
     _, run, go_on = blind(tmp_path / "f")
     waited(go_on)
     assert state_of(run) == "waiting"

@@ -99,7 +99,7 @@ def test_a_key_that_the_coordinators_file_lacks_is_named_before_anything_is_made
     assert not (fed.folder / "run").exists()
 
 
-def test_letters_without_a_coordinators_file_are_refused_before_anything_is_made(tmp_path, capsys):
+def test_messages_without_a_coordinators_file_are_refused_before_anything_is_made(tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
     words = ["coordinate", fed.folder / "coordinator" / "study.toml", "--engine", "files", "--out", tmp_path / "run"]
     assert main([str(word) for word in words]) == 2
@@ -171,7 +171,7 @@ def test_a_run_that_is_over_is_over_however_often_it_is_resumed(mode, tmp_path, 
             break
         fed.around()
     assert code == 0
-    for letter in (fed.mail / "from").rglob("*.letter"):  # someone tidied up
+    for letter in (fed.mail / "from").rglob("*.message"):  # someone tidied up
         letter.unlink()
     for more in ([], ["--wait"]):
         capsys.readouterr()

@@ -43,7 +43,7 @@ def test_the_end_of_a_run_is_told_and_nothing_is_left_to_answer(tmp_path):
     fed.until_done(go_on)
     fed.carry(back=False)
     assert all(fed.answer(name).all_ended for name in NAMES)
-    assert not list((fed.mail / "from").rglob("*.letter"))
+    assert not list((fed.mail / "from").rglob("*.message"))
     assert not list((fed.folder / "north" / "outbox").iterdir())
 
 
@@ -98,7 +98,7 @@ def first_question(folder, **options):
 
 
 def letters(folder):
-    return sorted(folder.glob("*.letter"))
+    return sorted(folder.glob("*.message"))
 
 
 def newest(folder):
@@ -118,7 +118,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_a_bad_letter_to_a_site_is_refused_by_name_and_a_good_copy_is_taken(fault, tmp_path):
+def test_a_bad_message_to_a_site_is_refused_by_name_and_a_good_copy_is_taken(fault, tmp_path):
     spoil, why = BAD[fault]
     fed, _, go_on = first_question(tmp_path / "f")
     fed.carry(back=False)
@@ -170,48 +170,48 @@ def test_half_a_file_is_no_error_and_the_rest_of_it_makes_it_whole(tmp_path):
     assert waited(go_on).parties == NAMES  # the next step
 
 
-def test_letters_of_others_and_for_others_are_refused_by_name(tmp_path):
+def test_messages_of_others_and_for_others_are_refused_by_name(tmp_path):
     fed, _, go_on = first_question(tmp_path / "f")
     fed.carry(back=False)
     mine = newest(fed.folder / "south" / "inbox")
-    strange = fed.folder / "south" / "inbox" / "from-north.letter"
+    strange = fed.folder / "south" / "inbox" / "from-north.message"
     shutil.copy(newest(fed.folder / "north" / "inbox"), strange)
     other = ByFiles.made(tmp_path / "g", k="2")
     waited(begun(other)[1])
-    forged = fed.folder / "south" / "inbox" / "forged.letter"
+    forged = fed.folder / "south" / "inbox" / "forged.message"
     shutil.copy(newest(other.mail / "to" / "south"), forged)
     turn = fed.answer("south")
     assert turn.refused == {
-        "from-north.letter": "it is for north, not for south",
-        "forged.letter": "it was altered, or signed with a key other than the one enrolled here",
+        "from-north.message": "it is for north, not for south",
+        "forged.message": "it was altered, or signed with a key other than the one enrolled here",
     }
     assert turn.answered == [mine.name]
     fed.around()
-    shutil.copy(newest(fed.folder / "north" / "outbox"), fed.mail / "from" / "south" / "x.letter")
-    assert "x.letter: it is from north, not from south" in str(waited(go_on))
+    shutil.copy(newest(fed.folder / "north" / "outbox"), fed.mail / "from" / "south" / "x.message")
+    assert "x.message: it is from north, not from south" in str(waited(go_on))
 
 
-def test_replayed_and_reordered_letters_change_nothing(tmp_path):
+def test_replayed_and_reordered_messages_change_nothing(tmp_path):
     fed, run, go_on = first_question(tmp_path / "f")
     old = {name: newest(fed.folder / name / "outbox").read_bytes() for name in NAMES}  # the welcomes
     fed.around()
     waited(go_on)
-    (fed.mail / "from" / "west" / "again.letter").write_bytes(old["west"])
+    (fed.mail / "from" / "west" / "again.message").write_bytes(old["west"])
     fed.carry(back=False)
     box = fed.folder / "west" / "inbox"
     first, last = letters(box)[0], letters(box)[-1]
-    shutil.copy(first, box / "zz.letter")
+    shutil.copy(first, box / "zz.message")
     turn = fed.answer("west")
     assert turn.answered == [last.name]
-    assert "zz.letter" in turn.answered_before
+    assert "zz.message" in turn.answered_before
     fed.around()
     waited(go_on)
     status = json.loads(run.status_path.read_text())
     assert status["sites"]["west"]["dropped"] == {"duplicate": 1}
-    assert status["files"] == {str(fed.mail / "from" / "west" / "again.letter"): "it was accepted before"}
+    assert status["files"] == {str(fed.mail / "from" / "west" / "again.message"): "it was accepted before"}
 
 
-def test_a_letter_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):
+def test_a_message_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):
     fed, _, go_on = first_question(tmp_path / "f")
     fed.around()
     waited(go_on, without=frozenset())
@@ -220,11 +220,11 @@ def test_a_letter_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):
     for path in letters(box):
         path.unlink()
     state = fed.folder / "west" / "state"
-    shutil.rmtree(state / "letters")  # as if the site had been set back to its beginning
-    (box / "early.letter").write_bytes(skipped["west"])
+    shutil.rmtree(state / "messages")  # as if the site had been set back to its beginning
+    (box / "early.message").write_bytes(skipped["west"])
     turn = fed.answer("west")
     assert turn.answered == []
-    assert "not greeted for" in turn.refused["early.letter"]
+    assert "not greeted for" in turn.refused["early.message"]
 
 
 def test_two_processes_do_not_answer_for_one_site(tmp_path):

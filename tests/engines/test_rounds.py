@@ -82,7 +82,7 @@ def _quick_disk(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def test_served_sites_tell_each_row_once_though_every_letter_finds_a_new_process(tmp_path):
+def test_served_sites_tell_each_row_once_though_every_message_finds_a_new_process(tmp_path):
     by_files = made(tmp_path)
     run = first_round(by_files)
     for number in (1, 2):

@@ -84,8 +84,8 @@ def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
     offers = {p: tricky.run_select(p, "roster.offer", KeyRequest("lasting-1")).release for p in tricky.names}
     vault = tricky.fed.local_sites["p02"].gate.vault_for(tricky.run)
     copied = offers["p00"].mask[:-1] + bytes([offers["p00"].mask[-1] ^ 0x80])
-    about = roster._key_statement(tricky.run, "lasting-1", "p02", copied, offers["p02"].letter)
-    offers["p02"] = KeyOffer(copied, offers["p02"].letter, vault.sign(about))
+    about = roster._key_statement(tricky.run, "lasting-1", "p02", copied, offers["p02"].message)
+    offers["p02"] = KeyOffer(copied, offers["p02"].message, vault.sign(about))
     reply = tricky.run_select("p01", "roster.accept", Roster("lasting-1", offers))
     assert reply == Refusal("p01", "keys-refused")
 

@@ -28,8 +28,8 @@ def test_a_copied_key_is_refused():
     offers = evil.offers("lasting-1")
     vault = evil.fed.local_sites["p02"].gate.vault_for(evil.run)
     copied = offers["p00"].mask
-    about = roster._key_statement(evil.run, "lasting-1", "p02", copied, offers["p02"].letter)
-    offers["p02"] = KeyOffer(copied, offers["p02"].letter, vault.sign(about))
+    about = roster._key_statement(evil.run, "lasting-1", "p02", copied, offers["p02"].message)
+    offers["p02"] = KeyOffer(copied, offers["p02"].message, vault.sign(about))
     assert evil.agree(offers=offers)["p01"] == Refusal("p01", "keys-refused")
 
 
@@ -70,7 +70,7 @@ def test_a_victim_that_was_told_another_cohort_is_not_opened(parties):
     """The others sign what they were told; the victim signed something else, so nobody gives shares of its mask."""
     evil = Evil(parties, policy=replace(SECURE, cohort_gap=0))
     known = Roster("once-1", evil.offers("once-1"))
-    letters = {p: evil.run_select(p, "dropout_recovery.share", known).release.letters for p in evil.names}
+    letters = {p: evil.run_select(p, "dropout_recovery.share", known).release.shares for p in evil.names}
     victim, few = "p00", evil.names[: roster.threshold(parties)]
     told = evil.moments(victim, cohort=few, masks="once-1")
     if parties == 4:  # three of four is as few as may be told

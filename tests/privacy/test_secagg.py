@@ -421,8 +421,8 @@ def _recovered(fed, bad, victim, offers, shared, opened, masked, truth):
         vault = fed.local_sites[friend].gate.vault_for(run)
         for sender in everyone:
             about = keys.frame_parts("shares", run, name, sender, friend)
-            shared_key = keys.derive_shared_secret(vault.get(f"{name}.letter"), offers.offers[sender].letter)
-            text = keys.decrypt(keys.derive_key(shared_key, about), shared[sender].release.letters[friend], about)
+            shared_key = keys.derive_shared_secret(vault.get(f"{name}.message"), offers.offers[sender].message)
+            text = keys.decrypt(keys.derive_key(shared_key, about), shared[sender].release.shares[friend], about)
             kept.setdefault(sender, {})[holders.index(friend) + 1] = text[shamir.SHARE_BYTES :]
     for other in set(everyone) - set(bad) - {victim}:
         try:

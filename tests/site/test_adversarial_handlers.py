@@ -38,7 +38,7 @@ NEVER = {  # what is refused even where there are no rules
     "row_thieves.rows_as_the_order_of_later_rows",
 }
 ELSEWHERE = {  # what a site without keys cannot send, or what only its own checks would find
-    "row_thieves.rows_as_letters",
+    "row_thieves.rows_as_messages",
     "row_thieves.means_of_two_rows",
     "row_thieves.means_of_two_rows_called_means_of_all",
     "row_thieves.means_of_all_with_rows_as_counts",
@@ -51,7 +51,7 @@ ELSEWHERE = {  # what a site without keys cannot send, or what only its own chec
 
 def asked(name, policy, want=None):
     combine = next(iter(THIEVES[name].release.schema().values())).combine
-    want = want or {"sum": "total", "each": "each", "letters": "relay"}[combine]
+    want = want or {"sum": "total", "each": "each", "messages": "relay"}[combine]
     desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
     masks = "lasting-1" if want == "relay" else None
     return desk.answer(Call("r", 1, name, TAKE, want, ("a", "b", "c"), masks))
@@ -154,7 +154,7 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "rows_as_marks": "not-as-declared",
         "rows_as_weights": "weights-not-allowed",
         "rows_as_summed_weights": "weights-not-allowed",
-        "rows_as_letters": "weights-not-allowed",
+        "rows_as_messages": "weights-not-allowed",
         "cells_of_one_row": "not-as-declared",
         "cells_of_one_row_called_cells_of_many": "not-as-declared",
         "rows_of_a_question_that_reads_nothing": "failed",

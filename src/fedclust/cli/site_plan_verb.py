@@ -220,7 +220,7 @@ def _question_lines(question: PlannedQuestion) -> list[list[str]]:
 
 
 def _how_it_leaves(combine: str, *, masked: bool) -> str:
-    if combine == "letters":
+    if combine == "messages":
         return "sealed message"
     return "own answer" if combine == "each" else "masked sum" if masked else "unmasked sum"
 

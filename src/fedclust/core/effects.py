@@ -201,7 +201,7 @@ class Opening:
 class SealedMessages:
     """Messages from other parties to one party, as its handler reads them, with a note for that party."""
 
-    letters: dict[str, bytes]
+    messages: dict[str, bytes]  # by sender
     note: bytes
 
 
@@ -260,28 +260,29 @@ def relay(
 ) -> Protocol[dict[PartyId, Any]]:
     """Pass messages from each party of `routes` to the parties it names, and return what the recipients answer.
 
-    `write` releases a field `letters` by recipient. The gates seal each message for its recipient, and the coordinator
-    passes the sealed messages on.
+    `write` releases messages by recipient. The gates seal each one for its recipient, and the coordinator passes the
+    sealed messages on.
     """
     sent = typing.cast("dict[PartyId, Any]", (yield Ask(write, "relay", message, among=tuple(routes), quorum=quorum)))
-    mail: dict[PartyId, dict[str, bytes]] = {}
-    for sender, answer in sent.items():
+    written = {sender: answer.messages_by_recipient() for sender, answer in sent.items()}
+    received: dict[PartyId, dict[str, bytes]] = {}
+    for sender, messages in written.items():
         for recipient in routes[sender]:
-            if recipient in answer.letters:
-                mail.setdefault(recipient, {})[sender] = answer.letters[recipient]
+            if recipient in messages:
+                received.setdefault(recipient, {})[sender] = messages[recipient]
     return (
         yield from each_to(
-            read, {party: SealedMessages(letters, note) for party, letters in mail.items()}, quorum=quorum
+            read, {party: SealedMessages(messages, note) for party, messages in received.items()}, quorum=quorum
         )
     )
 
 
 def forward_messages(
-    handler: Handler[Any, R], letters: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
+    handler: Handler[Any, R], messages: Mapping[PartyId, Mapping[PartyId, bytes]], note: bytes = b""
 ) -> Protocol[dict[PartyId, dict[PartyId, bytes]]]:
     """Send messages, by recipient and sender, to parties that reply with messages; return those in the same form."""
-    mail = {party: handler.message(dict(own), note) for party, own in letters.items()}
-    return group_by_recipient((yield Ask(handler, "relay", messages=mail, asked_once=True)))
+    received = {party: handler.message(dict(own), note) for party, own in messages.items()}
+    return group_by_recipient((yield Ask(handler, "relay", messages=received, asked_once=True)))
 
 
 def collect_messages(
@@ -293,11 +294,11 @@ def collect_messages(
 
 def group_by_recipient(answers: Mapping[PartyId, Any]) -> dict[PartyId, dict[PartyId, bytes]]:
     """Regroup messages from sender order to recipient order."""
-    mail: dict[PartyId, dict[PartyId, bytes]] = {}
+    received: dict[PartyId, dict[PartyId, bytes]] = {}
     for sender, answer in answers.items():
-        for recipient, letter in answer.letters.items():
-            mail.setdefault(recipient, {})[sender] = letter
-    return mail
+        for recipient, message in answer.messages_by_recipient().items():
+            received.setdefault(recipient, {})[sender] = message
+    return received
 
 
 def rewrite(

@@ -57,9 +57,9 @@ UNCHECKABLE_CLASSES: frozenset[FieldClass] = frozenset({"keys", "shares", "noisy
 
 @dataclass(frozen=True)
 class Disclosure:
-    """How one field leaves: `sum` as the total over parties, `each` as a party's own value, `letters` to recipients."""
+    """How a field leaves: `sum` as the total over parties, `each` as a party's own value, `messages` to recipients."""
 
-    combine: Literal["sum", "each", "letters"]
+    combine: Literal["sum", "each", "messages"]
     kind: FieldClass
     why: str
     cells: bool = False  # the number of rows behind each number, or their weights, which a site's floor applies to
@@ -142,12 +142,12 @@ def shares(why: str) -> Any:
 
 def sealed_weights(why: str) -> Any:
     """Declare parameters of a site's model by recipient, which the gate seals; a site must consent."""
-    return _declare_field(Disclosure("letters", "weights", why))
+    return _declare_field(Disclosure("messages", "weights", why))
 
 
 def sealed_shares(why: str) -> Any:
     """Declare shares by recipient, which the gate seals; only fedclust's own questions may."""
-    return _declare_field(Disclosure("letters", "shares", why))
+    return _declare_field(Disclosure("messages", "shares", why))
 
 
 HIDDEN_COUNT = -1
@@ -179,6 +179,12 @@ class Release:
     def field_value(self, name: str) -> Any:
         """Return the value of a declared field."""
         return getattr(self, name)
+
+    def messages_by_recipient(self) -> dict[str, bytes]:
+        """Return the messages to other sites, which one field holds."""
+        (name,) = (name for name, d in self.schema().items() if d.combine == "messages")
+        messages: dict[str, bytes] = self.field_value(name)
+        return messages
 
     def form(self) -> tuple[object, ...]:
         """The shapes and units of the additive fields; answers of one form can be added."""
@@ -220,7 +226,7 @@ def check_declarations(release: type[Release]) -> None:
         if "disclosure" not in field.metadata:
             raise TypeError(f"{release.__module__}.{release.__qualname__}.{field.name} does not declare its class")
         declared: Disclosure = field.metadata["disclosure"]
-        allowed = {"sum": (ring.Exact,), "letters": (dict[str, bytes],)}.get(
+        allowed = {"sum": (ring.Exact,), "messages": (dict[str, bytes],)}.get(
             declared.combine, ALLOWED_TYPES.get(declared.kind, ())
         )
         if hints[field.name] not in allowed:
@@ -228,6 +234,8 @@ def check_declarations(release: type[Release]) -> None:
                 f"{release.__module__}.{release.__qualname__}.{field.name} has class {declared.kind}, which "
                 f"cannot be {hints[field.name]} because it could hold rows. Declare its true class"
             )
+    if sum(declared.combine == "messages" for declared in release.schema().values()) > 1:
+        raise TypeError(f"{release.__module__}.{release.__qualname__} holds messages in two fields; put them in one")
 
 
 def stack_field(parts: Sequence[Any], name: str) -> ring.Exact:

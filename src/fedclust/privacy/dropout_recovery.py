@@ -32,12 +32,10 @@ from fedclust.privacy.roster import (
     threshold,
 )
 
-SHARE_BYTES = shamir.SHARE_BYTES
-
 
 @dataclass(frozen=True)
 class SealedShares(Release):
-    letters: dict[str, bytes] = public_keys("shares of this site's masks, each encrypted for the site that keeps it")
+    shares: dict[str, bytes] = public_keys("shares of this site's masks, each encrypted for the site that keeps it")
 
 
 @handler(releases=SealedShares, reads="nothing", before_alignment=True)
@@ -47,7 +45,7 @@ def share(site: Site, ask: Roster) -> SealedShares:
         raise KeysRefused("a lasting key is never shared")
     check_roster(site, ask)
     vault, name = site.vault, ask.name
-    if (before := vault.get(f"{name}.letters")) is not None:
+    if (before := vault.get(f"{name}.shares")) is not None:
         return wire.decode(SealedShares, before)
     own = secrets.token_bytes(32)
     holders = sorted(ask.offers)
@@ -57,12 +55,12 @@ def share(site: Site, ask: Roster) -> SealedShares:
         shamir.split(read_secret(vault, ask.name, "mask"), len(holders), needed=needs),
         strict=True,
     )
-    letters = {}
+    sealed = {}
     for holder, (a, b) in zip(holders, parts, strict=True):
-        key, about = _share_key(site, ask.name, holder, ask.offers[holder].letter)
-        letters[holder] = keys.encrypt(key, a + b, about)
-    vault.put({f"{name}.own": own, f"{name}.letters": wire.encode(SealedShares(letters))})
-    return SealedShares(letters)
+        key, about = _share_key(site, ask.name, holder, ask.offers[holder].message)
+        sealed[holder] = keys.encrypt(key, a + b, about)
+    vault.put({f"{name}.own": own, f"{name}.shares": wire.encode(SealedShares(sealed))})
+    return SealedShares(sealed)
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class UnmaskRequest:
 
     name: str
     signatures: dict[str, bytes]
-    letters: dict[str, bytes]
+    shares: dict[str, bytes]
 
 
 @dataclass(frozen=True)
@@ -126,14 +124,14 @@ def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
     own: dict[str, bytes] = {}
     gone: dict[str, bytes] = {}
     for sender in cohort:
-        if sender not in ask.letters:
+        if sender not in ask.shares:
             continue
-        key, about = _share_key(site, ask.name, sender, roster.offers[sender].letter, reading=True)
-        text = keys.decrypt(key, ask.letters[sender], about)
+        key, about = _share_key(site, ask.name, sender, roster.offers[sender].message, reading=True)
+        text = keys.decrypt(key, ask.shares[sender], about)
         if sender in live:
-            own[sender] = text[:SHARE_BYTES]
+            own[sender] = text[: shamir.SHARE_BYTES]
         else:
-            gone[sender] = text[SHARE_BYTES:]
+            gone[sender] = text[shamir.SHARE_BYTES :]
     return RecoveryShares(own, gone)
 
 
@@ -144,13 +142,13 @@ def recoverable_total(ask: Ask, name: str, *, enrolled: int) -> Protocol[tuple[A
     need = max(needed_answers(ask.quorum or ALL_PARTIES, len(asked)), least)
     offers = yield from each(offer, KeyRequest(name), among=asked, quorum=need)
     known = Roster(name, dict(offers))
-    letters = yield from each(share, known, among=tuple(offers), quorum=need)
-    cohort = tuple(letters)
+    sealed = yield from each(share, known, among=tuple(offers), quorum=need)
+    cohort = tuple(sealed)
     total, live = yield Ask(ask.handler, "total", ask.message, among=cohort, quorum=need, masks=name)
     signed = yield from each(consent, Respondents(name, live), among=live, quorum=ALL_PARTIES)
     proof = {party: answer.signature for party, answer in signed.items()}
     requests = {
-        party: UnmaskRequest(name, proof, {s: letters[s].letters[party] for s in cohort if party in letters[s].letters})
+        party: UnmaskRequest(name, proof, {s: sealed[s].shares[party] for s in cohort if party in sealed[s].shares})
         for party in live
     }
     shares = yield from each_to(unmask, requests, quorum=least)
@@ -218,7 +216,7 @@ def _share_key(site: Site, name: str, other: PartyId, public: bytes, *, reading:
     """Return the key of a message between this site and another, and what the message is bound to."""
     way = (other, site.party) if reading else (site.party, other)
     about = keys.frame_parts("shares", site.vault.run, name, *way)
-    shared = keys.derive_shared_secret(read_secret(site.vault, name, "letter"), public)
+    shared = keys.derive_shared_secret(read_secret(site.vault, name, "message"), public)
     return keys.derive_key(shared, about), about
 
 

@@ -27,7 +27,7 @@ class KeyRequest:
 @dataclass(frozen=True)
 class KeyOffer(Release):
     mask: bytes = public_keys("a public key, from which two sites derive their masks")
-    letter: bytes = public_keys("a public key, from which two sites derive the key of their sealed messages")
+    message: bytes = public_keys("a public key, from which two sites derive the key of their sealed messages")
     signature: bytes = public_keys("the site's signature of both keys")
 
 
@@ -47,10 +47,10 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
         if number <= int(vault.get(kind) or b"-1"):
             raise KeysRefused("the name of these keys is no longer in use")
         vault.drop(lambda key: key.startswith(f"{kind}-"))
-        (mask, _), (letter, _) = keys.new_pair(), keys.new_pair()
-        vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.letter": letter})
-    mask, letter = (keys.public_from_private(read_secret(vault, ask.name, which)) for which in ("mask", "letter"))
-    return KeyOffer(mask, letter, vault.sign(_key_statement(vault.run, ask.name, site.party, mask, letter)))
+        (mask, _), (message, _) = keys.new_pair(), keys.new_pair()
+        vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.message": message})
+    mask, message = (keys.public_from_private(read_secret(vault, ask.name, which)) for which in ("mask", "message"))
+    return KeyOffer(mask, message, vault.sign(_key_statement(vault.run, ask.name, site.party, mask, message)))
 
 
 @handler(releases=Done, reads="nothing", before_alignment=True)
@@ -73,11 +73,11 @@ def check_roster(site: Site, ask: Roster) -> None:
         raise KeysRefused("the list holds keys of parties that this site was not enrolled with")
     if len(ask.offers) < threshold(len(vault.enrolled)):
         raise KeysRefused("the list holds keys of too few of the parties that this site was enrolled with")
-    shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.letter)]
+    shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.message)]
     if len(set(shown_keys)) != len(shown_keys):
         raise KeysRefused("a key appears twice in the list")
     for party, offered in ask.offers.items():
-        about = _key_statement(vault.run, ask.name, party, offered.mask, offered.letter)
+        about = _key_statement(vault.run, ask.name, party, offered.mask, offered.message)
         if not vault.has_signed(party, offered.signature, about):
             raise KeysRefused(f"the keys of {party} are not signed by its enrolled identity")
     own = ask.offers.get(site.party)
@@ -117,8 +117,8 @@ def read_secret(vault: Vault, name: str, which: str) -> bytes:
     return found
 
 
-def _key_statement(run: str, name: str, party: PartyId, mask: bytes, letter: bytes) -> bytes:
-    return keys.frame_parts("fedclust keys", run, name, party, mask, letter)
+def _key_statement(run: str, name: str, party: PartyId, mask: bytes, message: bytes) -> bytes:
+    return keys.frame_parts("fedclust keys", run, name, party, mask, message)
 
 
 def _parse_key_name(name: str) -> tuple[str, int]:

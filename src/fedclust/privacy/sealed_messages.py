@@ -24,28 +24,28 @@ def seal_messages(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     """Seal a release's messages so that only their recipients can open them."""
     changed = {}
     for field, disclosure in release.schema().items():
-        if disclosure.combine == "letters":
-            letters: dict[PartyId, bytes] = release.field_value(field)
-            changed[field] = {to: _seal_message(text, call, vault, party, to) for to, text in letters.items()}
+        if disclosure.combine == "messages":
+            messages: dict[PartyId, bytes] = release.field_value(field)
+            changed[field] = {to: _seal_message(text, call, vault, party, to) for to, text in messages.items()}
     return replace(release, **changed)
 
 
-def open_messages(mail: SealedMessages, call: Call, vault: Vault, party: PartyId) -> SealedMessages:
+def open_messages(sealed: SealedMessages, call: Call, vault: Vault, party: PartyId) -> SealedMessages:
     """Open a recipient's messages; refuse one that was altered or is for somebody else."""
     name = call.masks or ""
-    letters, written = {}, {}
-    for sender, text in mail.letters.items():
+    opened, written = {}, {}
+    for sender, text in sealed.messages.items():
         head, rest = text[: STEP_BYTES + MESSAGE_SALT_BYTES], text[STEP_BYTES + MESSAGE_SALT_BYTES :]
         key, about = _message_key(vault, name, sender, head, direction=(sender, party))
-        letters[sender] = keys.decrypt(key, rest, about)
-        step, before = head[:STEP_BYTES], vault.get(f"mail.{sender}") or bytes(STEP_BYTES)
+        opened[sender] = keys.decrypt(key, rest, about)
+        step, before = head[:STEP_BYTES], vault.get(f"received.{sender}") or bytes(STEP_BYTES)
         if int.from_bytes(step, "big") < int.from_bytes(before, "big"):
             raise KeysRefused("a sealed message is older than one that arrived before")
         if step != before:
-            written[f"mail.{sender}"] = step
+            written[f"received.{sender}"] = step
     if written:
         vault.put(written)
-    return replace(mail, letters=letters)
+    return replace(sealed, messages=opened)
 
 
 def _seal_message(text: bytes, call: Call, vault: Vault, party: PartyId, to: PartyId) -> bytes:
@@ -61,7 +61,7 @@ def _message_key(
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("a sealed message is to or from a party whose keys are not known")
-    about = keys.frame_parts("letter", vault.run, name, *direction)
+    about = keys.frame_parts("sealed message", vault.run, name, *direction)
     return keys.derive_key(
-        keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter), about, head
+        keys.derive_shared_secret(read_secret(vault, name, "message"), offered.message), about, head
     ), about

@@ -94,7 +94,7 @@ class PassedList(SealedMessages, _AllRowsQuestion):
 
 @dataclass(frozen=True)
 class PointList(Release):
-    letters: dict[str, bytes] = sealed_shares(
+    messages: dict[str, bytes] = sealed_shares(
         "to the next site: shuffled ids as points on a curve, multiplied by secret factors"
     )
 
@@ -123,13 +123,13 @@ def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
 
 
 @handler(releases=PointList, before_alignment=True)
-def pass_list(site: Site, mail: PassedList) -> Keep[PointList]:
+def pass_list(site: Site, received: PassedList) -> Keep[PointList]:
     """Another site's list under this site's factors, in its order, for the next site."""
-    ring = _running_ring(site, mail)
+    ring = _running_ring(site, received)
     passed = site.memory["align.passed"] + 1
     if passed[0] >= len(ring.parties):
         raise KeysRefused("there are more lists than other sites")
-    points = psi.multiply_points(_read_points(mail), _keys(site).combined_factor)
+    points = psi.multiply_points(_read_points(received), _keys(site).combined_factor)
     return Keep(PointList({ring.neighbor(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
 
 
@@ -139,10 +139,10 @@ class Tags(Release):
 
 
 @handler(releases=Tags, before_alignment=True)
-def return_tags(site: Site, mail: PassedList) -> Keep[Tags]:
+def return_tags(site: Site, received: PassedList) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
-    _running_ring(site, mail)
-    points = psi.multiply_points(_read_points(mail), _keys(site).inward)
+    _running_ring(site, received)
+    points = psi.multiply_points(_read_points(received), _keys(site).inward)
     if len(points) != len(site.memory["align.rows"]):
         raise KeysRefused("the list has another length than when it was sent")
     found = psi.tags(points)
@@ -299,12 +299,12 @@ def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     return ring
 
 
-def _running_ring(site: Site, mail: PassedList) -> SiteRing:
+def _running_ring(site: Site, received: PassedList) -> SiteRing:
     """The ring in which this site's list set out: a list of the same one, from the site before."""
     if "align.ring" not in site.memory:
         raise KeysRefused("the list belongs to an alignment that this site did not start")
     ring = wire.decode(SiteRing, site.memory["align.ring"].tobytes())
-    if ring != wire.decode(SiteRing, mail.note) or set(mail.letters) != {ring.neighbor(site.party, -1)}:
+    if ring != wire.decode(SiteRing, received.note) or set(received.messages) != {ring.neighbor(site.party, -1)}:
         raise KeysRefused("the list belongs to another ring, or does not come from the previous site")
     return ring
 
@@ -317,8 +317,8 @@ def _array_from_bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)
 
 
-def _read_points(mail: PassedList) -> Array:
-    (text,) = mail.letters.values()
+def _read_points(received: PassedList) -> Array:
+    (text,) = received.messages.values()
     if len(text) % psi.POINT_BYTES or len(text) > psi.padded_length(MAX_IDS) * psi.POINT_BYTES:
         raise KeysRefused("the list has the wrong form")
     return np.frombuffer(text, np.uint8).reshape(-1, psi.POINT_BYTES)

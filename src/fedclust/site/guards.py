@@ -94,8 +94,8 @@ def check_row_floor(q: QuestionContext) -> str | None:
 
 def check_combination(q: QuestionContext) -> str | None:
     """Refuse a sum asked as one party's own answer, an own answer asked as a sum, and messages that are not sealed."""
-    combine = {"total": "sum", "each": "each", "relay": "letters"}[q.call.want]
-    if combine == "letters" and q.call.masks is None:
+    combine = {"total": "sum", "each": "each", "relay": "messages"}[q.call.want]
+    if combine == "messages" and q.call.masks is None:
         return "not-a-sum"
     return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
 
@@ -267,7 +267,7 @@ def check_id_count(q: QuestionContext) -> str | None:
     """
     if not q.policy.max_ids or q.handler.name != alignment.pass_list.name:
         return None
-    longest = max((len(text) // psi.POINT_BYTES for text in q.call.message.letters.values()), default=0)
+    longest = max((len(text) // psi.POINT_BYTES for text in q.call.message.messages.values()), default=0)
     share = q.policy.max_ids * q.rows / max(1, len(q.enrolled or ()) - 1)
     return "too-many-ids" if longest > max(2 * psi.MIN_LIST_LENGTH, share) else None
 

@@ -70,7 +70,7 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class SeatMessages(Release):
-    letters: dict[str, bytes] = sealed_shares(
+    messages: dict[str, bytes] = sealed_shares(
         "to one of three computing sites: shares of distances; a single share is random"
     )
 
@@ -90,11 +90,11 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
 
 
 @handler(releases=Done, split="columns")
-def receive_seed(site: Site, mail: SealedMessages) -> Keep[Done]:
+def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
         raise KeysRefused("the seed is for a seat that this site did not take, or that already has its seeds")
-    seed = _message_from(mail, _remembered_seats(site).neighbor(site.party, 1))
+    seed = _message_from(incoming, _remembered_seats(site).neighbor(site.party, 1))
     if len(seed) != secret_argmin.SEED_BYTES:
         raise KeysRefused("the seed has the wrong form")
     return Keep(Done(), {**site.memory, "seat.after": _array_from_bytes(seed), "seat.used": np.zeros(1, np.int64)})
@@ -111,31 +111,31 @@ def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
 
 
 @handler(releases=SeatMessages, split="columns")
-def enter_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
+def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]:
     """This seat's share of the sums of distances, before any comparison; it sends shares of it to the next seat."""
-    ask = wire.decode(RowComparison, mail.note)
+    ask = wire.decode(RowComparison, incoming.note)
     seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
     others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
-    if set(mail.letters) != others:
+    if set(incoming.messages) != others:
         raise KeysRefused("the shares do not come from exactly the sites without a seat")
-    for letter in mail.letters.values():
-        text = _strip_token(letter, ask.token)
+    for message in incoming.messages.values():
+        text = _strip_token(message, ask.token)
         part = _limbs_from_bytes(text, sums.shape) if seat.place else SplitNumbers.expand_seed(text, sums.shape)
         sums = masks.add_limbs(sums, part)
     state, sent = secret_argmin.start_comparison(seat, sums)
-    letters = {ask.seats.neighbor(site.party, 1): ask.token + sent.tobytes()}
-    return Keep(SeatMessages(letters), _memory_with_state(site, seat, {**state, "ask": _array_from_bytes(ask.token)}))
+    outgoing = {ask.seats.neighbor(site.party, 1): ask.token + sent.tobytes()}
+    return Keep(SeatMessages(outgoing), _memory_with_state(site, seat, {**state, "ask": _array_from_bytes(ask.token)}))
 
 
 @handler(releases=SeatMessages, split="columns")
-def continue_comparison(site: Site, mail: SealedMessages) -> Keep[SeatMessages]:
+def continue_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]:
     """One exchange of the comparison."""
-    seats = wire.decode(Seats, mail.note)
+    seats = wire.decode(Seats, incoming.note)
     seat, before = _own_seat(site, seats), _state(site)
     if "own" in before:  # numbers were only entered yet: those come from the seat before, all else from the one after
-        received = _strip_token(_message_from(mail, seats.neighbor(site.party, -1)), before["ask"].tobytes())
+        received = _strip_token(_message_from(incoming, seats.neighbor(site.party, -1)), before["ask"].tobytes())
     else:
-        received = _message_from(mail, seats.neighbor(site.party, 1))
+        received = _message_from(incoming, seats.neighbor(site.party, 1))
     state, sent = secret_argmin.advance_comparison(seat, before, np.frombuffer(received, np.uint64))
     return Keep(SeatMessages({seats.neighbor(site.party, -1): sent.tobytes()}), _memory_with_state(site, seat, state))
 
@@ -148,11 +148,11 @@ class LabelShares(Release):
 
 
 @handler(releases=LabelShares, split="columns")
-def finish_comparison(site: Site, mail: SealedMessages) -> Keep[LabelShares]:
+def finish_comparison(site: Site, incoming: SealedMessages) -> Keep[LabelShares]:
     """This seat's share of the labels."""
-    seats = wire.decode(Seats, mail.note)
+    seats = wire.decode(Seats, incoming.note)
     seat = _own_seat(site, seats)
-    received = np.frombuffer(_message_from(mail, seats.neighbor(site.party, 1)), np.uint64)
+    received = np.frombuffer(_message_from(incoming, seats.neighbor(site.party, 1)), np.uint64)
     words = secret_argmin.open_winners(seat, _state(site), received)
     return Keep(LabelShares(words), _memory_with_state(site, seat, {}))
 
@@ -332,17 +332,17 @@ def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[
     return {**kept, "seat.used": np.array([seat.use_count]), **{f"bits.{name}": own for name, own in state.items()}}
 
 
-def _message_from(mail: SealedMessages, sender: PartyId) -> bytes:
-    if set(mail.letters) != {sender}:
+def _message_from(incoming: SealedMessages, sender: PartyId) -> bytes:
+    if set(incoming.messages) != {sender}:
         raise KeysRefused("the messages do not come from the neighbouring seat")
-    return mail.letters[sender]
+    return incoming.messages[sender]
 
 
-def _strip_token(letter: bytes, token: bytes) -> bytes:
+def _strip_token(message: bytes, token: bytes) -> bytes:
     """The share in a sealed message, after a check that it is about the rows this site was asked about."""
-    if letter[:TOKEN_BYTES] != token:
+    if message[:TOKEN_BYTES] != token:
         raise KeysRefused("the shares are for other rows than those this site was asked about")
-    return letter[TOKEN_BYTES:]
+    return message[TOKEN_BYTES:]
 
 
 def _limbs_from_bytes(text: bytes, shape: tuple[int, ...]) -> Limbs:

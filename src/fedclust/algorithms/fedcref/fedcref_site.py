@@ -105,7 +105,7 @@ class ModelWeights:
 
 @dataclass(frozen=True)
 class SentModels(Release):
-    letters: dict[str, bytes] = sealed_weights(
+    models: dict[str, bytes] = sealed_weights(
         "to each other site: the weights of this site's models, one for each of its clusters"
     )
 
@@ -123,9 +123,9 @@ def train(site: Site, ask: TrainQuestion) -> Keep[SentModels]:
         streams = [_stream(site, ask.plan.seed, ask.number, 1 + one) for one in range(len(weights))]
         weights, _ = trainer.train(weights, members, streams, _schedule(ask.plan, ask.epochs))
     errors = trainer.errors(weights) if len(weights) else np.zeros((0, len(labels)), np.float32)
-    letter = wire.encode(ModelWeights(weights))
+    packed = wire.encode(ModelWeights(weights))
     own = {"weights": weights, f"e/{site.party}": errors}
-    return Keep(SentModels({to: letter for to in ask.to if to != site.party}), {**site.memory, **own})
+    return Keep(SentModels({to: packed for to in ask.to if to != site.party}), {**site.memory, **own})
 
 
 @dataclass(frozen=True)
@@ -134,11 +134,11 @@ class ErrorsKept(Release):
 
 
 @handler(releases=ErrorsKept)
-def keep_errors(site: Site, mail: SealedMessages) -> Keep[ErrorsKept]:
+def keep_errors(site: Site, received: SealedMessages) -> Keep[ErrorsKept]:
     """Keep the errors that others' models give on the rows here; the models are not kept."""
-    trainer = _make_trainer(site, wire.decode(TrainingPlan, mail.note))
+    trainer = _make_trainer(site, wire.decode(TrainingPlan, received.note))
     kept = dict(site.memory)
-    for sender, text in mail.letters.items():
+    for sender, text in received.messages.items():
         weights = wire.decode(ModelWeights, text).weights
         kept[f"e/{sender}"] = trainer.errors(weights) if len(weights) else np.zeros((0, len(trainer.rows)), np.float32)
     return Keep(ErrorsKept(), kept)

@@ -197,42 +197,42 @@ class FilesLink:
     def _read_replies(self, party: PartyId) -> Iterator[bytes]:
         """The contents of a site's new messages."""
         folder = self._inboxes[party]
-        for name, letter, data in folder.read_messages():
+        for name, message, data in folder.read_messages():
             if name in self._used_files[party] or name in folder.refused:
                 continue
             chain = self._chains[party]
-            if are_other_channels(letter.run, chain.run):
+            if are_other_channels(message.run, chain.run):
                 continue
             try:
-                got, text = self._open_message(chain.accept_message(letter, data), letter)
+                got, text = self._open_message(chain.accept_message(message, data), message)
             except DuplicateMessage as error:
                 self._used_files[party].add(name)
-                if letter.number != chain.received:  # the last one stays there until the next question
+                if message.number != chain.received:  # the last one stays there until the next question
                     folder.refuse(name, str(error))
                     self.spec.notify("dropped", site=party, kind="duplicate")
                 continue
             except MessageRefused as error:
-                if letter.number <= chain.received + 1:  # one that needs an earlier message may be accepted later
+                if message.number <= chain.received + 1:  # one that needs an earlier message may be accepted later
                     folder.refuse(name, str(error))
                 else:
                     folder.incomplete[name] = str(error)
                 continue
             self._used_files[party].add(name)
-            if letter.answered_digest == chain.sent_digest:
+            if message.answered_digest == chain.sent_digest:
                 # A site that does not take part ends the run; a resumed run greets it again.
-                no = letter.kind == "welcome" and not got.public
+                no = message.kind == "welcome" and not got.public
                 got = replace(got, reply=None, request=b"") if no else replace(got, reply=text)
-            left = got.drop_delivered(letter.answered_digest)
+            left = got.drop_delivered(message.answered_digest)
             self._save_chain(party, left)
             self._outboxes[party].remove(set(chain.undelivered) - set(left.undelivered))
             yield text
         self._report_bad_files(party, folder)
 
-    def _open_message(self, chain: Chain, letter: SignedMessage) -> tuple[Chain, bytes]:
-        if letter.kind == "welcome":
-            hello = chain.read_hello(letter)
+    def _open_message(self, chain: Chain, message: SignedMessage) -> tuple[Chain, bytes]:
+        if message.kind == "welcome":
+            hello = chain.read_hello(message)
             return replace(chain, public=hello.public if self._takes_part(hello.text) else b""), hello.text
-        return chain, chain.decrypt_message(letter)
+        return chain, chain.decrypt_message(message)
 
     def _takes_part(self, welcome: bytes) -> bool:
         """Whether a site takes part and has the right version, so that it need not be greeted again."""
@@ -273,14 +273,14 @@ class FilesLink:
         return chain_path(self.spec.folder, self.spec.run, party)
 
 
-def _check_nothing(letter: SignedMessage, data: bytes) -> None:
+def _check_nothing(message: SignedMessage, data: bytes) -> None:
     """Accept everything: this process only writes to the folder."""
 
 
 def _check_origin(
-    letter: SignedMessage, data: bytes, *, party: PartyId, roster: Mapping[PartyId, bytes], me: PartyId
+    message: SignedMessage, data: bytes, *, party: PartyId, roster: Mapping[PartyId, bytes], me: PartyId
 ) -> None:
-    other = roster.get(letter.sender)
-    if letter.sender != party and other is not None and has_valid_signature(data, other):
-        raise MessageRefused(f"it is from {display_name(letter.sender)}, not from {display_name(party)}")
-    check_sender(letter, data, roster[party], sender=party, recipient=me)
+    other = roster.get(message.sender)
+    if message.sender != party and other is not None and has_valid_signature(data, other):
+        raise MessageRefused(f"it is from {display_name(message.sender)}, not from {display_name(party)}")
+    check_sender(message, data, roster[party], sender=party, recipient=me)

@@ -102,11 +102,11 @@ class FileTransport:
         found = InboxReport()
         self._answered_before = found.answered_before
         lots: dict[str, list[tuple[str, SignedMessage, bytes]]] = {}
-        for name, letter, data in self._inbox.read_messages():
-            if letter.run.endswith(LEAD_SUFFIX) != self._to_lead:
-                self._runs_to_lead[letter.run.removesuffix(LEAD_SUFFIX)] = None
+        for name, message, data in self._inbox.read_messages():
+            if message.run.endswith(LEAD_SUFFIX) != self._to_lead:
+                self._runs_to_lead[message.run.removesuffix(LEAD_SUFFIX)] = None
                 continue
-            lots.setdefault(letter.run, []).append((name, letter, data))
+            lots.setdefault(message.run, []).append((name, message, data))
         failed: list[Exception] = []
         for run, lot in lots.items():
             try:
@@ -122,14 +122,14 @@ class FileTransport:
 
     def _answer_run(self, run: str, messages: list[tuple[str, SignedMessage, bytes]], report: InboxReport) -> None:
         new = self._new_messages(run, messages)
-        last = max((i for i, (_, letter, _) in enumerate(new) if letter.kind == "call"), default=-1)
-        for i, (name, letter, data) in enumerate(new):
-            chain = self._chains[run].accept_message(letter, data)
+        last = max((i for i, (_, message, _) in enumerate(new) if message.kind == "call"), default=-1)
+        for i, (name, message, data) in enumerate(new):
+            chain = self._chains[run].accept_message(message, data)
             # If a later question follows, the sender has given up this one.
-            if letter.kind != "call" or i == last:
-                chain = self._append_reply(chain, letter)
-                report.answered += [name] if letter.kind != "end" else []
-                report.has_run_ended |= letter.kind == "end"
+            if message.kind != "call" or i == last:
+                chain = self._append_reply(chain, message)
+                report.answered += [name] if message.kind != "end" else []
+                report.has_run_ended |= message.kind == "end"
             self._save_chain(chain)
         known = self._chains.get(run)
         if known is not None:
@@ -151,57 +151,57 @@ class FileTransport:
             return []
         self._chains[run] = chain
         taken = []
-        for name, letter, data in messages:
+        for name, message, data in messages:
             if name in self._inbox.refused:
                 continue
             try:
-                after = chain.accept_message(letter, data)
-                check_readable(letter, self._chains[run])
+                after = chain.accept_message(message, data)
+                check_readable(message, self._chains[run])
             except DuplicateMessage:
                 self._answered_before.append(name)
             except MessageRefused as error:
-                if letter.number <= chain.received + 1:
+                if message.number <= chain.received + 1:
                     self._inbox.refuse(name, str(error))
                 else:
                     self._inbox.incomplete[name] = str(error)
             else:
                 chain = after
-                taken.append((name, letter, data))
+                taken.append((name, message, data))
         return taken
 
     def _has_greeting(self, messages: list[tuple[str, SignedMessage, bytes]]) -> bool:
-        return any(letter.number == 1 and letter.kind == "greeting" for _, letter, _ in messages)
+        return any(message.number == 1 and message.kind == "greeting" for _, message, _ in messages)
 
-    def _append_reply(self, chain: Chain, letter: SignedMessage) -> Chain:
+    def _append_reply(self, chain: Chain, message: SignedMessage) -> Chain:
         """The chain with a reply to a message."""
         self._outbox.remove(chain.undelivered)
         chain = replace(chain, undelivered={})  # a sender that continues has the earlier replies, or gave them up
-        if letter.kind == "end":
+        if message.kind == "end":
             return replace(chain, ended=True)
         way = self.responder.party, self._other
-        if letter.kind == "greeting":
-            hello = chain.read_hello(letter)
+        if message.kind == "greeting":
+            hello = chain.read_hello(message)
             chain = replace(chain, public=hello.public, ended=False)
             reply = chain.encode_hello(self.responder.answer_message(hello.text))
             return chain.append_message("welcome", reply, self.identity, way, in_clear=True)
         return chain.append_message(
-            "answer", self.responder.answer_message(chain.decrypt_message(letter)), self.identity, way
+            "answer", self.responder.answer_message(chain.decrypt_message(message)), self.identity, way
         )
 
     def _save_chain(self, chain: Chain) -> None:
         chain.save(chain_path(self.responder.folder, chain.run))
         self._chains[chain.run] = chain
 
-    def _check_message(self, letter: SignedMessage, data: bytes) -> None:
-        known = self._chains.get(letter.run)
-        if known is not None and letter.number == known.received and message_digest(data) == known.received_digest:
+    def _check_message(self, message: SignedMessage, data: bytes) -> None:
+        known = self._chains.get(message.run)
+        if known is not None and message.number == known.received and message_digest(data) == known.received_digest:
             return  # verified when it was accepted
-        check_sender(letter, data, self._public, sender=self._other, recipient=self.responder.party)
+        check_sender(message, data, self._public, sender=self._other, recipient=self.responder.party)
 
 
-def check_readable(letter: SignedMessage, chain: Chain) -> None:
+def check_readable(message: SignedMessage, chain: Chain) -> None:
     """Refuse a message that cannot be read, before it counts as accepted."""
-    if letter.kind == "greeting":
-        chain.read_hello(letter)
-    elif letter.kind != "end":
-        chain.decrypt_message(letter)
+    if message.kind == "greeting":
+        chain.read_hello(message)
+    elif message.kind != "end":
+        chain.decrypt_message(message)

@@ -20,8 +20,8 @@ from fedclust.core.types import PartyId
 from fedclust.privacy import keys
 from fedclust.privacy.keys import Identity, is_signed_by
 
-MESSAGE_FILE_HEADER = b"fedclust letter 1\n"
-MESSAGE_SUFFIX = ".letter"
+MESSAGE_FILE_HEADER = b"fedclust message 1\n"
+MESSAGE_SUFFIX = ".message"
 FILE_SALT_BYTES, SIGNATURE_BYTES, DIGEST_PREFIX_BYTES = 16, 64, 8
 COORDINATOR_ID: PartyId = ""  # no site can have this name
 LEAD_SUFFIX = "+lead"  # end of a run's name in messages between its lead and the coordinator
@@ -64,9 +64,9 @@ class SignedMessage:
         return f"{self.run[:8]}-{self.number:06}-{self.sender or 'coordinator'}{what}{MESSAGE_SUFFIX}"
 
 
-def sign_message(letter: SignedMessage, identity: Identity) -> bytes:
+def sign_message(message: SignedMessage, identity: Identity) -> bytes:
     """The signed bytes of a message file."""
-    text = wire.encode(letter)
+    text = wire.encode(message)
     return MESSAGE_FILE_HEADER + _LENGTH.pack(len(text)) + text + identity.sign(MESSAGE_FILE_HEADER + text)
 
 
@@ -91,25 +91,25 @@ def read_message(path: Path) -> tuple[SignedMessage, bytes]:
     if len(data) > end:
         raise MessageRefused("it was altered: it is longer than the file that was signed")
     try:
-        letter = wire.decode(SignedMessage, data[len(MESSAGE_FILE_HEADER) + _LENGTH.size : end - SIGNATURE_BYTES])
+        message = wire.decode(SignedMessage, data[len(MESSAGE_FILE_HEADER) + _LENGTH.size : end - SIGNATURE_BYTES])
     except WireError:
         raise MessageRefused("it was altered, or written by another version of fedclust") from None
-    if not RUN_NAME_PATTERN.fullmatch(letter.run):
+    if not RUN_NAME_PATTERN.fullmatch(message.run):
         raise MessageRefused("it belongs to a run with an invalid name")
-    return letter, data
+    return message, data
 
 
-def check_sender(letter: SignedMessage, data: bytes, public: bytes, *, sender: PartyId, recipient: PartyId) -> None:
+def check_sender(message: SignedMessage, data: bytes, public: bytes, *, sender: PartyId, recipient: PartyId) -> None:
     """Refuse a message that is not from the holder of a key, or not for this recipient.
 
     Errors quote the message's own claims only after the signature has been verified.
     """
     if not has_valid_signature(data, public):
         raise MessageRefused("it was altered, or signed with a key other than the one enrolled here")
-    if letter.sender != sender:
-        raise MessageRefused(f"it is from {display_name(letter.sender)}, not from {display_name(sender)}")
-    if letter.recipient != recipient:
-        raise MessageRefused(f"it is for {display_name(letter.recipient)}, not for {display_name(recipient)}")
+    if message.sender != sender:
+        raise MessageRefused(f"it is from {display_name(message.sender)}, not from {display_name(sender)}")
+    if message.recipient != recipient:
+        raise MessageRefused(f"it is for {display_name(message.recipient)}, not for {display_name(recipient)}")
 
 
 def has_valid_signature(data: bytes, public: bytes) -> bool:
@@ -129,8 +129,8 @@ def display_name(party: PartyId) -> str:
 def escape_unprintable(text: str) -> str:
     r"""A foreign text that is safe to print: it is escaped if it has characters that do not print.
 
-    >>> print(escape_unprintable("north-2.letter"), escape_unprintable("\x1b[2J.letter"))
-    north-2.letter \x1b[2J.letter
+    >>> print(escape_unprintable("north-2.message"), escape_unprintable("\x1b[2J.message"))
+    north-2.message \x1b[2J.message
     """
     return text if text.isprintable() else ascii(text)[1:-1]
 
@@ -195,34 +195,34 @@ class Chain:
         sender, recipient = direction
         number = self.sent + 1
         text = body if in_clear else self._encrypt_text(body, kind, direction, number)
-        letter = SignedMessage(self.run, sender, recipient, number, self.sent_digest, self.received_digest, kind, text)
-        data = sign_message(letter, identity)
+        message = SignedMessage(self.run, sender, recipient, number, self.sent_digest, self.received_digest, kind, text)
+        data = sign_message(message, identity)
         return replace(
             self,
             sent=number,
             sent_digest=message_digest(data),
-            undelivered={**self.undelivered, letter.file_name: data},
+            undelivered={**self.undelivered, message.file_name: data},
         )
 
-    def accept_message(self, letter: SignedMessage, data: bytes) -> Chain:
+    def accept_message(self, message: SignedMessage, data: bytes) -> Chain:
         """The chain with a received message; refuses one that is not the next."""
-        if letter.run != self.run:
+        if message.run != self.run:
             raise MessageRefused("it belongs to another run")
-        if letter.number <= self.received:
-            at = DIGEST_PREFIX_BYTES * (letter.number - 1)
+        if message.number <= self.received:
+            at = DIGEST_PREFIX_BYTES * (message.number - 1)
             if self.received_prefixes[at : at + DIGEST_PREFIX_BYTES] != message_digest(data)[:DIGEST_PREFIX_BYTES]:
                 raise MessageRefused(
-                    f"another message {letter.number} was accepted before; the last was message {self.received}"
+                    f"another message {message.number} was accepted before; the last was message {self.received}"
                 )
             raise DuplicateMessage("it was accepted before")
-        if letter.number > self.received + 1:
+        if message.number > self.received + 1:
             raise MessageRefused(f"message {self.received + 1} must come first and is missing")
-        if letter.previous_digest != self.received_digest:
+        if message.previous_digest != self.received_digest:
             raise MessageRefused("it does not follow the message that was accepted before it")
         came = message_digest(data)
         return replace(
             self,
-            received=letter.number,
+            received=message.number,
             received_digest=came,
             received_prefixes=self.received_prefixes + came[:DIGEST_PREFIX_BYTES],
         )
@@ -231,10 +231,10 @@ class Chain:
         """The body of a first message."""
         return wire.encode(Hello(keys.public_from_private(self.private), text))
 
-    def read_hello(self, letter: SignedMessage) -> Hello:
+    def read_hello(self, message: SignedMessage) -> Hello:
         """The content of the other end's first message; refuses a public key that cannot encrypt later messages."""
         try:
-            hello = wire.decode(Hello, letter.body)
+            hello = wire.decode(Hello, message.body)
             keys.derive_shared_secret(self.private, hello.public)
         except WireError:
             raise MessageRefused("its content cannot be read by this version of fedclust") from None
@@ -250,12 +250,12 @@ class Chain:
         )
         return replace(self, undelivered={name: self.undelivered[name] for name in names[last + 1 :]})
 
-    def decrypt_message(self, letter: SignedMessage) -> bytes:
+    def decrypt_message(self, message: SignedMessage) -> bytes:
         """The content of an encrypted message."""
-        way = letter.sender, letter.recipient
+        way = message.sender, message.recipient
         try:
-            key, about = self._message_key(letter.body[:FILE_SALT_BYTES], letter.kind, way, letter.number)
-            return keys.decrypt(key, letter.body[FILE_SALT_BYTES:], about)
+            key, about = self._message_key(message.body[:FILE_SALT_BYTES], message.kind, way, message.number)
+            return keys.decrypt(key, message.body[FILE_SALT_BYTES:], about)
         except KeysRefused:
             raise MessageRefused("it cannot be decrypted, because it was encrypted with other keys") from None
 
@@ -267,10 +267,10 @@ class Chain:
     def _message_key(
         self, salt: bytes, kind: str, direction: tuple[PartyId, PartyId], number: int
     ) -> tuple[bytes, bytes]:
-        about = keys.frame_parts("fedclust letter", self.run, *direction, number, kind)
+        about = keys.frame_parts("fedclust message", self.run, *direction, number, kind)
         return keys.derive_key(keys.derive_shared_secret(self.private, self.public), about, salt), about
 
 
 def chain_path(folder: Path, run: str, party: PartyId = "") -> Path:
     """The file of one end's chain."""
-    return folder / "letters" / hashlib.sha256(f"{run}\n{party}".encode()).hexdigest()[:32]
+    return folder / "messages" / hashlib.sha256(f"{run}\n{party}".encode()).hexdigest()[:32]

@@ -58,14 +58,14 @@ class MessageFolder:
             with suppress(OSError):
                 self._file_path(name).unlink()
 
-    def write_messages(self, letters: Mapping[str, bytes]) -> list[str]:
+    def write_messages(self, messages: Mapping[str, bytes]) -> list[str]:
         """Write each message completely or not at all; leave alone those that are already there, unchanged."""
-        places = {name: self._file_path(name) for name in letters}
+        places = {name: self._file_path(name) for name in messages}
         try:
             make_shared_folder(self.path)
-            new = [name for name, place in places.items() if not self._is_intact(place, letters[name])]
+            new = [name for name, place in places.items() if not self._is_intact(place, messages[name])]
             for name in new:
-                write_file(places[name], letters[name], shared=True)
+                write_file(places[name], messages[name], shared=True)
         except OSError as error:
             reason = (error.strerror or type(error).__name__).lower()
             remedy = "free some space" if error.errno in DISK_FULL_ERRORS else "correct the cause"
@@ -112,9 +112,9 @@ class MessageFolder:
         self.refused.pop(path.name, None)
         taken = None
         try:
-            letter, data = read_message(path)
-            self.check(letter, data)
-            taken = letter, data
+            message, data = read_message(path)
+            self.check(message, data)
+            taken = message, data
         except IncompleteMessage as error:
             self.incomplete[path.name] = str(error)
             return None  # checked again, even if its date does not change

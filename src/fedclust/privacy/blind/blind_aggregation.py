@@ -174,7 +174,7 @@ class Led:
     """What a lead keeps of one group key: the key, its messages to everyone, and the keys of everyone's answers."""
 
     common: bytes
-    letters: dict[str, bytes]
+    group_messages: dict[str, bytes]
     answers: dict[str, bytes]
 
 
@@ -217,14 +217,14 @@ class Blind:
         if vault.get(f"led.{name}") is None:
             if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
                 vault.put({f"led.group.{name}": secrets.token_bytes(32)})
-            common, letters, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
+            common, messages, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
             for party in self.parties:
                 key, about = _between(vault, name, party, way=(self.lead, party))
-                letters[party] = keys.encrypt(key, common, about)
+                messages[party] = keys.encrypt(key, common, about)
                 answers[party] = _answers(vault, name, party)
-            vault.put({f"led.{name}": wire.encode(Led(common, letters, answers))})
+            vault.put({f"led.{name}": wire.encode(Led(common, messages, answers))})
         self._keys = wire.decode(Led, _kept(vault, f"led.{name}"))
-        given = {party: Group(self.lead, name, text) for party, text in self._keys.letters.items()}
+        given = {party: Group(self.lead, name, text) for party, text in self._keys.group_messages.items()}
         yield from each_to(group, given, quorum=ALL_PARTIES)
         self._given = name
 
@@ -360,7 +360,7 @@ def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("the keys of a party are not known")
-    return keys.derive_shared_secret(read_secret(vault, name, "letter"), offered.letter)
+    return keys.derive_shared_secret(read_secret(vault, name, "message"), offered.message)
 
 
 def _kept(vault: Vault, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Letters go from site to site; the coordinator that carries them reads none."""
+"""Sealed messages go from site to site; the coordinator that carries them reads none."""
 
 from dataclasses import dataclass, replace
 
@@ -8,7 +8,7 @@ import pytest
 import fedclust as fc
 from fedclust.core.effects import HANDLERS, SealedMessages, handler, relay
 from fedclust.core.envelope import Refusal, SealedAnswer
-from fedclust.core.release import Release, facts, sealed_weights
+from fedclust.core.release import Release, check_declarations, facts, sealed_weights
 from fedclust.core.site_interface import Site
 
 
@@ -21,12 +21,12 @@ class Recipients:
 
 @dataclass(frozen=True)
 class Written(Release):
-    letters: dict[str, bytes] = sealed_weights("a greeting to each")
+    greetings: dict[str, bytes] = sealed_weights("a greeting to each")
 
 
 @dataclass(frozen=True)
 class Lengths(Release):
-    count: int = facts("how many letters came", most=8)
+    count: int = facts("how many messages came", most=8)
 
 
 HEARD: dict[str, bytes] = {}  # what a site read, as nobody else may see it
@@ -39,10 +39,10 @@ def post():
     def write(site: Site, ask: Recipients) -> Written:
         return Written({to: f"{site.party} to {to}".encode() for to in ask.names})
 
-    def read(site: Site, mail: SealedMessages) -> Lengths:
-        assert mail.note == b"read"
-        HEARD[site.party] = b"; ".join(mail.letters[name] for name in sorted(mail.letters))
-        return Lengths(len(mail.letters))
+    def read(site: Site, received: SealedMessages) -> Lengths:
+        assert received.note == b"read"
+        HEARD[site.party] = b"; ".join(received.messages[name] for name in sorted(received.messages))
+        return Lengths(len(received.messages))
 
     for function in (write, read):
         function.__module__ = "tests.post"
@@ -60,14 +60,14 @@ ROUTES = {"a": ("b", "c"), "b": ("c",), "c": ("a",)}
 
 
 @pytest.mark.parametrize("mode", ["plain", "secure", "blind"])
-def test_letters_arrive_where_they_are_sent(post, mode):
+def test_messages_arrive_where_they_are_sent(post, mode):
     write, read = post
     answers, _ = federation(mode).run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
     assert {p: a.count for p, a in answers.items()} == {"a": 1, "b": 1, "c": 2}
     assert HEARD == {"a": b"c to a", "b": b"a to b", "c": b"a to c; b to c"}
 
 
-def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
+def test_no_message_passes_in_clear_and_none_opens_elsewhere(post):
     write, read = post
     fed = federation("plain")
     seen = []
@@ -84,9 +84,9 @@ def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
     fed.run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
     written = next(r for c, r in seen if c["a"].handler == "tests.post.write")
     assert all(isinstance(r, SealedAnswer) for r in written.values())
-    assert all(b" to " not in text for r in written.values() for text in r.release.letters.values())
+    assert all(b" to " not in text for r in written.values() for text in r.release.greetings.values())
     call = next(c for c, _ in seen if c["a"].handler == "tests.post.read")["c"]
-    text = call.message.letters["a"]
+    text = call.message.messages["a"]
     for number, (reader, mail) in enumerate(
         [
             ("b", {"a": text}),  # to someone else
@@ -101,10 +101,21 @@ def test_no_letter_passes_in_clear_and_none_opens_elsewhere(post):
     assert isinstance(fed.local_sites["c"].answer(replace(call, step=call.step + 20)), SealedAnswer)
 
 
-def test_letters_without_keys_do_not_leave(post):
+def test_messages_without_keys_do_not_leave(post):
     fed = federation("plain")
     from fedclust.core.envelope import Call
 
     call = Call(fed.run_id, 1, "tests.post.write", Recipients(("b",)), "relay", ("a", "b", "c"))
     assert fed.local_sites["a"].answer(call) == Refusal("a", "not-a-sum")
     assert fed.local_sites["a"].answer(replace(call, want="each", step=2)) == Refusal("a", "not-a-sum")
+
+
+def test_an_answer_holds_messages_in_one_field_whatever_its_name():
+    @dataclass(frozen=True)
+    class Two(Release):
+        first: dict[str, bytes] = sealed_weights("a greeting to each")
+        second: dict[str, bytes] = sealed_weights("another greeting to each")
+
+    with pytest.raises(TypeError, match="in two fields"):
+        check_declarations(Two)
+    assert Written({"b": b"x"}).messages_by_recipient() == {"b": b"x"}

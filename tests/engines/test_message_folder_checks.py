@@ -1,4 +1,4 @@
-"""Letters from whoever may put files into a folder, the coordinator included: they write and move nothing else."""
+"""Messages from whoever may put files into a folder, the coordinator included: they write and move nothing else."""
 
 import errno
 import os
@@ -57,17 +57,17 @@ def test_a_run_named_like_a_path_is_refused_and_nothing_is_written(run, fed):
     inbox, outbox = fed.folder / "south" / "inbox", fed.folder / "south" / "outbox"
     waited(begun(fed)[1])
     fed.carry(back=False)
-    (inbox / "a.letter").write_bytes(greeting(fed, bad))
+    (inbox / "a.message").write_bytes(greeting(fed, bad))
     before = everything(fed.folder)
     turn = fed.answer("south")
-    assert turn.refused == {"a.letter": "it belongs to a run with an invalid name"}
+    assert turn.refused == {"a.message": "it belongs to a run with an invalid name"}
     assert len(turn.answered) == 1
     state = fed.folder / "south" / "state"
     assert {path.parent for path in everything(fed.folder) - before if state not in path.parents} == {outbox}
 
 
-@pytest.mark.parametrize("name", ["../x.letter", "{here}/q.letter", "a/b.letter", "a\\b.letter", "..", ""])
-def test_a_folder_puts_letters_nowhere_else(name, tmp_path):
+@pytest.mark.parametrize("name", ["../x.message", "{here}/q.message", "a/b.message", "a\\b.message", "..", ""])
+def test_a_folder_puts_messages_nowhere_else(name, tmp_path):
     with pytest.raises(RunFailed, match="a message file cannot have the name"):
         MessageFolder(tmp_path / "box", lambda *_: None).write_messages({name.format(here=tmp_path): b"x"})
     assert not everything(tmp_path)
@@ -77,7 +77,7 @@ def test_one_run_that_cannot_be_answered_does_not_keep_others_from_it(fed, monke
     study = (fed.folder / "coordinator" / "study.toml").read_text()
     runs = [f"{token * 8}-{digest_study(study)}" for token in "abc"]
     for run in runs:
-        (fed.folder / "south" / "inbox" / f"{run[:8]}.letter").write_bytes(greeting(fed, run))
+        (fed.folder / "south" / "inbox" / f"{run[:8]}.message").write_bytes(greeting(fed, run))
     real = message_folder.write_file
 
     def keep(path, data, **how):
@@ -98,19 +98,19 @@ def test_no_room_is_said_where_there_is_none(code, tmp_path, monkeypatch):
 
     monkeypatch.setattr(message_folder, "write_file", full)
     with pytest.raises(RunFailed, match=r"cannot write a message to .*; free some space"):
-        MessageFolder(tmp_path, lambda *_: None).write_messages({"a.letter": b"x"})
+        MessageFolder(tmp_path, lambda *_: None).write_messages({"a.message": b"x"})
 
 
 def test_what_a_site_prints_of_strangers_files_moves_no_cursor(fed, capsys):
     inbox = fed.folder / "south" / "inbox"
-    (inbox / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, "south")))
-    (inbox / os.fsdecode(b"\xff.letter")).write_bytes(b"no letter")
-    (inbox / "own.letter").write_bytes(greeting(fed, "a-c", way=(BELL, "south")))
+    (inbox / f"{BELL}.message").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, "south")))
+    (inbox / os.fsdecode(b"\xff.message")).write_bytes(b"no letter")
+    (inbox / "own.message").write_bytes(greeting(fed, "a-c", way=(BELL, "south")))
     assert answered(fed) == 0
     told = capsys.readouterr().err
-    assert "\\x1b]0;planted\\x07.letter: it was altered, or signed with a key other than" in told
-    assert "\\udcff.letter: it is not a message file of this version" in told
-    assert "own.letter: it is from \\x1b]0;planted\\x07, not from the coordinator" in told
+    assert "\\x1b]0;planted\\x07.message: it was altered, or signed with a key other than" in told
+    assert "\\udcff.message: it is not a message file of this version" in told
+    assert "own.message: it is from \\x1b]0;planted\\x07, not from the coordinator" in told
     assert told.replace("\n", "").isprintable()
 
 
@@ -118,14 +118,14 @@ def test_what_a_coordinator_prints_of_strangers_files_moves_no_cursor(fed, capsy
     run, go_on = begun(fed)
     waited(go_on)
     box = fed.mail / "from" / "south"
-    (box / f"{BELL}.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, COORDINATOR_ID)))
+    (box / f"{BELL}.message").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=(BELL, COORDINATOR_ID)))
     north = read_private_key(fed.folder / "north" / "own.key")
-    (box / "north.letter").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR_ID)))
-    (box / "posing.letter").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR_ID)))
+    (box / "north.message").write_bytes(greeting(fed, "a-b", by=north, way=("north", COORDINATOR_ID)))
+    (box / "posing.message").write_bytes(greeting(fed, "a-b", by=Identity.new(), way=("north", COORDINATOR_ID)))
     told = str(waited(go_on))
-    assert f"{box}/\\x1b]0;planted\\x07.letter: it was altered, or signed with a key other than" in told
-    assert f"{box}/north.letter: it is from north, not from south" in told
-    assert f"{box}/posing.letter: it was altered, or signed with a key other than" in told
+    assert f"{box}/\\x1b]0;planted\\x07.message: it was altered, or signed with a key other than" in told
+    assert f"{box}/north.message: it is from north, not from south" in told
+    assert f"{box}/posing.message: it was altered, or signed with a key other than" in told
     assert told.replace("\n", "").isprintable()
     assert main(["status", str(run.folder)]) == 0
     shown = capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The desk never raises, says no by code, and answers a step once."""
+"""The server of a site never raises, refuses by code, and answers a step once."""
 
 from dataclasses import dataclass, replace
 
@@ -69,7 +69,7 @@ def test_an_answer_is_sealed_and_written_down():
 @pytest.mark.parametrize(("how", "code"), [("raise", "failed"), ("wrong", "not-as-declared")])
 def test_an_error_at_the_site_stays_there(how, code):
     at = desk()
-    reply = at.answer(call("test_desk.poke", Poke(how)))
+    reply = at.answer(call("test_site_server.poke", Poke(how)))
     assert reply == Refusal("clinic", code)
     assert all(entry.abstained == code for entry in at.gate.ledger.entries)
     assert at.last_error is not None
@@ -108,18 +108,18 @@ def test_the_same_question_again_gets_the_same_answer_and_another_gets_none():
 def test_memory_and_answer_survive_a_restart_together(tmp_path):
     for step in (1, 2, 2, 3):  # the second step is asked twice, as after a crash
         at = desk(folder=tmp_path)
-        assert isinstance(at.answer(call("test_desk.tally", Poke("on"), step, "each")), SealedAnswer)
+        assert isinstance(at.answer(call("test_site_server.tally", Poke("on"), step, "each")), SealedAnswer)
         assert at.memory["r"]["count"].tolist() == [step]
 
 
 def test_a_crash_between_ledger_and_memory_repeats_the_step(tmp_path):
     at = desk(folder=tmp_path)
-    at.answer(call("test_desk.tally", Poke("on"), 1, "each"))
+    at.answer(call("test_site_server.tally", Poke("on"), 1, "each"))
     state = (tmp_path / "state").read_bytes()
-    at.answer(call("test_desk.tally", Poke("on"), 2, "each"))
+    at.answer(call("test_site_server.tally", Poke("on"), 2, "each"))
     (tmp_path / "state").write_bytes(state)
     again = desk(folder=tmp_path)
-    assert isinstance(again.answer(call("test_desk.tally", Poke("on"), 2, "each")), SealedAnswer)
+    assert isinstance(again.answer(call("test_site_server.tally", Poke("on"), 2, "each")), SealedAnswer)
     assert again.memory["r"]["count"].tolist() == [2]
 
 

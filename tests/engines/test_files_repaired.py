@@ -1,4 +1,4 @@
-"""By files: a site that refused is asked anew once the run is gone on with, and only such a site."""
+"""By files: a site that refused is asked again when the run is resumed, and only such a site."""
 
 import os
 from dataclasses import replace
@@ -289,7 +289,7 @@ def test_a_welcome_with_a_key_that_agrees_with_nothing_is_refused_by_its_name(tm
     for _ in range(2):
         waiting = waited(go_on)
         assert waiting.parties == NAMES
-        assert "south.letter: its public key is invalid" in str(waiting)
+        assert "south.message: its public key is invalid" in str(waiting)
     assert run.status_path.exists()
 
 

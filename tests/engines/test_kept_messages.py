@@ -1,4 +1,4 @@
-"""By letters: the command that a kit is for, a refusal that is said once, letters that stay as they were written."""
+"""By messages: the command that a kit is for, a refusal that is said once, messages that stay as they were written."""
 
 import os
 import shlex
@@ -53,7 +53,7 @@ def test_a_site_that_stays_says_once_what_it_refused(fed, capsys, monkeypatch):
     monkeypatch.setattr(site_answer, "time", SimpleNamespace(sleep=sleep))
     main(words)
     assert next(looks, None) is None
-    assert list((fed.folder / "south" / "outbox").glob("*.letter"))
+    assert list((fed.folder / "south" / "outbox").glob("*.message"))
     assert capsys.readouterr().err.count("This site refused") == 1
 
 
@@ -89,22 +89,22 @@ def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
     assert "This site refused: it expects another study" in capsys.readouterr().err
 
 
-def test_a_letter_that_was_damaged_where_it_lies_is_written_again(tmp_path):
-    box, text = MessageFolder(tmp_path / "box", lambda *_: None), {"a.letter": b"whole", "b.letter": b"another"}
-    assert box.write_messages(text) == ["a.letter", "b.letter"]
+def test_a_message_that_was_damaged_where_it_lies_is_written_again(tmp_path):
+    box, text = MessageFolder(tmp_path / "box", lambda *_: None), {"a.message": b"whole", "b.message": b"another"}
+    assert box.write_messages(text) == ["a.message", "b.message"]
     assert box.write_messages(text) == []
     for damage in (b"whoLe", b"who", b""):
-        (tmp_path / "box" / "a.letter").write_bytes(damage)
-        assert box.write_messages(text) == ["a.letter"]
-        assert (tmp_path / "box" / "a.letter").read_bytes() == b"whole"
-    (tmp_path / "box" / "b.letter").unlink()
-    assert box.write_messages(text) == ["b.letter"]
+        (tmp_path / "box" / "a.message").write_bytes(damage)
+        assert box.write_messages(text) == ["a.message"]
+        assert (tmp_path / "box" / "a.message").read_bytes() == b"whole"
+    (tmp_path / "box" / "b.message").unlink()
+    assert box.write_messages(text) == ["b.message"]
 
 
 def test_a_question_that_was_damaged_on_its_way_out_is_there_again_when_the_run_is_resumed(fed):
     _, go_on = begun(fed)
     waited(go_on)
-    (path,) = (fed.mail / "to" / "south").glob("*.letter")
+    (path,) = (fed.mail / "to" / "south").glob("*.message")
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + b"?" + whole[101:])
     waited(go_on)
