@@ -145,17 +145,17 @@ def test_a_pick_with_one_row_leaves_it_to_the_others():
 def test_what_leaves_one_site_shows_nothing_but_by_its_residue():
     ask = Count(View(np.zeros(2, np.int32)), grid(2, 10), 3, 2, 3, 0, again=False)
     first, second = (HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), name), ask).release for name in ("a", "b"))
-    # The same rows at two sites with different streams: equal counts may differ in picks, but no veil is alike.
-    veils = [[n // sparse_sums.FIELD_PRIME for n in one.counts.to_integers()] for one in (first, second)]
-    assert veils[0] != veils[1]
-    assert all(0 <= n < 1 << sparse_sums.VEIL_BITS for own in veils for n in own)
+    # The same rows at two sites with different streams: equal counts may differ in picks, but no multiple is alike.
+    multiples = [[n // sparse_sums.FIELD_PRIME for n in one.counts.to_integers()] for one in (first, second)]
+    assert multiples[0] != multiples[1]
+    assert all(0 <= n < 1 << sparse_sums.MULTIPLE_BITS for own in multiples for n in own)
     again = HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), "a"), ask).release
     assert again.counts == first.counts  # a handler is pure
     finer = Count(ask.view, grid(2, 11), 3, 2, 3, 0, again=False)
     other = HANDLERS["mufc.cell_power_sums"].answer(turn(groups(), "a"), finer).release
-    assert [n // sparse_sums.FIELD_PRIME for n in other.counts.to_integers()] != veils[
+    assert [n // sparse_sums.FIELD_PRIME for n in other.counts.to_integers()] != multiples[
         0
-    ]  # another question, another veil
+    ]  # another question, another multiple
 
 
 def test_weighted_kmeans_by_hand():

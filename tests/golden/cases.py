@@ -128,7 +128,7 @@ RENAMED: dict[str, str] = {
     "align.stay": "alignment.keep_all_rows",
     "blind.add": "blind_aggregation.add",
     "blind.group": "blind_aggregation.group",
-    "blind.tell": "blind_aggregation.tell",
+    "blind.tell": "blind_aggregation.reply",
     "bounds.rows": "bounds.count_rows",
     "fcac.nodes": "site_nets.learn_rows",
     "fcac_summaries.summaries": "summaries.summarise_rows",
@@ -942,7 +942,7 @@ MASKS = "keys, shares and masks are fresh in each run"
 SHARES = "shares of distances are random to whoever sees one"
 LISTS = "ids travel under fresh secret factors, among fillers, shuffled"
 TOLD = "rows that were summarised are remembered by marks under a fresh key"
-VEILED = "only carries another handler's answer: the site answers what is under the veil"
+CARRIER = "only carries another handler's answer: the site answers what is encrypted"
 RANDOM: dict[str, dict[str, str]] = {  # by handler, what of it is random by nature, and why
     "roster.offer": {"answer": MASKS, "question": MASKS},
     "roster.accept": {"question": MASKS},
@@ -950,8 +950,8 @@ RANDOM: dict[str, dict[str, str]] = {  # by handler, what of it is random by nat
     "recovery.consent": {"answer": MASKS, "question": MASKS},
     "recovery.unmask": {"answer": MASKS, "question": MASKS},
     "blind.group": {"question": MASKS},
-    "blind.add": {"answer": VEILED, "question": VEILED},
-    "blind.tell": {"answer": VEILED, "question": VEILED},
+    "blind.add": {"answer": CARRIER, "question": CARRIER},
+    "blind.tell": {"answer": CARRIER, "question": CARRIER},
     "align.set_out": {"answer": LISTS, "memory": LISTS},
     "align.pass_on": {"answer": LISTS, "question": LISTS, "memory": LISTS},
     "align.come_back": {"answer": LISTS, "question": LISTS, "memory": LISTS},

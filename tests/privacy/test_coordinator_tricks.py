@@ -90,24 +90,25 @@ def test_a_key_copied_but_for_the_bit_that_is_ignored_is_refused():
     assert reply == Refusal("p01", "keys-refused")
 
 
-def test_a_site_that_does_not_lead_cannot_ask_under_the_veil():
+def test_a_site_that_does_not_lead_cannot_send_encrypted_questions():
     tricky = Evil(4, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=2).fit(tricky.fed)
     friend = tricky.fed.local_sites["p02"].gate.vault_for(tricky.run)
     common, name = friend.get("group"), friend.get("group.name").decode()
     inner = pad_text(
-        wire.encode(blind_aggregation.Inner("row_split.moments", "total", name, Padding(), wire.encode(ASK))), 0
+        wire.encode(blind_aggregation.QuestionContent("row_split.moments", "total", name, Padding(), wire.encode(ASK))),
+        0,
     )
-    place = blind_aggregation._asked(tricky.run, 900, "blind_aggregation.add", tricky.names, "")
+    place = blind_aggregation._question_context(tricky.run, 900, "blind_aggregation.add", tricky.names, "")
     salt = b"s" * 16
     text = keys.encrypt(keys.derive_key(common, "question", tricky.run, 900, salt), inner, place)
-    forged = blind_aggregation.Veiled(False, salt, text, friend.sign(place + text))
+    forged = blind_aggregation.EncryptedQuestion(False, salt, text, friend.sign(place + text))
     reply = tricky.run_select("p00", "blind_aggregation.add", forged, "total", step=900)
     assert isinstance(reply, Refusal)
     assert tricky.fed.local_sites["p00"].last_error.args[0].startswith("the lead did not sign the encrypted question")
 
 
-def test_where_all_is_veiled_even_facts_do_not_leave_in_the_clear():
+def test_where_all_is_encrypted_even_facts_do_not_leave_in_the_clear():
     tricky = Evil(3, policy=replace(PROFILES["standard"], aggregation="blind"), aggregation="blind")
     reply = tricky.run_select("p00", "k_range.own_k", LocalKQuestion(View(np.full(2, 5, np.int32))))
     assert reply.code == "aggregation-too-weak"

@@ -129,12 +129,12 @@ def test_a_second_lead_is_refused():
     fc.KMeans(2, init=[[0, 0], [8, 8]], max_iter=1).fit(evil.fed)
     evil.step = 1000
     vault = evil.fed.local_sites["p02"].gate.vault_for(evil.run)
-    key, about = blind_aggregation._between(vault, "lasting-1", "p01", way=("p02", "p01"))
-    own = blind_aggregation.Group("p02", "lasting-1", keys.encrypt(key, bytes(32), about))
+    key, about = blind_aggregation._derive_group_message_key(vault, "lasting-1", "p01", way=("p02", "p01"))
+    own = blind_aggregation.GroupKeyMessage("p02", "lasting-1", keys.encrypt(key, bytes(32), about))
     assert evil.run_select("p01", "blind_aggregation.group", own) == Refusal("p01", "keys-refused")
 
 
-def test_a_veiled_question_for_other_parties_is_refused():
+def test_an_encrypted_question_for_other_parties_is_refused():
     evil = Evil(5, policy=PROFILES["none"], aggregation="blind")
     seen = []
 
@@ -155,7 +155,7 @@ def test_a_veiled_question_for_other_parties_is_refused():
         desk._last_answer = None
         reply = desk.answer(changed)
         assert isinstance(reply, Refusal)
-    # The code is veiled as well.
+    # The code is encrypted as well.
     assert reply.code not in ("keys-refused", "step-reused")
 
 

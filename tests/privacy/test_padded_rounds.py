@@ -124,11 +124,11 @@ def test_a_blind_coordinator_measures_the_same_for_two_tables(act):
 
 def test_what_a_search_for_k_shows_a_blind_coordinator_looks_random_filling_included():
     seen = seen_by_a_coordinator(TABLES["three groups"], narrow)
-    veiled = [
+    encrypted = [
         (calls, replies) for calls, replies in seen if {c.handler for c in calls.values()} == {"blind_aggregation.add"}
     ]
-    texts = {call.message.text for calls, _ in veiled for call in calls.values()}
-    sums = [reply.release.numbers.limbs.tobytes() for _, replies in veiled for reply in replies.values()]
+    texts = {call.message.text for calls, _ in encrypted for call in calls.values()}
+    sums = [reply.release.numbers.limbs.tobytes() for _, replies in encrypted for reply in replies.values()]
     for data in (b"".join(texts), b"".join(sums), b"".join(own[-320:] for own in sums)):
         counts = np.bincount(np.frombuffer(data, np.uint8), minlength=256)
         expected = len(data) / 256

@@ -186,7 +186,7 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
             "roster.accept",
             "blind_aggregation.group",
             "blind_aggregation.add",
-            "blind_aggregation.tell",
+            "blind_aggregation.reply",
         }
         & handlers
     )
@@ -195,7 +195,7 @@ def test_a_blind_coordinator_sees_the_same_lengths_for_other_rows_and_bytes_that
         c.message.text
         for calls, _ in first
         for c in calls.values()
-        if c.handler in ("blind_aggregation.add", "blind_aggregation.tell")
+        if c.handler in ("blind_aggregation.add", "blind_aggregation.reply")
     }
     sums = [
         r.release.numbers.limbs.tobytes()

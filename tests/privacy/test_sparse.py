@@ -93,9 +93,9 @@ def test_quotient_times_divisor_plus_remainder_is_the_dividend(a, b):
 def test_sums_of_parties_give_the_sum_of_their_histograms(parties):
     most = 8 * len(parties)
     sums = [sparse_sums.power_sums(list(own), list(own.values()), 2 * most) for own in parties]
-    veils = [sparse_sums.add_veil(s, secrets.token_bytes(5 * len(s))) for s in sums]
+    hidden = [sparse_sums.add_random_multiples(s, secrets.token_bytes(5 * len(s))) for s in sums]
     plain = {z: sum(own.get(z, 0) for own in parties) for z in set().union(*parties)}
-    total = [sum(parts) % FIELD_PRIME for parts in zip(*veils, strict=True)]
+    total = [sum(parts) % FIELD_PRIME for parts in zip(*hidden, strict=True)]
     assert dict(zip(*sparse_sums.recover_labels(total), strict=True)) == plain
 
 
@@ -105,10 +105,10 @@ def test_more_labels_than_were_agreed_do_not_pass_for_few():
         sparse_sums.recover_labels(sums)
 
 
-def test_a_veil_hides_the_number_and_vanishes_by_reduction():
+def test_a_random_multiple_hides_the_number_and_vanishes_by_reduction():
     stream = secrets.token_bytes(10)
-    first, second = sparse_sums.add_veil([5, 5], stream)
+    first, second = sparse_sums.add_random_multiples([5, 5], stream)
     assert first != second
     assert first % FIELD_PRIME == second % FIELD_PRIME == 5
-    assert max(first, second) < FIELD_PRIME << sparse_sums.VEIL_BITS
-    assert (FIELD_PRIME << sparse_sums.VEIL_BITS) * (1 << 26) < 1 << 127  # so many parties add up without a wrap
+    assert max(first, second) < FIELD_PRIME << sparse_sums.MULTIPLE_BITS
+    assert (FIELD_PRIME << sparse_sums.MULTIPLE_BITS) * (1 << 26) < 1 << 127  # so many parties add up without a wrap

@@ -34,7 +34,7 @@ OVER_ALL_ROWS = {
     "averaged_fcm.weighted_centers": "for comparison; withheld by every profile but none",
     "gradient_fcm.local_gradient": "for comparison; withheld by every profile but none",
     "local_fcm.cost": "one number over all rows; withheld by every profile but none",
-    "blind_aggregation.add": "numbers under a veil; what is beneath passed the gate as itself",
+    "blind_aggregation.add": "encrypted numbers; the answer inside passed the gate as itself",
     "mufc.cell_power_sums": "how many sites took part",
 }
 

@@ -92,11 +92,11 @@ def test_points_leave_by_consent_only(points):
     assert code(reply) == (None if points else "points-not-allowed")
 
 
-def test_the_strictest_site_answers_under_a_veil_only():
+def test_the_strictest_site_answers_encrypted_questions_only():
     rules = Policy("own", aggregation="blind")
     masked = rows_asked(masks="lasting-1")
     assert admitted(rules, masked) == "aggregation-too-weak"
-    assert admitted(rules, replace(masked, veiled=True)) is None
+    assert admitted(rules, replace(masked, is_encrypted=True)) is None
     assert admitted(Policy("own", aggregation="secure"), masked) is None
     keys = Call("r", 1, "roster.offer", None, "each", NAMES[:3])
     assert admitted(rules, keys) is None

@@ -159,10 +159,10 @@ def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
         for r in range(parts)
         for s in sparse_sums.power_sums(labels, [w * own[r] for w, own in zip(weights, numbers, strict=True)], ask.most)
     ]
-    veiled = sparse_sums.add_veil(counts + places, _veil_stream(site, ask, len(counts) + len(places)))
+    hidden = sparse_sums.add_random_multiples(counts + places, _hiding_stream(site, ask, len(counts) + len(places)))
     release = CellPowerSums(
-        _exact_from_integers(veiled[: len(counts)], (len(counts),)),
-        _exact_from_integers(veiled[len(counts) :], (parts, ask.most)),
+        _exact_from_integers(hidden[: len(counts)], (len(counts),)),
+        _exact_from_integers(hidden[len(counts) :], (parts, ask.most)),
         Exact.from_counts((int(anew), int(not len(means)))),
     )
     return Keep(release, _seed_memory(ask.view, seeds))
@@ -227,12 +227,12 @@ def _are_still_rows(site: Site, view: View, seeds: Floats) -> bool:
     return bool(found.all())
 
 
-def _veil_stream(site: Site, ask: Count, numbers: int) -> bytes:
+def _hiding_stream(site: Site, ask: Count, numbers: int) -> bytes:
     """A stream that this site alone can make: its rows are the key. Who can guess them all has nothing to learn."""
     digest = hashlib.sha256(site.party.encode() + b"\0" + wire.encode(ask))  # another question has other random bits
     for block in site.blocks(ask.view):
         digest.update(np.ascontiguousarray(block, np.float64).tobytes())
-    return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.VEIL_BITS // 8)
+    return hashlib.shake_256(digest.digest()).digest(numbers * sparse_sums.MULTIPLE_BITS // 8)
 
 
 def _exact_from_integers(numbers: list[int], shape: tuple[int, ...]) -> Exact:

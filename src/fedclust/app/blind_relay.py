@@ -53,12 +53,12 @@ def _carry_lead_questions(
     engine.greet_all()
     journal = Journal(run.folder / "coordinator" / "journal")
     try:
-        hearing = LeadRelay(AddingEngine(ObservedEngine(engine, notify), journal), run.folder, engine.forget_replies)
+        relay = LeadRelay(AddingEngine(ObservedEngine(engine, notify), journal), run.folder, engine.forget_replies)
         to, back, public = link.folders_and_key(lead)
-        room = FileTransport(hearing, link.identity, public, back, to, other=lead, to_lead=True)
-        while not room.has_ended(run.name + LEAD_SUFFIX):
-            turn = room.answer_inbox()
-            if not turn.answered and not turn.all_ended:
+        transport = FileTransport(relay, link.identity, public, back, to, other=lead, to_lead=True)
+        while not transport.has_ended(run.name + LEAD_SUFFIX):
+            report = transport.answer_inbox()
+            if not report.answered and not report.all_ended:
                 _wait_for_lead(lead, link, options)
     finally:
         journal.close()

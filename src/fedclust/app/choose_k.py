@@ -188,13 +188,13 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     pairs, points = restarts * (restarts - 1) // 2, columns * max(ks)
     asked, answered = two_step.max_message_numbers(columns, ks)
     asked = max(asked, 2 * pairs * (2 * points + 64 + (columns * columns if full_covariance else 0)))
-    room = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
-    if not room.is_within_limit:
+    padding = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
+    if not padding.is_within_limit:
         raise StudyError(
             f"messages about {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
             "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
-    return room
+    return padding
 
 
 def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:

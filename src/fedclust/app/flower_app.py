@@ -84,12 +84,12 @@ def client_app() -> Any:
             Path(path).parent / "study.toml",
         )  # a kit has both, and then no other study is served
         try:
-            door = open_session(site, study=study if study.is_file() else None)
+            session = open_session(site, study=study if study.is_file() else None)
         except StudyError as error:
             log_failure(path, error)
             return Welcome.reply_to(Greeting.decode(data), site.name, "failed").encode()
-        with door:
-            return door.answer_message(data)
+        with session:
+            return session.answer_message(data)
 
     def log_failure(path: str, error: Exception) -> None:
         """Log where the site's staff will look; on stderr if the site file cannot be read."""

@@ -224,7 +224,7 @@ class _RehearsalGate:
         """Return the code of the refusal, or None."""
         handler = HANDLERS[call.handler]
         masks = "lasting-1" if self.is_masked(call) else None
-        real = replace(call, run=self.run, cohort=self.cohort, masks=masks, veiled=self.mode == "blind")
+        real = replace(call, run=self.run, cohort=self.cohort, masks=masks, is_encrypted=self.mode == "blind")
         turn = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
         try:
             release = self.gate.receive(handler, release)

@@ -39,7 +39,7 @@ class Call:
     cohort: tuple[PartyId, ...]
     # the name of the keys that hide the answer, or that open the sealed messages in the question
     masks: str | None = None
-    veiled: bool = False  # it arrived encrypted, and the coordinator cannot read it
+    is_encrypted: bool = False  # it arrived encrypted, and the coordinator cannot read it
 
     @cached_property
     def wire_bytes(self) -> bytes:
@@ -144,10 +144,10 @@ def known_code(code: str) -> str:
 
     A site chooses this text, and the coordinator shows it on the screen and stores it in the run's status.
     """
-    return code if code in REMEDIES or VEILED_CODE_PATTERN.fullmatch(code) else "odd-answer"
+    return code if code in REMEDIES or ENCRYPTED_CODE_PATTERN.fullmatch(code) else "odd-answer"
 
 
-VEILED_CODE_PATTERN = re.compile("[0-9a-f]{1,160}")
+ENCRYPTED_CODE_PATTERN = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
     "round-passed": "it has already answered a later round; continue from the run of that round",
     "too-few-rows": "it holds fewer rows than its policy requires; add rows, or run the study without this site",

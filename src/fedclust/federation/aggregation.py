@@ -13,7 +13,7 @@ from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum, pad_to_multiple
 from fedclust.core.errors import StudyError
 from fedclust.core.types import PartyId
-from fedclust.privacy.blind.blind_aggregation import Blind
+from fedclust.privacy.blind.blind_aggregation import BlindAggregator
 from fedclust.privacy.keys import Identity
 from fedclust.privacy.padding import Padding
 from fedclust.privacy.secure_aggregation import SecureAggregator
@@ -67,12 +67,12 @@ class Aggregator:
         self._run = run
         self._has_fixed_rounds = aggregation.has_fixed_rounds
         self._secure = SecureAggregator(parties, mask_sums=aggregation.mode != "plain")
-        self._blind: Blind | None = None
+        self._blind: BlindAggregator | None = None
         if aggregation.is_blind and vaults is None:
             raise StudyError("aggregation 'blind' works only with exchange by files; with this engine use 'secure'")
         if aggregation.is_blind and vaults is not None:
             lead = aggregation.lead or parties[0]
-            self._blind = Blind(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
+            self._blind = BlindAggregator(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
 
     def wrap(self, protocol: Protocol[T], quorum: Quorum) -> Protocol[T]:
         """Return the protocol with its totals rewritten for this aggregation."""
@@ -89,7 +89,7 @@ class Aggregator:
     def widen_padding(self, padding: Padding) -> None:
         """From now on, pad messages to at least this length if lengths must reveal nothing."""
         if self._blind is not None and self._has_fixed_rounds:
-            self._blind.room = self._blind.room.cover_both(padding)
+            self._blind.padding = self._blind.padding.cover_both(padding)
 
 
 class EnrolledSites:

@@ -47,7 +47,7 @@ def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     cohort = set(call.cohort)
     if len(cohort) != len(call.cohort) or party not in cohort or not cohort <= set(roster.offers):
         raise KeysRefused("the masked sum includes parties whose keys are not known")
-    info = keys.frame_parts("mask", call.run, call.step, call.digest, "veiled" if call.veiled else "bare")
+    info = keys.frame_parts("mask", call.run, call.step, call.digest, "encrypted" if call.is_encrypted else "plain")
     if not is_lasting(name):
         if len(cohort) < threshold(len(vault.enrolled)):
             raise KeysRefused("the masked sum includes too few of the parties whose keys are known")

@@ -6,7 +6,7 @@ Parties hold counts q_j at labels z_j of a field of p elements, few labels out o
 
 which add up over parties. From the total of at most t different labels, Berlekamp-Massey finds the polynomial whose
 roots are the labels, Cantor-Zassenhaus its roots, and a Vandermonde system the counts. Nothing else of an addend
-survives the addition, if it was made unrecognisable: `veiled` adds a random multiple of p, which reduction removes.
+survives the addition, if `add_random_multiples` hid it: it adds a random multiple of p, which reduction removes.
 
 Polynomials are lists of coefficients, the constant first. Long products go through one product of big integers.
 """
@@ -18,8 +18,8 @@ from operator import mul
 
 from fedclust.core.errors import RunFailed
 
-FIELD_PRIME = (1 << 61) - 1  # above any number of rows; 2^26 veiled parties add up below 2^127
-VEIL_BITS = 40  # bits of the random multiple of p: what is left to tell apart has probability 2^-40 for each party
+FIELD_PRIME = (1 << 61) - 1  # above any number of rows; the sums of 2^26 parties add up below 2^127
+MULTIPLE_BITS = 40  # bits of the random multiple of p: what is left to tell apart has probability 2^-40 for each party
 SHORT_POLYNOMIAL_TERMS = 8  # below, coefficient by coefficient is as quick
 
 Poly = list[int]
@@ -38,14 +38,13 @@ def power_sums(labels: Sequence[int], weights: Sequence[int], terms: int, p: int
     return out
 
 
-def add_veil(sums: Sequence[int], stream: bytes, p: int = FIELD_PRIME) -> list[int]:
-    """Residues plus random multiples of p, so that a sum of them tells no more than its residue.
+def add_random_multiples(sums: Sequence[int], stream: bytes, p: int = FIELD_PRIME) -> list[int]:
+    """Residues plus random multiples of p, so that a sum of them reveals no more than its residue.
 
-    Without, the number of times the sum exceeds p would tell something of who held what. `stream` has `VEIL_BITS` bits,
-    as
-    whole bytes, for each number; they must be secret and used for these numbers only.
+    Without, the number of times the sum exceeds p would reveal something of who held what. `stream` has `MULTIPLE_BITS`
+    bits, as whole bytes, for each number; they must be secret and used for these numbers only.
     """
-    size = VEIL_BITS // 8
+    size = MULTIPLE_BITS // 8
     parts = (stream[at : at + size] for at in range(0, size * len(sums), size))
     return [s + int.from_bytes(part, "little") * p for s, part in zip(sums, parts, strict=True)]
 

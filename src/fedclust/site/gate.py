@@ -15,7 +15,7 @@ from fedclust.core.release import Release, count_numbers
 from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
-from fedclust.privacy.blind.blind_aggregation import Veil
+from fedclust.privacy.blind.blind_aggregation import AnswerEncryption
 from fedclust.site import class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Ledger, LedgerEntry
@@ -125,14 +125,14 @@ class Gate:
             gaps=guards.gap_rule_of_sum(call),
         )
 
-    def seal(self, call: Call, release: Release, veil: Veil | None = None) -> SealedAnswer:
+    def seal(self, call: Call, release: Release, encryption: AnswerEncryption | None = None) -> SealedAnswer:
         """Return the answer as it travels. It is in the ledger before the engine gets it."""
         covered = self.hide_and_round_counts(release)
         hidden = self._hide_release(call, covered)
         sealed = (
             SealedAnswer(self.party, call.run, call.step, call.handler, hidden, call.masks)
-            if veil is None
-            else SealedAnswer(self.party, call.run, call.step, veil.carrier, veil.over(hidden))
+            if encryption is None
+            else SealedAnswer(self.party, call.run, call.step, encryption.carrier, encryption.encrypt(hidden))
         )
         answer = "" if call.masks is None else hashlib.sha256(wire.encode(covered)).hexdigest()
         entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, covered)

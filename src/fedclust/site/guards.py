@@ -117,7 +117,7 @@ def check_aggregation(q: QuestionContext) -> str | None:
     If sums are masked, or were masked earlier in this study, the site also withholds its own counts around centres that
     somebody chose: counts on the sides of many planes would locate a row.
     """
-    if q.policy.aggregation == "blind" and not q.call.veiled:
+    if q.policy.aggregation == "blind" and not q.call.is_encrypted:
         silent = q.handler.classes <= {"keys"} and q.call.want != "total"
         return None if silent else "aggregation-too-weak"
     if q.call.want != "total":

@@ -126,4 +126,4 @@ def find_policy(name: str | Policy) -> Policy:
 
 def aggregation_of_call(call: Call) -> str:
     """Return how a call hides its sum."""
-    return "blind" if call.veiled else "plain" if call.masks is None else "secure"
+    return "blind" if call.is_encrypted else "plain" if call.masks is None else "secure"

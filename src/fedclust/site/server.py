@@ -131,8 +131,8 @@ class SiteServer:
     def answer(self, call: Call) -> SealedAnswer | Refusal:
         """Return the answer to a call, or a code; in blind mode the code is encrypted too."""
         self.last_error = None
-        if call.veiled:
-            call = replace(call, veiled=False)  # only this server may find out
+        if call.is_encrypted:
+            call = replace(call, is_encrypted=False)  # only this server may find out
         try:
             reply = self._answer_call(call)
         except Exception as error:  # noqa: BLE001 whatever a handler raises stays at the site
@@ -140,7 +140,7 @@ class SiteServer:
         if isinstance(reply, Refusal) and call.handler in blind_aggregation.CARRIERS:
             with contextlib.suppress(KeysRefused):
                 return Refusal(
-                    self.party, blind_aggregation.hidden_code(reply.code, call, self.gate.vault_for(call.run))
+                    self.party, blind_aggregation.encrypt_code(reply.code, call, self.gate.vault_for(call.run))
                 )
         return reply
 
@@ -162,9 +162,9 @@ class SiteServer:
         return self.answer(call)
 
     def _answer_call(self, call: Call) -> SealedAnswer | Refusal:
-        veil = None
+        encryption = None
         if call.handler in blind_aggregation.CARRIERS:
-            call, veil = blind_aggregation.lifted(call, self.gate.vault_for(call.run), self.party)
+            call, encryption = blind_aggregation.decrypt_question(call, self.gate.vault_for(call.run), self.party)
         self._load_memory(call.run)
         if self._is_superseded(call.run):
             return Refusal(self.party, "round-passed")
@@ -200,7 +200,7 @@ class SiteServer:
         release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
         if code := self.gate.judge(call, handler, release, context):
             return Refusal(self.party, code)
-        sealed = self.gate.seal(call, release, veil)
+        sealed = self.gate.seal(call, release, encryption)
         if isinstance(answer, Keep):
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)

@@ -28,7 +28,7 @@ from fedclust.site.server import SiteServer
 
 MAX_KEPT_REFUSALS = 64  # refusal texts that nobody has fetched yet
 MAX_UNANSWERED_RUNS = 256  # runs that are remembered although nothing was answered in them
-VEILED_REFUSAL_REASON = "a rule of its policy; in a blind run, only the lead site learns which rule"
+ENCRYPTED_REFUSAL_REASON = "a rule of its policy; in a blind run, only the lead site learns which rule"
 ServerOpener = Callable[[str], SiteServer]
 """Returns the server for a study's text; raises StudyError if this site does not take part in it."""
 
@@ -164,7 +164,7 @@ class SiteSession:
 
     def _note_refusal(self, code: str) -> None:
         """Note the reason for a refusal: the local error if there is one, otherwise the text of the rule."""
-        self.refusals.append(str(self.last_error or REMEDIES.get(code, VEILED_REFUSAL_REASON)))
+        self.refusals.append(str(self.last_error or REMEDIES.get(code, ENCRYPTED_REFUSAL_REASON)))
 
     def _log_failure(self, code: str, error: Exception) -> str:
         self.last_error = error

@@ -59,7 +59,7 @@ class Recording:
                 call = calls[party]
                 if call.handler == ADD_HANDLER:
                     if call.step in opened:
-                        seen.append(_observe_veiled(opened[call.step], (party,), release.numbers))
+                        seen.append(_observe_encrypted(opened[call.step], (party,), release.numbers))
                     continue
                 seen.append(
                     Observation(call.step, call.handler, (party,), plain_fields(call.message), _release_fields(release))
@@ -67,7 +67,7 @@ class Recording:
             step = next(iter(calls.values())).step
             if self.blind and step in opened and answers and all(c.handler == ADD_HANDLER for c in calls.values()):
                 numbers = next(iter(answers.values())).total(list(answers.values())).numbers
-                seen.append(_observe_veiled(opened[step], tuple(answers), numbers))
+                seen.append(_observe_encrypted(opened[step], tuple(answers), numbers))
         return seen if self.blind else seen + self.lead_view()
 
     def lead_view(self) -> list[Observation]:
@@ -167,7 +167,7 @@ def _release_fields(release: Release) -> dict[str, Any]:
     return {name: release.field_value(name) for name in release.schema()}
 
 
-def _observe_veiled(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Observation:
+def _observe_encrypted(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Exact) -> Observation:
     """Return numbers as a blind coordinator has them, in the shapes and units of the answer they hide.
 
     The attacker is also given which of them are padding.

@@ -7,5 +7,5 @@
 
 Elsewhere is only what connects it: `federation.aggregation` chooses among plain, secure and blind,
 `federation.federation` puts the adder before its engine, `app.blind_lead` runs the lead at its site,
-`app.blind_relay` runs the coordinator, and an encrypted call is marked `veiled` once a site has read it.
+`app.blind_relay` runs the coordinator, and an encrypted call is marked `is_encrypted` once a site has read it.
 """

@@ -37,7 +37,7 @@ CODE = 40  # a refusal's code is padded to this length
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupKeyMessage:
     """The group key, encrypted from the lead to one party under keys of some name."""
 
     lead: str
@@ -46,12 +46,12 @@ class Group:
 
 
 @handler(releases=Done, reads="nothing", before_alignment=True)
-def group(site: Site, ask: Group) -> Done:
+def group(site: Site, ask: GroupKeyMessage) -> Done:
     """Store the group key, and the key that encrypts answers to the lead."""
     vault = site.vault
     if vault.get("group.lead") not in (None, ask.lead.encode()):
         raise KeysRefused("another site leads this run")
-    key, about = _between(vault, ask.name, ask.lead, way=(ask.lead, site.party))
+    key, about = _derive_group_message_key(vault, ask.name, ask.lead, way=(ask.lead, site.party))
     common = keys.decrypt(key, ask.text, about)
     if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
         raise KeysRefused("this site has already received another group key under this name")
@@ -60,14 +60,14 @@ def group(site: Site, ask: Group) -> Done:
             "group": common,
             "group.name": ask.name.encode(),
             "group.lead": ask.lead.encode(),
-            "group.answers": _answers(vault, ask.name, ask.lead),
+            "group.answer_key": _derive_answer_key(vault, ask.name, ask.lead),
         }
     )
     return Done()
 
 
 @dataclass(frozen=True)
-class Veiled:
+class EncryptedQuestion:
     """A question that only the sites can read, or only one of them if it is its `own`; the lead signed it."""
 
     own: bool
@@ -77,18 +77,18 @@ class Veiled:
 
 
 @dataclass(frozen=True)
-class Inner:
+class QuestionContent:
     """The content of an encrypted question: the question itself, and how to answer it."""
 
     handler: str
     want: str
     masks: str | None
-    room: Padding
+    padding: Padding
     body: bytes
 
 
 @dataclass(frozen=True)
-class Hidden(Release):
+class MaskedNumbers(Release):
     numbers: Exact = additive("numbers under the masks of the sites and of the group")
     shape: bytes = shares("the shapes and units of the numbers, from one site, encrypted for the sites")
 
@@ -103,43 +103,43 @@ class Hidden(Release):
 
 
 @dataclass(frozen=True)
-class Told(Release):
+class EncryptedAnswer(Release):
     text: bytes = shares("an answer, encrypted for the lead site")
 
 
-@handler(releases=Hidden, reads="nothing", before_alignment=True)
-def add(site: Site, ask: Veiled) -> Hidden:  # noqa: ARG001
+@handler(releases=MaskedNumbers, reads="nothing", before_alignment=True)
+def add(site: Site, ask: EncryptedQuestion) -> MaskedNumbers:  # noqa: ARG001
     """An encrypted question for a sum; the server answers the question inside."""
     raise WireError("the question is still encrypted")
 
 
-@handler(releases=Told, reads="nothing", before_alignment=True)
-def tell(site: Site, ask: Veiled) -> Told:  # noqa: ARG001
+@handler(releases=EncryptedAnswer, reads="nothing", before_alignment=True)
+def reply(site: Site, ask: EncryptedQuestion) -> EncryptedAnswer:  # noqa: ARG001
     """An encrypted question for a party's own answer; the server answers the question inside."""
     raise WireError("the question is still encrypted")
 
 
-CARRIERS = (add.name, tell.name)
+CARRIERS = (add.name, reply.name)
 IN_CLEAR = (offer.name, accept.name, group.name)
 
 
 @dataclass(frozen=True)
-class Veil:
+class AnswerEncryption:
     """How an answer is hidden: by which carrier, and from which sealed answer."""
 
     carrier: str
-    over: Callable[[Release], Release]
+    encrypt: Callable[[Release], Release]
 
 
-def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
+def decrypt_question(call: Call, vault: Vault, party: PartyId) -> tuple[Call, AnswerEncryption]:
     """Return the decrypted question, and how to encrypt its answer."""
-    veiled: Veiled = call.message
-    common = _kept(vault, "group")
-    key = keys.derive_key(common, "question", call.run, call.step, veiled.salt)
-    place = _asked(call.run, call.step, call.handler, call.cohort, party if veiled.own else "")
-    if not vault.has_signed(_kept(vault, "group.lead").decode(), veiled.signature, place + veiled.text):
-        raise KeysRefused("the lead did not sign the encrypted question")  # every site has the key that veils
-    inner = wire.decode(Inner, unpad_text(keys.decrypt(key, veiled.text, place)))
+    question: EncryptedQuestion = call.message
+    common = _read_vault(vault, "group")
+    key = keys.derive_key(common, "question", call.run, call.step, question.salt)
+    place = _question_context(call.run, call.step, call.handler, call.cohort, party if question.own else "")
+    if not vault.has_signed(_read_vault(vault, "group.lead").decode(), question.signature, place + question.text):
+        raise KeysRefused("the lead did not sign the encrypted question")  # every site has the key that encrypts it
+    inner = wire.decode(QuestionContent, unpad_text(keys.decrypt(key, question.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError(
             "the encrypted question asks for a handler that this version does not know; all sites "
@@ -147,30 +147,32 @@ def lifted(call: Call, vault: Vault, party: PartyId) -> tuple[Call, Veil]:
         )
     message = wire.decode(HANDLERS[inner.handler].message, inner.body)
     want: Want = "total" if inner.want == "total" else "relay" if inner.want == "relay" else "each"
-    bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, veiled=True)
+    bare = Call(call.run, call.step, inner.handler, message, want, call.cohort, inner.masks, is_encrypted=True)
     if want == "total" and inner.masks is None:
         raise WireError("the encrypted question asks for a sum without masks")
-    answers, room = _kept(vault, "group.answers"), inner.room
-    if not room.is_within_limit:
+    answers, padding = _read_vault(vault, "group.answer_key"), inner.padding
+    if not padding.is_within_limit:
         raise WireError("the encrypted question asks for too much padding")
 
-    def alone(release: Release) -> Told:
-        return Told(_locked(answers, pad_text(wire.encode(release), room.own_answer), call.run, call.step))
+    def alone(release: Release) -> EncryptedAnswer:
+        return EncryptedAnswer(
+            _encrypt_answer(answers, pad_text(wire.encode(release), padding.own_answer), call.run, call.step)
+        )
 
-    def in_sum(release: Release) -> Hidden:
-        chief = _chief(_kept(vault, "group.lead").decode(), call.cohort)
-        return _flat(release, bare, common if party == chief else None, answers, room)
+    def in_sum(release: Release) -> MaskedNumbers:
+        adder = _find_mask_adder(_read_vault(vault, "group.lead").decode(), call.cohort)
+        return _mask_with_group_key(release, bare, common if party == adder else None, answers, padding)
 
-    return bare, Veil(add.name, in_sum) if want == "total" else Veil(tell.name, alone)
+    return bare, AnswerEncryption(add.name, in_sum) if want == "total" else AnswerEncryption(reply.name, alone)
 
 
-def hidden_code(code: str, call: Call, vault: Vault) -> str:
+def encrypt_code(code: str, call: Call, vault: Vault) -> str:
     """Encrypt a refusal's code so that only the lead can read it."""
-    return _locked(_kept(vault, "group.answers"), code.ljust(CODE).encode(), call.run, call.step).hex()
+    return _encrypt_answer(_read_vault(vault, "group.answer_key"), code.ljust(CODE).encode(), call.run, call.step).hex()
 
 
 @dataclass(frozen=True)
-class Led:
+class GroupKeys:
     """What a lead keeps of one group key: the key, its messages to everyone, and the keys of everyone's answers."""
 
     common: bytes
@@ -178,7 +180,7 @@ class Led:
     answers: dict[str, bytes]
 
 
-class Blind:
+class BlindAggregator:
     """Rewrites the protocols of one federation so that whatever carries its messages learns nothing from them."""
 
     def __init__(
@@ -188,9 +190,9 @@ class Blind:
         self.parties = tuple(parties)
         self.lead = lead
         self._vault = vault
-        self.room = Padding()
-        self._given: str | None = None  # the name of the keys under which the group key was given
-        self._keys = Led(b"", {}, {})
+        self.padding = Padding()
+        self._sent_keys: str | None = None  # the name of the keys under which the group key was sent
+        self._keys = GroupKeys(b"", {}, {})
 
     def rewrite(self, protocol: Protocol[T], *, run: str) -> Protocol[T]:
         """Return the same protocol with masked sums and everything encrypted."""
@@ -199,74 +201,78 @@ class Blind:
             if ask.handler.name in IN_CLEAR:
                 return (yield ask)
             if ask.masks is not None:
-                return (yield from self._led(ask, run))  # whoever masks it repeats it
-            return (yield from self.secure.retry_with_fresh_keys(lambda: self._led(ask, run)))
+                return (yield from self._ask_group(ask, run))  # whoever masks it repeats it
+            return (yield from self.secure.retry_with_fresh_keys(lambda: self._ask_group(ask, run)))
 
         return rewrite(self.secure.rewrite(protocol, quorum=ALL_PARTIES), lower)
 
-    def _led(self, ask: Ask, run: str) -> Protocol[Any]:
+    def _ask_group(self, ask: Ask, run: str) -> Protocol[Any]:
         """An encrypted question, once everyone has the group key; it names the keys that are in force now."""
         name = yield from self.secure.agree_on_keys()
-        if self._given != name:
-            yield from self._give()
-        return (yield from self._veiled(ask if ask.masks is None else replace(ask, masks=name), run))
+        if self._sent_keys != name:
+            yield from self._send_group_key()
+        return (yield from self._ask_encrypted(ask if ask.masks is None else replace(ask, masks=name), run))
 
-    def _give(self) -> Protocol[None]:
+    def _send_group_key(self) -> Protocol[None]:
         """Make a group key, store it, and send it to everyone, so that a resumed run finds it again."""
         vault, name = self._vault(), self.secure.lasting_keys or ""
         if vault.get(f"led.{name}") is None:
             if vault.get(f"led.group.{name}") is None:  # on disk before it is written to anyone, so that there is one
                 vault.put({f"led.group.{name}": secrets.token_bytes(32)})
-            common, messages, answers = _kept(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
+            common, messages, answers = _read_vault(vault, f"led.group.{name}"), dict[str, bytes](), dict[str, bytes]()
             for party in self.parties:
-                key, about = _between(vault, name, party, way=(self.lead, party))
+                key, about = _derive_group_message_key(vault, name, party, way=(self.lead, party))
                 messages[party] = keys.encrypt(key, common, about)
-                answers[party] = _answers(vault, name, party)
-            vault.put({f"led.{name}": wire.encode(Led(common, messages, answers))})
-        self._keys = wire.decode(Led, _kept(vault, f"led.{name}"))
-        given = {party: Group(self.lead, name, text) for party, text in self._keys.group_messages.items()}
-        yield from each_to(group, given, quorum=ALL_PARTIES)
-        self._given = name
+                answers[party] = _derive_answer_key(vault, name, party)
+            vault.put({f"led.{name}": wire.encode(GroupKeys(common, messages, answers))})
+        self._keys = wire.decode(GroupKeys, _read_vault(vault, f"led.{name}"))
+        group_messages = {
+            party: GroupKeyMessage(self.lead, name, text) for party, text in self._keys.group_messages.items()
+        }
+        yield from each_to(group, group_messages, quorum=ALL_PARTIES)
+        self._sent_keys = name
 
-    def _veiled(self, ask: Ask, run: str) -> Protocol[Any]:
+    def _ask_encrypted(self, ask: Ask, run: str) -> Protocol[Any]:
         cohort = tuple(ask.messages) if ask.messages is not None else ask.among or self.parties
-        room = self.room
+        padding = self.padding
         at: list[int] = []
 
-        carrier = add if ask.want == "total" else tell
+        carrier = add if ask.want == "total" else reply
 
-        def veil(message: Any, to: PartyId = "") -> AtStep:
-            body = Inner(ask.handler.name, ask.want, ask.masks, room, wire.encode(message))
-            inner = pad_text(wire.encode(body), room.question)
+        def encrypt_message(message: Any, to: PartyId = "") -> AtStep:
+            body = QuestionContent(ask.handler.name, ask.want, ask.masks, padding, wire.encode(message))
+            inner = pad_text(wire.encode(body), padding.question)
 
-            def made(step: int) -> Veiled:
+            def encrypt_at(step: int) -> EncryptedQuestion:
                 at[:] = [step]
-                salt, key = self._salted(inner, run, step, to)
-                place = _asked(run, step, carrier.name, cohort, to)
+                salt, key = self._derive_question_key(inner, run, step, to)
+                place = _question_context(run, step, carrier.name, cohort, to)
                 text = keys.encrypt(key, inner, place)
-                return Veiled(bool(to), salt, text, self._vault().sign(place + text))
+                return EncryptedQuestion(bool(to), salt, text, self._vault().sign(place + text))
 
-            return AtStep(made)
+            return AtStep(encrypt_at)
 
         outer = replace(
             ask,
             handler=carrier,
             want="total" if ask.want == "total" else "each",
-            message=None if ask.messages is not None else veil(ask.message),
-            messages=None if ask.messages is None else {to: veil(m, to) for to, m in ask.messages.items()},
+            message=None if ask.messages is not None else encrypt_message(ask.message),
+            messages=None if ask.messages is None else {to: encrypt_message(m, to) for to, m in ask.messages.items()},
             masks=None,
         )
         try:
             answer = yield outer
         except QuorumLost as failure:
-            raise self._explained(failure, ask.handler.name, len(cohort), run, at[0]) from None
+            raise self._explain_failure(failure, ask.handler.name, len(cohort), run, at[0]) from None
         if ask.want == "total":
             total, who = answer
             bare = Call(run, at[0], ask.handler.name, ask.message, "total", cohort, ask.masks)
-            return self._bare(ask.handler.release, total, bare, room), who
-        return {party: self._read(ask.handler.release, party, told.text, run, at[0]) for party, told in answer.items()}
+            return self._open_sum(ask.handler.release, total, bare, padding), who
+        return {
+            party: self._open_answer(ask.handler.release, party, own.text, run, at[0]) for party, own in answer.items()
+        }
 
-    def _salted(self, text: bytes, run: str, step: int, to: PartyId) -> tuple[bytes, bytes]:
+    def _derive_question_key(self, text: bytes, run: str, step: int, to: PartyId) -> tuple[bytes, bytes]:
         """A salt that follows from the text and whom it is for, and the key it gives.
 
         Asked again, a question has the same bytes; another question, or the same for another party, has another key.
@@ -274,96 +280,102 @@ class Blind:
         salt = hmac.digest(self._keys.common, keys.frame_parts("salt", run, step, to, text), "sha256")[:SALT]
         return salt, keys.derive_key(self._keys.common, "question", run, step, salt)
 
-    def _bare(self, kind: type[Release], total: Hidden, call: Call, room: Padding) -> Any:
+    def _open_sum(self, kind: type[Release], total: MaskedNumbers, call: Call, padding: Padding) -> Any:
         """A sum without the group's mask, in the shapes it has."""
         common = self._keys.common
-        key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+        key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(padding))
         shapes = wire.decode(Shapes, unpad_text(keys.decrypt(key, total.shape, b"")))
         empty = empty_release(kind, shapes, max_numbers=len(total.numbers.limbs))
         mask = masks.Mask(masks.count_cells(empty))
         mask.subtract_streams(keys.derive_key(common, "sum", call.run, call.step, call.digest))
-        numbers = total.numbers.limbs[: len(mask.limbs)]  # what fills the room is dropped
+        numbers = total.numbers.limbs[: len(mask.limbs)]  # the filling is dropped
         return masks.add_mask(empty, masks.add_limbs(numbers, mask.limbs))
 
-    def _read(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
-        return wire.decode(kind, unpad_text(self._opened(party, text, run, step)))
+    def _open_answer(self, kind: type[Release], party: PartyId, text: bytes, run: str, step: int) -> Release:
+        return wire.decode(kind, unpad_text(self._decrypt_from(party, text, run, step)))
 
-    def _opened(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
-        return _unlocked(self._keys.answers[party], text, run, step)
+    def _decrypt_from(self, party: PartyId, text: bytes, run: str, step: int) -> bytes:
+        return _decrypt_answer(self._keys.answers[party], text, run, step)
 
-    def _explained(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
+    def _explain_failure(self, failure: QuorumLost, name: str, asked: int, run: str, step: int) -> QuorumLost:
         """Return a lost quorum with the reasons decrypted for the lead."""
         missing = {}
         for party, code in failure.missing.items():
             try:
-                missing[party] = self._opened(party, bytes.fromhex(code), run, step).decode().strip()
+                missing[party] = self._decrypt_from(party, bytes.fromhex(code), run, step).decode().strip()
             except (ValueError, KeysRefused):
                 missing[party] = code
         return quorum_lost_error(name, asked - len(missing), asked, asked, missing)
 
 
-def _flat(release: Release, call: Call, common: bytes | None, own: bytes, room: Padding) -> Hidden:
+def _mask_with_group_key(
+    release: Release, call: Call, common: bytes | None, own: bytes, padding: Padding
+) -> MaskedNumbers:
     """Masked sums as one list of numbers; one party adds the group's mask and the shapes.
 
-    What fills the room looks as random as the rest, and the lead drops it.
+    The filling looks as random as the rest, and the lead drops it.
     """
     limbs = np.concatenate([release.field_value(name).limbs.reshape(-1, 2) for name in release.schema()])
-    filling = masks.Mask(-len(limbs) % max(room.numbers, 1))
-    filling.add_streams(keys.derive_key(own, "filling", call.run, call.step, call.digest, wire.encode(room)))
+    filling = masks.Mask(-len(limbs) % max(padding.numbers, 1))
+    filling.add_streams(keys.derive_key(own, "filling", call.run, call.step, call.digest, wire.encode(padding)))
     if common is None:
-        return Hidden(Exact(np.concatenate([limbs, filling.limbs]), ring.UNIT_ONE), b"")
+        return MaskedNumbers(Exact(np.concatenate([limbs, filling.limbs]), ring.UNIT_ONE), b"")
     mask = masks.Mask(len(limbs))
     mask.add_streams(keys.derive_key(common, "sum", call.run, call.step, call.digest))
     fields: dict[str, Exact] = {name: release.field_value(name) for name in release.schema()}
     sizes = {name: np.array(value.shape, np.int64) for name, value in fields.items()}
-    shape = pad_text(wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), room.shape_bytes)
-    key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(room))
+    shape = pad_text(
+        wire.encode(Shapes(sizes, {name: value.unit for name, value in fields.items()})), padding.shape_bytes
+    )
+    key = keys.derive_key(common, "shape", call.run, call.step, call.digest, wire.encode(padding))
     numbers = np.concatenate([masks.add_limbs(limbs, mask.limbs), filling.limbs])
-    return Hidden(Exact(numbers, ring.UNIT_ONE), keys.encrypt(key, shape, b""))
+    return MaskedNumbers(Exact(numbers, ring.UNIT_ONE), keys.encrypt(key, shape, b""))
 
 
-def _chief(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
+def _find_mask_adder(lead: PartyId, cohort: Sequence[PartyId]) -> PartyId:
     """The one party of a cohort that adds the group's mask."""
     return lead if lead in cohort else min(cohort)
 
 
-def _locked(key: bytes, text: bytes, run: str, step: int) -> bytes:
+def _encrypt_answer(key: bytes, text: bytes, run: str, step: int) -> bytes:
     salt = hmac.digest(key, keys.frame_parts("salt", run, step, text), "sha256")[:SALT]
-    return salt + keys.encrypt(keys.derive_key(key, "answer", run, step, salt), text, _about(run, step))
+    return salt + keys.encrypt(keys.derive_key(key, "answer", run, step, salt), text, _answer_context(run, step))
 
 
-def _unlocked(key: bytes, text: bytes, run: str, step: int) -> bytes:
-    return keys.decrypt(keys.derive_key(key, "answer", run, step, text[:SALT]), text[SALT:], _about(run, step))
+def _decrypt_answer(key: bytes, text: bytes, run: str, step: int) -> bytes:
+    return keys.decrypt(keys.derive_key(key, "answer", run, step, text[:SALT]), text[SALT:], _answer_context(run, step))
 
 
-def _about(run: str, step: int) -> bytes:
-    return keys.frame_parts("fedclust veil", run, step)
+def _answer_context(run: str, step: int) -> bytes:
+    return keys.frame_parts("fedclust encrypted answer", run, step)
 
 
-def _asked(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
+def _question_context(run: str, step: int, carrier: str, cohort: Sequence[PartyId], to: PartyId) -> bytes:
     """What an encrypted question is bound to: its step, how it is answered, who is asked, and its recipient."""
     return keys.frame_parts("fedclust question", run, step, carrier, to, *cohort)
 
 
-def _between(vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]) -> tuple[bytes, bytes]:
+def _derive_group_message_key(
+    vault: Vault, name: str, other: PartyId, *, way: tuple[PartyId, PartyId]
+) -> tuple[bytes, bytes]:
     """The key under which a group key goes one way between two parties, and what it is bound to."""
     about = keys.frame_parts("group key", vault.run, name, *way)
-    return keys.derive_key(_shared(vault, name, other), about), about
+    return keys.derive_key(_shared_secret(vault, name, other), about), about
 
 
-def _answers(vault: Vault, name: str, other: PartyId) -> bytes:
+def _derive_answer_key(vault: Vault, name: str, other: PartyId) -> bytes:
     """The key that a party and the lead share for answers."""
-    return keys.derive_key(_shared(vault, name, other), "answers", vault.run, name)
+    return keys.derive_key(_shared_secret(vault, name, other), "answers", vault.run, name)
 
 
-def _shared(vault: Vault, name: str, other: PartyId) -> bytes:
+def _shared_secret(vault: Vault, name: str, other: PartyId) -> bytes:
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
         raise KeysRefused("the keys of a party are not known")
     return keys.derive_shared_secret(read_secret(vault, name, "message"), offered.message)
 
 
-def _kept(vault: Vault, name: str) -> bytes:
+def _read_vault(vault: Vault, name: str) -> bytes:
     found = vault.get(name)
     if found is None:
         raise KeysRefused("this site has received no group key")
