@@ -196,6 +196,6 @@ def test_an_altered_sum_is_not_taken_for_a_histogram():
     protocol = mufc.histogram(ask)
     effect = protocol.send(None)
     right = effect.handler.answer(turn(groups()), ask).release
-    wrong = mufc.CellPowerSums(Exact.from_counts(np.arange(1, 7) ** 2 + 5), right.places, right.anew)
+    wrong = mufc.CellPowerSums(Exact.from_counts(np.arange(1, 7) ** 2 + 5), right.places, right.reseeded)
     with pytest.raises(RunFailed):
         protocol.send((wrong, ()))

@@ -70,7 +70,7 @@ def test_a_replay_is_the_model_trained_without_the_site_bit_for_bit(model):
 def test_a_start_drawn_anew_leaves_no_trace_at_all(model):
     held = parts()
     fitted = type(model)(**model.get_params()).fit(fed := fc.Federation.local(held))
-    found, certificate = fc.unlearn(fitted, fed, site="c", rows=[0], how="anew")
+    found, certificate = fc.unlearn(fitted, fed, site="c", rows=[0], how="redraw")
     less = {**held, "c": held["c"][1:]}
     assert same(found, type(model)(**model.get_params()).fit(fc.Federation.local(less)))
     assert certificate.start == "free of what was removed"

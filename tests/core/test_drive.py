@@ -65,7 +65,7 @@ EITHERS = ("handler-not-allowed",)
 
 
 @pytest.mark.parametrize(
-    ("codes", "resume", "anew"),
+    ("codes", "resume", "restart"),
     [
         (SITES_OWN, True, False),
         (STUDYS, False, True),
@@ -74,11 +74,11 @@ EITHERS = ("handler-not-allowed",)
         ((EITHERS[0], STUDYS[0]), True, True),
     ],
 )
-def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, resume, anew):
+def test_a_lost_quorum_says_whether_to_resume_or_to_run_the_study_anew(codes, resume, restart):
     error = quorum_lost_error(
         "initial_centers.seed_candidates", 1, 3, 3, {f"p{i}": code for i, code in enumerate(codes)}
     )
-    assert ("resume" in str(error), "start a new run in another folder" in str(error)) == (resume, anew)
+    assert ("resume" in str(error), "start a new run in another folder" in str(error)) == (resume, restart)
     assert error.must_restart is not resume
 
 

@@ -857,10 +857,13 @@ def features(X: Callable[[], Any], how: dict[str, Any], missing: str) -> dict[st
     return {"kept": found.kept, "dropped": list(found.dropped), "variance": found.variance, "pairs": found.correlation}
 
 
+HOW_TO_FORGET = {"anew": "redraw"}
+
+
 def forgotten(kind: Any, how: str, **gone: Any) -> dict[str, Any]:
     fed = rows_fed()
     model = kind(3).fit(fed)
-    return certified(model, fed, CENTRES, how=how, **gone)
+    return certified(model, fed, CENTRES, how=HOW_TO_FORGET.get(how, how), **gone)
 
 
 def told_of(make: Callable[[], Any], fed: Callable[..., fc.Federation], how: dict[str, Any]) -> dict[str, Any]:

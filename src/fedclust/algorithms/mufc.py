@@ -139,13 +139,13 @@ class CellPowerSums(Release):
     places: Exact = additive_points(
         "power sums of the cells' numbers, where one number cannot hold a cell", floor=FLOOR_FROM_QUESTION
     )
-    anew: Exact = additive("how many sites picked new rows, and how many had too few rows or only equal rows")
+    reseeded: Exact = additive("how many sites picked new rows, and how many had too few rows or only equal rows")
 
 
 @handler(releases=CellPowerSums, methods=("mufc",))
 def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
     """This site's histogram as power sums; zeros if its rows are too few, or all alike."""
-    seeds, anew = _pick_seeds(site, ask)
+    seeds, reseeded = _pick_seeds(site, ask)
     means, sizes = _means_around_seeds(site, ask, seeds)
     held: Counter[tuple[int, ...]] = Counter()
     for cell, size in zip(ask.grid.cells(means).tolist(), sizes.tolist(), strict=True):
@@ -163,7 +163,7 @@ def cell_power_sums(site: Site, ask: Count) -> Keep[CellPowerSums]:
     release = CellPowerSums(
         _exact_from_integers(hidden[: len(counts)], (len(counts),)),
         _exact_from_integers(hidden[len(counts) :], (parts, ask.most)),
-        Exact.from_counts((int(anew), int(not len(means)))),
+        Exact.from_counts((int(reseeded), int(not len(means)))),
     )
     return Keep(release, _seed_memory(ask.view, seeds))
 
@@ -257,12 +257,12 @@ def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
         numbers = [[own[j] * inverses[j] % FIELD_PRIME for own in found] for j in range(len(labels))]
     cells = [ask.grid.cell_from_numbers(own) for own in numbers]
     order = sorted(range(len(cells)), key=cells.__getitem__)
-    anew, silent = sums.anew.to_integers()
+    reseeded, silent = sums.reseeded.to_integers()
     shape = (len(cells), len(ask.grid.low))
     return (
         np.array([cells[j] for j in order], np.int64).reshape(shape),
         np.array([weights[j] for j in order], np.int64),
-        (anew, silent),
+        (reseeded, silent),
     )
 
 
@@ -282,7 +282,7 @@ def fit(
     parts = -(-len(box[0]) // digits_per_number(levels))
     mix = np.random.default_rng((seed, 3)).integers(1, FIELD_PRIME, parts)
     ask = Count(view, Grid(*box, levels, mix), local, least, local * parties, seed, again)
-    cells, weights, (anew, silent) = yield from histogram(ask)
+    cells, weights, (reseeded, silent) = yield from histogram(ask)
     points = ask.grid.cell_centers(cells)
     if len(points) < count:
         begin, drawn = yield from kfed.fill_centers(view, points, count, seed)
@@ -297,4 +297,4 @@ def fit(
         notes.append(
             f"{silent} of {parties} sites had too few rows for {local} picks, or only equal rows, and abstained."
         )
-    return (yield from kfed.one_round_result(view, begin, centers, notes)), anew
+    return (yield from kfed.one_round_result(view, begin, centers, notes)), reseeded

@@ -56,8 +56,8 @@ class BlindLead:
         if self._inboxes_seen.get(name) == there:  # nothing new: replaying the script would change nothing
             return None
         self._inboxes_seen[name] = there
-        study, desk = self.study_to_lead(name), self.session.server_for_run(name)
-        if study is None or desk is None or desk.gate.vaults is None or self.site.identity is None:
+        study, server = self.study_to_lead(name), self.session.server_for_run(name)
+        if study is None or server is None or server.gate.vaults is None or self.site.identity is None:
             return None
         run = self._open_run_folder(name, study)
         parties = tuple(site.name for site in study.sites)
@@ -72,7 +72,7 @@ class BlindLead:
         engine = LeadEngine(link, parties, run=name, study=study.text, greeted=bool(link.greeted))
         try:
             if not run.is_finished:
-                record, keys = RunRecord(run.folder, run.name), LeadVaults(desk.gate.vaults())
+                record, keys = RunRecord(run.folder, run.name), LeadVaults(server.gate.vaults())
                 ready = open_served_study(study, engine, record, enrolled=keys)
                 resume_run(replace(run, open_study=ready))
         except Waiting:

@@ -201,8 +201,8 @@ def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, 
     frame, (low, high), notes = fits.run_protocol(_look_at_rows(fits.estimator, fits.fed, ks))
     frame, asks = replace(frame, seed=fits.seed), max_two_step_asks(high)
     if ks is not None and high > frame.rows:
-        ks, told = choice_notes.drop_large_candidates(ks, frame.rows)
-        (low, high), notes = (ks[0], ks[-1]), [*notes, *told]
+        ks, more = choice_notes.drop_large_candidates(ks, frame.rows)
+        (low, high), notes = (ks[0], ks[-1]), [*notes, *more]
 
     def widen(most: int) -> int:
         return k_range.widen_range(most, frame.rows) if ks is None else most
@@ -214,8 +214,8 @@ def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, 
             f"{len(choice.centers)} clusters."
         )
         high = len(choice.centers)
-    k, told = choice_notes.choose_among(choice, ks)
-    notes += [*told, *choice_notes.mixture_notes(choice, k, high, given=ks is not None and high < frame.rows)]
+    k, more = choice_notes.choose_among(choice, ks)
+    notes += [*more, *choice_notes.mixture_notes(choice, k, high, given=ks is not None and high < frame.rows)]
     models = fits.fit_with_k(k, start=frame.view.to_original_units(choice.centers[k - 1].centers))
     best = min((s for s in choice.scores if s.k == k), key=lambda s: (s.is_dropped, s.icl))
     rows = [choice_notes.score_row(s, chosen=s is best) for s in choice.scores]

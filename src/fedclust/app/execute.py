@@ -209,13 +209,13 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventL
         # Lock the run first: a second process must not touch what the first one works with.
         with (
             run.lock_same_version(),
-            event_listeners(run, options) as tell,
-            connected_engine(run, study, options, tell) as engine,
+            event_listeners(run, options) as notify,
+            connected_engine(run, study, options, notify) as engine,
         ):
-            yield open_served_study(study, engine, RunRecord(run.folder, run.name)), tell
+            yield open_served_study(study, engine, RunRecord(run.folder, run.name)), notify
         return
-    with run.lock_same_version(), event_listeners(run, options) as tell:
-        yield run.open_study or open_recorded_study(run, run.folder), tell
+    with run.lock_same_version(), event_listeners(run, options) as notify:
+        yield run.open_study or open_recorded_study(run, run.folder), notify
 
 
 def _describe_model(

@@ -225,12 +225,12 @@ class _RehearsalGate:
         handler = HANDLERS[call.handler]
         masks = "lasting-1" if self.is_masked(call) else None
         real = replace(call, run=self.run, cohort=self.cohort, masks=masks, is_encrypted=self.mode == "blind")
-        turn = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
+        context = HandlerContext(self.site_data, (0, call.step), {}, missing_rule_of(call.message))
         try:
             release = self.gate.receive(handler, release)
         except NotAsDeclared:
             return "not-as-declared"
-        code = self.gate.admit(real, handler, turn.rows) or self.gate.judge(real, handler, release, turn)
+        code = self.gate.admit(real, handler, context.rows) or self.gate.judge(real, handler, release, context)
         if code is None:
             self.gate.record_as_sent(real, release, wire.encoded_size(release))
         return code

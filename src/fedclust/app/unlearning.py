@@ -37,7 +37,7 @@ from fedclust.site.sources.base import Block, DerivedSource, Ids, PackedRows, So
 
 __all__ = ["Certificate", "unlearn"]
 
-UNLEARNING_WAYS = ("replay", "anew", "quick")
+UNLEARNING_WAYS = ("replay", "redraw", "quick")
 MIN_REMOVED_SITES = 3  # with masked sums, cohorts must differ by at least this many sites
 
 
@@ -89,7 +89,7 @@ def unlearn(
     site's data, counted from 0, or a mask with True or False for each row. Without `site`, `fed` is what remains: a
     federation whose sites have deleted the rows themselves.
 
-    `how` is "replay" (fit again from the recorded initial centres), "anew" (draw the initial centres again too) or
+    `how` is "replay" (fit again from the recorded initial centres), "redraw" (draw the initial centres again too) or
     "quick" (start from the current centres, or for MUFC keep the sites' selected rows that still exist). `check`
     compares a quick result with a replay.
     """
@@ -120,12 +120,12 @@ def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | 
     """Return a federation of this process without some rows of a site, or without some sites."""
     site_servers = _local_servers(fed, gone)
     site_data = {}
-    for party, desk in site_servers.items():
+    for party, server in site_servers.items():
         if party not in gone:
-            site_data[party] = desk.site_data, desk.gate.policy
+            site_data[party] = server.site_data, server.gate.policy
         elif places is not None:
-            source = _source_without(desk.site_data.source, places)
-            site_data[party] = SiteData(party, source, desk.site_data.schema), desk.gate.policy
+            source = _source_without(server.site_data.source, places)
+            site_data[party] = SiteData(party, source, server.site_data.schema), server.gate.policy
     if not site_data:
         raise StudyError("no rows would be left; remove fewer sites")
     left = Federation.from_site_data(
@@ -138,9 +138,9 @@ def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | 
         aggregation=fed.aggregation,
         align=fed.align,
     )
-    for party, desk in left.local_sites.items():
-        desk.memory[left.run_id] = dict(site_servers[party].memory.get(fed.run_id, {}))  # what the site itself stored
-        desk.gate.ledger = site_servers[party].gate.ledger  # and the cohorts it answered for
+    for party, server in left.local_sites.items():
+        server.memory[left.run_id] = dict(site_servers[party].memory.get(fed.run_id, {}))  # what the site itself stored
+        server.gate.ledger = site_servers[party].gate.ledger  # and the cohorts it answered for
     return left
 
 
@@ -217,7 +217,7 @@ def _fit_without(model: CentersModel, left: Federation, how: str) -> CentersMode
     """Fit the model without what was removed."""
     given = model.get_params(deep=False)
     made = type(model)(**{**given, "random_state": model.seed_})
-    if model.takes_initial_centers and how != "anew":
+    if model.takes_initial_centers and how != "redraw":
         made.set_params(init=model.initial_centers_ if how == "replay" else model.cluster_centers_)
     if "quorum" in given:
         made.set_params(quorum=limit_quorum(given["quorum"], len(left.parties)))
@@ -225,7 +225,7 @@ def _fit_without(model: CentersModel, left: Federation, how: str) -> CentersMode
     made.fit(left)
     if "quorum" in given:
         made.set_params(quorum=given["quorum"])
-    if model.takes_initial_centers and how != "anew":
+    if model.takes_initial_centers and how != "redraw":
         made.set_params(init=given["init"])
         made.initial_centers_ = model.initial_centers_  # the recorded ones, for a later removal
     return made
@@ -292,7 +292,7 @@ def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
         return f"{picks}; the coordinator's clusters were fitted again"
     begun = {
         "replay": "from the recorded initial centres",
-        "anew": "from new initial centres",
+        "redraw": "from new initial centres",
         "quick": "from the current centres",
     }
     if not made.takes_initial_centers:
@@ -309,6 +309,6 @@ def _describe_start(model: FederatedEstimator, how: str) -> str:
     if how == "quick":
         kept = "the selected rows that remain" if model.keeps_site_picks else "the centres fitted with what was removed"
         return f"from {kept}"
-    if public or how == "anew" or not model.takes_initial_centers:
+    if public or how == "redraw" or not model.takes_initial_centers:
         return "free of what was removed"
-    return "recorded, and drawn before the removal; how 'anew' draws new initial centres"
+    return "recorded, and drawn before the removal; how 'redraw' draws new initial centres"

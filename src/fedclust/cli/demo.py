@@ -127,5 +127,5 @@ def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
         and pooled.final_objective == model.final_objective
         and pooled.n_iter_ == model.n_iter_
     )
-    told = f"Pooled: the same run on all rows in one place took {pooled.n_iter_} rounds"
-    return f"{told}; same bits as pooled: {'yes' if same else 'NO'}"
+    rounds = f"Pooled: the same run on all rows in one place took {pooled.n_iter_} rounds"
+    return f"{rounds}; same bits as pooled: {'yes' if same else 'NO'}"

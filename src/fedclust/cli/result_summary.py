@@ -48,10 +48,10 @@ def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
     ]
     better = "lower" if found["best"] == "min" else "higher"
     stable = float(found["stability"]) if found["stability"] is not None else None
-    told = (
+    agreement = (
         [] if stable is None else [f"Agreement of the restarts: {stable:.2f} (1 means the same partition each time)."]
     )
-    return "\n".join([f"Number of clusters by {found['name']} ({better} is better):", *lines, found["why"], *told])
+    return "\n".join([f"Number of clusters by {found['name']} ({better} is better):", *lines, found["why"], *agreement])
 
 
 def _format_number(value: float) -> str:

@@ -48,23 +48,23 @@ def act_answer(chosen: argparse.Namespace) -> int:
     if not chosen.poll > 0:
         raise StudyError("--poll must be a number of seconds greater than 0")
     site = read_site_file(chosen.site)
-    with open_session(site, data=chosen.data, study=chosen.study) as door:
-        room = FileTransport.for_site(door, site, chosen.inbox, chosen.outbox)
-        lead = BlindLead(door, site, chosen.inbox, chosen.outbox, chosen.out)
-        told: set[tuple[str, str]] = set()
+    with open_session(site, data=chosen.data, study=chosen.study) as session:
+        transport = FileTransport.for_site(session, site, chosen.inbox, chosen.outbox)
+        lead = BlindLead(session, site, chosen.inbox, chosen.outbox, chosen.out)
+        printed: set[tuple[str, str]] = set()
         ended = False
         while True:
-            turn = room.answer_inbox()
-            ended |= turn.has_run_ended
+            report = transport.answer_inbox()
+            ended |= report.has_run_ended
             if chosen.wait and not ended:
-                turn.all_ended = (
+                report.all_ended = (
                     False  # messages of an earlier, finished run may still be there; the next round's will come
                 )
-            refusals = [door.refusals.popleft() for _ in range(len(door.refusals))]  # said once
-            _print_report(turn, refusals, chosen, told)
-            for done in filter(None, map(lead.resume_script, room.runs)):
-                _print_led_run(done, chosen, told)
-            if not chosen.wait or turn.all_ended:
+            refusals = [session.refusals.popleft() for _ in range(len(session.refusals))]  # said once
+            _print_report(report, refusals, chosen, printed)
+            for done in filter(None, map(lead.resume_script, transport.runs)):
+                _print_led_run(done, chosen, printed)
+            if not chosen.wait or report.all_ended:
                 return 0
             time.sleep(chosen.poll)
 

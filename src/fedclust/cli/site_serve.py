@@ -48,9 +48,9 @@ def act_serve(chosen: argparse.Namespace) -> int:
     done = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: done.set())
-    with open_session(site, study=chosen.kit / "study.toml") as door:
+    with open_session(site, study=chosen.kit / "study.toml") as session:
         rows = _count_rows(site, chosen.kit / "study.toml")
-        served = SiteClient(chosen.kit, door.answer_message)
+        served = SiteClient(chosen.kit, session.answer_message)
         if not chosen.quiet:
             kit = served.kit
             print(f"site '{site.name}', {rows:,} rows, waits for the coordinator at {kit.host}:{kit.port}", flush=True)

@@ -54,8 +54,8 @@ def act_utility(chosen: argparse.Namespace) -> int:
     points = measure_curve(estimator, X, epsilons=sorted({*EPSILONS, own}), tries=chosen.tries)
     delta = float(estimator.get_params()["delta"])
     if chosen.json:
-        told = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
-        print(json.dumps({"format": "fedclust-utility", "version": 1, "rows": len(X), "delta": delta, "curve": told}))
+        curve = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
+        print(json.dumps({"format": "fedclust-utility", "version": 1, "rows": len(X), "delta": delta, "curve": curve}))
         return 0
     print(f"Agreement (adjusted Rand index) with the clusters without noise, on {len(X):,} rows of this site:\n")
     for point in points:

@@ -285,9 +285,9 @@ def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: 
     """Make the error for a question that too few parties answered, with the reasons and the remedy."""
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
-    advice, anew = _advise_on_refusals(set(missing.values()))
+    advice, must_restart = _advise_on_refusals(set(missing.values()))
     text = f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). {advice}"
-    return QuorumLost(text, missing, must_restart=anew)
+    return QuorumLost(text, missing, must_restart=must_restart)
 
 
 def _advise_on_refusals(codes: set[str]) -> tuple[str, bool]:

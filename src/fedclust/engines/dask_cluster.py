@@ -82,15 +82,15 @@ class DaskEngine:
         placed = {
             party: client.submit(
                 WorkerSite,
-                desk.site_data,
-                desk.gate.policy,
+                server.site_data,
+                server.gate.policy,
                 seed,
                 identities[party].private,
                 roster,
                 actor=True,
                 pure=False,
             )
-            for party, desk in site_servers.items()
+            for party, server in site_servers.items()
         }
         self.parties = tuple(site_servers)
         self._site_servers = dict(site_servers)
@@ -145,8 +145,8 @@ class WorkerRows:
         """The answer to a question, computed from these rows only."""
         importlib.import_module(module)
         handler = HANDLERS[name]
-        turn = HandlerContext(self.site_data, (0, 0), {}, missing)
-        return wire.encode(handler.answer(turn, wire.decode(handler.message, message)))
+        context = HandlerContext(self.site_data, (0, 0), {}, missing)
+        return wire.encode(handler.answer(context, wire.decode(handler.message, message)))
 
 
 class DistributedSiteServer(SiteServer):

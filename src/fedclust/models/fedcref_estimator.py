@@ -267,8 +267,8 @@ class FedCRef(FederatedEstimator):
         self.n_iter_ = len(found.history)
         self.history_ = [{"round": i, **vars(one)} for i, one in enumerate(found.history, start=1)]
         self.notes_ = list(found.notes)
-        desks = fed.local_sites
-        memories = {p: desks[p].memory.get(fed.run_id, {}) for p in self.sites_ if p in desks}
+        servers = fed.local_sites
+        memories = {p: servers[p].memory.get(fed.run_id, {}) for p in self.sites_ if p in servers}
         places = [(p, int(c)) for p in memories for c in np.flatnonzero(found.communities[p] < 0) if memories[p]]
         lone = [(memories[p]["weights"][c], memories[p]["usual"][:, c]) for p, c in places]
         self.isolated_: list[list[Any]] = [[p, c] for p, c in places]

@@ -76,9 +76,9 @@ def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.Co
             groups.append([i])
         else:
             found.append(i)
-    told = "; ".join(_join_numbers(own) for own in groups if len(own) > 1)
+    places = "; ".join(_join_numbers(own) for own in groups if len(own) > 1)
     remedy = "Lower m, use c-means, or ask for fewer clusters"
-    return [f"Centres {told} coincide, so rows belong to each of them equally. {remedy}."] if told else []
+    return [f"Centres {places} coincide, so rows belong to each of them equally. {remedy}."] if places else []
 
 
 def _center_distance(result: tuple[FitResult, View] | column_split.ColumnFit, i: int, j: int) -> float:

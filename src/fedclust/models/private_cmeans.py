@@ -143,7 +143,7 @@ class _PrivateEstimator(CentersModel):
 
     def _privacy_notes(self, fed: Federation) -> list[str]:
         """Notes on what the result guarantees, and under which conditions."""
-        told = [
+        notes = [
             (
                 "Not lossless: the sums carry noise. They give differential privacy for single rows: epsilon = "
                 f"{self.epsilon:g} at delta = {self.delta:g} "
@@ -152,11 +152,11 @@ class _PrivateEstimator(CentersModel):
             accountant.meaning(self.epsilon, self.delta),
         ]
         if fed.aggregation.mode == "plain":
-            told.append("Each site added the full noise, because the coordinator sees each site's sums.")
+            notes.append("Each site added the full noise, because the coordinator sees each site's sums.")
         else:
-            told.append(f"This holds if at least {self.honest_} of {len(fed.parties)} sites keep their noise secret.")
+            notes.append(f"This holds if at least {self.honest_} of {len(fed.parties)} sites keep their noise secret.")
         return [
-            *told,
+            *notes,
             *filter(None, [accountant.warning(self.epsilon), accountant.delta_warning(self.delta, self.n_rows_)]),
         ]
 

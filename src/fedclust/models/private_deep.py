@@ -87,9 +87,9 @@ def _clusters_by_site(model: FedCRef, fed: Federation) -> dict[PartyId, Any]:
 def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping[PartyId, int]) -> None:
     """Check that labels are where their rows are, and that each row has one."""
     require(set(fed.parties) <= set(start), "init gives labels for some sites only; give them for all sites")
-    desks = fed.local_sites
+    servers = fed.local_sites
     require(
-        set(fed.parties) <= set(desks) and not any(desk.gate.policy.epsilon for desk in desks.values()),
+        set(fed.parties) <= set(servers) and not any(server.gate.policy.epsilon for server in servers.values()),
         "init gives labels; with an epsilon this needs all sites in one process, and none with its own privacy "
         "budget; use 'kmeans'",
     )
@@ -192,7 +192,7 @@ def scale_private_rows(model: FedCRef, X: Array) -> Floats:
 
 def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
     """Notes on what the result guarantees, and under which conditions."""
-    told = [
+    notes = [
         (
             "Not lossless: only noisy sums left the sites. They give differential privacy for single rows: "
             f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
@@ -201,10 +201,10 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
         accountant.meaning(epsilon_of(model), model.delta),
     ]
     if isinstance(model.init, Mapping):
-        told.append(
+        notes.append(
             "Initial labels were given. The guarantee covers adding or removing a row together with its label; a row "
             "whose label changes counts as two."
         )
     if fed.aggregation.mode != "plain":
-        told.append(f"This holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret.")
-    return [*told, *filter(None, [accountant.warning(epsilon_of(model))])]
+        notes.append(f"This holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret.")
+    return [*notes, *filter(None, [accountant.warning(epsilon_of(model))])]

@@ -48,13 +48,13 @@ def write_absent_memories(folder: Path, memories: Memories) -> None:
 
 def restore_memories(fed: Federation, memories: Memories) -> None:
     """Give the sites of this process their memories of the previous round."""
-    for party, desk in fed.local_sites.items():
+    for party, server in fed.local_sites.items():
         # A round that was interrupted continues with what its own folder holds.
-        if party in memories and fed.run_id not in desk.memory:
-            desk.memory[fed.run_id] = memories[party]
+        if party in memories and fed.run_id not in server.memory:
+            server.memory[fed.run_id] = memories[party]
 
 
 def local_memories(fed: Federation) -> dict[PartyId, dict[str, Array]]:
     """Return the memories of the sites of this process after a round."""
-    desks = fed.local_sites.items()
-    return {party: desk.memory[fed.run_id] for party, desk in desks if fed.run_id in desk.memory}
+    servers = fed.local_sites.items()
+    return {party: server.memory[fed.run_id] for party, server in servers if fed.run_id in server.memory}

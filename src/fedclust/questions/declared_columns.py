@@ -67,7 +67,7 @@ def _parse_columns(columns: Any) -> WantedColumns:
 
 
 def one_schema(schemas: Mapping[PartyId, Schema]) -> dict[str, Column]:
-    """The schema of sites that hold the same columns; the first difference is told by site and column."""
+    """The schema of sites that hold the same columns; the first difference is reported by site and column."""
     first, schema = next(iter(schemas.items()))
     for party, own in schemas.items():
         for name in schema.keys() & own.keys():

@@ -163,8 +163,8 @@ def _expected(a: int, b: int, rows: int) -> float:
     ratios = (a - n[:-1]) * (b - n[:-1]) / ((n[:-1] + 1) * (rows - a - b + n[:-1] + 1))
     logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])
     chances = np.exp(logs - logs.max())
-    told = n > 0
-    terms = chances[told] * n[told] / rows * np.log(rows * n[told] / (float(a) * b))
+    possible = n > 0
+    terms = chances[possible] * n[possible] / rows * np.log(rows * n[possible] / (float(a) * b))
     return math.fsum(terms.tolist()) / math.fsum(chances.tolist())
 
 

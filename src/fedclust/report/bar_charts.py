@@ -26,13 +26,13 @@ def draw_sizes(rows: Sequence[int], weights: Sequence[float] | None) -> Markup:
             marker(cluster, 16, top + 11),
             write_text(f"{own:,} ({format_share(own, whole)})", 46 + long, top + 16),
         ]
-    told = "; ".join(f"cluster {c}: {own:,} rows, {format_share(own, whole)}" for c, own in enumerate(rows))
+    summary = "; ".join(f"cluster {c}: {own:,} rows, {format_share(own, whole)}" for c, own in enumerate(rows))
     caption = f"Rows by nearest centre, {whole:,} in total."
     if weights:
         shown = ", ".join(f"{c}: {format_number(w)}" for c, w in enumerate(weights))
         caption += f" Fuzzy weights (the sum of memberships to the power m): {shown}."
     title = f"Sizes of {format_count(len(rows), 'cluster')}"
-    return figure("sizes", 12 + 34 * len(rows), drawn, title=title, description=f"{told}.", caption=caption)
+    return figure("sizes", 12 + 34 * len(rows), drawn, title=title, description=f"{summary}.", caption=caption)
 
 
 def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
@@ -57,14 +57,14 @@ def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
         if hidden
         else ""
     )
-    told = "; ".join(f"{site}: {_describe_counts(counts)}" for site, counts in shown)
+    summary = "; ".join(f"{site}: {_describe_counts(counts)}" for site, counts in shown)
     caption = f"Share of each site's rows by nearest centre. The numbers are the cluster numbers.{note}{rest}"
     return figure(
         "composition",
         10 + 52 * len(shown),
         drawn,
         title="Clusters at each site",
-        description=f"{told}.{rest}",
+        description=f"{summary}.{rest}",
         caption=caption,
     )
 
@@ -113,7 +113,7 @@ def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> 
     gauges = [] if coefficient is None else [("Partition coefficient", coefficient, 1 / clusters, 1.0)]
     gauges.append(("Partition entropy", entropy, most, 0.0))
     drawn: list[Node] = []
-    told = []
+    summary = []
     for at, (name, value, vague, clear) in enumerate(gauges):
         top = 24 + 70 * at
         x = Scale(vague, clear, 12, CHART_WIDTH - 12)
@@ -126,7 +126,7 @@ def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> 
             write_text(f"{format_number(vague, 3)}: vague", 2, top + 34),
             write_text(f"{format_number(clear, 3)}: clear", CHART_WIDTH - 2, top + 34, "end"),
         ]
-        told.append(
+        summary.append(
             f"{name} is {format_number(value, 3)}, between {format_number(vague, 3)} (vague) and "
             f"{format_number(clear, 3)} (clear)"
         )
@@ -136,6 +136,6 @@ def draw_fuzziness(coefficient: float | None, entropy: float, clusters: int) -> 
         70 * len(gauges),
         drawn,
         title="How clearly rows belong to a cluster",
-        description=f"{'. '.join(told)}.",
+        description=f"{'. '.join(summary)}.",
         caption=caption,
     )

@@ -15,7 +15,7 @@ COLOR_COUNT = 8  # clusters beyond that share a colour; their numbers tell them 
 
 def figure(name: str, height: float, content: Node, *, title: str, description: str, caption: Node) -> Markup:
     """Return a drawing with a caption, and with a description for screen readers."""
-    ids = f"{name}-title", f"{name}-told"
+    ids = f"{name}-title", f"{name}-description"
     drawing = tag(
         "svg",
         tag("title", title, id=ids[0]),

@@ -29,7 +29,7 @@ def disclosure_section(run: FinishedRun) -> Markup:
         return section("leaving", "What left each site", missing)
     total = sum(own["bytes"] for own in found["sites"].values())
     answers = sum(own["messages"] for own in found["sites"].values())
-    told = (
+    summary = (
         f"Rows stayed at their sites. The sites sent {format_count(answers, 'answer')} to "
         f"{format_count(len(found['questions']), 'kind')} of question, {format_bytes(total)} in total. Each site "
         "recorded every answer in its own ledger before sending it."
@@ -45,7 +45,7 @@ def disclosure_section(run: FinishedRun) -> Markup:
     return section(
         "leaving",
         "What left each site",
-        tag("p", told, _repeated_answers_note(run)),
+        tag("p", summary, _repeated_answers_note(run)),
         tag("p", AGGREGATION_NOTES[run.analysis.get("aggregation", "plain")]),
         table(["site", "answers", "bytes", "its policy"], by_site, caption="Answers by site", class_="numbers"),
         tag("p", floors) if any(own["min_rows"] for own in found["sites"].values()) else None,

@@ -60,9 +60,11 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     side, gap = ("end", -8) if at > CHART_WIDTH * 0.6 else ("start", 8)
     drawn.append(write_text(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
     values = "; ".join(f"{k}: {format_number(v)}" for k, v in curves[0][1])
-    told = f"{found['why']} Values of {curves[0][0]} by K: {values}."
+    summary = f"{found['why']} Values of {curves[0][0]} by K: {values}."
     caption = ["The value at each K that was examined. The ring and the dotted line mark the choice."]
-    return figure("k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=told, caption=caption)
+    return figure(
+        "k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=summary, caption=caption
+    )
 
 
 def _points(curve: Sequence[Mapping[str, Any]]) -> list[tuple[int, float]]:
@@ -95,9 +97,9 @@ def draw_convergence(found: Mapping[str, Any], moving: str) -> Markup:
         drawn += [tag("circle", cx=a, cy=b, r=2.5, class_="dot") for a, b in here]
     first, last = (format_number(shifts[at], 2) for at in (0, -1)) if shifts else ("0", "0")
     rounds = format_count(len(shifts), "round")
-    told = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
+    summary = f"The {moving} moved by {first} in the first of {rounds} and by {last} in the last."
     caption = f"Total movement of the {moving} in each round, on a logarithmic scale."
-    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", description=told, caption=caption)
+    return figure("convergence", 272, drawn, title=f"Convergence in {rounds}", description=summary, caption=caption)
 
 
 def _iteration_ticks(rounds: int) -> list[float]:
@@ -138,7 +140,7 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
         "The two directions are those in which the rows vary most, in the scale that the method used. ",
         _describe_directions(found),
     ]
-    told = (
+    summary = (
         "; ".join(
             f"cluster {cluster} at {format_number(a, 2)}, {format_number(b, 2)}"
             for cluster, (a, b) in enumerate(found["centers"])
@@ -146,7 +148,7 @@ def draw_map(found: Mapping[str, Any], sizes: Sequence[int] | None) -> Markup:
         + f". {_describe_nearest(found['centers'])}"
     )
     title = f"Map of {format_count(len(shapes), 'cluster')} in two directions"
-    return figure("map", tall + 78, drawn, title=title, description=told, caption=caption)
+    return figure("map", tall + 78, drawn, title=title, description=summary, caption=caption)
 
 
 def _unit(wide: float, tall: float) -> float:
@@ -171,15 +173,15 @@ class _Ellipse:
 
 def _describe_directions(found: Mapping[str, Any]) -> str:
     """Say which columns the directions represent."""
-    told = []
+    summary = []
     for at, axis in enumerate(found["axes"], 1):
         order = sorted(range(len(axis)), key=lambda i: -abs(axis[i]))[:3]
         parts = [f"{'more' if axis[i] > 0 else 'less'} {found['columns'][i]}" for i in order if abs(axis[i]) > 0.25]
         if parts:
-            told.append(f"{'To the right' if at == 1 else 'Upwards'}: {join_words(parts)}.")
+            summary.append(f"{'To the right' if at == 1 else 'Upwards'}: {join_words(parts)}.")
     if found["left_out"]:
-        told.append(f"The map uses the {len(found['columns'])} columns that vary most.")
-    return " ".join(told)
+        summary.append(f"The map uses the {len(found['columns'])} columns that vary most.")
+    return " ".join(summary)
 
 
 def _describe_nearest(centers: Sequence[Sequence[float]]) -> str:

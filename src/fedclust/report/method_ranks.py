@@ -149,11 +149,11 @@ def diagram(compared: Comparison) -> str:
     top = AXIS_TOP + 14 + BAR_HEIGHT * len(bars)
     height = top + NAME_HEIGHT * half + 14
     named = [_draw_method(compared, place, x, top, half) for place in range(k)]
-    told = ", ".join(f"{n} {r:.2f}" for n, r in zip(compared.names, compared.ranks, strict=True))
+    summary = ", ".join(f"{n} {r:.2f}" for n, r in zip(compared.names, compared.ranks, strict=True))
     return tag(
         "svg",
         tag("title", "Mean ranks and the critical distance"),
-        tag("desc", f"{told}; critical distance {compared.distance:.3f} at level {compared.alpha:g}"),
+        tag("desc", f"{summary}; critical distance {compared.distance:.3f} at level {compared.alpha:g}"),
         tag("style", Markup(DIAGRAM_STYLE)),
         tag("rect", width=width, height=height, fill="white"),
         _axis(compared, x),

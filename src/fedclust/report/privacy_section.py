@@ -18,7 +18,7 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
         return None
     if (missing := absence_note(found)) is not None:
         return section("privacy", "Privacy and its cost", missing)
-    told: list[Node] = [
+    summary: list[Node] = [
         tag(
             "p",
             f"What left the sites is differentially private for each single row, with epsilon = {found['epsilon']:g} "
@@ -27,9 +27,9 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
         )
     ]
     if found["warning"]:
-        told.append(tag("p", tag("strong", found["warning"])))
+        summary.append(tag("p", tag("strong", found["warning"])))
     relied = found["honest"]
-    told.append(
+    summary.append(
         tag(
             "p",
             "Each site added the full noise on its own."
@@ -39,7 +39,7 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
     )
     curve = found["curve"]
     shown: Node = [_curve(curve, float(found["epsilon"])), _table(curve)] if curve else None
-    return section("privacy", "Privacy and its cost", told, shown)
+    return section("privacy", "Privacy and its cost", summary, shown)
 
 
 def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:

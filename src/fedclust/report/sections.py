@@ -113,18 +113,18 @@ def k_choice_section(run: FinishedRun) -> Markup:
         return section("choice", "How many clusters", tag("p", advice, class_="absent"))
     if (missing := absence_note(found)) is not None:
         return section("choice", "How many clusters", missing)
-    told = [tag("p", found["why"]), tag("p", INDEX_MEANINGS.get(found["name"], ""), class_="quiet")]
+    summary = [tag("p", found["why"]), tag("p", INDEX_MEANINGS.get(found["name"], ""), class_="quiet")]
     if found["stability"] is not None:
         agree = f"{float(found['stability']):.2f}"
-        told.append(
+        summary.append(
             tag(
                 "p",
                 f"Agreement of fits from different starts: {agree} (adjusted Rand index; 1 means the same clusters "
                 "each time).",
             )
         )
-    told += [tag("p", note) for note in found["notes"]]
-    pair = tag("div", line_charts.draw_k_curve(found), tag("div", told, _scores(found)), class_="pair")
+    summary += [tag("p", note) for note in found["notes"]]
+    pair = tag("div", line_charts.draw_k_curve(found), tag("div", summary, _scores(found)), class_="pair")
     return section("choice", "How many clusters", pair)
 
 
@@ -192,16 +192,16 @@ def profiles(found: Mapping[str, Any]) -> Markup:
         if all_rows
         else "the mean of the centres, in standard deviations of the centres"
     )
-    told = (
+    summary = (
         f"Large numbers: the centre in original units. Small numbers: its distance from {against}. Warm colours are "
         "above, cool colours below."
     )
     return tag(
         "figure",
         table(head, rows, caption=caption, class_="heat"),
-        tag("figcaption", told),
+        tag("figcaption", summary),
         id="profiles",
-        aria_label=f"{caption}: {found['k']} by {len(found['columns'])} values. {told}",
+        aria_label=f"{caption}: {found['k']} by {len(found['columns'])} values. {summary}",
     )
 
 
@@ -261,8 +261,8 @@ def convergence_section(run: FinishedRun) -> Markup:
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
     if found["objective"] is None and run.analysis["split"] == "columns":
         left = f"{shifts[-1]:,.0f} in the last round, round {found['rounds']}."
-        told = f"Only labels were revealed. Rows that changed cluster: {shifts[0]:,.0f} in the first round, {left}"
-        return section("course", "How the run converged", tag("p", told))
+        summary = f"Only labels were revealed. Rows that changed cluster: {shifts[0]:,.0f} in the first round, {left}"
+        return section("course", "How the run converged", tag("p", summary))
     moving = "distances" if run.analysis["split"] == "columns" else "centres"
     moved = (
         f"The {moving} moved by {format_number(shifts[0], 2)} in the first round and by "
@@ -277,9 +277,11 @@ def convergence_section(run: FinishedRun) -> Markup:
         )
     else:
         ended = f"which was round {found['rounds']}."
-    told = tag("div", tag("p", f"{moved}, {ended}"), _objective_course(found))
+    summary = tag("div", tag("p", f"{moved}, {ended}"), _objective_course(found))
     return section(
-        "course", "How the run converged", tag("div", line_charts.draw_convergence(found, moving), told, class_="pair")
+        "course",
+        "How the run converged",
+        tag("div", line_charts.draw_convergence(found, moving), summary, class_="pair"),
     )
 
 

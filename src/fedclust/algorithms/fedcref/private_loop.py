@@ -270,8 +270,8 @@ def _few_rows_notes(course: PrivateRun, rows: Floats, price: Price) -> list[str]
     """What to say of clusters whose slopes drown: noise in a step is as long as its numbers are many."""
     noise = price.sigma * math.sqrt(sum((a + 1) * b for a, b in pairwise(course.sizes)))
     few = int((rows * MAX_NOISE_RATIO < noise).sum())
-    told = (
+    note = (
         f"Too few rows for this epsilon: at {few} of {len(rows)} clusters the noise in a training step is more than "
         f"{MAX_NOISE_RATIO:g} times as large as the signal from all rows. Use a larger epsilon, or fewer clusters."
     )
-    return [told] if few else []
+    return [note] if few else []

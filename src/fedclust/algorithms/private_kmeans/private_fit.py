@@ -363,8 +363,8 @@ def _few_rows_note(rows: float, unsure: float) -> tuple[str, ...]:
     """What to say where the number of rows is hardly above its own noise."""
     if rows >= MIN_ROWS_TO_NOISE * unsure:
         return ()
-    told = (
+    note = (
         f"There are few rows compared with the noise in their count (standard deviation {unsure:,.0f}). "
         "The centres may be "
     )
-    return (told + "only noise. Use a larger epsilon, or more rows.",)
+    return (note + "only noise. Use a larger epsilon, or more rows.",)

@@ -55,7 +55,7 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     }
 )
 NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
-UNREAD_LIMITS_REASON = "The model does not tell whether more may be asked of its rows."
+UNREAD_LIMITS_REASON = "The model does not say whether more may be asked of its rows."
 ARRAY_SITE_NAME = "site"  # what an array is called when it is a federation by itself
 
 
@@ -151,8 +151,8 @@ def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
     """Return the reason if the sites' own rules refuse; a missing answer for any other reason ends the run."""
     if not set(lost.missing.values()) <= RULE_CODES:
         raise lost
-    told = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
-    return {"absent": f"Sites did not answer ({told})."}
+    reasons = "; ".join(f"{party}: {REMEDIES.get(code, code)}" for party, code in sorted(lost.missing.items()))
+    return {"absent": f"Sites did not answer ({reasons})."}
 
 
 @dataclass
@@ -354,9 +354,9 @@ def _describe_sizes(facts: ModelFacts, counts: Ints) -> dict[str, Any]:
 
 
 def _describe_weights(facts: ModelFacts) -> dict[str, Any]:
-    """Sizes where rows are not counted anew."""
+    """Sizes where rows are not counted again."""
     if facts.cluster_sizes is None:
-        return {"absent": "The method does not tell how many rows a cluster has."}
+        return {"absent": "The method does not say how many rows a cluster has."}
     return _describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
 
 

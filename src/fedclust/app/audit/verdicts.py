@@ -91,8 +91,8 @@ def _try_attack(
 ) -> Verdict:
     verdict = _make_verdict(observer, name, attack(what), rows)
     if name in ("b", "b3") and not verdict.candidates and not has_solvable_sums(what):
-        told = "Not tried: there are more unknowns than equations, or more than the solver can handle."
-        return replace(verdict, sentence=told)
+        sentence = "Not tried: there are more unknowns than equations, or more than the solver can handle."
+        return replace(verdict, sentence=sentence)
     return verdict
 
 
@@ -102,20 +102,20 @@ def _make_verdict(
     title = title or ATTACK_TITLES[attack]
     count = len(found)
     if not rows:
-        told = (
+        sentence = (
             f"{count} points look like rows; not checked, because the rows are not available."
             if count
             else "Nothing found."
         )
-        return Verdict(observer, attack, title, count, None, None, None, (), told)
+        return Verdict(observer, attack, title, count, None, None, None, (), sentence)
     if not count:
         return Verdict(observer, attack, title, 0, 0, 0, 0, (), "No row recovered.")
     result = attacks.score(found, rows)
-    told = (
+    sentence = (
         f"{_format_row_count(result.exact)} recovered exactly, {result.nearly} nearly; {result.wrong} "
         f"points are not rows."
     )
-    return Verdict(observer, attack, title, count, result.exact, result.nearly, result.wrong, result.owners, told)
+    return Verdict(observer, attack, title, count, result.exact, result.nearly, result.wrong, result.owners, sentence)
 
 
 def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) -> Verdict:
@@ -124,8 +124,8 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
     if not found:
         return Verdict(observer, "c", ATTACK_TITLES["c"], 0, 0 if history.rows else None, 0, 0, (), "No row recovered.")
     if not history.rows:
-        told = "The rows were recovered up to a rotation; not checked, because the rows are not available."
-        return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), None, None, None, (), told)
+        sentence = "The rows were recovered up to a rotation; not checked, because the rows are not available."
+        return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), None, None, None, (), sentence)
     exact = nearly = 0
     for one in found:
         rows = np.concatenate([history.rows[p] for p in history.rows if p in one.parties], axis=1)[:MAX_UNFOLDED_ROWS]
@@ -138,11 +138,11 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
         hit = int((gap <= EXACT_TOLERANCE * scale).all(axis=1).sum()) - width - 1
         near = int((gap <= NEARLY_TOLERANCE * span).all(axis=1).sum()) - width - 1
         exact, nearly = max(exact, hit, 0), max(nearly, near - hit, 0)
-    told = (
+    sentence = (
         "The rows were recovered up to a rotation. Someone who knows one row more than there are columns "
         f"recovers {_format_row_count(exact)} more exactly and {nearly} nearly."
     )
-    return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), exact, nearly, 0, (), told)
+    return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), exact, nearly, 0, (), sentence)
 
 
 def _first_rows(seen: Observation) -> Observation:

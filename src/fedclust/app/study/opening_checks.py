@@ -70,14 +70,14 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
 
 def _check_policies(study: Study, fed: Federation) -> None:
     """Refuse what a site's policy would refuse in any case, if the run needs all sites."""
-    for party, desk in fed.local_sites.items():
-        policy = desk.gate.policy
+    for party, server in fed.local_sites.items():
+        policy = server.gate.policy
         if len(fed.parties) < policy.min_parties:
             raise StudyError(
                 f"the policy '{policy.name}' of site '{party}' requires sums over at least {policy.min_parties} sites, "
                 f"but the study has {len(fed.parties)}; add sites, or agree on another policy"
             )
-        values = policy.max_ratio * len(desk.site_data.source.columns)
+        values = policy.max_ratio * len(server.site_data.source.columns)
         plain = study.split == "columns" and study.aggregation.mode == "plain"
         if plain and policy.max_ratio and study.cluster.max_clusters > values:
             raise StudyError(
@@ -88,9 +88,9 @@ def _check_policies(study: Study, fed: Federation) -> None:
 
 def _check_row_floors(fed: Federation, missing: str) -> None:
     """Refuse a site whose own policy excludes it, if the run needs all sites."""
-    for party, desk in fed.local_sites.items():
-        policy = desk.gate.policy
-        if desk.site_data.survey_for(missing).rows < policy.min_rows:
+    for party, server in fed.local_sites.items():
+        policy = server.gate.policy
+        if server.site_data.survey_for(missing).rows < policy.min_rows:
             raise StudyError(
                 f"site '{party}' has fewer than the {policy.min_rows} rows that its policy '{policy.name}' requires; "
                 "leave it out, or set quorum in [cluster]"

@@ -176,9 +176,11 @@ def check_table(table: Mapping[str, Any], known: Mapping[str, Parameter], place:
             raise StudyError(_explain_unknown_key(name, known, place))
         key, at = known[name], name if place == "the study" else f"{name} in {place}"
         shown = f"'{value}'" if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else value
-        told = f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} is not valid"
+        complaint = (
+            f"{at} is {shown}" if isinstance(value, (str, int, float)) and not key.secret else f"{at} is not valid"
+        )
         if not key.is_valid(value):
-            raise StudyError(f"{told}; {suggest_key(value, key.choices) or f'it must be {key.description}'}")
+            raise StudyError(f"{complaint}; {suggest_key(value, key.choices) or f'it must be {key.description}'}")
     return table
 
 

@@ -237,10 +237,10 @@ class FilesLink:
     def _takes_part(self, welcome: bytes) -> bool:
         """Whether a site takes part and has the right version, so that it need not be greeted again."""
         try:
-            told = Welcome.decode(welcome)
+            welcomed = Welcome.decode(welcome)
         except WireError:
             return False
-        return not told.code and not versions_differ(told, Greeting.for_party("", run=self.spec.run, study=""))
+        return not welcomed.code and not versions_differ(welcomed, Greeting.for_party("", run=self.spec.run, study=""))
 
     def _report_bad_files(self, party: PartyId, folder: MessageFolder) -> None:
         for name, why in folder.refused.items():

@@ -77,11 +77,11 @@ class AdminConsole:
 
     def _query_server(self, question: Callable[[Any], Any]) -> Any:
         """Ask the server. It closes a session after half an hour without queries, so the session is opened again."""
-        for turn in range(MAX_QUERY_ATTEMPTS):
+        for attempt in range(MAX_QUERY_ATTEMPTS):
             try:
                 return question(self._session)
             except (SessionClosed, NoConnection, NoReply, InternalError):
-                time.sleep(turn * QUERY_BACKOFF_SECONDS)
+                time.sleep(attempt * QUERY_BACKOFF_SECONDS)
                 self.close()
                 self.try_open()
         raise RunFailed("NVIDIA FLARE's server does not answer the coordinator; resume the run with fedclust resume")

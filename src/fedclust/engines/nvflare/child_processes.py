@@ -76,20 +76,20 @@ class JobListener:
 
     def accept_lines(self) -> Iterator[Connection]:
         """The connections of jobs, until this is closed; strangers and jobs that died while connecting are dropped."""
-        told = False
+        is_reported = False
         while True:
             try:
                 line = self.listener.accept()
             except OSError as error:
                 if self._closed:
                     return
-                if not told:
+                if not is_reported:
                     why = error.strerror or error
                     sys.stderr.write(f"fedclust: cannot accept a connection from NVIDIA FLARE ({why}); retrying\n")
-                told = True
+                is_reported = True
                 time.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            told = False
+            is_reported = False
             if self._authenticate(line):
                 yield line
 

@@ -202,8 +202,12 @@ over everything that the run shows.'
         """Return the notes that a result made from these rows must carry."""
         if self.mechanism == "paper":
             return (PAPER_NOTE.format(columns=columns),)
-        told = [PRIVACY_NOTE.format(mechanism=self.mechanism, epsilon=self.epsilon, columns=columns)]
-        return (*told, WEAK_EPSILON_NOTE.format(epsilon=self.epsilon)) if self.epsilon >= WEAK_EPSILON else tuple(told)
+        remarks = [PRIVACY_NOTE.format(mechanism=self.mechanism, epsilon=self.epsilon, columns=columns)]
+        return (
+            (*remarks, WEAK_EPSILON_NOTE.format(epsilon=self.epsilon))
+            if self.epsilon >= WEAK_EPSILON
+            else tuple(remarks)
+        )
 
     def _recall_or_draw(self, site: str, rows: Floats, whole: Words, low: Floats, high: Floats) -> Floats:
         """Return stored outcomes, or draw them and store them before anyone sees them."""
