@@ -55,7 +55,7 @@ def test_two_clusters_are_not(columns, sites):
 def test_the_best_score_over_the_mean_of_three_clouds():
     rng = np.random.default_rng(3)
     points, rows = normal(80, 3), rng.integers(5, 30, 80)
-    cloud = Cloud.resembling(points, rows, sites=4, floor=5)
+    cloud = Cloud.of_summaries(points, rows, sites=4, floor=5)
     rng = np.random.default_rng((0, 5))
     usual = np.mean([best(*cloud.draw_summaries(rng)) for _ in range(3)])
     levels = neighbor_graph.find_clusters(points, rows, 0).levels
@@ -68,7 +68,7 @@ def test_of_many_summaries_a_sample_is_judged():
     points = normal(clearness.MAX_JUDGED + 300, 2)
     points = points[np.lexsort(points.T[::-1])]  # as the coordinator holds them
     rows = np.random.default_rng(1).integers(5, 30, len(points))
-    cloud = Cloud.resembling(points, rows, sites=10, floor=5)
+    cloud = Cloud.of_summaries(points, rows, sites=10, floor=5)
     rng = np.random.default_rng((0, 5))
     some = np.sort(rng.choice(len(points), clearness.MAX_JUDGED, replace=False))
     sample = best(np.ascontiguousarray(points[some]), rows[some])
@@ -80,7 +80,7 @@ def test_of_many_summaries_a_sample_is_judged():
 def test_a_cloud_is_spread_as_the_rows_behind_the_summaries():
     places = normal(500, 2) @ np.array([[3.0, 0.0], [2.0, 0.5]])
     rows = np.where(places[:, 0] > 0, 50, 5)  # heavy on one side, which all rows counted alike would not show
-    cloud = Cloud.resembling(places, rows, sites=4, floor=5)
+    cloud = Cloud.of_summaries(places, rows, sites=4, floor=5)
     expected = np.linalg.eigvalsh(np.cov(places.T, aweights=rows, ddof=0))[::-1]
     assert cloud.spread**2 == pytest.approx(expected)
     drawn = np.random.default_rng(0)
@@ -93,7 +93,7 @@ def test_a_cloud_is_spread_as_the_rows_behind_the_summaries():
 def test_a_cloud_has_as_many_rows_at_each_site(count, sites, each):
     places = normal(min(count // 5, 600), 2)
     rows = np.full(len(places), count // len(places))
-    cloud = Cloud.resembling(places, rows, sites=sites, floor=5)
+    cloud = Cloud.of_summaries(places, rows, sites=sites, floor=5)
     assert cloud.rows_per_site == each
     points, weights = cloud.draw_summaries(np.random.default_rng(0))
     assert len(points) == len(weights) <= clearness.MAX_JUDGED
@@ -102,15 +102,15 @@ def test_a_cloud_has_as_many_rows_at_each_site(count, sites, each):
 
 def test_of_many_columns_the_least_are_left_out():
     scales = np.concatenate([np.ones(40), np.full(60, 0.01)])
-    cloud = Cloud.resembling(normal(400, 100) * scales, np.full(400, 5), sites=4, floor=5)
+    cloud = Cloud.of_summaries(normal(400, 100) * scales, np.full(400, 5), sites=4, floor=5)
     assert 32 < len(cloud.spread) <= 40
     assert (cloud.spread**2).sum() == pytest.approx(40, rel=0.1)
-    assert len(Cloud.resembling(normal(400, 20) * scales[30:50], np.full(400, 5), sites=4, floor=5).spread) == 20
+    assert len(Cloud.of_summaries(normal(400, 20) * scales[30:50], np.full(400, 5), sites=4, floor=5).spread) == 20
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-200, 1e150])
 def test_a_cloud_of_any_size_can_be_drawn(scale):
-    cloud = Cloud.resembling(normal(50, 40) * scale, np.full(50, 5), sites=3, floor=5)
+    cloud = Cloud.of_summaries(normal(50, 40) * scale, np.full(50, 5), sites=3, floor=5)
     assert np.isfinite(cloud.spread).all()
 
 
@@ -120,9 +120,9 @@ def test_what_is_judged_is_what_the_coordinator_saw():
     model = fc.SummaryClustering().fit(federation(rows))
     seen = OutlierFences(*model.fences_).damp(model.scaled_nodes_)
     found = neighbor_graph.find_clusters(seen, model.node_rows_, 0)
-    cloud = Cloud.resembling(seen, model.node_rows_, sites=4, floor=5)
+    cloud = Cloud.of_summaries(seen, model.node_rows_, sites=4, floor=5)
     assert model.clearness_ == clearness.measure_clearness(seen, model.node_rows_, found.levels, cloud, 0)
-    undamped = Cloud.resembling(model.scaled_nodes_, model.node_rows_, sites=4, floor=5)
+    undamped = Cloud.of_summaries(model.scaled_nodes_, model.node_rows_, sites=4, floor=5)
     assert model.clearness_ != clearness.measure_clearness(seen, model.node_rows_, found.levels, undamped, 0)
 
 

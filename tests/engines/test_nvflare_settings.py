@@ -112,4 +112,4 @@ def test_a_key_of_another_engine_in_the_coordinators_file_is_refused(folder, cap
     assert coordinate(folder) == 2
     assert "has an unknown key 'poll'; the keys of engine 'nvflare' are bind, kit, patience" in capsys.readouterr().err
     with pytest.raises(StudyError, match="has an unknown key 'poll'"):
-        nvflare_link.check(spec(folder))
+        nvflare_link.check_spec(spec(folder))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from fedclust.core.errors import DataError
 from fedclust.site.sources import PackedRows, open_source, sort_by_id, survey
-from fedclust.site.sources.base import regroup, rows_per_block
+from fedclust.site.sources.source_interface import regroup, rows_per_block
 
 NAMES = ("age", "dose", "weight")
 

@@ -23,6 +23,7 @@ from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.engines.local_engine import LocalEngine
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation, parse_bounds
 from fedclust.federation.local_sites import LocalSites
 from fedclust.models.assignment import CentersModel
@@ -96,7 +97,7 @@ def select_k(
     (5, 5)
     """
     if not isinstance(fed, Federation):
-        fed = Federation.local({"here": fed})
+        fed = federation_of_rows(fed)
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
         raise StudyError(f"{estimator!r} has no number of centres to choose; use an estimator such as KMeans()")
     candidates = _parse_candidates(ks)

@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from fedclust.app.run_folder import EngineChoice, Run
-from fedclust.app.serve import site_schema
+from fedclust.app.serve import refuse_site_only_keys, site_schema
 from fedclust.app.study import OpenStudy, Study
-from fedclust.app.study.toml_text import parse_toml
 from fedclust.core.drive import Engine
 from fedclust.core.errors import QuorumLost, StudyError
 from fedclust.engines.attendance import EventListener, ignore_event
 from fedclust.engines.metrics_endpoint import MetricsEndpoint
 from fedclust.engines.networked_engine import NetworkedEngine
-from fedclust.engines.registry import RunSpec, check, connect, find_engine, resolve_settings
+from fedclust.engines.registry import RunSpec, check_run_spec, connect, find_engine, resolve_settings
 from fedclust.engines.run_status import EventLog, combine_listeners
 from fedclust.federation.aggregation import Aggregation, EnrolledSites
 from fedclust.federation.federation import Federation
 from fedclust.federation.run_record import RunRecord
 from fedclust.questions.schema import Column, encoded_names
-from fedclust.site.site_file import SITE_ONLY_KEYS
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,16 @@ class RunOptions:
 def check_served_study(study: Study, folder: Path, engine_choice: EngineChoice) -> EngineChoice:
     """Refuse a study that remote sites could not run; return the engine choice as the run stores it."""
     settings = resolve_settings(engine_choice.engine, engine_choice.settings)
-    for name, site in parse_toml(study.text, Path("the study"))["sites"].items():
-        for key in SITE_ONLY_KEYS:
-            if key in site:
-                raise StudyError(f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out")
+    refuse_site_only_keys(study)
     names = tuple(site.name for site in study.sites)
-    study.aggregation.check(names)
+    study.aggregation.check_parties(names)
     if study.aggregation.is_blind and not find_engine(engine_choice.engine).can_lead:
         raise StudyError(
             f"engine '{engine_choice.engine}' does not support blind aggregation; use engine 'files', or set "
             "aggregation to 'secure'"
         )
     open_served_study(replace(study, aggregation=Aggregation()), UnreachedSites(names))
-    check(
+    check_run_spec(
         engine_choice.engine,
         RunSpec("", study.text, names, folder, coordinator_file=engine_choice.coordinator_file, settings=settings),
     )

@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedclust.app.serve import site_schema
+from fedclust.app.serve import refuse_site_only_keys, site_schema
 from fedclust.app.study import Study
-from fedclust.app.study.toml_text import parse_toml
 from fedclust.core.errors import StudyError
 from fedclust.site.approval import digest_study
-from fedclust.site.site_file import SITE_ONLY_KEYS, SiteFile, make_key, read_private_key, read_public_key
+from fedclust.site.site_file import SiteFile, make_key, read_private_key, read_public_key
 
 COORDINATOR_KIT = "coordinator"
 HOST_PATTERN = re.compile(
@@ -43,19 +42,14 @@ class Enrolment:
     def site_names(self) -> tuple[str, ...]:
         return tuple(site.name for site in self.study.sites)
 
-    def check(self) -> None:
+    def check_study(self) -> None:
         """Refuse a study that remote sites cannot serve, before any key is made."""
-        for name, table in parse_toml(self.study.text, Path("the study"))["sites"].items():
-            for key in SITE_ONLY_KEYS:
-                if key in table:
-                    raise StudyError(
-                        f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out"
-                    )
+        refuse_site_only_keys(self.study)
         for site in self.site_names:
             site_schema(self.study, site)
             if site == COORDINATOR_KIT:
                 raise StudyError(f"a site cannot be called '{COORDINATOR_KIT}', because that kit is the coordinator's")
-        self.study.aggregation.check(self.site_names)
+        self.study.aggregation.check_parties(self.site_names)
         if not HOST_PATTERN.fullmatch(self.host) or not 0 < self.port < 65536:
             raise StudyError(f"'{self.host}:{self.port}' is not a valid address; give HOST:PORT, as sites will use it")
         if not 0 < self.days <= 3650:
@@ -64,7 +58,7 @@ class Enrolment:
 
 def enrol(enrolment: Enrolment, out: Path) -> list[str]:
     """Create the kits in a new folder; return the names of sites whose private key was made here."""
-    enrolment.check()
+    enrolment.check_study()
     if out.exists() and any(out.iterdir()):
         raise StudyError(f"{out} is not empty; choose another folder, or remove it if its kits are no longer used")
     out.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import StudyError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation, parse_bounds
 from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import Model
@@ -90,7 +91,7 @@ def scores(
     model = model_with_centers(model, "an index")
     if not isinstance(fed, Federation):
         rows = fed if is_frame(fed) else np.asarray(fed)
-        fed = Federation.local({"here": rows}, columns=list(model.columns_))
+        fed = federation_of_rows(rows, model.columns_)
     if fed.split == "columns" and model.opens_labels:
         raise StudyError(
             "an index over a column split needs distances, but this model reveals only labels; set opens to 'distances'"

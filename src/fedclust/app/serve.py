@@ -9,12 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedclust.app.study import Study, parse_study
+from fedclust.app.study.toml_text import parse_toml
 from fedclust.core.errors import StudyError
 from fedclust.models.methods import method_registry
 from fedclust.questions.schema import Column, Schema
 from fedclust.site.server import SiteServer
 from fedclust.site.session import SiteSession
-from fedclust.site.site_file import SiteFile
+from fedclust.site.site_file import SiteFile, find_site_only_keys
 
 QUESTION_PACKAGES = ("fedclust.algorithms", "fedclust.questions", "fedclust.privacy")
 
@@ -71,6 +72,12 @@ def open_study_server(site: SiteFile, text: str) -> SiteServer:
         method=study.cluster.method,
         needs_alignment=study.align is not None,
     )
+
+
+def refuse_site_only_keys(study: Study) -> None:
+    """Refuse a study that sets what a remote site sets itself."""
+    for name, key in find_site_only_keys(parse_toml(study.text, Path("the study"))):
+        raise StudyError(f"[sites.{name}] sets {key}; a remote site sets this in its own file, so leave it out")
 
 
 def site_schema(study: Study, party: str) -> Schema:

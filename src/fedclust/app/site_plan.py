@@ -28,6 +28,7 @@ from fedclust.core.noise_price import PricedQuestion
 from fedclust.core.release import Release
 from fedclust.core.types import Array, PartyId
 from fedclust.federation.aggregation import Aggregation
+from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
 from fedclust.privacy.keys import Identity
 from fedclust.questions import alignment, cluster_indices
@@ -270,15 +271,8 @@ def _run_study(study: Study, fed: Federation) -> None:
 
 def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
     holding = fed.site_data[party]
-    return Federation.from_site_data(
-        {party: (SiteData(party, _OtherRows(holding.source), holding.schema), PROFILES["none"])},
-        columns=fed.columns,
-        split=fed.split,
-        schema=fed.schema,
-        run=None,
-        seed=fed.seed,
-        aggregation=fed.aggregation,
-        align=fed.align,
+    return federation_with_data(
+        fed, {party: (SiteData(party, _OtherRows(holding.source), holding.schema), PROFILES["none"])}
     )
 
 

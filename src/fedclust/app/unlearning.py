@@ -26,6 +26,7 @@ from fedclust.app.indices import model_view
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
+from fedclust.federation.derived_federations import federation_with_data
 from fedclust.federation.federation import Federation
 from fedclust.models.assignment import CentersModel, model_with_centers
 from fedclust.models.base import FederatedEstimator, Model
@@ -33,7 +34,7 @@ from fedclust.models.input_checks import limit_quorum
 from fedclust.questions import partition_changes
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
-from fedclust.site.sources.base import Block, DerivedSource, Ids, PackedRows, Source
+from fedclust.site.sources.source_interface import Block, DerivedSource, Ids, PackedRows, Source
 
 __all__ = ["Certificate", "unlearn"]
 
@@ -128,16 +129,7 @@ def federation_without(fed: Federation, gone: Sequence[PartyId], places: Ints | 
             site_data[party] = SiteData(party, source, server.site_data.schema), server.gate.policy
     if not site_data:
         raise StudyError("no rows would be left; remove fewer sites")
-    left = Federation.from_site_data(
-        site_data,
-        columns=fed.columns,
-        split=fed.split,
-        schema=fed.schema,
-        run=None,
-        seed=fed.seed,
-        aggregation=fed.aggregation,
-        align=fed.align,
-    )
+    left = federation_with_data(fed, site_data)
     for party, server in left.local_sites.items():
         server.memory[left.run_id] = dict(site_servers[party].memory.get(fed.run_id, {}))  # what the site itself stored
         server.gate.ledger = site_servers[party].gate.ledger  # and the cohorts it answered for

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 
-def add(verbs: Any) -> None:
+def add_audit_verb(verbs: Any) -> None:
     audit = verbs.add_parser(
         "audit", help="run the known privacy attacks on a finished run", description=act_audit.__doc__
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 EXIT_WAITING = 4  # the run is fine and waits for sites
 
 
-def add(verbs: Any) -> None:
+def add_coordinate_verbs(verbs: Any) -> None:
     verb = verbs.add_parser("coordinate", help="run a study with remote sites", description=act_coordinate.__doc__)
     verb.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
     verb.add_argument(

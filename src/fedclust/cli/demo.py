@@ -40,7 +40,7 @@ source = "data/south.csv"
 """
 
 
-def add(verbs: Any) -> None:
+def add_demo_verb(verbs: Any) -> None:
     demo = verbs.add_parser("demo", help="see an example: three companies, five hidden clusters", description=__doc__)
     demo.add_argument(
         "--out", type=Path, default=Path("runs/demo"), metavar="DIR", help="the run folder (default: runs/demo)"

@@ -15,7 +15,7 @@ SITE_COMMANDS = {  # what a site does with its kit, by engine
 KIT_ENGINES = tuple(SITE_COMMANDS)
 
 
-def add(verbs: Any) -> None:
+def add_enrol_verb(verbs: Any) -> None:
     enrol = verbs.add_parser("enrol", help="create the start-up kits of a study's sites", description=act_enrol.__doc__)
     enrol.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
     enrol.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for the kits")

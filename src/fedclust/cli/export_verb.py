@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from fedclust.app.analysis import ModelFacts
 
 
-def add(verbs: Any) -> None:
+def add_export_verb(verbs: Any) -> None:
     export = verbs.add_parser(
         "export", help="write centres, sizes and curves for other tools", description=act_export.__doc__
     )

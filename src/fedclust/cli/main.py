@@ -50,18 +50,15 @@ def make_parser() -> OneLineParser:
     )
     top.add_argument("--version", action="version", version=f"fedclust {__version__}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", dest="verb")
-    for family in (
-        demo,
-        run_verb,
-        enrol_verb,
-        coordinate_verbs,
-        update_verb,
-        report_verb,
-        audit_verb,
-        site_verbs,
-        export_verb,
-    ):
-        family.add(verbs)
+    demo.add_demo_verb(verbs)
+    run_verb.add_run_verb(verbs)
+    enrol_verb.add_enrol_verb(verbs)
+    coordinate_verbs.add_coordinate_verbs(verbs)
+    update_verb.add_update_verb(verbs)
+    report_verb.add_report_verb(verbs)
+    audit_verb.add_audit_verb(verbs)
+    site_verbs.add_site_verbs(verbs)
+    export_verb.add_export_verb(verbs)
     return top
 
 

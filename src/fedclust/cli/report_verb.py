@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 
-def add(verbs: Any) -> None:
+def add_report_verb(verbs: Any) -> None:
     report = verbs.add_parser("report", help="write a finished run as one HTML file", description=act_report.__doc__)
     report.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     report.add_argument("--out", type=Path, metavar="FILE", help="the file to write (default: RUN/report.html)")

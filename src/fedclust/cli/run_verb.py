@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fedclust.models import Model
 
 
-def add(verbs: Any) -> None:
+def add_run_verb(verbs: Any) -> None:
     run = verbs.add_parser("run", help="run a study in this process", description=act_run.__doc__)
     run.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
     run.add_argument(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedclust.engines.files.files_site import InboxReport
 
 
-def add(acts: Any) -> None:
+def add_answer_verb(acts: Any) -> None:
     answer = acts.add_parser("answer", help="answer a coordinator's message files", description=act_answer.__doc__)
     answer.add_argument("inbox", type=Path, metavar="INBOX", help="the folder with messages from the coordinator")
     answer.add_argument("outbox", type=Path, metavar="OUTBOX", help="the folder to write replies to")

@@ -21,7 +21,7 @@ DEFAULT_DELTA = 1e-6  # if the study names none
 APPROVAL_DAYS = 90  # how long an approval lasts by default
 
 
-def add(acts: Any) -> None:
+def add_plan_verb(acts: Any) -> None:
     plan = acts.add_parser("plan", help="see what a study would send from this site", description=act_plan.__doc__)
     plan.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
     plan.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")

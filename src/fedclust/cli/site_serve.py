@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedclust.site.site_file import SiteFile
 
 
-def add(acts: Any) -> None:
+def add_serve_verb(acts: Any) -> None:
     serve = acts.add_parser("serve", help="take part in a study over NVIDIA FLARE", description=act_serve.__doc__)
     serve.add_argument("kit", type=Path, metavar="KIT", help="the kit that 'fedclust enrol' made for this site")
     serve.add_argument(

@@ -13,7 +13,7 @@ from fedclust.core.errors import StudyError
 BAR_WIDTH = 30
 
 
-def add(acts: Any) -> None:
+def add_utility_verb(acts: Any) -> None:
     utility = acts.add_parser(
         "utility", help="see how each epsilon affects the clusters", description=act_utility.__doc__
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OWN_SITE_NAME = "here"  # stands for the site in errors, which then name the data file instead
 
 
-def add(verbs: Any) -> None:
+def add_site_verbs(verbs: Any) -> None:
     site = verbs.add_parser(
         "site", help="commands for a site: assign, plan, key, utility, serve, answer", description=__doc__
     )
@@ -28,10 +28,10 @@ def add(verbs: Any) -> None:
     assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write, .csv or .parquet")
     assign.add_argument("--id", metavar="COL", help="a column that identifies rows, to copy (default: row numbers)")
     assign.set_defaults(act=act_assign)
-    site_plan_verb.add(acts)
-    site_utility.add(acts)
-    site_serve.add(acts)
-    site_answer.add(acts)
+    site_plan_verb.add_plan_verb(acts)
+    site_utility.add_utility_verb(acts)
+    site_serve.add_serve_verb(acts)
+    site_answer.add_answer_verb(acts)
 
 
 def act_assign(chosen: argparse.Namespace) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from fedclust.cli import coordinate_verbs, run_verb
 
 
-def add(verbs: Any) -> None:
+def add_update_verb(verbs: Any) -> None:
     verb = verbs.add_parser("update", help="update a finished run with new rows", description=act_update.__doc__)
     verb.add_argument("run", type=Path, metavar="RUN", help="the run folder of the previous round")
     verb.add_argument(

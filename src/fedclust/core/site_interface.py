@@ -89,7 +89,7 @@ class Vault(Protocol):
     @property
     def run(self) -> str: ...
     @property
-    def enrolled(self) -> tuple[PartyId, ...]:
+    def enrolled_parties(self) -> tuple[PartyId, ...]:
         """Every party whose identity this site knows, including itself."""
 
     def get(self, name: str) -> bytes | None: ...

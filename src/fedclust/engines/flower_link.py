@@ -38,7 +38,7 @@ Text = TypeVar("Text", bytes, str)
 Hear = Callable[[bytes], bytes]
 
 
-def check(spec: RunSpec) -> None:
+def check_spec(spec: RunSpec) -> None:
     """Refuse a run that is outside a ServerApp, or whose keys or times are wrong, before any site is asked."""
     _grid_and_keys(spec)
     build_attendance("flower", spec, timeout=DEFAULT_TIMEOUT_SECONDS)

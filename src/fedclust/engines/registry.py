@@ -40,7 +40,7 @@ class RunSpec:
 class EngineEntry:
     """An engine's module: `module.connect(spec)` makes the engine. `extra` is the optional dependency it needs.
 
-    `module.check(spec)` refuses, before a run is created, what `connect` would refuse later.
+    `module.check_spec(spec)` refuses, before a run is created, what `connect` would refuse later.
     """
 
     module: str
@@ -94,9 +94,9 @@ def resolve_settings(name: str, settings: Mapping[str, str]) -> dict[str, str]:
     return {key: str(Path(said).resolve()) if key in entry.path_settings else said for key, said in settings.items()}
 
 
-def check(name: str, spec: RunSpec) -> None:
+def check_run_spec(name: str, spec: RunSpec) -> None:
     """Refuse a run that the named engine could not connect for."""
-    _import_engine(name).check(spec)
+    _import_engine(name).check_spec(spec)
 
 
 def connect(name: str, spec: RunSpec) -> NetworkedEngine:

@@ -36,7 +36,7 @@ class Aggregation:
     early_stopping: bool = False
     rehearses_blind: bool = False
 
-    def check(self, parties: Sequence[PartyId]) -> None:
+    def check_parties(self, parties: Sequence[PartyId]) -> None:
         """Refuse an aggregation that these sites cannot run."""
         if self.mode not in AGGREGATION_MODES:
             raise StudyError(f"aggregation is '{self.mode}'; choose one of {', '.join(AGGREGATION_MODES)}")

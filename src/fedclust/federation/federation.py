@@ -174,10 +174,10 @@ class Federation:
         """
         _check_sites(sites, split)
         how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
-        how.check(tuple(sites))
+        how.check_parties(tuple(sites))
         matched = None if align is None else Alignment(align, duplicates)
         if matched is not None:
-            matched.check(split, id, how.mode)
+            matched.check_split(split, id, how.mode)
         wanted = declarations(columns, tuple(sites), split)
         sources = {
             party: _open_site_source(spec, party, wanted[party], split, id=id, align=matched)

@@ -21,6 +21,7 @@ from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.envelope import REMEDIES
 from fedclust.core.errors import StudyError
 from fedclust.core.types import Array, Floats
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation
 from fedclust.models.input_checks import check_complete, check_quorum_reachable, fill_masked, seed_from_random_state
 from fedclust.models.input_checks import require as require  # noqa: PLC0414 subclasses find it here
@@ -199,7 +200,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         """
         if not isinstance(X, Federation):
             X = self._validate_rows(X, reset=True)
-            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
+            X = federation_of_rows(X, self._column_names(X.shape[1]))
         check_quorum_reachable(self.quorum, len(X.parties))
         self.n_features_in_ = len(X.schema)
         self.columns_ = tuple(X.columns)

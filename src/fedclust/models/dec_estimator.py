@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedclust.algorithms import dec
 from fedclust.core.effects import Protocol
 from fedclust.core.types import Floats
+from fedclust.federation.derived_federations import SINGLE_SITE
 from fedclust.federation.federation import Federation
 from fedclust.models.base import FederatedEstimator, require
 
@@ -70,13 +71,14 @@ class DEC(FederatedEstimator):
 
     def protocol(self, fed: Federation) -> Protocol[Any]:
         require(
-            list(fed.site_data) == ["here"], "DEC clusters the rows of one site only; give it an array, or use FedCRef"
+            list(fed.site_data) == [SINGLE_SITE],
+            "DEC clusters the rows of one site only; give it an array, or use FedCRef",
         )
         require(self.n_clusters >= 1, f"n_clusters is {self.n_clusters}; it must be at least 1")
         how = dec.DecSchedule(
             self.layer_steps, self.fine_steps, refresh=self.refresh, tolerance=self.tolerance, steps=self.max_steps
         )
-        rows = np.concatenate([block.T for block in fed.site_data["here"].source.blocks()])
+        rows = np.concatenate([block.T for block in fed.site_data[SINGLE_SITE].source.blocks()])
         return _protocol_without_questions(
             dec.fit(rows, self.n_clusters, seed=self.seed_, schedule=how, encoder=self.encoder, device=self.device)
         )

@@ -16,6 +16,7 @@ from fedclust.core import effects
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints, PartyId, Units
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.kernels import distances
 from fedclust.models import site_memories
@@ -126,7 +127,7 @@ class NodeEstimator(CentersModel):
         seed, self._continues = self.seed_, True
         if not isinstance(X, Federation):
             X = self._validate_rows(X)
-            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
+            X = federation_of_rows(X, self._column_names(X.shape[1]))
         super().fit(X, y)
         self.seed_ = seed
         return self

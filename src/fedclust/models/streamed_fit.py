@@ -25,6 +25,7 @@ from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.base import Model, _absence_notes, require
 from fedclust.models.centers_estimator import CentersEstimator
@@ -73,7 +74,7 @@ class StreamingEstimator(CentersEstimator):
             return self.fit(X)
         if not isinstance(X, Federation):
             X = self._validate_rows(X)
-            X = Federation.local({"here": X}, columns=self._column_names(X.shape[1]))
+            X = federation_of_rows(X, self._column_names(X.shape[1]))
         if tuple(X.columns) != self.columns_:
             raise DataError("the columns differ from those of the first batch; give the same columns in the same order")
         self._check_parameters(X)

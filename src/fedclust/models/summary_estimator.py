@@ -140,7 +140,7 @@ class SummaryClustering(NodeEstimator):
         self.fences_ = None if found.fences is None else np.stack([found.fences.low, found.fences.high])
         self.levels_ = [asdict(level) for level in found.clusters.levels]
         places, rows = found.compared_places, found.rows
-        cloud = clearness.Cloud.resembling(places, rows, sites=len(self.sites_), floor=self.floor)
+        cloud = clearness.Cloud.of_summaries(places, rows, sites=len(self.sites_), floor=self.floor)
         clear = clearness.measure_clearness(places, rows, found.clusters.levels, cloud, self.seed_)
         self.clearness_ = clear
         return [clearness.UNCLEAR.format(clear=clear)] if clear and clear < clearness.UNCLEAR_BELOW else []

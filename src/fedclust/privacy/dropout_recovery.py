@@ -49,7 +49,7 @@ def share(site: Site, ask: Roster) -> SealedShares:
         return wire.decode(SealedShares, before)
     own = secrets.token_bytes(32)
     holders = sorted(ask.offers)
-    needs = threshold(len(vault.enrolled))
+    needs = threshold(len(vault.enrolled_parties))
     parts = zip(
         shamir.split(own, len(holders), needed=needs),
         shamir.split(read_secret(vault, ask.name, "mask"), len(holders), needed=needs),
@@ -83,7 +83,9 @@ def consent(site: Site, ask: Respondents) -> Consent:
     cohort, live = _bound_call(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
         raise KeysRefused("the list of answering parties names a party that was not asked")
-    if len(live) < threshold(len(vault.enrolled)):  # of all: of those alone who offered keys, it would count twice
+    if len(live) < threshold(
+        len(vault.enrolled_parties)
+    ):  # of all: of those alone who offered keys, it would count twice
         raise KeysRefused("too few parties answered to open the sum")
     text = keys.frame_parts(*sorted(live))
     if vault.get(f"{name}.live") is None:

@@ -69,9 +69,9 @@ def check_roster(site: Site, ask: Roster) -> None:
     cancel its masks.
     """
     vault = site.vault
-    if is_lasting(ask.name) and set(ask.offers) != set(vault.enrolled):
+    if is_lasting(ask.name) and set(ask.offers) != set(vault.enrolled_parties):
         raise KeysRefused("the list holds keys of parties that this site was not enrolled with")
-    if len(ask.offers) < threshold(len(vault.enrolled)):
+    if len(ask.offers) < threshold(len(vault.enrolled_parties)):
         raise KeysRefused("the list holds keys of too few of the parties that this site was enrolled with")
     shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.message)]
     if len(set(shown_keys)) != len(shown_keys):

@@ -49,7 +49,7 @@ def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
         raise KeysRefused("the masked sum includes parties whose keys are not known")
     info = keys.frame_parts("mask", call.run, call.step, call.digest, "encrypted" if call.is_encrypted else "plain")
     if not is_lasting(name):
-        if len(cohort) < threshold(len(vault.enrolled)):
+        if len(cohort) < threshold(len(vault.enrolled_parties)):
             raise KeysRefused("the masked sum includes too few of the parties whose keys are known")
         info = keys.frame_parts("mask", name)
         bind_keys_to_call(vault, name, call)

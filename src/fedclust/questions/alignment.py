@@ -53,7 +53,7 @@ class Alignment:
     method: str = "psi"
     duplicates: str = "refuse"
 
-    def check(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
+    def check_split(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
         """Refuse what cannot be carried out."""
         if self.method not in ALIGNMENT_METHODS:
             raise StudyError(f"align is '{self.method}'; the only choice is '{ALIGNMENT_METHODS[0]}'")
@@ -294,7 +294,7 @@ def _ids(site: Site) -> Array:
 
 def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     """A ring of everyone this site was enrolled with: in a smaller one, fewer sites would have to be fooled."""
-    if sorted(ring.parties) != sorted(site.vault.enrolled):
+    if sorted(ring.parties) != sorted(site.vault.enrolled_parties):
         raise KeysRefused("the ring names sites that this site was not enrolled with")
     return ring
 

@@ -1,6 +1,6 @@
 """From what a table holds to what clustering can measure: gaps become NaN, levels become numbers.
 
->>> values, strangers = encoded(np.array([1.0, 3.0, 9.0]), Column("ordinal", levels=[1, 3]))
+>>> values, strangers = encode_numbers(np.array([1.0, 3.0, 9.0]), Column("ordinal", levels=[1, 3]))
 >>> values[0].tolist(), strangers
 ([0.0, 1.0, nan], 1)
 """
@@ -14,7 +14,7 @@ from fedclust.core.types import Array, Floats, Ints
 from fedclust.questions.schema import Column
 
 
-def encoded(values: Array, column: Column) -> tuple[list[Array], int]:
+def encode_numbers(values: Array, column: Column) -> tuple[list[Array], int]:
     """The columns that a column of numbers becomes, and how many of its values are none of the declared levels."""
     gap = np.isnan(values)
     # At the column's own precision: a float32 .1 is the .1 that was declared.

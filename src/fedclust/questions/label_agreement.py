@@ -154,11 +154,11 @@ def expected_information(a: Ints, b: Ints) -> float:
     needs no factorials.
     """
     rows = int(a.sum())
-    terms = [_expected(int(one), int(other), rows) for one in a for other in b]
+    terms = [_expected_information(int(one), int(other), rows) for one in a for other in b]
     return math.fsum(terms)
 
 
-def _expected(a: int, b: int, rows: int) -> float:
+def _expected_information(a: int, b: int, rows: int) -> float:
     n = np.arange(max(0, a + b - rows), min(a, b) + 1, dtype=np.float64)
     ratios = (a - n[:-1]) * (b - n[:-1]) / ((n[:-1] + 1) * (rows - a - b + n[:-1] + 1))
     logs = np.concatenate([[0.0], np.cumsum(np.log(ratios))])

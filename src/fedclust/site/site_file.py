@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -34,6 +34,13 @@ SITE_ONLY_KEYS = (
     "policy",
     "packages",
 )  # keys of a study's [sites.NAME] that a served site takes only from its own file
+
+
+def find_site_only_keys(study: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each site for which a study, parsed as TOML, sets such a key, and the key."""
+    sites = study.get("sites")
+    for name, own in sites.items() if isinstance(sites, dict) else ():
+        yield from ((name, key) for key in SITE_ONLY_KEYS if isinstance(own, dict) and key in own)
 
 
 @dataclass(frozen=True)
@@ -198,14 +205,11 @@ class SiteFile:
 
     def check_study(self, study: str) -> None:
         """Refuse a study, given as its text, that sets a site's source or rules."""
-        sites = tomllib.loads(study).get("sites", {})
-        for name, own in sites.items() if isinstance(sites, dict) else ():
-            for key in SITE_ONLY_KEYS:
-                if isinstance(own, dict) and key in own:
-                    raise StudyError(
-                        f"the study sets {key} in [sites.{name}]; a served site takes it only from its own "
-                        "site.toml, so remove it from the study"
-                    )
+        for name, key in find_site_only_keys(tomllib.loads(study)):
+            raise StudyError(
+                f"the study sets {key} in [sites.{name}]; a served site takes it only from its own site.toml, so "
+                "remove it from the study"
+            )
 
     def _vaults_factory(self) -> Callable[[], Vaults] | None:
         """Return one set of vaults for a server's lifetime; keys without a folder would be lost with the process."""

@@ -36,7 +36,7 @@ class RunVault:
             self._values = wire.decode(StoredKeys, path.read_bytes()).values
 
     @property
-    def enrolled(self) -> tuple[PartyId, ...]:
+    def enrolled_parties(self) -> tuple[PartyId, ...]:
         return tuple(self._roster)
 
     def get(self, name: str) -> bytes | None:

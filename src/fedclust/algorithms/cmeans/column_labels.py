@@ -115,7 +115,7 @@ def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]
     """This seat's share of the sums of distances, before any comparison; it sends shares of it to the next seat."""
     ask = wire.decode(RowComparison, incoming.note)
     seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
-    others = set(site.vault.enrolled) - set(ask.seats.parties) if seat.place < 2 else set()
+    others = set(site.vault.enrolled_parties) - set(ask.seats.parties) if seat.place < 2 else set()
     if set(incoming.messages) != others:
         raise KeysRefused("the shares do not come from exactly the sites without a seat")
     for message in incoming.messages.values():
@@ -306,7 +306,7 @@ def _refuse_centers_on_rows(site: Site) -> None:
 def _check_seats(site: Site, seats: Seats) -> Seats:
     if len(seats.parties) != secret_argmin.SEATS or len(set(seats.parties)) != secret_argmin.SEATS:
         raise KeysRefused("there must be exactly three seats")
-    if not set(seats.parties) <= set(site.vault.enrolled):
+    if not set(seats.parties) <= set(site.vault.enrolled_parties):
         raise KeysRefused("the seats name sites that this site was not enrolled with")
     return seats
 

@@ -13,7 +13,9 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels.resonance import Net
 
-LOSSY = "Not lossless: the coordinator saw nodes that stand for rows, so the result is not that of the pooled rows."
+NODES_NOTE = (
+    "Not lossless: the coordinator saw nodes that stand for rows, so the result is not that of the pooled rows."
+)
 NO_NODES = (
     "No node is left, so every row has the label -1 (no cluster). Use more rows, or the method SummaryClustering."
 )
@@ -44,7 +46,7 @@ def fit(view: View, net: Net, *, fresh: bool, max_nodes: int, seed: int) -> Prot
 
 def _notes(answers: Mapping[PartyId, Nodes], sent: int, net: Net, max_nodes: int) -> tuple[str, ...]:
     """What users should know of a round."""
-    notes = [LOSSY]
+    notes = [NODES_NOTE]
     single = sum(int((own.wins == 1).sum()) for own in answers.values())
     if single:
         notes.append(NODES_ARE_ROWS.format(exact=single, sent=sent))

@@ -14,7 +14,7 @@ from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Array, Floats, Ints
 from fedclust.kernels.resonance import Net
 
-PREFIX = "net."  # of the net's arrays in a site's memory
+NET_PREFIX = "net."  # of the net's arrays in a site's memory
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ def learn_rows(site: Site, ask: Batch) -> Keep[Nodes]:
 
 def has_net(memory: Mapping[str, Array]) -> bool:
     """Whether a memory holds a net of an earlier round."""
-    return PREFIX + "places" in memory
+    return NET_PREFIX + "places" in memory
 
 
 def net_to_memory(net: Net) -> dict[str, Array]:
     """A net as arrays under names of its own."""
-    return {PREFIX + f.name: vars(net)[f.name] for f in fields(net)}
+    return {NET_PREFIX + f.name: vars(net)[f.name] for f in fields(net)}
 
 
 def net_from_memory(memory: Mapping[str, Array], columns: int) -> Net:
     """The net in a memory, or an empty one."""
     if not has_net(memory):
         return Net.empty(columns)
-    return Net(**{f.name: np.ascontiguousarray(memory[PREFIX + f.name]) for f in fields(Net)})
+    return Net(**{f.name: np.ascontiguousarray(memory[NET_PREFIX + f.name]) for f in fields(Net)})

@@ -124,14 +124,14 @@ def choose_centers(
 def plus_plus(rows: Floats, count: int, rng: np.random.Generator, tries: int = 3) -> list[int]:
     """Indices by D^2 sampling (Arthur and Vassilvitskii), the best of a few tries for each."""
     picked = [int(rng.integers(len(rows)))]
-    nearest = _squared(rows, rows[picked[0]])
+    nearest = _squared_distances(rows, rows[picked[0]])
     while len(picked) < count:
         mass = np.cumsum(nearest)
         if mass[-1] <= 0:
             picked.append(int(rng.integers(len(rows))))
             continue
         picks = np.minimum(np.searchsorted(mass, rng.random(tries) * mass[-1], side="right"), len(rows) - 1)
-        left = [np.minimum(nearest, _squared(rows, rows[i])) for i in picks]
+        left = [np.minimum(nearest, _squared_distances(rows, rows[i])) for i in picks]
         best = int(np.argmin([d.sum() for d in left]))
         picked.append(int(picks[best]))
         nearest = left[best]
@@ -173,7 +173,7 @@ def _smooth_point(rows: Floats, point: Floats, floor: int) -> Floats:
     At a site with a floor for points, the mean of as many more rows as it takes until it equals no row, or a row that
     at least five share. Without a floor the rows are in one process, and the published starts keep their bits.
     """
-    far = _squared(rows, point)
+    far = _squared_distances(rows, point)
     reach = np.abs(rows).max(axis=0)
     for many in range(SMOOTHING_NEIGHBORS, len(rows) + 1):
         nearest = np.argpartition(far, many - 1)[:many]
@@ -183,5 +183,5 @@ def _smooth_point(rows: Floats, point: Floats, floor: int) -> Floats:
     return mean
 
 
-def _squared(rows: Floats, point: Floats) -> Floats:
+def _squared_distances(rows: Floats, point: Floats) -> Floats:
     return np.asarray(((rows - point) ** 2).sum(axis=1), np.float64)

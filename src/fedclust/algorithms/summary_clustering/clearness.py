@@ -41,10 +41,10 @@ class Cloud:
     floor: int
 
     @classmethod
-    def resembling(cls, places: Floats, rows: Ints, *, sites: int, floor: int) -> Self:
+    def of_summaries(cls, places: Floats, rows: Ints, *, sites: int, floor: int) -> Self:
         """With the covariance of summaries, and as many rows at a site, up to a number beyond which little changes.
 
-        >>> Cloud.resembling(np.array([[0.0], [2.0]]), np.array([30, 10]), sites=2, floor=5)  # mean .5, variance .75
+        >>> Cloud.of_summaries(np.array([[0.0], [2.0]]), np.array([30, 10]), sites=2, floor=5)  # mean .5, variance .75
         Cloud(spread=array([0.8660254]), rows_per_site=20, sites=2, floor=5)
         """
         share = rows / rows.sum()
@@ -75,7 +75,7 @@ def measure_clearness(places: Floats, rows: Ints, levels: Sequence[Level], cloud
     >>> blob, far = rng.normal(size=(90, 2)), np.repeat([[0, 0], [9, 0], [0, 9]], 30, axis=0)
     >>> for points in (blob, blob + far):
     ...     levels = find_clusters(points, rows, seed=0).levels
-    ...     round(measure_clearness(points, rows, levels, Cloud.resembling(points, rows, sites=2, floor=5), seed=0))
+    ...     round(measure_clearness(points, rows, levels, Cloud.of_summaries(points, rows, sites=2, floor=5), seed=0))
     1
     3
     """

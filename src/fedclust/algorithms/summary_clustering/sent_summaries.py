@@ -17,7 +17,7 @@ import numpy as np
 from fedclust.core.site_interface import View
 from fedclust.core.types import Array, Floats, Ints
 
-PREFIX = "summaries."
+SUMMARY_PREFIX = "summaries."
 FINGERPRINT_BYTES = 8
 
 
@@ -46,18 +46,18 @@ class SentSummaries:
     @staticmethod
     def is_in(memory: Mapping[str, Array]) -> bool:
         """Whether a memory holds an earlier round."""
-        return PREFIX + "key" in memory
+        return SUMMARY_PREFIX + "key" in memory
 
     @classmethod
     def from_memory(cls, memory: Mapping[str, Array], columns: int) -> SentSummaries:
         """What a memory holds, or nothing."""
         if not cls.is_in(memory):
             return cls.empty(columns)
-        return cls(**{f.name: np.asarray(memory[PREFIX + f.name]) for f in fields(cls)})
+        return cls(**{f.name: np.asarray(memory[SUMMARY_PREFIX + f.name]) for f in fields(cls)})
 
     def to_memory(self) -> dict[str, Array]:
         """All of it as arrays under names of its own."""
-        return {PREFIX + f.name: np.ascontiguousarray(vars(self)[f.name]) for f in fields(self)}
+        return {SUMMARY_PREFIX + f.name: np.ascontiguousarray(vars(self)[f.name]) for f in fields(self)}
 
     def belongs_to(self, run: str) -> bool:
         """Whether the last answer was in this run."""

@@ -33,7 +33,7 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below
-LOSSY = "Not lossless: the coordinator saw summaries of rows, so the result is not that of the pooled rows."
+SUMMARIES_NOTE = "Not lossless: the coordinator saw summaries of rows, so the result is not that of the pooled rows."
 ONLY_THE_MEAN = "No site had enough different rows for a summary. The result is one cluster, at the mean of all rows."
 STILL_ONLY_THE_MEAN = "Still no site had enough different rows for a summary. The cluster is unchanged."
 
@@ -145,7 +145,7 @@ def fit(
     sent = sum(len(one.places) for one in own)
     places = np.concatenate([places, *(one.places for one in own)])
     rows = np.concatenate([rows, *(_replace_hidden(one.rows, floor) for one in own)])
-    notes = [LOSSY, *_waiting_note(own)]
+    notes = [SUMMARIES_NOTE, *_waiting_note(own)]
     if len(places) > max_nodes:
         notes.append(
             f"The coordinator's memory of {max_nodes} summaries is full. It merged {len(places)} into {max_nodes // 2}."

@@ -27,6 +27,7 @@ from fedclust.core.errors import QuorumLost, StudyError, Waiting
 from fedclust.core.release import HIDDEN_COUNT
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, Ints
+from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation
 from fedclust.models.assignment import CentersModel
 from fedclust.models.base import Model
@@ -56,7 +57,6 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
 )
 NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
 UNREAD_LIMITS_REASON = "The model does not say whether more may be asked of its rows."
-ARRAY_SITE_NAME = "site"  # what an array is called when it is a federation by itself
 
 
 def describe(
@@ -75,7 +75,7 @@ def describe(
     """
     check_is_fitted(model)
     if not isinstance(fed, Federation):
-        fed = Federation.local({ARRAY_SITE_NAME: fed}, columns=list(model.columns_))
+        fed = federation_of_rows(fed, model.columns_)
     facts = facts or read_model_facts(model)
     parts = PartGuard()
     seen = _choose_describer(model, facts, fed, parts)

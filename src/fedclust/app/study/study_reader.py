@@ -53,7 +53,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     schema, align = parse_columns(top), _parse_alignment(top)
     if align is not None:
         own = "the site's own" if served else None  # a remote site may name its id column itself
-        align.check(split, top.get("id", own), privacy.get("aggregation", "plain"))
+        align.check_split(split, top.get("id", own), privacy.get("aggregation", "plain"))
     cluster = _parse_cluster(top["cluster"], top.get("seed", 0), private="epsilon" in privacy)
     quorum, many = cluster.options.get("quorum"), len(top["sites"])
     if isinstance(quorum, int) and quorum > many:

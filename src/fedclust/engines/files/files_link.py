@@ -41,7 +41,7 @@ from fedclust.privacy.keys import Identity
 FOLDER_POLL_SECONDS = 1.0  # seconds between two checks of the folders
 
 
-def check(spec: RunSpec) -> None:
+def check_spec(spec: RunSpec) -> None:
     """Refuse a run that could not write its first message: its key, a site's key or the poll setting is wrong."""
     own = _read_own_file(spec)
     poll_seconds(spec, own)

@@ -46,7 +46,7 @@ JOB_POLL_SECONDS = 0.25  # seconds between two checks of FLARE's state
 JOB_START_SECONDS = 60.0  # time limit for the start of one job, and of all jobs of one request
 
 
-def check(spec: RunSpec) -> None:
+def check_spec(spec: RunSpec) -> None:
     """Refuse a run whose kit, address or times are wrong, before FLARE starts."""
     _read_kit(spec)
     resolve_bind_address(merge_settings(ENGINE_NAME, spec))

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedclust.core.errors import DataError
-from fedclust.questions.encoding import encoded, unknown_level_error
+from fedclust.questions.encoding import encode_numbers, unknown_level_error
 from fedclust.questions.schema import Column, Schema, encoded_names
-from fedclust.site.sources.base import (
+from fedclust.site.sources.source_interface import (
     RESIDENT_BYTES,
     Ids,
     PackedRows,
@@ -103,7 +103,7 @@ def _encode_columns(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], s
                 f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; use the "
                 "same type for both"
             )
-        values, strange = encoded(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
+        values, strange = encode_numbers(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
         if strange:
             raise unknown_level_error(name, site, strange, column)
         out += values

@@ -13,14 +13,14 @@ import pyarrow.csv
 
 from fedclust.core.errors import DataError
 from fedclust.core.types import Array, Ints
-from fedclust.questions.encoding import columns_from_ranks, encoded
+from fedclust.questions.encoding import columns_from_ranks, encode_numbers
 from fedclust.questions.schema import Column
 from fedclust.site.sources.array_rows import MAX_EXACT_INTEGER, wide_integer_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from fedclust.site.sources.base import Ids
+    from fedclust.site.sources.source_interface import Ids
 
 NUMBER_COLUMN = Column()
 # texts that mean a missing value; the last one is from the UCI repository
@@ -93,7 +93,7 @@ def encode_column(
     """Return the columns that a column becomes by its declaration, and how many of its values are undeclared levels."""
     if not declared.is_text:
         values = numbers(column, name, site, dtype)
-        return ([values], 0) if declared.is_plain else encoded(values, declared)
+        return ([values], 0) if declared.is_plain else encode_numbers(values, declared)
     check_type(column.type, name, site, declared)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from fedclust.core.errors import DataError
 from fedclust.site.sources.arrow import MISSING_MARKS, replace_error
-from fedclust.site.sources.base import BATCH_BYTES, rows_per_block, separator_hint
+from fedclust.site.sources.source_interface import BATCH_BYTES, rows_per_block, separator_hint
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence

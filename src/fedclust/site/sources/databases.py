@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from fedclust.core.errors import DataError
-from fedclust.site.sources.base import BATCH_BYTES, rows_per_block
+from fedclust.site.sources.source_interface import BATCH_BYTES, rows_per_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

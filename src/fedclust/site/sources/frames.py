@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fedclust.core.errors import DataError
 from fedclust.questions.schema import Schema
-from fedclust.site.sources.base import RESIDENT_BYTES, PackedRows
+from fedclust.site.sources.source_interface import RESIDENT_BYTES, PackedRows
 from fedclust.site.sources.streamed import Feed, StreamedRows
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from fedclust.core.file_locks import waiting_lock
 from fedclust.core.types import Floats
 from fedclust.privacy import row_noise
 from fedclust.site.sources.array_rows import Words
-from fedclust.site.sources.base import RESIDENT_BYTES, PackedRows, Source, regroup, rows_per_block
+from fedclust.site.sources.source_interface import RESIDENT_BYTES, PackedRows, Source, regroup, rows_per_block
 
 MECHANISMS = ("window", "laplace", "paper")
 WEAK_EPSILON = 10.0  # an epsilon from which the promise is weak

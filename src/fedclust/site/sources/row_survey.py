@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fedclust.core.errors import DataError
 from fedclust.core.noise_price import FINITE_ROWS_ONLY, MAX_VALUE_EXPONENT
-from fedclust.site.sources.base import RESIDENT_BYTES, Block, PackedRows, Source, regroup, rows_per_block
+from fedclust.site.sources.source_interface import RESIDENT_BYTES, Block, PackedRows, Source, regroup, rows_per_block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,7 +15,7 @@ from fedclust.site.sources.array_rows import Words, from_array, whole_array
 from fedclust.site.sources.noised_rows import NoisedSource
 
 if TYPE_CHECKING:
-    from fedclust.site.sources.base import Source
+    from fedclust.site.sources.source_interface import Source
     from fedclust.site.sources.streamed import Feed
 
 

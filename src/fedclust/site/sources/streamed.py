@@ -12,7 +12,7 @@ from fedclust.core.errors import DataError
 from fedclust.questions.encoding import unknown_level_error
 from fedclust.questions.schema import Schema, encoded_names
 from fedclust.site.sources.arrow import NUMBER_COLUMN, check_type, encode_column, ids_from_column
-from fedclust.site.sources.base import (
+from fedclust.site.sources.source_interface import (
     STREAMED_BYTES,
     Block,
     Ids,
