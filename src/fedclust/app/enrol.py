@@ -6,7 +6,6 @@ not want this makes its own key, shares only the public half (`keys`), and puts 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from fedclust.app.serve import refuse_site_only_keys, site_schema
 from fedclust.app.study import Study
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError
 from fedclust.site.approval import digest_study
 from fedclust.site.site_file import SiteFile, make_key, read_private_key, read_public_key
@@ -83,11 +83,11 @@ def _write_kits(enrolment: Enrolment, out: Path) -> list[str]:
             roster[name] = read_public_key(make_key(out / name / "identity"))
             made.append(name)
     coordinator = roster.pop(COORDINATOR_KIT)
-    _write_private_file(out / COORDINATOR_KIT / "coordinator.toml", coordinator_file_text(roster, enrolment.engine))
-    _write_private_file(out / COORDINATOR_KIT / "study.toml", enrolment.study.text)
+    write_file(out / COORDINATOR_KIT / "coordinator.toml", coordinator_file_text(roster, enrolment.engine))
+    write_file(out / COORDINATOR_KIT / "study.toml", enrolment.study.text)
     for site in enrolment.site_names:
-        _write_private_file(out / site / "site.toml", site_file_text(site, roster, coordinator, enrolment))
-        _write_private_file(out / site / "study.toml", enrolment.study.text)
+        write_file(out / site / "site.toml", site_file_text(site, roster, coordinator, enrolment))
+        write_file(out / site / "study.toml", enrolment.study.text)
     return [name for name in made if name != COORDINATOR_KIT]
 
 
@@ -143,11 +143,6 @@ def _roster_lines(roster: Mapping[str, bytes]) -> str:
 
 def _quote_toml(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _write_private_file(path: Path, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 def check_site_key(site: SiteFile) -> None:

@@ -173,16 +173,12 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
         fed.watch = count_rounds
         fed.use_engine(ObservedEngine(fed.engine, notify))
         try:
-            choice, selection = ready.study.cluster.choice, None
-            if run.previous_folder is not None:
-                model = fedclust.load(run.folder / "before.json")
+            if run.previous_folder is None:
+                model, selection = fit_study(ready)
+            else:
+                model, selection = fedclust.load(run.folder / "before.json"), None
                 # Sites in this process keep their memory in the run folder; remote sites have their own.
                 model.update(fed, after=run.previous_folder if run.engine_choice is None else None)
-            elif choice is None:
-                model = ready.estimator.fit(fed)
-            else:
-                selection = select_k(ready.estimator, fed, choice.ks, **choice.options)
-                model = selection.model
             model.save(run.model_path)
             facts = read_model_facts(model)
             described = _describe_model(run, model, facts, ready, selection)
@@ -198,6 +194,15 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
         sites = fed.traffic() or _received_traffic(run_status.read_status(run.status_path))
         run.write_json("metrics.json", _run_metrics(run, ready.study, facts, seconds, sites=sites, described=described))
         return model
+
+
+def fit_study(ready: OpenStudy) -> tuple[FederatedEstimator, Selection | None]:
+    """Fit a study's method, and choose the number of clusters if the study leaves it open."""
+    choice = ready.study.cluster.choice
+    if choice is None:
+        return ready.estimator.fit(ready.fed), None
+    selection = select_k(ready.estimator, ready.fed, choice.ks, **choice.options)
+    return selection.model, selection
 
 
 @contextmanager

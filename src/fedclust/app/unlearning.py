@@ -23,6 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedclust.app.agreement import displacement
 from fedclust.app.indices import model_view
+from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.types import Array, Ints, PartyId
@@ -66,7 +67,8 @@ class Certificate:
     def save(self, path: str | Path) -> Path:
         """Write the certificate as JSON."""
         path = Path(path)
-        path.write_text(json.dumps({"format": "fedclust-certificate", "version": 1, **asdict(self)}, indent=1) + "\n")
+        document = {"format": "fedclust-certificate", "version": 1, **asdict(self)}
+        write_file(path, json.dumps(document, indent=1) + "\n", one_writer=False, mode=0o666)
         return path
 
 

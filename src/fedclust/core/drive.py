@@ -210,7 +210,7 @@ def recall_replies(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -
     asked, answered = journal.recall(QUESTION_RECORD, step), journal.recall(ANSWER_RECORD, step)
     if asked is not None and asked != _digest_calls(calls):
         raise JournalError(f"step {step} differs from the recorded step; resume with the same study, data and version")
-    return None if answered is None else _decode_replies(answered)
+    return None if answered is None else decode_replies(answered)
 
 
 def refuse_unusable(
@@ -318,7 +318,7 @@ def _encode_replies(replies: Mapping[PartyId, Reply]) -> bytes:
     return wire.encode(_RecordedReplies(sealed, {p: r.code for p, r in replies.items() if isinstance(r, Refusal)}))
 
 
-def _decode_replies(data: bytes) -> dict[PartyId, Reply]:
+def decode_replies(data: bytes) -> dict[PartyId, Reply]:
     answers = wire.decode(_RecordedReplies, data)
     replies: dict[PartyId, Reply] = {party: Refusal(party, code) for party, code in answers.refused.items()}
     for packed in answers.sealed:

@@ -212,7 +212,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
         result, absences = X.run(script, quorum=self.quorum, missing=self._missing_rule, asks_multiple=self._max_asks)
         self.notes_ = []
         self._store_result(X, result)
-        self.notes_ = [*_absence_notes(absences), *_noise_notes(X), *self.notes_]
+        self.notes_ = [*absence_notes(absences), *_noise_notes(X), *self.notes_]
         return self
 
     def update(self, fed: Federation, *, after: Path | None = None) -> Self:  # noqa: ARG002
@@ -308,7 +308,7 @@ def _noise_notes(fed: Federation) -> list[str]:
     return list(dict.fromkeys(remarks))
 
 
-def _absence_notes(absences: Sequence[Absence]) -> list[str]:
+def absence_notes(absences: Sequence[Absence]) -> list[str]:
     """Notes on sites that were asked and did not contribute."""
     counts = Counter((a.party, a.code) for a in absences)
     return [

@@ -27,7 +27,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
-from fedclust.models.base import Model, _absence_notes, require
+from fedclust.models.base import Model, absence_notes, require
 from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import check_quorum_reachable
 from fedclust.questions import bounds as limits
@@ -88,7 +88,7 @@ class StreamingEstimator(CentersEstimator):
         )
         self._store_result(X, result)
         self.initial_centers_ = start
-        self.notes_ = [*_absence_notes(absences), LATER_BATCH_NOTE, *self.notes_]
+        self.notes_ = [*absence_notes(absences), LATER_BATCH_NOTE, *self.notes_]
         return self
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.effects import HANDLERS
 from fedclust.core.errors import StudyError
 from fedclust.core.release import FIELD_CLASSES
@@ -294,11 +295,10 @@ def make_key(path: Path) -> Path:
     """Create a signing key: the private half at a path that only its owner can read, the public half next to it."""
     if path.exists():
         raise StudyError(f"{path} already exists, and a key is never overwritten; choose another path")
-    path.touch(mode=0o600)
     identity = Identity.new()
-    path.write_text(identity.private.hex() + "\n")
+    write_file(path, identity.private.hex() + "\n")
     public = path.with_name(f"{path.name}.pub")
-    public.write_text(identity.public.hex() + "\n")
+    write_file(public, identity.public.hex() + "\n", mode=0o666)
     return public
 
 

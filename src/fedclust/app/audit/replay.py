@@ -14,11 +14,10 @@ import numpy as np
 
 from fedclust.app.analysis import describe
 from fedclust.app.audit.observer_record import Recording, read_adder_journal, record_replay
-from fedclust.app.choose_k import select_k
-from fedclust.app.execute import open_recorded_study
+from fedclust.app.execute import fit_study, open_recorded_study
 from fedclust.app.run_folder import Run
 from fedclust.app.study import OpenStudy
-from fedclust.core.drive import _decode_replies
+from fedclust.core.drive import decode_replies
 from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import DataError, FedclustError, StudyError
 from fedclust.core.journal import ANSWER_RECORD, Journal
@@ -77,7 +76,7 @@ def _replay_from_journal(ready: OpenStudy, copy: Path) -> RunHistory:
     fed.use_engine(_UnreachableEngine(fed.parties))
     try:
         recording = record_replay(fed)
-        model, selection = _refit(ready)
+        model, selection = fit_study(ready)
         describe(model, fed, selection)
     finally:
         fed.close()
@@ -92,14 +91,6 @@ def _replay_from_journal(ready: OpenStudy, copy: Path) -> RunHistory:
         {party: recording.site_view(party) for party in fed.parties},
         {party: _rows_without_gaps(holding) for party, holding in fed.site_data.items()},
     )
-
-
-def _refit(ready: OpenStudy) -> tuple[Any, Any]:
-    choice = ready.study.cluster.choice
-    if choice is None:
-        return ready.estimator.fit(ready.fed), None
-    found = select_k(ready.estimator, ready.fed, choice.ks, **choice.options)
-    return found.model, found
 
 
 def _rows_without_gaps(site_data: Any) -> Floats:
@@ -118,7 +109,7 @@ def _answers_only(run: Run, copy: Path, why: str) -> RunHistory:
         journal = Journal(path)
         for step in range(1, journal.last_step + 1):
             if (answered := journal.recall(ANSWER_RECORD, step)) is not None:
-                recording.exchanges.append(({}, _decode_replies(answered)))
+                recording.exchanges.append(({}, decode_replies(answered)))
         journal.close()
     for step, (_, replies) in enumerate(recording.exchanges, 1):
         sealed = [reply for reply in replies.values() if isinstance(reply, SealedAnswer)]
