@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedclust.core.effects import Keep, handler
-from fedclust.core.errors import KeysRefused
+from fedclust.core.errors import DataError, KeysRefused, OverBudget, WireError
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import (
     MAX_ROWS,
@@ -16,7 +16,6 @@ from fedclust.core.release import (
     additive_weights,
     counts,
     facts,
-    marks,
     points,
     sealed_weights,
     weights,
@@ -24,15 +23,19 @@ from fedclust.core.release import (
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import RowOrder, Site, View
 from fedclust.core.types import Floats, Ints
+from fedclust.site.site_data import SiteData
+from fedclust.site.sources import open_source
 
 SCALE = 1e6  # rows as whole numbers keep six decimals
 
 
 @dataclass(frozen=True)
 class Take(ViewedQuestion):
-    """Give me your rows."""
+    """Give me your rows, in so many cells, or all of them."""
 
     view: View
+    cells: int = 2
+    rows: int = 60
 
 
 def rows_of(site: Site, ask: Take) -> Floats:
@@ -121,7 +124,7 @@ def means_of_all_with_rows_as_counts(site: Site, ask: Take) -> CountedPoints:
 
 @dataclass(frozen=True)
 class Fact(Release):
-    number: int = facts("a number", most=MAX_ROWS)
+    number: int = facts("a number", most=2.0**30)
 
 
 @handler(releases=Fact, max_distinct=1)
@@ -167,16 +170,6 @@ class Totals(Release):
 @handler(releases=Totals)
 def rows_as_totals(site: Site, ask: Take) -> Totals:
     return Totals(Exact.from_counts(packed(site, ask)))
-
-
-@dataclass(frozen=True)
-class Marks(Release):
-    marks: Exact = marks("how far columns reach, it says")
-
-
-@handler(releases=Marks, max_distinct=1)
-def rows_as_marks(site: Site, ask: Take) -> Marks:
-    return Marks(Exact.from_counts(packed(site, ask)))
 
 
 @dataclass(frozen=True)
@@ -258,11 +251,6 @@ def rows_as_negative_totals(site: Site, ask: Take) -> Totals:
     return Totals(Exact.from_counts(-packed(site, ask)[0]))
 
 
-@handler(releases=Marks, max_distinct=1)
-def rows_as_negative_marks(site: Site, ask: Take) -> Marks:
-    return Marks(Exact.from_counts(-packed(site, ask)[0]))
-
-
 @handler(releases=Counts)
 def rows_as_another_answer(site: Site, ask: Take) -> Totals:  # the declared answer is Counts
     return Totals(Exact.from_counts(packed(site, ask)))
@@ -277,3 +265,274 @@ def rows_as_an_error(site: Site, ask: Take) -> Counts:
 def rows_as_the_order_of_later_rows(site: Site, ask: Take) -> Keep:
     order = np.argsort(rows_of(site, ask)[:, 0])
     return Keep(Counts(np.array([site.rows])), {}, RowOrder(order, b"key"))
+
+
+@handler(releases=Totals)
+def rows_as_the_shape_of_an_empty_array(site: Site, ask: Take) -> Totals:
+    row = packed(site, ask)[0]
+    return Totals(Exact(np.zeros((0, int(row[0]), int(row[1]), 2), np.uint64), np.zeros((), np.int32)))
+
+
+@dataclass(frozen=True)
+class Facts(Release):
+    first: int = facts("a number", most=MAX_ROWS)
+    second: int = facts("a number", most=MAX_ROWS)
+    third: int = facts("a number", most=MAX_ROWS)
+
+
+@handler(releases=Facts, max_distinct=10**9)
+def row_as_many_facts(site: Site, ask: Take) -> Facts:
+    return Facts(*packed(site, ask)[0].tolist())
+
+
+@dataclass(frozen=True)
+class ManyTotals(Release):
+    first: Exact = additive_counts("how many rows there are in all, it says")
+    second: Exact = additive_counts("how many rows there are in all, it says")
+    third: Exact = additive_counts("how many rows there are in all, it says")
+
+
+@handler(releases=ManyTotals)
+def row_as_many_totals(site: Site, ask: Take) -> ManyTotals:
+    rows = np.round(np.abs(rows_of(site, ask)[:3])).astype(np.int64)
+    return ManyTotals(*map(Exact.from_counts, rows))
+
+
+def one_long_count(site: Site, ask: Take) -> Counts:
+    """A count whose place among many is a value."""
+    numbers = np.zeros(2000, np.int64)
+    numbers[int(np.abs(rows_of(site, ask)[0, 0]) * 50)] = site.rows
+    return Counts(numbers)
+
+
+row_as_the_place_of_a_count = handler(releases=Counts)(one_long_count)
+
+
+@dataclass(frozen=True)
+class EmptiedPoints(Release):
+    places: Floats = points("means of five rows, it says", floor=5)
+
+
+def all_for_ten(site: Site, ask: Take) -> Iterator[Floats]:
+    for block in site.blocks(ask.view):
+        yield np.ones((10, block.shape[1]))
+
+
+@handler(releases=EmptiedPoints, members=all_for_ten)
+def rows_in_a_type_that_forgets_its_schema(site: Site, ask: Take) -> EmptiedPoints:
+    return EmptiedPoints(rows_of(site, ask)[:10])
+
+
+EmptiedPoints._schema = {}
+EmptiedPoints.schema = dict
+
+
+@dataclass(frozen=True)
+class TwoFacedPoints(Release):
+    places: Floats = points("means of five rows, it says", floor=5)
+
+
+@handler(releases=TwoFacedPoints, members=all_for_ten)
+def rows_in_a_type_that_shows_the_rules_means(site: Site, ask: Take) -> TwoFacedPoints:
+    rows = rows_of(site, ask)
+    TwoFacedPoints.field_value = lambda *_: np.tile(rows.mean(axis=0), (10, 1))
+    return TwoFacedPoints(rows[:10])
+
+
+def overlapping(site: Site, ask: Take) -> Iterator[Floats]:
+    """Means of eight of the first 21 rows each: as many equations as it takes to solve for some of these rows."""
+    rng, chosen, at = np.random.default_rng(0), np.zeros((19, site.rows)), 0
+    for one in chosen:
+        one[rng.choice(19, 8, replace=False)] = 1.0
+    for block in site.blocks(ask.view):
+        yield chosen[:, at : at + block.shape[1]]
+        at += block.shape[1]
+
+
+@handler(releases=Points, members=overlapping)
+def means_that_can_be_solved_for_rows(site: Site, ask: Take) -> Points:
+    chosen = np.concatenate(list(overlapping(site, ask)), axis=1)
+    return Points(chosen @ rows_of(site, ask) / 8)
+
+
+class LyingArray(np.ndarray):
+    """Says of itself that it is the weights of all rows in ten points."""
+
+    def sum(self, *_args, **_options):
+        return np.full(10, 60.0)
+
+    def max(self, *_args, **_options):
+        return np.ones(10)
+
+    def __mul__(self, other):
+        return self
+
+    def __ge__(self, other):
+        return np.ones(self.shape, bool)
+
+    def __gt__(self, other):
+        return self
+
+    def __matmul__(self, other):
+        return 60.0 * (np.asarray(other)[:10] + 1e-6)
+
+
+def lying_weights(site: Site, ask: Take) -> Iterator[Floats]:
+    for block in site.blocks(ask.view):
+        yield np.zeros((10, block.shape[1])).view(LyingArray)
+
+
+@handler(releases=Points, members=lying_weights)
+def rows_with_an_array_that_lies_about_weights(site: Site, ask: Take) -> Points:
+    return Points(rows_of(site, ask)[:10] + 1e-6)
+
+
+def all_for_one(site: Site, ask: Take) -> Iterator[Floats]:
+    for block in site.blocks(ask.view):
+        yield np.ones((1, block.shape[1]))
+
+
+@handler(releases=Points, members=all_for_one)
+def row_that_is_the_mean_in_a_changed_question(site: Site, ask: Take) -> Points:
+    rows = rows_of(site, ask)
+    origin = rows.mean(axis=0) - rows[0]
+    object.__setattr__(ask, "view", View(np.full(len(origin), 60, np.int32), origin, np.ones(len(origin))))
+    return Points(rows[:1])
+
+
+@handler(releases=Points, members=all_for_one)
+def row_that_is_the_mean_of_changed_rows(site: Site, ask: Take) -> Points:
+    rows = rows_of(site, ask).copy()
+    for block in site.blocks(ask.view):
+        np.add(block, (rows[0] - rows.mean(axis=0))[:, None], out=block)
+    return Points(rows[:1])
+
+
+@handler(releases=Points, members=all_for_one)
+def row_that_is_the_mean_at_another_site(site: Site, ask: Take) -> Points:
+    rows = rows_of(site, ask)
+    site._site_data = SiteData(site.party, open_source(rows - rows.mean(axis=0) + rows[0], site="elsewhere"))
+    return Points(rows[:1])
+
+
+@dataclass(frozen=True)
+class BareSums(Release):
+    pull: Exact = additive("the sum of the rows of each cell", power=-40)
+
+
+@handler(releases=BareSums, row_weights=lambda *_: np.full((3, 1), np.nan))
+def rows_with_weights_that_are_no_numbers(site: Site, ask: Take) -> BareSums:
+    return BareSums(exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=BareSums, row_weights=lambda *_: np.zeros((3, 0)))
+def rows_with_no_weights(site: Site, ask: Take) -> BareSums:
+    return BareSums(exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=BareSums, row_weights=lambda site, _: np.array([[site.rows], [1.0], [1.0]]))
+def rows_with_impossible_weights(site: Site, ask: Take) -> BareSums:
+    return BareSums(exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=Sums, row_weights=lambda *_: np.full((3, 1), 30.0))
+def rows_with_weights_of_other_cells(site: Site, ask: Take) -> Sums:
+    return Sums(Exact.from_counts(np.ones(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=Sums)
+def cells_of_no_row_with_sums(site: Site, ask: Take) -> Sums:
+    return Sums(Exact.from_counts(np.zeros(10, np.int64)), exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=Sums)
+def sums_that_belong_to_no_cell(site: Site, ask: Take) -> Sums:
+    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * rows_of(site, ask)[:10]))
+
+
+@handler(releases=BareSums, row_weights=lambda site, _: np.array([[site.rows] * 3, [site.rows] * 3, [1.0] * 3]))
+def rows_along_the_other_axis(site: Site, ask: Take) -> BareSums:
+    return BareSums(exact(rows_of(site, ask)[:10].T))
+
+
+@handler(releases=Sums)
+def rows_as_a_choice_of_units(site: Site, ask: Take) -> Sums:
+    bits = np.unpackbits(rows_of(site, ask)[:10, 0].view(np.uint8))[:30].reshape(10, 3)
+    units = np.where(bits, 0, -40).astype(np.int32)
+    return Sums(Exact.from_counts(np.full(10, site.rows)), Exact(np.zeros((10, 3, 2), np.uint64), units))
+
+
+# What takes several questions, or the state of this module.
+asked_before = [0]
+
+
+@dataclass(frozen=True)
+class Yes(Release):
+    yes: bool = facts("a yes")
+
+
+@handler(releases=Yes, max_distinct=1)
+def next_bit_of_a_row(site: Site, ask: Take) -> Yes:
+    asked_before[0] += 1
+    return Yes(bool(packed(site, ask)[0, 0] >> (asked_before[0] % 26) & 1))
+
+
+@handler(releases=Yes, max_distinct=10**6)
+def next_bit_of_many(site: Site, ask: Take) -> Yes:
+    return Yes(bool(packed(site, ask)[0, 0] >> (ask.cells % 27) & 1))
+
+
+@handler(releases=Totals)
+def next_row_as_total(site: Site, ask: Take) -> Totals:
+    asked_before[0] += 1
+    row = rows_of(site, ask)[asked_before[0] % site.rows]
+    return Totals(Exact.from_counts(np.round(np.abs(row)).astype(np.int64)))
+
+
+@handler(releases=Sums)
+def next_row_doubled(site: Site, ask: Take) -> Sums:
+    asked_before[0] += 1
+    row = rows_of(site, ask)[asked_before[0] % site.rows]
+    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
+
+
+@handler(releases=Yes, max_distinct=1)
+def bits_as_orders_that_are_refused(site: Site, ask: Take) -> Keep:
+    asked_before[0] += 1
+    bit = bool(packed(site, ask)[0, 0] >> (asked_before[0] % 26) & 1)
+    return Keep(Yes(True), {}, RowOrder(np.arange(site.rows), b"key") if bit else None)
+
+
+@handler(releases=Yes, max_distinct=1)
+def bits_as_state_that_cannot_be_stored(site: Site, ask: Take) -> Keep:
+    asked_before[0] += 1
+    bit = bool(packed(site, ask)[0, 0] >> (asked_before[0] % 26) & 1)
+    return Keep(Yes(True), {"state": object() if bit else np.zeros(1)})
+
+
+@handler(releases=Sums)
+def rows_with_and_without_gaps(site: Site, ask: Take) -> Sums:
+    other = View(ask.view.exponents, missing="drop")
+    total = sum(block.sum(axis=1) for block in site.blocks(other))
+    return Sums(Exact.from_counts(np.array([site.rows])), exact(total[None]))
+
+
+@handler(releases=Yes, max_distinct=1, reads="nothing")
+def rows_behind_a_context_without_rows(site: Site, ask: Take) -> Yes:
+    return Yes(bool(next(iter(site._site_data.blocks(ask.view)))[0, 0] > 0))
+
+
+def error_of_many_kinds(site: Site, ask: Take) -> Iterator[Floats]:
+    kinds = (KeysRefused, DataError, OverBudget, WireError)
+    raise kinds[packed(site, ask)[0, 0] >> (asked_before[0] % 26) & 3]("whatever")
+
+
+@handler(releases=Points, members=error_of_many_kinds)
+def bits_as_kinds_of_error(site: Site, ask: Take) -> Points:
+    asked_before[0] += 2
+    return Points(rows_of(site, ask)[:1])
+
+
+@handler(releases=Yes, max_distinct=1)
+def rows_stored_for_fedclust_to_send(site: Site, ask: Take) -> Keep:
+    return Keep(Yes(True), {"means": rows_of(site, ask)})

@@ -13,20 +13,36 @@ import pytest
 
 import row_thieves
 from fedclust.algorithms.shared import initial_centers
-from fedclust.core.effects import HANDLERS
+from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
+from fedclust.core.errors import KeysRefused
 from fedclust.core.handler_checks import handler_name
 from fedclust.core.release import FIELD_CLASSES, UNCHECKABLE_CLASSES
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
+from fedclust.privacy.keys import Identity
+from fedclust.site.class_checks import MAX_FACT_BITS
 from fedclust.site.policy import PROFILES
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.vault import Vaults
 
 ROWS = np.random.default_rng(11).normal(size=(60, 3)) * 7
-TAKE = row_thieves.Take(View(np.full(3, 6, np.int32)))
-THIEVES = {name: one for name, one in HANDLERS.items() if one.package == "row_thieves"}
+TAKE = row_thieves.Take(View(np.full(3, 6, np.int32)), cells=10)  # a coordinator that helps with the shapes
+SEVERAL = {  # what needs several questions
+    "row_thieves.next_bit_of_a_row",
+    "row_thieves.next_bit_of_many",
+    "row_thieves.next_row_doubled",
+    "row_thieves.next_row_as_total",
+    "row_thieves.bits_as_kinds_of_error",
+    "row_thieves.rows_stored_for_fedclust_to_send",
+    "row_thieves.bits_as_orders_that_are_refused",
+    "row_thieves.bits_as_state_that_cannot_be_stored",
+    "row_thieves.rows_with_and_without_gaps",
+    "row_thieves.rows_behind_a_context_without_rows",
+}
+THIEVES = {name: one for name, one in HANDLERS.items() if one.package == "row_thieves" and name not in SEVERAL}
 SHIPPED = [name for name in PROFILES if name != "none"]
 NEVER = {  # what is refused even where there are no rules
     "row_thieves.fact_with_the_bits_of_a_value",
@@ -45,16 +61,43 @@ ELSEWHERE = {  # what a site without keys cannot send, or what only its own chec
     "row_thieves.rows_with_the_opposite_sign",
     "row_thieves.rows_as_units_of_sums",
     "row_thieves.rows_as_negative_totals",
-    "row_thieves.rows_as_negative_marks",
+    "row_thieves.rows_as_the_shape_of_an_empty_array",
+    "row_thieves.row_as_many_facts",
+    "row_thieves.row_as_many_totals",
+    "row_thieves.one_long_count",
+    "row_thieves.rows_in_a_type_that_forgets_its_schema",
+    "row_thieves.rows_in_a_type_that_shows_the_rules_means",
+    "row_thieves.means_that_can_be_solved_for_rows",
+    "row_thieves.rows_with_an_array_that_lies_about_weights",
+    "row_thieves.row_that_is_the_mean_in_a_changed_question",
+    "row_thieves.row_that_is_the_mean_of_changed_rows",
+    "row_thieves.row_that_is_the_mean_at_another_site",
+    "row_thieves.rows_with_weights_that_are_no_numbers",
+    "row_thieves.rows_with_no_weights",
+    "row_thieves.rows_with_impossible_weights",
+    "row_thieves.rows_with_weights_of_other_cells",
+    "row_thieves.cells_of_no_row_with_sums",
+    "row_thieves.sums_that_belong_to_no_cell",
+    "row_thieves.rows_along_the_other_axis",
+    "row_thieves.rows_as_a_choice_of_units",
 }
 
 
-def asked(name, policy, want=None):
-    combine = next(iter(THIEVES[name].release.schema().values())).combine
+TAMPERS = {
+    "row_thieves.rows_in_a_type_that_forgets_its_schema",
+    "row_thieves.rows_in_a_type_that_shows_the_rules_means",
+    "row_thieves.row_that_is_the_mean_in_a_changed_question",
+    "row_thieves.row_that_is_the_mean_at_another_site",
+    "row_thieves.rows_with_an_array_that_lies_about_weights",
+}
+
+
+def asked(name, policy, want=None, take=TAKE):
+    combine = next(iter(HANDLERS[name].schema.values())).combine
     want = want or {"sum": "total", "each": "each", "messages": "relay"}[combine]
     desk = SiteServer(SiteData("a", open_source(ROWS, site="a")), policy)
     masks = "lasting-1" if want == "relay" else None
-    return desk.answer(Call("r", 1, name, TAKE, want, ("a", "b", "c"), masks))
+    return desk.answer(Call("r", 1, name, take, want, ("a", "b", "c"), masks))
 
 
 def numbers_in(release):
@@ -112,7 +155,7 @@ def test_without_rules_means_of_two_rows_leave_and_are_found():
 def test_a_fact_is_a_whole_number_and_who_reads_nothing_gets_no_rows_even_without_rules(name):
     reply = asked(name, PROFILES["none"])
     assert isinstance(reply, Refusal)
-    codes = {"reads_nothing": "failed", "an_error": "failed", "later_rows": "keys-refused"}
+    codes = {"reads_nothing": "failed", "an_error": "failed"}
     assert reply.code == next((code for part, code in codes.items() if part in name), "not-as-declared")
 
 
@@ -151,7 +194,6 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "rows_as_names": "not-as-declared",
         "rows_as_counts": "not-as-declared",
         "rows_as_totals": "not-as-declared",
-        "rows_as_marks": "not-as-declared",
         "rows_as_weights": "weights-not-allowed",
         "rows_as_summed_weights": "weights-not-allowed",
         "rows_as_messages": "weights-not-allowed",
@@ -162,10 +204,28 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "rows_as_units_of_sums": "not-as-declared",
         "rows_as_cells": "not-as-declared",
         "rows_as_negative_totals": "not-as-declared",
-        "rows_as_negative_marks": "not-as-declared",
         "rows_as_another_answer": "not-as-declared",
         "rows_as_an_error": "failed",
-        "rows_as_the_order_of_later_rows": "keys-refused",
+        "rows_as_the_order_of_later_rows": "not-as-declared",
+        "rows_as_the_shape_of_an_empty_array": "not-as-declared",
+        "row_as_many_facts": "too-many-facts",
+        "row_as_many_totals": "not-as-declared",
+        "one_long_count": "not-as-declared",
+        "rows_in_a_type_that_forgets_its_schema": "points-of-few-rows",
+        "rows_in_a_type_that_shows_the_rules_means": "points-of-few-rows",
+        "means_that_can_be_solved_for_rows": "points-of-few-rows",
+        "rows_with_an_array_that_lies_about_weights": "points-of-few-rows",
+        "row_that_is_the_mean_in_a_changed_question": "points-of-few-rows",
+        "row_that_is_the_mean_of_changed_rows": "failed",
+        "row_that_is_the_mean_at_another_site": "points-of-few-rows",
+        "rows_with_weights_that_are_no_numbers": "not-as-declared",
+        "rows_with_no_weights": "not-as-declared",
+        "rows_with_impossible_weights": "not-as-declared",
+        "rows_with_weights_of_other_cells": "not-as-declared",
+        "cells_of_no_row_with_sums": "abstains",
+        "sums_that_belong_to_no_cell": "not-as-declared",
+        "rows_along_the_other_axis": "not-as-declared",
+        "rows_as_a_choice_of_units": "not-as-declared",
     }
 
 
@@ -180,9 +240,12 @@ def test_a_sum_is_never_shown_as_a_sites_own(name, profile):
 @pytest.mark.parametrize("profile", SHIPPED)
 @pytest.mark.parametrize("name", sorted(THIEVES))
 def test_the_same_code_inside_fedclust_gets_no_row_out_by_facts_points_or_cells(monkeypatch, name, profile):
-    """What a mistake in this package could do; one that lies about the rows behind its sums is not found."""
+    """What a mistake in this package could do; one that lies about the rows behind its sums is not found.
+
+    Nor is one that changes types or questions while they are read, which no mistake does.
+    """
     one = THIEVES[name]
-    if name == "row_thieves.cells_of_one_row_called_cells_of_many":
+    if name in {"row_thieves.cells_of_one_row_called_cells_of_many", *TAMPERS}:
         return
     monkeypatch.setitem(HANDLERS, name, replace(one, package="fedclust", members=None))
     reply = asked(name, PROFILES[profile])
@@ -208,7 +271,7 @@ def test_honest_points_and_sums_of_another_package_leave_where_it_is_named(monke
     monkeypatch.setitem(HANDLERS, means, replace(THIEVES[means], answer=answer, members=halves))
     monkeypatch.setitem(HANDLERS, sums, replace(THIEVES[sums], answer=summed))
     policy = replace(PROFILES[profile], packages=frozenset({"row_thieves"}))
-    assert isinstance(asked(sums, policy), SealedAnswer)
+    assert isinstance(asked(sums, policy, take=replace(TAKE, cells=2)), SealedAnswer)
     reply = asked(means, policy)
     assert isinstance(reply, SealedAnswer) if policy.points else reply.code == "points-not-allowed"
 
@@ -239,8 +302,129 @@ def test_careful_starts_on_whole_numbers_pass_their_own_gate():
         )
 
 
+def answers(*names, run="r", rows=ROWS, takes=None, **rules):
+    """The replies of one site that names the package to questions that follow one another."""
+    policy = replace(PROFILES["standard"], packages=frozenset({"fedclust", "row_thieves"}), **rules)
+    vaults = Vaults(Identity.new(), dict.fromkeys("abc", b""))
+    desk = SiteServer(SiteData("a", open_source(rows, site="a")), policy, vaults=lambda: vaults)
+    for step, name in enumerate(names, 1):
+        take = TAKE if takes is None else takes[step - 1]
+        want = {"sum": "total", "each": "each"}[next(iter(HANDLERS[name].schema.values())).combine]
+        yield desk.answer(Call(run, step, name, take, want, ("a", "b", "c")))
+
+
+def codes_of(replies):
+    return [reply.code if isinstance(reply, Refusal) else "left" for reply in replies]
+
+
+def test_the_same_question_gets_no_second_bit_although_the_handler_has_one():
+    codes = codes_of(answers(*["row_thieves.next_bit_of_a_row"] * 40))
+    assert codes.count("left") <= 2
+    assert codes[-1] == "too-many-facts"
+
+
+def test_facts_of_other_packages_end_after_a_few_bits_in_a_study():
+    takes = [replace(TAKE, cells=number) for number in range(1, 60)]
+    codes = codes_of(answers(*["row_thieves.next_bit_of_many"] * len(takes), takes=takes))
+    assert codes == ["left"] * MAX_FACT_BITS + ["too-many-facts"] * (len(takes) - MAX_FACT_BITS)
+
+
+def test_numbers_of_the_same_question_count_each_time_if_they_differ():
+    for name, numbers in (("next_row_doubled", 4), ("next_row_as_total", 3)):
+        codes = codes_of(answers(*[f"row_thieves.{name}"] * 58))
+        assert codes.index("too-many-numbers") <= 0.33 * len(ROWS) * 3 / numbers
+
+
+def test_every_error_in_the_code_of_another_package_is_the_same_and_the_last():
+    assert set(codes_of(answers(*["row_thieves.bits_as_kinds_of_error"] * 6))) == {"failed"}
+
+
+@pytest.mark.parametrize("how", ["orders_that_are_refused", "state_that_cannot_be_stored"])
+def test_what_a_handler_stores_cannot_make_the_site_refuse_more_than_once(how):
+    codes = codes_of(answers(*[f"row_thieves.bits_as_{how}"] * 40))
+    assert "left" not in codes[next(at for at, code in enumerate(codes) if code != "left") :]
+
+
+def test_another_package_reads_rows_with_missing_values_as_the_question_says():
+    assert codes_of(answers("row_thieves.rows_with_and_without_gaps")) == ["failed"]
+
+
+def test_a_question_that_reads_nothing_has_no_way_to_the_rows():
+    assert codes_of(answers("row_thieves.rows_behind_a_context_without_rows")) == ["failed"]
+
+
+def test_what_another_package_stores_is_not_read_by_fedclust_and_the_reverse():
+    seen = {}
+
+    def read(site, ask):
+        seen[len(seen)] = dict(site.memory)
+        return Keep(row_thieves.Yes(True), {"kept": np.zeros(1)})
+
+    theirs = HANDLERS["row_thieves.rows_stored_for_fedclust_to_send"]
+    ours = replace(theirs, name="ours.read", answer=read, package="fedclust")
+    reader = replace(theirs, name="row_thieves.read", answer=read)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(HANDLERS, ours.name, ours)
+        patch.setitem(HANDLERS, reader.name, reader)
+        list(answers(theirs.name, reader.name, ours.name, reader.name))
+    assert [sorted(one) for one in seen.values()] == [["means"], [], []]
+
+
+def test_the_floor_of_rows_and_the_keys_hold_for_every_question_of_another_package():
+    seen = []
+
+    def peek(site, ask):
+        try:
+            seen.append(site.vault)
+        except KeysRefused:
+            return row_thieves.Yes(False)
+        return row_thieves.Yes(True)
+
+    name = "row_thieves.next_bit_of_a_row"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(HANDLERS, name, replace(HANDLERS[name], answer=peek))
+        assert codes_of(answers(name)) == ["left"]
+        assert codes_of(answers(name, rows=ROWS[:2])) == ["too-few-rows"]
+    assert not seen
+
+
+def test_rows_called_weights_are_found_even_where_weights_may_leave():
+    assert codes_of(answers("row_thieves.rows_as_weights", weights=True)) == ["not-as-declared"]
+    assert codes_of(answers("row_thieves.rows_as_summed_weights", weights=True)) == ["not-as-declared"]
+
+
+def test_names_of_parties_say_nothing_by_their_order():
+    name = "row_thieves.rows_as_names"
+    for order, left in ((("a", "b", "c"), "left"), (("c", "a", "b"), "not-as-declared")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(HANDLERS, name, replace(HANDLERS[name], answer=lambda *_, o=order: row_thieves.Names(o)))
+            assert codes_of(answers(name)) == [left]
+
+
+@pytest.mark.parametrize("spread", [1e-12, 1e-300, -1.0, np.nan])
+@pytest.mark.parametrize("package", ["row_thieves", "fedclust"])
+def test_a_view_with_a_spread_but_no_origin_shows_nothing(spread, package):
+    """The rows stay as they are then; a spread alone must not set how near a point may be to a row."""
+    name = "row_thieves.rows_in_a_type_that_shows_the_rules_means"
+    view = View(TAKE.view.exponents, None, np.full(3, spread))
+    assert not view.admits(np.ones(3))
+    assert View(TAKE.view.exponents, np.zeros(3), None).admits(np.ones(3)) is False
+    with pytest.MonkeyPatch.context() as patch:
+        rows = replace(HANDLERS[name], answer=lambda *_: row_thieves.TwoFacedPoints(ROWS[:10]), package=package)
+        patch.setitem(HANDLERS, name, rows)
+        assert codes_of(answers(name, takes=[replace(TAKE, view=view)])) != ["left"]
+
+
+def test_a_block_of_rows_cannot_be_changed_by_mistake():
+    view = View(TAKE.view.exponents, np.ones(3), np.ones(3))
+    site_data = SiteData("a", open_source(ROWS.copy(), site="a"))
+    for block in [*site_data.blocks(TAKE.view), *site_data.blocks(view)]:
+        with pytest.raises(ValueError, match="read-only"):
+            block[:] = 0
+
+
 HEAD = """
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 import numpy as np
 from fedclust.core.effects import handler
 from fedclust.core.noise_price import Noisy, Price, PricedQuestion, noisy
@@ -277,6 +461,24 @@ CANNOT_BE_IMPORTED = {
         "rows: Floats = points('x', floor=FLOOR_FROM_QUESTION)",
         "releases=Loot",
         "FlooredQuestion",
+    ),
+    "marks": ("rows: Exact = marks('x')", "releases=Loot, max_distinct=1", "only fedclust's own"),
+    "counts of single rows": ("rows: Ints = counts('x', hide_small=False)", "releases=Loot", "hide_small=True"),
+    "messages of a class that needs no consent": (
+        "rows: dict[str, bytes] = field(metadata={'disclosure': Disclosure('messages', 'counts', 'x')})",
+        "releases=Loot",
+        "of its own making",
+    ),
+    "facts without a least": (
+        "rows: int = field(metadata={'disclosure': Disclosure('each', 'facts', 'x', least=-2.0**63, most=1)})",
+        "releases=Loot, max_distinct=1",
+        "of its own making",
+    ),
+    "no floor of rows": ("rows: bool = facts('x')", "releases=Loot, max_distinct=1, reads='places'", "lift rules"),
+    "other rows than agreed": (
+        "rows: bool = facts('x')",
+        "releases=Loot, max_distinct=1, before_alignment=True",
+        "lift rules",
     ),
     "keys": ("rows: bytes = public_keys('x')", "releases=Loot", "only fedclust's own"),
     "shares": ("rows: bytes = shares('x')", "releases=Loot", "only fedclust's own"),
@@ -319,6 +521,19 @@ def test_what_says_less_than_a_site_must_know_cannot_be_imported(what, tmp_path)
     finally:
         del sys.modules["loot"]
     assert before == HANDLERS
+
+
+def test_a_question_says_once_how_missing_values_are_handled(tmp_path, monkeypatch):
+    """Rules and rows would follow different words: the same sum with and without some rows."""
+    text = module_with("rows: bool = facts('x')", "releases=Loot, max_distinct=1")
+    text = text.replace("import ViewedQuestion", "import GapsQuestion, ViewedQuestion")
+    path = tmp_path / "loot.py"
+    path.write_text(text.replace("(ViewedQuestion)", "(ViewedQuestion, GapsQuestion)"))
+    spec = importlib.util.spec_from_file_location("loot", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "loot", module)
+    with pytest.raises(TypeError, match="do not say it twice"):
+        spec.loader.exec_module(module)
 
 
 def test_a_module_with_an_undeclared_field_ends_the_process_that_imports_it(tmp_path):

@@ -136,7 +136,7 @@ def test_a_distance_of_one_row_leaves_under_masks_only():
     rules = Policy("own", min_cell=2)
     desk = SiteServer(SiteData("a", open_source(rows_with(0), site="a")), rules)
     site = turn(rows_with(0))
-    site.memory["centers"] = CENTERS
+    site.memory = {"centers": CENTERS}
     answer = column_split.measure_distances.answer(site, column_split.RowSpan(0, 300, -60))
     call = Call("r", 1, "column_split.measure_distances", column_split.RowSpan(0, 300, -60), "total", ("a", "b", "c"))
     assert desk.gate.judge(call, column_split.measure_distances, answer, site) == "abstains"

@@ -197,7 +197,7 @@ def _format_questions(found: SitePlan) -> str:
 def _question_lines(question: PlannedQuestion) -> list[list[str]]:
     from fedclust.core.effects import HANDLERS
 
-    schema = HANDLERS[question.name].release.schema()
+    schema = HANDLERS[question.name].schema
     rule = "passes" if question.code is None else f"REFUSED after {question.passed}: {question.code}"
     if question.site_is_out:
         rule = (
@@ -349,7 +349,7 @@ def plan_document(found: SitePlan) -> dict[str, Any]:
                         "why": d.why,
                         "shape": _format_shape(q.release and q.release.field_value(name)),
                     }
-                    for name, d in HANDLERS[q.name].release.schema().items()
+                    for name, d in HANDLERS[q.name].schema.items()
                 ],
             }
             for q in found.questions

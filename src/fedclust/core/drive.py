@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from typing import Protocol as Structural
 
@@ -16,6 +16,7 @@ from fedclust.core.effects import (
     ALL_PARTIES,
     Ask,
     AtStep,
+    Handler,
     HidesRounds,
     Opening,
     Protocol,
@@ -217,7 +218,7 @@ def refuse_unusable(
     ask: Ask, calls: Mapping[PartyId, Call], replies: Mapping[PartyId, Reply]
 ) -> Mapping[PartyId, Reply]:
     """Turn every unusable reply into a refusal by its party. Masked replies cannot be checked for plausibility."""
-    replies = refuse_other_types(ask.handler.release, replies)
+    replies = refuse_other_types(ask.handler.release, read_as_declared(ask.handler, replies))
     if ask.want == "total":
         replies = refuse_other_forms(replies)
     return refuse_impossible(ask.handler.release, calls, replies) if ask.masks is None else replies
@@ -230,6 +231,18 @@ def refuse_other_forms(replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Rep
         return replies
     usual, _ = Counter(forms.values()).most_common(1)[0]
     return _refuse_parties({party for party, form in forms.items() if form != usual}, "odd-answer", replies)
+
+
+def read_as_declared(handler: Handler[Any, Any], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:
+    """Give answers that a site in this process read as a plain copy of their type the declared type again."""
+    if handler.received is handler.release:
+        return replies
+    return {
+        party: replace(r, release=handler.release(*(r.release.field_value(name) for name in handler.schema)))
+        if isinstance(r, SealedAnswer) and type(r.release) is handler.received
+        else r
+        for party, r in replies.items()
+    }
 
 
 def refuse_other_types(kind: type[Release], replies: Mapping[PartyId, Reply]) -> Mapping[PartyId, Reply]:

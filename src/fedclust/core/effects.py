@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from fedclust.core.errors import DataError, QuorumLost, StudyError
 from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
-from fedclust.core.release import Disclosure, FieldClass, Release
+from fedclust.core.release import Disclosure, FieldClass, Release, make_plain_copy
 from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Floats, PartyId
 
@@ -72,9 +72,13 @@ class Handler(Generic[M, R]):
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
     schema: Mapping[str, Disclosure] = field(init=False, repr=False, compare=False)  # as it was at registration
+    received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "schema", MappingProxyType(dict(self.release.schema())))
+        schema = MappingProxyType({name: replace(d) for name, d in self.release.schema().items()})
+        object.__setattr__(self, "schema", schema)
+        received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
+        object.__setattr__(self, "received", received)
 
     @property
     def classes(self) -> frozenset[FieldClass]:

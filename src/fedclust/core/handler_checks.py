@@ -92,6 +92,13 @@ def check_handler(made: Handler[Any, Any]) -> None:
             f"{made.name} releases {unseen[0]}, which a site cannot inspect; only fedclust's own "
             "handlers may release it"
         )
+    if made.reads == "places" or made.before_alignment:
+        raise TypeError(
+            f"{made.name} may not declare reads='places' or before_alignment: both lift rules about rows that a site "
+            "lifts for fedclust's own handlers only"
+        )
+    if any(d.kind == "counts" and d.combine == "each" and not d.cells for d in schema.values()):
+        raise TypeError(f"{made.name} releases counts that may be of single rows; declare them with hide_small=True")
     if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
     if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
@@ -125,6 +132,10 @@ def _check_foreign_release(made: Handler[Any, Any]) -> None:
 def _check_message(made: Handler[Any, Any]) -> None:
     """Refuse a message that holds a view or a floor without declaring it by its type."""
     hints = typing.get_type_hints(made.message)
+    if issubclass(made.message, ViewedQuestion) and issubclass(made.message, GapsQuestion):
+        raise TypeError(
+            f"{made.name}: the view of a ViewedQuestion says how missing values are handled; do not say it twice"
+        )
     if issubclass(made.message, ViewedQuestion):
         if hints.get("view") is not View:
             raise TypeError(f"{made.name}: a ViewedQuestion needs a field `view: View`")

@@ -19,7 +19,7 @@ import dataclasses
 import inspect
 import math
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -50,9 +50,17 @@ ALLOWED_TYPES: dict[str, tuple[Any, ...]] = {
     "keys": (bytes, dict[str, bytes], tuple[bytes, ...]),
     "shares": (bytes, Limbs, Array),
 }
+# How a field of each class may leave.
+ALLOWED_COMBINATIONS: frozenset[tuple[str, str]] = frozenset(
+    {("sum", kind) for kind in ("marks", "counts", "sums", "points", "weights", "noisy")}
+    | {("each", kind) for kind in ("facts", "counts", "points", "weights", "noisy", "keys", "shares")}
+    | {("messages", kind) for kind in ("weights", "shares")}
+)
 # Classes that the gate cannot check. For noise, it cannot check that one row changes a sum by no more than the price
-# says. Only fedclust's own questions release these.
-UNCHECKABLE_CLASSES: frozenset[FieldClass] = frozenset({"keys", "shares", "noisy"})
+# says. For marks, it cannot check that a column has its mark because of all its values and not because of one row.
+# Only fedclust's own questions release these.
+UNCHECKABLE_CLASSES: frozenset[FieldClass] = frozenset({"keys", "shares", "noisy", "marks"})
+LEAST_FACT = -1.0
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ def marks(why: str) -> Any:
 
 def facts(why: str, *, most: float = 1) -> Any:
     """Declare a yes, a whole number up to `most`, or names of parties, which the coordinator sees for each site."""
-    return _declare_field(Disclosure("each", "facts", why, least=-1.0, most=most))
+    return _declare_field(Disclosure("each", "facts", why, least=LEAST_FACT, most=most))
 
 
 def counts(why: str, *, hide_small: bool = True) -> Any:
@@ -226,6 +234,7 @@ def check_declarations(release: type[Release]) -> None:
         if "disclosure" not in field.metadata:
             raise TypeError(f"{release.__module__}.{release.__qualname__}.{field.name} does not declare its class")
         declared: Disclosure = field.metadata["disclosure"]
+        _check_disclosure(f"{release.__module__}.{release.__qualname__}.{field.name}", declared)
         allowed = {"sum": (ring.Exact,), "messages": (dict[str, bytes],)}.get(
             declared.combine, ALLOWED_TYPES.get(declared.kind, ())
         )
@@ -238,17 +247,43 @@ def check_declarations(release: type[Release]) -> None:
         raise TypeError(f"{release.__module__}.{release.__qualname__} holds messages in two fields; put them in one")
 
 
+def _check_disclosure(name: str, declared: Disclosure) -> None:
+    """Refuse a declaration that none of the functions above makes."""
+    plain = type(declared) is Disclosure and (declared.combine, declared.kind) in ALLOWED_COMBINATIONS
+    if not plain or (declared.kind == "facts" and declared.least != LEAST_FACT):
+        raise TypeError(
+            f"{name} has a disclosure of its own making; declare it with additive(), points(), facts(), ..."
+        )
+
+
+def make_plain_copy(release: type[Release], schema: Mapping[str, Disclosure]) -> type[Release]:
+    """Return a type with the same fields and the same name on the wire that nobody else holds.
+
+    A site reads the answers of another package as this type, so nothing that is done to the original type later
+    changes what the site reads.
+    """
+    hints = typing.get_type_hints(release)
+    fields = [(name, hints[name], dataclasses.field(metadata={"disclosure": d})) for name, d in schema.items()]
+    made = dataclasses.make_dataclass(release.__name__, fields, bases=(Release,), frozen=True)
+    made.__module__, made.__qualname__ = release.__module__, release.__qualname__
+    return made
+
+
 def stack_field(parts: Sequence[Any], name: str) -> ring.Exact:
     """Stack one field of several answers of one form."""
     return ring.Exact(np.stack([part.field_value(name).limbs for part in parts]), parts[0].field_value(name).unit)
 
 
-def count_numbers(release: Release) -> int:
-    """Return how many numbers of an answer sum or describe rows, without facts and counts over all sites."""
+def count_numbers(release: Release, *, all_counts: bool = False) -> int:
+    """Return how many numbers of an answer sum or describe rows, without facts.
+
+    Counts over all sites that are no cells are included only with `all_counts`.
+    """
     return sum(
         release.field_value(name).limbs.size // 2 if d.combine == "sum" else np.size(release.field_value(name))
         for name, d in release.schema().items()
-        if d.kind in ("sums", "points", "weights") or (d.kind == "counts" and (d.cells or d.combine == "each"))
+        if d.kind in ("sums", "points", "weights")
+        or (d.kind == "counts" and (d.cells or d.combine == "each" or all_counts))
     )
 
 

@@ -51,13 +51,18 @@ class View:
 
     def scale_bound(self, largest: Floats) -> Floats:
         """Return the largest magnitudes in units of the spread, wherever the origin lies."""
-        return np.asarray(largest if self.spread is None else largest / self.spread, np.float64)
+        if self.origin is None or self.spread is None:
+            return np.asarray(largest, np.float64)
+        return np.asarray(largest / self.spread, np.float64)
 
     def admits(self, largest: Floats) -> bool:
         """Return whether columns with these largest magnitudes stay within the exponents.
 
         A spread that is not positive, or numbers that are not finite, admit no column: a bound on |x'| would not hold.
+        Nor does a view with only one of origin and spread.
         """
+        if (self.origin is None) != (self.spread is None):
+            return False
         if self.origin is not None and self.spread is not None:
             finite = np.isfinite(self.origin).all() and np.isfinite(self.spread).all()
             if not finite or not (self.spread > 0).all():

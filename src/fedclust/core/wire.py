@@ -55,9 +55,18 @@ class Reader:
 
 def encode(message: Any) -> bytes:
     """Return the bytes of a message whose fields match its annotations."""
-    out = [MAGIC, wire_name(type(message)).encode() + b"\0"]
-    _codec_for(type(message)).put(message, out)
+    return _encode_as(type(message), message)
+
+
+def _encode_as(kind: type, message: Any) -> bytes:
+    out = [MAGIC, wire_name(kind).encode() + b"\0"]
+    _codec_for(kind).put(message, out)
     return b"".join(out)
+
+
+def copy_as(kind: type[T], message: Any) -> T:
+    """Return a message of type `kind` with what the fields of `message` encode to; nothing of `message` is shared."""
+    return decode(kind, _encode_as(kind, message))
 
 
 def decode(kind: type[T], data: bytes | memoryview) -> T:

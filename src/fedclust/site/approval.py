@@ -82,7 +82,7 @@ class Approval:
     def _is_strong_enough(self, call: Call) -> bool:
         """Return whether sums are hidden as agreed; if blind mode was agreed, everything but keys must be encrypted."""
         if self.terms.aggregation == "blind" and not call.is_encrypted:
-            return {d.kind for d in HANDLERS[call.handler].release.schema().values()} <= {"keys"}
+            return {d.kind for d in HANDLERS[call.handler].schema.values()} <= {"keys"}
         return (
             call.want != "total"
             or AGGREGATION_STRENGTH[aggregation_of_call(call)] >= AGGREGATION_STRENGTH[self.terms.aggregation]

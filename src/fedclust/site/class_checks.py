@@ -6,17 +6,23 @@ places. Counts count each row once. So nobody can pack a row into whole numbers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import dataclasses
+import math
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from fedclust.core.effects import Handler
 from fedclust.core.release import MAX_PLACES, Disclosure, Release
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
-from fedclust.core.types import PartyId
+from fedclust.core.types import Floats, PartyId
 
 MIN_TOTALS = 2  # how many whole numbers over all rows an answer may hold, even with few columns
+MAX_FACT_BITS = 32  # of facts that another package may send in a study
+TALLY_TOLERANCE = 1e-6  # relative, of weights that are added in another order or rounded to units
 
 
 def has_valid_facts(release: Release) -> bool:
@@ -32,10 +38,13 @@ def fits_field_classes(
     For other packages the weights of cells are checked too. fedclust's own kernels compute theirs within these bounds.
     """
     points = next((release.field_value(name) for name, d in schema.items() if d.kind == "points"), None)
+    if foreign and not _are_few_totals(release, schema, site):
+        return False
     for name, d in schema.items():
         value = release.field_value(name)
         if d.kind == "facts" and isinstance(value, tuple):
             fits = set(value) <= set(parties) and len(set(value)) == len(value)
+            fits = fits and (not foreign or value == tuple(sorted(value)))  # their order would say more
         elif d.kind == "counts" and d.combine == "each":
             fits = _is_count(value, site, points)
         elif d.combine == "sum" and d.cells and foreign:
@@ -49,15 +58,123 @@ def fits_field_classes(
     return True
 
 
-def has_declared_units(release: Release, schema: Mapping[str, Disclosure], message: Any) -> bool:
-    """Return whether every sum is in a unit that its field declares or the question states.
+def has_declared_forms(release: Release, schema: Mapping[str, Disclosure], message: Any, site: Site) -> bool:
+    """Return whether every array has a shape, and every sum a unit, that follow from the question.
 
-    Units travel beside masked sums without a mask, so a handler must not choose them by what it reads.
+    Shapes and units travel beside masked sums without a mask, so a handler must not choose them by what it reads.
     """
-    stated = [value for value in vars(message).values() if isinstance(value, np.ndarray)]
-    allowed = {0, *(int(unit) for value in stated if value.dtype == np.int32 for unit in value.flat)}
-    exact = ((d, release.field_value(name)) for name, d in schema.items() if d.combine == "sum")
-    return all(set(value.unit.flat) <= allowed | {d.power} for d, value in exact if isinstance(value, Exact))
+    lengths = {1, len(site.columns), *_stated_lengths(message)} - {0}
+    has_points = any(d.kind == "points" for d in schema.values())
+    for name, d in schema.items():
+        value = release.field_value(name)
+        if d.combine == "sum":
+            if not set(value.shape) <= lengths or not _has_declared_unit(value, d, message):
+                return False
+        elif d.kind == "counts" and not has_points and not set(np.shape(value)) <= lengths:
+            return False
+    return True
+
+
+def _stated_lengths(message: Any) -> Iterator[int]:
+    """Yield the whole numbers of a question and the lengths of its arrays and tuples, as many as its type has fields.
+
+    The items of a tuple do not count: a question could list all lengths for the handler to choose from.
+    """
+    for field in dataclasses.fields(message):
+        value = getattr(message, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _stated_lengths(value)
+        elif isinstance(value, np.ndarray):
+            yield from value.shape
+        elif isinstance(value, (tuple, dict)):
+            yield len(value)
+        elif isinstance(value, int):
+            yield int(value)
+
+
+def _has_declared_unit(value: Exact, declared: Disclosure, message: Any) -> bool:
+    """Return whether all numbers have the unit that the field declares, the unit one, or units that the question
+    states.
+    """
+    if declared.power:
+        return bool((value.unit == declared.power).all())
+    if not value.unit.any():
+        return True
+    stated = [units for units in vars(message).values() if isinstance(units, np.ndarray) and units.dtype == np.int32]
+    return any(_can_repeat(units.shape, value.unit.shape) and bool((value.unit == units).all()) for units in stated)
+
+
+def _can_repeat(shape: tuple[int, ...], into: tuple[int, ...]) -> bool:
+    """Return whether an array of one shape can be repeated to fill another shape."""
+    return len(shape) <= len(into) and all(
+        own in (1, other) for own, other in zip(shape[::-1], into[::-1], strict=False)
+    )
+
+
+def bits_of_facts(handler: Handler[Any, Any], parties: int) -> int:
+    """Return how many bits the facts of an answer can hold, if it may name any of `parties`."""
+    types = typing.get_type_hints(handler.received)
+    return sum(
+        1 if types[name] is bool else math.ceil(math.log2(d.most - d.least + 1)) if types[name] is int else parties
+        for name, d in handler.schema.items()
+        if d.kind == "facts"
+    )
+
+
+def plain_floats(values: Any) -> Floats:
+    """Return a copy as a plain array: a subclass of an array may compare and add as it likes."""
+    return np.array(values, np.float64)
+
+
+def is_possible_tally(tally: Floats, mass: Floats, rows: int) -> bool:
+    """Return whether some weights of so many rows can have these sums, sums of squares and maxima.
+
+    The first sums are those of the fields that are cells.
+    """
+    if tally.ndim != 2 or len(tally) != len(("total", "squares", "largest")) or not np.isfinite(tally).all():
+        return False
+    total, squares, largest = tally
+    slack = 1 + TALLY_TOLERANCE
+    if len(total) < len(mass) or (tally < 0).any():
+        return False
+    same = np.abs(total[: len(mass)] - mass) <= TALLY_TOLERANCE * np.maximum(1.0, mass)
+    fits = (squares <= slack * total * largest) & (total**2 <= slack * rows * squares) & (largest <= slack * total)
+    return bool(same.all() and fits.all())
+
+
+def check_sums_of_cells(release: Release, schema: Mapping[str, Disclosure], totals: Floats, columns: int) -> str | None:
+    """Return the code to refuse an answer with if a sum belongs to no cell, or to one without rows.
+
+    The first axes of a sum are those of a field that is cells, or count the cells that `row_weights` adds. A few sums
+    may be over all rows.
+    """
+    cells: list[tuple[tuple[int, ...], Floats]] = []
+    at = 0
+    for name, d in schema.items():
+        if d.cells and d.combine == "sum":
+            shape = release.field_value(name).shape
+            cells.append((shape, totals[at : at + math.prod(shape)]))
+            at += math.prod(shape)
+    for name, d in schema.items():
+        if d.combine != "sum" or d.cells or d.kind not in ("sums", "weights"):
+            continue
+        value: Exact = release.field_value(name)
+        own = next((total for shape, total in cells if value.shape[: len(shape)] == shape), None)
+        if own is None and len(totals) > at:
+            own = next(
+                (
+                    totals[at:]
+                    for axes in range(len(value.shape) + 1)
+                    if math.prod(value.shape[:axes]) == len(totals) - at
+                ),
+                None,
+            )
+        if own is None:
+            if math.prod(value.shape) > columns:
+                return "not-as-declared"
+        elif value.limbs.reshape(len(own), -1)[own == 0].any():
+            return "abstains"
+    return None
 
 
 def _is_fact(value: Any, declared: Disclosure) -> bool:
@@ -78,6 +195,13 @@ def _is_count(value: Any, site: Site, points: Any) -> bool:
             return False
         return int(value.sum()) <= held if points is None else len(value) == len(points)
     return isinstance(value, (int, np.integer)) and 0 <= int(value) <= held * max(1, len(site.columns))
+
+
+def _are_few_totals(release: Release, schema: Mapping[str, Disclosure], site: Site) -> bool:
+    """Return whether the numbers over all rows are few in all fields together."""
+    fields = [name for name, d in schema.items() if (d.combine, d.kind) == ("sum", "counts") and not d.cells]
+    count: int = sum(math.prod(release.field_value(name).shape) for name in fields)
+    return count <= max(MIN_TOTALS, len(site.columns))
 
 
 def _are_totals(value: Exact, site: Site) -> bool:

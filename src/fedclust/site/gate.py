@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedclust.core import wire
-from fedclust.core.effects import Handler
+from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.envelope import Call, SealedAnswer
 from fedclust.core.errors import AnswerChanged, KeysRefused, NotAsDeclared, OutOfBounds
 from fedclust.core.release import Release, count_numbers
@@ -59,16 +59,15 @@ class Gate:
     def receive(self, handler: Handler[Any, Any], release: Release) -> Release:
         """Return the answer that will be judged and sent.
 
-        An answer of another package is encoded once and decoded again, so that the rules and the coordinator read the
-        same plain numbers.
+        An answer of another package is encoded once and decoded again as a plain copy of its type, so that the rules
+        and the coordinator read the same plain numbers, whatever the package did to the type since it was registered.
         """
         if not handler.is_foreign:
             return check_release_type(handler, release)
         try:
-            received: Release = wire.decode(handler.release, wire.encode(check_release_type(handler, release)))
+            return wire.copy_as(handler.received, check_release_type(handler, release))
         except Exception as error:
             raise NotAsDeclared(f"the answer of {handler.name} does not hold what it declares") from error
-        return received
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
         """Return the code to withhold an answer with, or None. A site that withholds one abstains for the rest of the
@@ -118,8 +117,8 @@ class Gate:
         masked = call.want == "total" and call.masks is not None
         return replace(
             entry,
-            numbers=0 if masked else count_numbers(release),
-            question=call.question_digest,
+            numbers=0 if masked else count_numbers(release, all_counts=HANDLERS[call.handler].is_foreign),
+            question=call.question_digest if masked else guards.variant_of_answer(call, release),
             cohort="\n".join(sorted(call.cohort)) if masked else "",
             opened="\n".join(sorted(opened)),
             gaps=guards.gap_rule_of_sum(call),
@@ -135,7 +134,7 @@ class Gate:
             else SealedAnswer(self.party, call.run, call.step, encryption.carrier, encryption.encrypt(hidden))
         )
         answer = "" if call.masks is None else hashlib.sha256(wire.encode(covered)).hexdigest()
-        entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, covered)
+        entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, release)
         before = self.ledger.last_entry(call.run)
         if before is not None and (before.step, before.call) == (entry.step, entry.call) and before.answer != answer:
             raise AnswerChanged("the same question would get a different answer under the same mask")
@@ -173,7 +172,7 @@ class Gate:
 
 def check_release_type(handler: Handler[Any, Any], release: Release) -> Release:
     """Return the answer if it is of the type that its handler declares."""
-    if type(release) is not handler.release:
+    if type(release) not in (handler.release, handler.received):
         raise TypeError(
             f"{handler.name} returned another type than the declared {handler.release.__name__}; correct the handler"
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import Handler
+from fedclust.core import wire
+from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
 from fedclust.core.question_types import REFUSE_GAPS, ClassesQuestion, CommonRowsQuestion, PointsQuestion
@@ -22,7 +24,7 @@ from fedclust.privacy.dropout_recovery import consent
 from fedclust.privacy.roster import is_lasting, threshold
 from fedclust.questions import alignment
 from fedclust.site import class_checks, point_checks
-from fedclust.site.ledger import Tally
+from fedclust.site.ledger import ANSWER_SEPARATOR, Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
 from fedclust.site.site_data import missing_rule_of
 
@@ -81,8 +83,12 @@ def check_method(q: QuestionContext) -> str | None:
 
 
 def check_labels_only(q: QuestionContext) -> str | None:
-    """Refuse distances and single-row weights if sites hold columns and the study opens labels only."""
-    return "handler-not-allowed" if q.split == "labels" and q.handler.opens_distances else None
+    """Refuse distances and single-row weights if sites hold columns and the study opens labels only.
+
+    A site cannot tell whether the sums of another package are distances.
+    """
+    opens = q.handler.opens_distances or (q.handler.is_foreign and "sums" in q.handler.classes)
+    return "handler-not-allowed" if q.split == "labels" and opens else None
 
 
 def check_row_floor(q: QuestionContext) -> str | None:
@@ -97,7 +103,7 @@ def check_combination(q: QuestionContext) -> str | None:
     combine = {"total": "sum", "each": "each", "relay": "messages"}[q.call.want]
     if combine == "messages" and q.call.masks is None:
         return "not-a-sum"
-    return None if all(d.combine == combine for d in q.handler.release.schema().values()) else "not-a-sum"
+    return None if all(d.combine == combine for d in q.handler.schema.values()) else "not-a-sum"
 
 
 def check_abstention(q: QuestionContext) -> str | None:
@@ -172,9 +178,26 @@ def check_distinct_count(q: QuestionContext) -> str | None:
     """Refuse more variants of a fact than a study needs, since each reveals more; the same question reveals nothing
     new.
     """
-    most = q.handler.max_distinct
+    most = 0 if q.handler.is_foreign else q.handler.max_distinct
     again = most and q.call.question_digest not in q.tally.questions
     return "too-many-facts" if again and q.tally.distinct_questions[q.handler.name] >= most else None
+
+
+def check_fact_bits(q: QuestionContext) -> str | None:
+    """Refuse facts of other packages that could hold more bits, together with those of the study so far, than allowed.
+
+    A site cannot check that a yes is not a bit of a row.
+    """
+    if not (q.handler.is_foreign and "facts" in q.handler.classes):
+        return None
+    parties = len(q.call.cohort if q.enrolled is None else q.enrolled)
+    sent = sum(
+        answers * class_checks.bits_of_facts(HANDLERS[name], parties)
+        for name, answers in q.tally.distinct_questions.items()
+        if name in HANDLERS and HANDLERS[name].is_foreign
+    )
+    bits = sent + class_checks.bits_of_facts(q.handler, parties)
+    return "too-many-facts" if bits > class_checks.MAX_FACT_BITS else None
 
 
 def check_other_runs(q: QuestionContext) -> str | None:
@@ -247,7 +270,7 @@ def check_common_rows(q: QuestionContext) -> str | None:
 def check_point_floor(q: QuestionContext) -> str | None:
     """Refuse points that stand for fewer rows, by declaration or by the question, than the site requires."""
     declared = [
-        point_checks.declared_floor(d, q.call.message) for d in point_checks.point_fields(q.handler.release).values()
+        point_checks.declared_floor(d, q.call.message) for d in point_checks.point_fields(q.handler.schema).values()
     ]
     return "floor-too-low" if min(declared, default=q.policy.min_cell) < q.policy.min_cell else None
 
@@ -296,23 +319,55 @@ def check_cells(a: AnswerContext) -> str | None:
     if not policy.passing_weight:
         return None
     mass = _cell_weights(a.release)
-    if mass.size and not ((mass > 0) & (mass < policy.passing_weight)).any():
+    stated = a.question.handler.is_foreign and a.question.handler.row_weights is not None
+    if mass.size and not stated and not ((mass > 0) & (mass < policy.passing_weight)).any():
         return None  # the sum of weights is at most the effective size, because no weight exceeds one
-    found = _tally_cells(a, mass)
-    some = found[0] > 0
-    total, squares, largest = found[:, some]
+    tally = _tally_cells(a, mass)
+    some = tally[0] > 0
+    total, squares, largest = tally[:, some]
     if (total**2 < FLOOR_TOLERANCE * policy.min_cell * squares).any():
         return "abstains"
     return "abstains" if policy.max_share and (FLOOR_TOLERANCE * largest > policy.max_share * total).any() else None
 
 
+def check_sums_of_cells(a: AnswerContext) -> str | None:
+    """Refuse sums of another package that belong to no cell or to an empty one, and weights that no rows can have."""
+    handler = a.question.handler
+    if not handler.is_foreign or not handler.classes & {"sums", "weights"}:
+        return None
+    mass = _cell_weights(a.release)
+    tally = _tally_cells(a, mass)
+    if handler.row_weights is not None and not class_checks.is_possible_tally(tally, mass, a.site.rows):
+        return "not-as-declared"
+    return class_checks.check_sums_of_cells(a.release, handler.schema, tally[0], len(a.site.columns))
+
+
 def check_number_count(a: AnswerContext) -> str | None:
     """Refuse once the numbers sent in all rounds of a run would suffice to solve for the rows."""
     q = a.question
-    if not q.policy.max_ratio or q.call.question_digest in q.tally.questions:
+    if not q.policy.max_ratio or variant_of_answer(q.call, a.release) in q.tally.questions:
         return None
-    count = q.tally.numbers + count_numbers(a.release)
+    count = q.tally.numbers + count_numbers(a.release, all_counts=q.handler.is_foreign)
     return "too-many-numbers" if count > q.policy.max_ratio * q.rows * max(1, len(a.site.columns)) else None
+
+
+def variant_of_answer(call: Call, release: Release) -> str:
+    """Return a digest that is equal for answers that reveal nothing new.
+
+    A question of fedclust gets the same answer each time. Another package may answer differently each time.
+    """
+    if not HANDLERS[call.handler].is_foreign:
+        return call.question_digest
+    return f"{call.question_digest}{ANSWER_SEPARATOR}{hashlib.sha256(wire.encode(release)).hexdigest()[:32]}"
+
+
+def check_distinct_answers(a: AnswerContext) -> str | None:
+    """Refuse more different answers of another package than its question declares."""
+    q = a.question
+    if not (q.handler.is_foreign and q.handler.max_distinct):
+        return None
+    known = variant_of_answer(q.call, a.release) in q.tally.questions
+    return None if known or q.tally.distinct_questions[q.handler.name] < q.handler.max_distinct else "too-many-facts"
 
 
 def check_field_classes(a: AnswerContext) -> str | None:
@@ -321,24 +376,25 @@ def check_field_classes(a: AnswerContext) -> str | None:
     known = {*(q.call.cohort if q.enrolled is None else q.enrolled), a.site.party}
     fits = class_checks.fits_field_classes(a.release, q.handler.schema, a.site, known, foreign=q.handler.is_foreign)
     if q.handler.is_foreign:
-        fits = fits and class_checks.has_declared_units(a.release, q.handler.schema, q.call.message)
+        fits = fits and class_checks.has_declared_forms(a.release, q.handler.schema, q.call.message, a.site)
     return None if fits else "not-as-declared"
 
 
 def check_points(a: AnswerContext) -> str | None:
     """Refuse points that equal a row shared by few rows, or that stand for too few rows if the site can count them."""
-    q = a.question
-    found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
-    return None if found.passes(a.release) else "points-of-few-rows"
+    return None if _judge_points(a).passes(a.release) else "points-of-few-rows"
 
 
 def check_sums_are_no_rows(a: AnswerContext) -> str | None:
-    """Refuse sums that equal a row: another package may be wrong about how many rows are behind its sums."""
-    q = a.question
-    if not q.handler.is_foreign:
+    """Refuse sums and weights that equal a row: another package may be wrong about how many rows are behind them."""
+    if not a.question.handler.is_foreign:
         return None
-    found = point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
-    return "not-as-declared" if found.has_sum_equal_to_row(a.release) else None
+    return "not-as-declared" if _judge_points(a).has_numbers_equal_to_row(a.release) else None
+
+
+def _judge_points(a: AnswerContext) -> point_checks.PointCheck:
+    q = a.question
+    return point_checks.PointCheck(q.handler, q.call.message, a.site, q.policy.min_cell, q.policy.max_share)
 
 
 def _cell_weights(release: Release) -> Floats:
@@ -348,9 +404,12 @@ def _cell_weights(release: Release) -> Floats:
 
 def _tally_cells(a: AnswerContext, mass: Floats) -> Floats:
     """Return the sum, the sum of squares and the maximum of the weights in each cell."""
-    if a.question.handler.row_weights is not None:
-        return a.question.handler.row_weights(a.site, a.question.call.message)
-    return tally_unit_weights(mass)
+    handler, message = a.question.handler, a.question.call.message
+    if handler.row_weights is None:
+        return tally_unit_weights(mass)
+    if not handler.is_foreign:
+        return handler.row_weights(a.site, message)
+    return class_checks.plain_floats(handler.row_weights(a.site, wire.copy_as(handler.message, message)))
 
 
 ALWAYS_GUARDS: tuple[Guard, ...] = (
@@ -373,6 +432,7 @@ QUESTION_GUARDS: tuple[Guard, ...] = (
     check_noise_amount,
     check_call_count,
     check_distinct_count,
+    check_fact_bits,
     check_other_runs,
     check_point_count,
     check_whole_cohort,
@@ -389,7 +449,9 @@ ANSWER_GUARDS: tuple[Callable[[AnswerContext], str | None], ...] = (
     check_field_classes,
     check_points,
     check_sums_are_no_rows,
+    check_sums_of_cells,
     check_cells,
     check_number_count,
+    check_distinct_answers,
 )
-MASKED_ANSWER_GUARDS: tuple[Callable[[AnswerContext], str | None], ...] = (check_field_classes,)
+MASKED_ANSWER_GUARDS: tuple[Callable[[AnswerContext], str | None], ...] = (check_field_classes, check_sums_of_cells)

@@ -14,6 +14,7 @@ from fedclust.core.errors import DataError
 from fedclust.core.run_series import parse_series
 
 LEDGER_START = "fedclust ledger 2"
+ANSWER_SEPARATOR = "/"  # between the digests of a question and of its answer
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,10 @@ class LedgerEntry:
     """One answer that left: to which question, as a sum or on its own, and how many bytes.
 
     `answer` is a digest of what a mask hid, so that the mask never hides anything else. If the rules count them,
-    `numbers` is how many numbers left on their own, `question` is a digest of the question, `cohort` names the sites
-    that were asked for a masked sum, `opened` names those whose sum this answer helps to open, and `gaps` is how rows
-    with missing values were handled. An entry with `abstained` is about an answer that did not leave, and gives the
-    reason why none will in this run.
+    `numbers` is how many numbers left on their own, `question` is a digest of the question (and of an answer of another
+    package, which may differ each time), `cohort` names the sites that were asked for a masked sum, `opened` names
+    those whose sum this answer helps to open, and `gaps` is how rows with missing values were handled. An entry with
+    `abstained` is about an answer that did not leave, and gives the reason why none will in this run.
     """
 
     run: str
@@ -75,7 +76,7 @@ class Tally:
             self.numbers += entry.numbers
         if entry.question and entry.question not in self.questions:
             self.distinct_questions[entry.handler] += 1
-            self.questions.add(entry.question)
+            self.questions |= {entry.question, entry.question.partition(ANSWER_SEPARATOR)[0]}
 
 
 class Ledger:

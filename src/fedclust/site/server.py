@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fedclust.core.errors import (
     OverBudget,
     WireError,
 )
+from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.noise_price import Noisy
 from fedclust.core.run_series import parse_series
 from fedclust.core.site_interface import RowOrder
@@ -50,8 +51,56 @@ ERROR_CODES: dict[type[Exception], str] = {
 }
 
 
+PACKAGE_MARK = "/package"  # beside the values that another package stored: its name
+
+
 class ForeignHandlerFailed(RuntimeError):
     """The handler of another package raised an error, of whatever kind."""
+
+
+@contextlib.contextmanager
+def _one_error_for_all(handler: Handler[Any, Any]) -> Iterator[None]:
+    """Turn every error in the code of another package into the same error: its kind could carry bits of a row."""
+    try:
+        yield
+    except Exception as error:
+        if not handler.is_foreign or isinstance(error, NotAsDeclared):
+            raise
+        raise ForeignHandlerFailed("the handler of another package failed") from error
+
+
+@dataclass(frozen=True)
+class _StoredState:
+    memory: dict[str, Array]
+
+
+def _read_stored_state(handler: Handler[Any, Any], answer: Any) -> Any:
+    """Return an answer of another package with the state that it stores as plain arrays, before anything leaves.
+
+    An answer that left and a state that could not be stored afterwards would be a message.
+    """
+    if not (handler.is_foreign and isinstance(answer, Keep)):
+        return answer
+    if answer.order is not None:
+        raise NotAsDeclared("only fedclust's own alignment may choose the rows that a run reads")
+    return Keep(answer.release, wire.copy_as(_StoredState, _StoredState(dict(answer.memory))).memory)
+
+
+def memory_of_package(memory: Mapping[str, Array], package: str) -> Mapping[str, Array]:
+    """Return what a handler of a package may read of a run's stored state: only what its own package stored.
+
+    What another package stores would otherwise leave by fedclust's own answers, which the rules trust more.
+    """
+    mark = memory.get(PACKAGE_MARK)
+    owner = OWN_PACKAGE if mark is None else mark.tobytes().decode()
+    return {name: value for name, value in memory.items() if name != PACKAGE_MARK} if owner == package else {}
+
+
+def mark_package(memory: Mapping[str, Array], package: str) -> dict[str, Array]:
+    """Return a stored state that names its package, unless that is fedclust."""
+    if package == OWN_PACKAGE:
+        return dict(memory)
+    return {**memory, PACKAGE_MARK: np.frombuffer(package.encode(), np.uint8)}
 
 
 @dataclass(frozen=True)
@@ -171,25 +220,17 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
-        missing, site_data = missing_rule_of(call.message, handler.reads), self.data_for_run(call.run)
+        site_data = self.data_for_run(call.run)
+        with _one_error_for_all(handler):
+            missing = missing_rule_of(call.message, handler.reads)
         if self.needs_alignment and site_data is self.site_data and not handler.before_alignment:
             return Refusal(self.party, "not-aligned")
         rows = site_data.survey_for(missing).rows if self._must_count_rows(handler) else 0
-        if code := self.gate.admit(call, handler, rows):
-            return Refusal(self.party, code)
-        memory = self.memory.get(call.run, {})
-        kind = RowlessContext if handler.reads == "nothing" else HandlerContext
-        context = kind(
-            site_data,
-            (self.seed, call.step),
-            memory,
-            missing,
-            lambda: self.gate.vault_for(call.run),
-            point_floor=self.gate.policy.min_cell,
-        )
-        message = call.message
-        if isinstance(message, SealedMessages):
-            message = sealed_messages.open_messages(message, call, context.vault, self.party)
+        with _one_error_for_all(handler):
+            if code := self.gate.admit(call, handler, rows):
+                return Refusal(self.party, code)
+        context = self._make_context(call, handler, missing)
+        message = self._read_message(call, handler)
         answer = (
             self.gate.noise_budget.answer_with_noise(
                 call, handler.release, lambda: self.compute_answer(handler, context, message)
@@ -197,14 +238,38 @@ class SiteServer:
             if issubclass(handler.release, Noisy)
             else self.compute_answer(handler, context, message)
         )
-        release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
-        if code := self.gate.judge(call, handler, release, context):
-            return Refusal(self.party, code)
+        with _one_error_for_all(handler):
+            answer = _read_stored_state(handler, answer)
+            release = self.gate.receive(handler, answer.release if isinstance(answer, Keep) else answer)
+            if handler.is_foreign:  # the rules ask a context that the handler has not seen
+                context = self._make_context(call, handler, missing)
+            if code := self.gate.judge(call, handler, release, context):
+                return Refusal(self.party, code)
         sealed = self.gate.seal(call, release, encryption)
         if isinstance(answer, Keep):
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
         return sealed
+
+    def _read_message(self, call: Call, handler: Handler[Any, Any]) -> Any:
+        """Return the question for a handler; another package gets a copy, because the rules read the question later."""
+        message = call.message
+        if isinstance(message, SealedMessages):
+            message = sealed_messages.open_messages(message, call, self.gate.vault_for(call.run), self.party)
+        return wire.copy_as(handler.message, message) if handler.is_foreign else message
+
+    def _make_context(self, call: Call, handler: Handler[Any, Any], missing: str) -> HandlerContext:
+        """Return what a handler sees; another package gets neither the site's keys nor what fedclust stored."""
+        kind = RowlessContext if handler.reads == "nothing" else HandlerContext
+        return kind(
+            self.data_for_run(call.run),
+            (self.seed, call.step),
+            memory_of_package(self.memory.get(call.run, {}), handler.package),
+            missing,
+            None if handler.is_foreign else lambda: self.gate.vault_for(call.run),
+            point_floor=self.gate.policy.min_cell,
+            one_rule=handler.is_foreign,
+        )
 
     def _must_count_rows(self, handler: Handler[Any, Any]) -> bool:
         """Return whether the gate needs the number of rows; a question that reads none needs it for the floor only.
@@ -217,24 +282,15 @@ class SiteServer:
     def _keep_with_answer(
         self, call: Call, handler: Handler[Any, Any], answer: Keep[Any], sealed: SealedAnswer
     ) -> None:
-        """Store what an answer asks the site to remember; only fedclust's alignment chooses the rows of a run."""
+        """Store what an answer asks the site to remember."""
         if answer.order is not None:
-            if handler.is_foreign:
-                raise KeysRefused("only fedclust's own alignment may choose the rows that a run reads")
             self._save_order(call.run, answer.order)
-        self._save_memory(call, sealed, dict(answer.memory))
+        self._save_memory(call, sealed, mark_package(answer.memory, handler.package))
 
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
-        """Return the answer to a question, before the gate has seen it.
-
-        The kind of an error could carry bits of a row, so every error of another package's handler is the same.
-        """
-        try:
+        """Return the answer to a question, before the gate has seen it."""
+        with _one_error_for_all(handler):
             return handler.answer(context, message)
-        except Exception as error:
-            if not handler.is_foreign:
-                raise
-            raise ForeignHandlerFailed("the handler of another package failed") from error
 
     def _check_repeated_step(self, call: Call) -> SealedAnswer | Refusal | None:
         """Answer a step once: the same question gets the same answer again, and another question gets none."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -79,7 +81,7 @@ class SiteData:
         return self._cached_blocks
 
     def _transform_blocks(self, view: View) -> Iterator[Array]:
-        return (view.transform(select_rows(block, view.missing)) for block in self.source.blocks())
+        return (_locked(view.transform(select_rows(block, view.missing))) for block in self.source.blocks())
 
     @cached_property
     def digest(self) -> bytes:
@@ -101,6 +103,13 @@ class SiteData:
         for one in () if ids is None else ids:
             digest.update(b"\0" + str(one).encode())
         return digest.digest()
+
+
+def _locked(block: Array) -> Array:
+    """Return a view of a block that nobody can write to by mistake; later questions read the same rows."""
+    locked = block.view()
+    locked.flags.writeable = False
+    return locked
 
 
 def missing_rule_of(message: object, reads: Reads = "rows") -> str:
@@ -131,12 +140,14 @@ class HandlerContext:
         vault: Callable[[], Vault] | None = None,
         *,
         point_floor: int = 0,
+        one_rule: bool = False,
     ) -> None:
         self._site_data = site_data
         self.point_floor = point_floor
+        self._one_rule = one_rule  # rows with missing values are read in the question's way only
         self._missing = missing
         self._seed_and_step = seed_and_step
-        self.memory = memory
+        self.memory = MappingProxyType(dict(memory))
         self._vault = vault
 
     @property
@@ -187,6 +198,8 @@ class HandlerContext:
         return self._vault()
 
     def blocks(self, view: View) -> Iterable[Array]:
+        if self._one_rule and view.missing != self._missing:
+            raise DataError("the view handles missing values in another way than the question; use the question's view")
         return self._site_data.blocks(view)
 
     def ids(self) -> Array | None:
@@ -194,6 +207,25 @@ class HandlerContext:
 
     def row_key(self) -> bytes:
         return self._site_data.row_key
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """The columns of a source without a way to its rows."""
+
+    site: PartyId
+    columns: tuple[str, ...]
+    resident: bool = False
+
+    def blocks(self) -> Iterator[Array]:
+        raise _no_rows_error()
+
+    def ids(self) -> None:
+        raise _no_rows_error()
+
+
+def _no_rows_error() -> TypeError:
+    return TypeError("this question is declared to read no rows; set reads='rows' at its handler")
 
 
 class RowlessContext(HandlerContext):
@@ -208,33 +240,40 @@ class RowlessContext(HandlerContext):
         vault: Callable[[], Vault] | None = None,
         *,
         point_floor: int = 0,
+        one_rule: bool = False,
     ) -> None:
-        super().__init__(site_data, seed_and_step, {}, missing, vault, point_floor=point_floor)
+        no_rows = NoRows(site_data.party, site_data.source.columns)
+        super().__init__(
+            SiteData(site_data.party, no_rows, site_data.schema),
+            seed_and_step,
+            {},
+            missing,
+            vault,
+            point_floor=point_floor,
+            one_rule=one_rule,
+        )
 
     @property
     def rows(self) -> int:
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     @property
     def left_out(self) -> int:
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     @property
     def gaps(self) -> Ints:
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     @property
     def largest(self) -> Floats:
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     def blocks(self, view: View) -> Iterable[Array]:  # noqa: ARG002
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     def ids(self) -> Array | None:
-        raise self._no_rows_error()
+        raise _no_rows_error()
 
     def row_key(self) -> bytes:
-        raise self._no_rows_error()
-
-    def _no_rows_error(self) -> TypeError:
-        return TypeError("this question is declared to read no rows; set reads='rows' at its handler")
+        raise _no_rows_error()

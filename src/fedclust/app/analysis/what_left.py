@@ -38,5 +38,5 @@ def list_what_left(fed: Federation) -> dict[str, Any]:
 
 
 def _field_reasons(handler: str) -> list[dict[str, str]]:
-    schema = HANDLERS[handler].release.schema()
+    schema = HANDLERS[handler].schema
     return [{"name": name, "leaves": d.combine, "why": d.why} for name, d in schema.items()]
