@@ -144,7 +144,7 @@ def test_what_cannot_be_gone_on_from_is_refused_with_a_reason(tmp_path, capsys):
     assert "does not exist" in refused(tmp_path / "nowhere")
     study(tmp_path, 'method = "k-fed"\nk = 3')
     at("run", tmp_path / "study.toml", "--out", tmp_path / "k")
-    assert "cannot add rows" in refused(tmp_path / "k")
+    assert "cannot be updated with new rows" in refused(tmp_path / "k")
 
 
 def test_a_round_that_could_not_begin_can_be_begun_again(tmp_path, capsys):

@@ -190,5 +190,5 @@ def test_a_site_that_sends_nonsense_of_its_own_is_named(model, field, lie):
         return replace(answer, release=wrong) if isinstance(answer, Keep) else wrong
 
     desk.compute_answer = work
-    with pytest.raises(QuorumLost, match="b: its answer cannot be true"):
+    with pytest.raises(QuorumLost, match="b: its answer is invalid"):
         model.fit(fed)

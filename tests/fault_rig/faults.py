@@ -331,7 +331,7 @@ FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
         replace_by_nan, "not finite", handler_name="initial_centers.seed_candidates"
     ),
     "a site answers a wrong shape": make_lying_fault(change_sum("mass", drop_last_number), "another shape"),
-    "a site answers 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "cannot be true"),
+    "a site answers 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "is invalid"),
     "a site answers another step": make_lying_fault(shift_step, "no answer"),
     "the coordinator's disk is full": disk_full,
 }

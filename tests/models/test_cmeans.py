@@ -167,7 +167,7 @@ def test_no_random_state_draws_a_recorded_seed():
 
 def test_few_rows_still_start_and_say_how():
     model = fc.KMeans(2).fit(np.array([[0.0], [1.0], [9.0]]))
-    assert any(note.startswith("Careful seeding found 0 means of five rows") for note in model.notes_)
+    assert any(note.startswith("Init 'careful' found only 0 means of five rows") for note in model.notes_)
     assert np.isfinite(model.cluster_centers_).all()
 
 

@@ -184,7 +184,7 @@ BROKEN_MODULES = {
     "missing": (None, "ModuleNotFoundError"),
     "exits": ("raise SystemExit(7)", "SystemExit: 7"),
     "base exception": ("class Odd(BaseException): pass\nraise Odd('no')", "Odd: no"),
-    "subclass of str": (STR_SUBCLASS, "TypeError: a method's texts are plain strings, not Name"),
+    "subclass of str": (STR_SUBCLASS, "TypeError: a method's texts must be plain strings, not Name"),
 }
 
 

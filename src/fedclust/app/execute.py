@@ -120,7 +120,9 @@ def _model_to_update(run: Run) -> str:
     if study.aggregation.is_blind:
         raise StudyError("the model of a blind run is at its leading site; run the study again with all rows")
     if not fedclust.load(run.model_path).takes_batches:
-        raise StudyError(f"method '{study.cluster.method}' cannot add rows; run the study again with all rows")
+        raise StudyError(
+            f"method '{study.cluster.method}' cannot be updated with new rows; run the study again with all rows"
+        )
     link = run.folder / NEXT_ROUND_FILE
     there = Path(link.read_text().strip()) if link.is_file() else None
     if there is not None and there.exists():

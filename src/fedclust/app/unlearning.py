@@ -248,7 +248,10 @@ def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: 
     if how not in UNLEARNING_WAYS:
         raise StudyError(f"how is '{how}'; choose one of {', '.join(UNLEARNING_WAYS)}")
     if fed.split != "rows":
-        raise StudyError("in a column split every site knows every row's weight; fit again without the rows")
+        raise StudyError(
+            "rows cannot be removed from a model of a column split, because every site knows every row's weight; "
+            "fit again without the rows"
+        )
     if rows is not None and not isinstance(site, str):
         raise StudyError("rows must belong to one site; name it with site")
     if site is not None and not len(site):
@@ -256,7 +259,7 @@ def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: 
             "site is empty; name at least one site, or leave it out if the sites deleted the rows themselves"
         )
     if model.saw_batches:
-        raise StudyError("a model of several batches does not know which rows it represents; fit it again")
+        raise StudyError("a model of several batches has no record of the rows it stands for; fit it again")
     if how == "quick" and not (model.takes_initial_centers or model.keeps_site_picks):
         raise StudyError(f"how 'quick' is not available for {type(model).__name__}; use 'replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))

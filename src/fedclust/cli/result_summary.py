@@ -108,7 +108,7 @@ def format_notes(sentences: Sequence[str], model: ModelFacts, split: str) -> str
     """List the notes of a run, and say whether the result is lossless."""
     lossless = model.is_lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
     same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
-    praise = [f"Lossless: from the same start, {same} the same bits."] if lossless else []
+    praise = [f"Lossless: from the same initial centres, {same} the same bits."] if lossless else []
     return "\n".join([*praise, *sentences])
 
 

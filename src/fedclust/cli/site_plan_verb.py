@@ -187,7 +187,7 @@ def _format_questions(found: SitePlan) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(head) - 1)]
     rows = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
     foot = (
-        "times: how often the question came in a rehearsal of all rounds, on this site's rows alone. at most: how "
+        "times: how often the question was asked in a rehearsal of all rounds, on this site's rows alone. at most: how "
         "often an approval would allow it. bytes: the size of one answer. known: whether the question is the same "
         "whatever the sites answer."
     )

@@ -61,7 +61,7 @@ def act_utility(chosen: argparse.Namespace) -> int:
     for point in points:
         bar = "#" * round(max(0.0, point.mean) * BAR_WIDTH)
         mark = "  <- this study" if study.noise and point.epsilon == own else ""
-        print(f"  epsilon {point.epsilon:<5g} {point.mean:6.3f}  (least {point.least:.3f})  {bar}{mark}")
+        print(f"  epsilon {point.epsilon:<5g} {point.mean:6.3f}  (lowest {point.least:.3f})  {bar}{mark}")
     sentences = [f"At epsilon = {own:g}: {accountant.meaning(own, delta)}", accountant.warning(own) or ""]
     print("\n" + "\n".join(textwrap.fill(sentence, 110) for sentence in sentences if sentence))
     return 0

@@ -202,7 +202,7 @@ REMEDIES = {
     "failed": "an error at the site; its own log says which",
     "odd-answer": "its answer has another shape or unit than the others'; all sites must run the same version of "
     "fedclust",
-    "impossible-answer": "its answer cannot be true: a number is not finite or beyond its bounds",
+    "impossible-answer": "its answer is invalid: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
     "another-version": "it runs another version of fedclust; install the same version on both sides",
     "another-name": "it has another name; use the name in its site.toml in the study too",

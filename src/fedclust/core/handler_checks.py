@@ -46,14 +46,17 @@ def handler_package(answer: Callable[..., Any]) -> str:
     What belongs to fedclust is decided by the file that the code comes from: a module's name can be assigned.
     """
     if not isinstance(answer, FunctionType):
-        raise TypeError("a handler is a plain function of (site, message)")
+        raise TypeError("a handler must be a plain function of (site, message)")
     for name in (answer.__module__, answer.__name__):
         if type(name) is not str:  # a subclass may compare and print as it likes
-            raise TypeError(f"a handler's module and name are plain strings, not {type(name).__name__}")
+            raise TypeError(f"a handler's module and name must be plain strings, not {type(name).__name__}")
     package = answer.__module__.partition(".")[0]
     ours = OWN_FOLDER in Path(answer.__code__.co_filename).resolve().parents
     if ours != (package == OWN_PACKAGE):
-        raise TypeError(f"{answer.__module__}.{answer.__name__} is not where its module's name says; do not assign it")
+        raise TypeError(
+            f"{answer.__module__}.{answer.__name__} comes from another file than its module's name says; "
+            "do not assign `__module__`"
+        )
     return package
 
 
@@ -67,7 +70,7 @@ def handler_name(answer: Callable[..., Any]) -> str:
     if handler_package(answer) == OWN_PACKAGE:
         return f"{module.rpartition('.')[2]}.{function}"
     if not function.isidentifier():
-        raise TypeError(f"{module}.{function} is no name of a function; do not assign it")
+        raise TypeError(f"{module}.{function} is not a valid function name; do not assign `__name__`")
     if module in own_module_names():
         raise TypeError(f"{module}.{function} would be named as if it were fedclust's; put {module} in a package")
     return f"{module}.{function}"

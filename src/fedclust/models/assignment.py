@@ -148,7 +148,7 @@ class CentersModel(FederatedEstimator):
         return block_from_rows(self._own_view().transform_points(rows))
 
     def keep_centers(self, fed: Federation, view: View, centers: Floats) -> None:
-        """Store centres given in a view, the same in original units, and labels of rows that are in memory here."""
+        """Store centres in the units of a view and in original units, and label the rows that are in memory here."""
         self.origin_, self.spread_ = view.origin, view.spread
         self.scaled_centers_, self.cluster_centers_ = centers, view.to_original_units(centers)
         if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):

@@ -139,12 +139,12 @@ class Model:
 
     @property
     def mixture_part(self) -> MixturePart | None:
-        """What a mixture model adds."""
+        """The entropy and the log-likelihood of a mixture model; None for other models."""
         return None
 
     @property
     def privacy_part(self) -> PrivacyPart | None:
-        """What a model under differential privacy adds."""
+        """The guarantee and the spent budget of a model under differential privacy; None for other models."""
         return None
 
     @property

@@ -61,7 +61,7 @@ class FedCRef(FederatedEstimator):
     max_iterations, rounds : int, default=7 and 15
         Largest number of iterations, and rounds of averaging in each.
     epochs, warm_epochs, group_epochs : int, default=20, 5 and 2
-        Epochs of local models at first and later, and epochs in a round of averaging.
+        Epochs of local models in the first iteration and in later ones, and epochs in a round of averaging.
     closing, closing_epochs : int, default=2 and 12
         Final passes over all sites, and epochs in their rounds of averaging.
     sure : float, default=0.8
@@ -79,7 +79,8 @@ class FedCRef(FederatedEstimator):
         As for `KMeans`.
     epsilon, delta : float or None, default=None and 1e-6
         The privacy budget: how much the whole run may reveal about any single row. None adds no noise. With an epsilon
-        the run is a different one, of a single pass; only n_clusters, init, bounds and random_state count.
+        the run is a different one, of a single pass; only n_clusters, init,
+    bounds and random_state have an effect.
 
     Attributes
     ----------

@@ -66,7 +66,7 @@ class Method:
     def __post_init__(self) -> None:
         for text in (self.name, self.title, self.summary, *self.parameters):
             if type(text) is not str:  # a subclass may compare and print as it likes
-                raise TypeError(f"a method's texts are plain strings, not {type(text).__name__}")
+                raise TypeError(f"a method's texts must be plain strings, not {type(text).__name__}")
         unknown = [key for key in self.parameters if key not in self.estimator().get_params()]
         if unknown:
             raise ValueError(f"method '{self.name}' has a key '{unknown[0]}', but {self.estimator.__name__} does not")

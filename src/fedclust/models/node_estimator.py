@@ -52,7 +52,7 @@ NodeResult = tuple[Any, View, int, tuple[str, ...]]
 class NodeEstimator(CentersModel):
     """An estimator whose clusters are sets of nodes that stand for rows; sites remember what they sent between rounds.
 
-    A method is `_run_round`, the script of one round; `_keep_round`, which stores what it returned; and
+    A method defines `_run_round`, the script of one round; `_keep_round`, which stores what it returned; and
     `_labels_of_rows`.
     """
 

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Parameter:
-    """A key of a study file: what it takes in words, and whether a value is that."""
+    """A key of a study file: a description of its values, and a test for valid ones."""
 
     description: str
     is_valid: Callable[[Any], bool]
@@ -19,7 +19,7 @@ class Parameter:
 
 
 def one_of(*choices: str) -> Parameter:
-    """A parameter that takes one of some words."""
+    """A parameter that takes one of the given words."""
     shown = ("one of " if choices[1:] else "") + quote_words(choices)
     return Parameter(shown, lambda value: value in choices, choices)
 
@@ -40,7 +40,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_list_of(value: Any, fits: Callable[[Any], bool]) -> bool:
-    """Whether a TOML value is a list that is not empty, of such items."""
+    """Whether a TOML value is a non-empty list of such items."""
     return isinstance(value, list) and bool(value) and all(map(fits, value))
 
 

@@ -63,8 +63,8 @@ class StreamingEstimator(CentersEstimator):
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Update the model with a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
 
-        `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, less follows data
-        that drift, and 0 starts again from the current centres.
+        `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, a lower
+        value follows data that drift, and 0 starts again from the current centres.
         """
         require(0 <= keep <= 1, f"keep is {keep}; it must be between 0 and 1")
         if isinstance(X, Federation):

@@ -42,7 +42,7 @@ class SealedShares(Release):
 def share(site: Site, ask: Roster) -> SealedShares:
     """Draw a personal mask and distribute it in shares, together with the key of the pairwise masks."""
     if is_lasting(ask.name):
-        raise KeysRefused("a lasting key is never shared")
+        raise KeysRefused("the key of a whole run must not be split into shares")
     check_roster(site, ask)
     vault, name = site.vault, ask.name
     if (before := vault.get(f"{name}.shares")) is not None:

@@ -57,7 +57,7 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
 def accept(site: Site, ask: Roster) -> Done:
     """Accept everyone's keys, once."""
     if not is_lasting(ask.name):
-        raise KeysRefused("keys for one sum must be shared, not accepted")
+        raise KeysRefused("the keys of a single sum must go through 'share', not 'accept'")
     check_roster(site, ask)
     return Done()
 

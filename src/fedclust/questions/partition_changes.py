@@ -41,7 +41,7 @@ class SharedRows(Release):
 def count_shared_rows(site: Site, ask: ModelPair) -> SharedRows:
     """Rows by their nearest centre in either model."""
     if len(ask.one) * len(ask.other) > MAX_PAIRS:
-        raise WireError("the question has more pairs of centres than a site counts")
+        raise WireError("the question has more pairs of centres than a site accepts")
     table = np.zeros((len(ask.one), len(ask.other)), np.int64)
     for seen, again in zip(site.blocks(ask.first), site.blocks(ask.second), strict=True):
         pair = nearest_centers(seen, ask.one, ask.missing), nearest_centers(again, ask.other, ask.missing)

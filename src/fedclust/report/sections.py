@@ -84,8 +84,8 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
         )
     same = "any other split of the columns" if found["split"] == "columns" else "the pooled rows"
     exact = (
-        f"No rows were pooled, and this did not change the result: from the same start, {same} would have given the "
-        "same centres, to the last bit."
+        f"No rows were pooled, and this did not change the result: from the same initial centres, {same} "
+        "would have given the same centres, to the last bit."
         if found["lossless"]
         else "The result is not exactly that of the pooled rows. The notes explain why."
     )
@@ -119,8 +119,8 @@ def k_choice_section(run: FinishedRun) -> Markup:
         summary.append(
             tag(
                 "p",
-                f"Agreement of fits from different starts: {agree} (adjusted Rand index; 1 means the same clusters "
-                "each time).",
+                f"Agreement of fits from different initial centres: {agree} (adjusted Rand index; 1 means the same "
+                "clusters each time).",
             )
         )
     summary += [tag("p", note) for note in found["notes"]]

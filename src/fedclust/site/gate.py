@@ -77,7 +77,7 @@ class Gate:
             return "not-as-declared"
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
-                raise OutOfBounds("this answer cannot be true, so the site does not add it to a masked sum")
+                raise OutOfBounds("this answer is invalid, so the site does not add it to a masked sum")
             rules = guards.MASKED_ANSWER_GUARDS
         else:
             rules = guards.ANSWER_GUARDS

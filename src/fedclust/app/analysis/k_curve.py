@@ -69,7 +69,8 @@ def _explain_choice(k: int, name: str, curve: Mapping[int, float], best: str, by
     if str(k) == by_bic:
         return f"K = {k} has the lowest BIC {looked}; by {name}, which penalises overlap, it would be {order[0]}."
     if by_bic:
-        return f"K = {k} was chosen with a guard against chance results; the lowest {name} {looked} is at {order[0]}."
+        guard = "a test that guards against chance results"
+        return f"K = {k} was chosen by {guard}; the lowest {name} {looked} is at {order[0]}."
     return f"At K = {k} the curve of the {name} bends most, {looked}; its {least} value is at {order[0]}."
 
 

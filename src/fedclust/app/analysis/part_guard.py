@@ -43,7 +43,7 @@ class PartGuard:
     def absent(self, part: str, error: Exception) -> dict[str, Any]:
         """The sentence that stands for a part, which is noted as well."""
         why = str(error) if isinstance(error, FedclustError) else _where(error)
-        self.notes.append(f"The description lacks its {part}, for describing it failed: {why}.")
+        self.notes.append(f"The description lacks its {part}, because describing it failed: {why}.")
         return {"absent": f"Describing this failed: {why}."}
 
 

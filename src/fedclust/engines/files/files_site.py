@@ -146,7 +146,7 @@ class FileTransport:
         if chain is None:
             for name, *_ in messages:
                 self._inbox.refuse(
-                    name, "it belongs to a run that this site was not greeted for, or whose state it has lost"
+                    name, "it belongs to a run that never contacted this site, or whose state the site has lost"
                 )
             return []
         self._chains[run] = chain

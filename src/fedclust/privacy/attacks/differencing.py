@@ -64,7 +64,7 @@ def _rows_that_moved(before: Observation, after: Observation, count: str, total:
             continue
         if (new if gained else old) in (None, cluster):
             yield RecoveredPoint(
-                after.to_original_units(row), after.step, after.parties, "the one row that came or went"
+                after.to_original_units(row), after.step, after.parties, "the one row that joined or left a cluster"
             )
 
 

@@ -76,7 +76,7 @@ def tables(site: Site, ask: PairsQuestion) -> ContingencyTables:
     """One contingency table after the other."""
     shapes = [(len(pair.one.by.means), len(pair.other.by.means)) for pair in ask.pairs]
     if sum(one * other for one, other in shapes) > MAX_PAIRS:
-        raise WireError("the question has more pairs of clusters than a site counts")
+        raise WireError("the question has more pairs of clusters than a site accepts")
     counts = [np.zeros(shape, np.int64) for shape in shapes]
     for block in site.blocks(ask.view):
         x = np.asarray(block, np.float64)
