@@ -213,7 +213,7 @@ def _sent_centers_notes(sent: list[int], local: int, least: int) -> list[str]:
     if fewer:
         notes.append(
             f"{fewer} of {len(sent)} sites sent fewer than {local} centres. "
-            f"Clusters of fewer than {least} rows joined others, and centres equal to a row were left out."
+            f"Clusters of fewer than {least} rows were merged into others, and centres equal to a row were left out."
         )
     return notes
 

@@ -308,7 +308,7 @@ class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
 
 
 def draw_similar_rows(model: CentersModel, width: float, rows: int, rng: np.random.Generator) -> Floats:
-    """Draw rows like those that a model describes: round clusters of its sizes and a width, at no further cost."""
+    """Draw rows like those that a model describes: round clusters with its sizes and its width, at no further cost."""
     shares = np.maximum(np.asarray(model.cluster_sizes_), 1.0)
     at = np.asarray(model.scaled_centers_)[rng.choice(len(shares), rows, p=shares / shares.sum())]
     seen = at + width * rng.normal(size=at.shape)
