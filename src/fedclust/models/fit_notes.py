@@ -56,8 +56,8 @@ def _coarse_tol_note(tol: float, what: str) -> str:
 def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
     """Notes on fuzzy centres that coincide, which happens if m is too high for the number of columns.
 
-    Rows belong to such centres equally, so the centres have the same weight. This distinguishes most of them from small
-    clusters that are close to each other and far from one that is ten thousand times wider.
+    Rows belong to such centres equally, so the centres have the same weight. By their different weights, most small
+    clusters that lie close to each other, but far from a cluster ten thousand times wider, are recognised as different.
     """
     if m <= 1:
         return []

@@ -59,4 +59,6 @@ def _sixth_rows(mean: np.ndarray[tuple[int], np.dtype[np.float64]], seen: Observ
             row = six - ROWS_PER_MEAN * mean
             centers = None if seen.centers is None else seen.to_original_units(seen.centers)
             if nearest_center(row, centers) in (None, cluster) and nearest_center(mean, centers) in (None, cluster):
-                yield RecoveredPoint(row, seen.step, seen.parties, "the sixth row next to a mean of five")
+                yield RecoveredPoint(
+                    row, seen.step, seen.parties, "the sixth row, from a mean of five and a sum of six"
+                )
