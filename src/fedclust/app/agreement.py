@@ -96,7 +96,7 @@ def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
         _pooled_variances(variances) if isinstance(variances, Federation) else np.asarray(variances, np.float64)
     )
     if not (spread > 0).all():
-        raise StudyError("the gap is not defined for a column without variance; leave constant columns out")
+        raise StudyError("the knowledge gap is not defined for a column without variance; leave constant columns out")
     apart = np.sqrt((((A[:, None] - B) / spread) ** 2).sum(axis=2))
     return math.fsum(apart[label_agreement.least_cost_matching(apart)].tolist())
 

@@ -160,7 +160,7 @@ class CentersModel(FederatedEstimator):
         return None
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
-        """Return the densities that label rows in the model's own view or another, and a root to whiten rows with."""
+        """Return the densities that label rows, in the model's own view or another, and the whitening matrix."""
         centers = self.scaled_centers_ if view is None else view.transform_points(self.cluster_centers_)
         return mixture.nearest_gaussians(centers), None
 

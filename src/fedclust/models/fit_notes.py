@@ -22,7 +22,7 @@ MAX_NAMED_CENTERS = 6  # in one sentence
 def ending_notes(
     tol: float | None, max_iter: int, columns: Sequence[str], result: tuple[FitResult, View] | column_split.ColumnFit
 ) -> list[str]:
-    """Notes on a stop before `tol` was reached, or by a `tol` that is too coarse for the data."""
+    """Notes on a run that stopped before it reached `tol`, or whose `tol` is too coarse for the data."""
     split = isinstance(result, column_split.ColumnFit)
     fitted = result.fitted if isinstance(result, column_split.ColumnFit) else result[0]
     if tol is None or not fitted.history:
@@ -56,8 +56,8 @@ def _coarse_tol_note(tol: float, what: str) -> str:
 def coincidence_notes(m: float, result: tuple[FitResult, View] | column_split.ColumnFit) -> list[str]:
     """Notes on fuzzy centres that coincide, which happens if m is too high for the number of columns.
 
-    Rows belong to such centres equally, so the centres have the same weight. By their different weights, most small
-    clusters that lie close to each other, but far from a cluster ten thousand times wider, are recognised as different.
+    Rows belong to such centres equally, so the centres have the same weight. The weights are therefore compared
+    too: small clusters that are close to each other, but far from a much wider one, mostly have different weights.
     """
     if m <= 1:
         return []

@@ -128,8 +128,8 @@ class MUFC(_OneShot):
     """MUFC: each site counts rows around a few of its rows, and only the sum over all sites can be read.
 
     Not lossless. For each picked row, the mean of the rows around it leaves the site, rounded to a grid; the paper
-    rounds the picked row itself. The method is designed for removing rows: `fc.unlearn` with how "quick" keeps the
-    picked rows of every site that it still has.
+    rounds the picked row itself. The method is designed for removing rows: `fc.unlearn` with how "quick" keeps all
+    picked rows that were not removed.
 
     Parameters
     ----------
