@@ -78,7 +78,7 @@ def test_the_same_seed_gives_the_same_encoder_whatever_torchs_own_seed_is(digits
 def test_the_estimator_says_if_it_did_not_settle_and_is_saved_whole(digits, tmp_path):
     X, _ = digits
     model = fc.DEC(3, encoder=(8, 3), layer_steps=5, fine_steps=5, refresh=5, max_steps=5, tolerance=0.0).fit(X)
-    assert model.notes_ == ["Stopped after 5 steps before the clusters settled."]
+    assert model.notes_ == ["Stopped after 5 steps, before the clusters stopped changing."]
     again = fc.load(model.save(tmp_path / "dec.json"))
     assert np.array_equal(again.predict(X), model.labels_)
 

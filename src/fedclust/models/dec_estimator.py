@@ -87,7 +87,9 @@ class DEC(FederatedEstimator):
         self.layers_, self.scale_, self.code_centers_ = list(result.layers), result.scale, result.centers
         self.labels_ = result.labels.astype(np.int32)
         self.n_iter_ = result.steps
-        self.notes_ = [] if result.settled else [f"Stopped after {result.steps} steps before the clusters settled."]
+        self.notes_ = (
+            [] if result.settled else [f"Stopped after {result.steps} steps, before the clusters stopped changing."]
+        )
 
     def predict(self, X: Any) -> NDArray[np.int32]:
         """Return the cluster of each row."""
