@@ -314,7 +314,7 @@ def test_a_model_of_batches_and_a_method_without_a_quick_way_are_refused():
 def test_a_column_split_is_refused():
     X = rows()
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
-    with pytest.raises(fc.StudyError, match="in a column split"):
+    with pytest.raises(fc.StudyError, match="from a model of a column split"):
         fc.unlearn(fc.KMeans(3).fit(fed), fed, rows=[1])
 
 
