@@ -224,7 +224,7 @@ def test_a_message_that_comes_before_its_turn_waits_for_the_one_before(tmp_path)
     (box / "early.message").write_bytes(skipped["west"])
     turn = fed.answer("west")
     assert turn.answered == []
-    assert "not greeted for" in turn.refused["early.message"]
+    assert "never contacted this site" in turn.refused["early.message"]
 
 
 def test_two_processes_do_not_answer_for_one_site(tmp_path):

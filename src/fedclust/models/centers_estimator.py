@@ -115,7 +115,8 @@ class CentersEstimator(CentersModel):
         if self.init == "careful":
             seeding = rows_with_gaps.careful_centers if view.missing == "partial" else initial_centers.careful_centers
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
-            note = f"Careful seeding found {self.n_clusters - drawn} means of five rows; {drawn} centres are random."
+            means = self.n_clusters - drawn
+            note = f"Init 'careful' found only {means} means of five rows; {drawn} centres are random."
             return view.to_original_units(centers), [note] if drawn else []
         seen = None if box is None else (view.transform_points(box[0]), view.transform_points(box[1]))
         return view.to_original_units(

@@ -56,7 +56,7 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
     }
 )
 NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
-UNREAD_LIMITS_REASON = "The model does not say whether more may be asked of its rows."
+UNREAD_LIMITS_REASON = "The model does not say whether its rows may be asked further questions."
 
 
 def describe(
@@ -356,7 +356,7 @@ def _describe_sizes(facts: ModelFacts, counts: Ints) -> dict[str, Any]:
 def _describe_weights(facts: ModelFacts) -> dict[str, Any]:
     """Sizes where rows are not counted again."""
     if facts.cluster_sizes is None:
-        return {"absent": "The method does not say how many rows a cluster has."}
+        return {"absent": "The method does not report how many rows a cluster has."}
     return _describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
 
 
