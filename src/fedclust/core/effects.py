@@ -42,10 +42,7 @@ class Keep(Generic[R]):
 
 
 RowWeights = Callable[[Site, M], Floats]
-"""Computes the sum, the sum of squares and the maximum of the row weights in each cell of an answer.
-
-Fields that are cells come first, in their order.
-"""
+"""Computes the sum, the sum of squares and the maximum of the row weights in each cell; fields come first, in order."""
 Members = Callable[[Site, M], Iterable[Floats]]
 """Computes the weight of each row in each point of an answer: points by rows, in the blocks of the view."""
 Reads = Literal["rows", "places", "nothing"]
@@ -76,9 +73,8 @@ class Handler(Generic[M, R]):
 
     def __post_init__(self) -> None:
         schema = MappingProxyType({name: replace(d) for name, d in self.release.schema().items()})
-        object.__setattr__(self, "schema", schema)
         received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
-        object.__setattr__(self, "received", received)
+        vars(self).update(schema=schema, received=received)
 
     @property
     def classes(self) -> frozenset[FieldClass]:
