@@ -122,6 +122,12 @@ def means_of_all_with_rows_as_counts(site: Site, ask: Take) -> CountedPoints:
     return CountedPoints(np.tile(mean, (site.rows, 1)), numbers)
 
 
+@handler(releases=CountedPoints, members=every_row)
+def rows_as_counts_of_no_points(site: Site, ask: Take) -> CountedPoints:
+    numbers = np.abs(np.round(rows_of(site, ask))).astype(np.int64).ravel()
+    return CountedPoints(np.zeros((0, len(site.columns))), numbers)
+
+
 @dataclass(frozen=True)
 class Fact(Release):
     number: int = facts("a number", most=2.0**30)

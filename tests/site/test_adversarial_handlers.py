@@ -5,12 +5,14 @@ import importlib.util
 import subprocess
 import sys
 import textwrap
+import types
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedclust.core.release
 import row_thieves
 from fedclust.algorithms.shared import initial_centers
 from fedclust.core.effects import HANDLERS, Keep
@@ -58,6 +60,7 @@ ELSEWHERE = {  # what a site without keys cannot send, or what only its own chec
     "row_thieves.means_of_two_rows",
     "row_thieves.means_of_two_rows_called_means_of_all",
     "row_thieves.means_of_all_with_rows_as_counts",
+    "row_thieves.rows_as_counts_of_no_points",
     "row_thieves.rows_with_the_opposite_sign",
     "row_thieves.rows_as_units_of_sums",
     "row_thieves.rows_as_negative_totals",
@@ -188,6 +191,7 @@ def test_each_theft_is_refused_for_what_it_is(profile):
         "means_of_two_rows": "points-of-few-rows",
         "means_of_two_rows_called_means_of_all": "points-of-few-rows",
         "means_of_all_with_rows_as_counts": "not-as-declared",
+        "rows_as_counts_of_no_points": "not-as-declared",
         "fact_with_the_bits_of_a_value": "not-as-declared",
         "fact_that_is_an_array": "not-as-declared",
         "fact_that_is_a_text": "not-as-declared",
@@ -566,6 +570,31 @@ def test_a_handler_cannot_pass_for_fedclusts_own_by_its_modules_name(tmp_path, m
     monkeypatch.setitem(sys.modules, "passing", module)
     with pytest.raises(TypeError, match="comes from another file than its module's name says"):
         spec.loader.exec_module(module)
+
+
+@pytest.mark.parametrize("trick", ["f.__module__ = 'row_thieves'", "f.__module__ = 'not_installed.part'"])
+def test_a_handler_cannot_pass_for_one_of_another_package(trick, tmp_path, monkeypatch):
+    """A site's policy names packages; the files that the code comes from decide what a package is."""
+    text = module_with("rows: bool = facts('x')", "releases=Loot, max_distinct=1")
+    path = tmp_path / "passing.py"
+    rename = f"\ndef rename(f):\n    {trick}\n    return f\n"
+    path.write_text(text.replace("\n@handler", f"\n{rename}\n@handler").replace("\ndef steal", "\n@rename\ndef steal"))
+    spec = importlib.util.spec_from_file_location("passing", path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "passing", module)
+    before = dict(HANDLERS)
+    with pytest.raises(TypeError, match="is not where its module's name says"):
+        spec.loader.exec_module(module)
+    assert before == HANDLERS
+
+
+def test_a_handler_cannot_pass_for_fedclusts_own_by_the_file_that_its_code_names(monkeypatch):
+    text = module_with(*CANNOT_BE_IMPORTED["shares"][:2])
+    module = types.ModuleType("fedclust.core.passing")
+    monkeypatch.setitem(sys.modules, "fedclust.core.passing", module)
+    copied = dict(vars(module))
+    with pytest.raises(TypeError, match="is not where its module's name says"):
+        exec(compile(text, fedclust.core.release.__file__, "exec"), copied)
 
 
 @pytest.mark.parametrize("far", [1e6, 1e9, 1e12])

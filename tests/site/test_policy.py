@@ -24,7 +24,7 @@ from fedclust.privacy.dropout_recovery import Respondents
 from fedclust.questions import ranges
 from fedclust.questions.bounds import ColumnsQuestion
 from fedclust.questions.composition import CompositionQuestion
-from fedclust.site import displayed_counts, guards
+from fedclust.site import answer_guards, class_checks, displayed_counts, guards
 from fedclust.site.gate import Gate
 from fedclust.site.ledger import Ledger
 from fedclust.site.policy import PROFILES, Policy
@@ -400,7 +400,7 @@ def test_profiles_have_the_floors_they_are_named_for():
 
 
 def test_every_code_has_its_sentence():
-    guarded = (Path(guards.__file__)).read_text()
+    guarded = "".join(Path(one.__file__).read_text() for one in (guards, answer_guards, class_checks))
     import re
 
     codes = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', guarded)) | {"abstains", "not-approved"}

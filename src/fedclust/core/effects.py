@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
 
-from fedclust.core.errors import DataError, QuorumLost, StudyError
+from fedclust.core.errors import QuorumLost
 from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
 from fedclust.core.release import Disclosure, FieldClass, Release, make_plain_copy
 from fedclust.core.site_interface import RowOrder, Site
@@ -42,10 +42,7 @@ class Keep(Generic[R]):
 
 
 RowWeights = Callable[[Site, M], Floats]
-"""Computes the sum, the sum of squares and the maximum of the row weights in each cell of an answer.
-
-Fields that are cells come first, in their order.
-"""
+"""Computes the sum, the sum of squares and the maximum of the row weights in each cell; fields come first, in order."""
 Members = Callable[[Site, M], Iterable[Floats]]
 """Computes the weight of each row in each point of an answer: points by rows, in the blocks of the view."""
 Reads = Literal["rows", "places", "nothing"]
@@ -76,9 +73,8 @@ class Handler(Generic[M, R]):
 
     def __post_init__(self) -> None:
         schema = MappingProxyType({name: replace(d) for name, d in self.release.schema().items()})
-        object.__setattr__(self, "schema", schema)
         received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
-        object.__setattr__(self, "received", received)
+        vars(self).update(schema=schema, received=received)
 
     @property
     def classes(self) -> frozenset[FieldClass]:
@@ -337,43 +333,6 @@ def rewrite(
                 answer = (yield from opens(effect)) if isinstance(effect, Opening) else (yield effect)
         except QuorumLost as lost:
             failure = lost
-
-
-def pad_to_multiple(protocol: Protocol[T], multiple: int) -> Protocol[T]:
-    """Run the same protocol and repeat its last sum until the number of questions is a multiple of `multiple`.
-
-    Somebody who counts the questions cannot see when the protocol had what it needed.
-
-    >>> from fedclust.core.release import Done
-    >>> who = Handler("h", lambda site, ask: Done(), str, Done)
-    >>> [effect.message for effect in pad_to_multiple((Ask(who, "total", text) for text in "ab"), 5)]
-    ['a', 'b', 'b', 'b', 'b']
-    """
-    count, last = 0, None
-
-    def count_ask(ask: Ask) -> Protocol[Any]:
-        nonlocal count, last
-        count += 1
-        if ask.want == "total" and not ask.asked_once:
-            last = ask
-        return (yield ask)
-
-    def ask_padding() -> Protocol[None]:
-        for _ in range(-count % multiple if last else 0):
-            yield typing.cast("Ask", last)
-
-    try:
-        result = yield from rewrite(protocol, count_ask, hides_rounds=True)
-    except (DataError, StudyError):  # reported at the end, so that its time does not show when it was found
-        yield from ask_padding()
-        raise
-    yield from ask_padding()
-    return result
-
-
-def pad_rounds(protocol: Protocol[T], multiple: int) -> Protocol[T]:
-    """Pad the rounds of this section of a protocol if somebody counts the questions; otherwise run it unchanged."""
-    return (yield from pad_to_multiple(protocol, multiple) if (yield HidesRounds()) else protocol)
 
 
 def needed_answers(quorum: Quorum, asked: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ def own_module_names() -> frozenset[str]:
 
 def check_handler(made: Handler[Any, Any]) -> None:
     """Refuse a question whose answer or message declares less than a site must know."""
+    _check_place(made.answer, made.package)
     check_declarations(made.release)
     _check_message(made)
     if made.package == OWN_PACKAGE:
@@ -115,6 +117,24 @@ def check_handler(made: Handler[Any, Any]) -> None:
         )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
         raise TypeError(f"{made.name} releases facts; declare with max_distinct= how many different ones a study needs")
+
+
+def _check_place(answer: Callable[..., Any], package: str) -> None:
+    """Refuse a handler that does not come from the files of the package that it names.
+
+    A site's policy trusts packages by name.
+    """
+    module = sys.modules.get(answer.__module__)
+    top = sys.modules.get(package)
+    spec = None if top is None else top.__spec__
+    inside = module is not None and vars(module) is answer.__globals__
+    if inside and spec is not None and (spec.origin is not None or spec.submodule_search_locations is not None):
+        file = Path(answer.__code__.co_filename).resolve()
+        folders = [Path(one).resolve() for one in spec.submodule_search_locations or ()]
+        origin = () if spec.origin is None else (Path(spec.origin).resolve(),)
+        inside = file in origin or any(folder in file.parents for folder in folders)
+    if not inside:
+        raise TypeError(f"{answer.__module__}.{answer.__name__} is not where its module's name says; do not assign it")
 
 
 def _check_foreign_release(made: Handler[Any, Any]) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedclust.core.atomic_files import write_file
-from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum, pad_to_multiple
+from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import StudyError
+from fedclust.core.round_padding import pad_to_multiple
 from fedclust.core.types import PartyId
 from fedclust.privacy.blind.blind_aggregation import BlindAggregator
 from fedclust.privacy.keys import Identity

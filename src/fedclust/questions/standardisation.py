@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedclust.core.effects import Protocol, handler, pad_rounds, total_with_parties
+from fedclust.core.effects import Protocol, handler, total_with_parties
 from fedclust.core.question_types import ViewedQuestion
 from fedclust.core.release import ROW_BITS, Release, additive, stack_field
 from fedclust.core.repeated_totals import total_at_finest_unit
 from fedclust.core.ring import Exact
+from fedclust.core.round_padding import pad_rounds
 from fedclust.core.site_interface import Site, View
 from fedclust.core.types import Bools, Floats, Ints, Limbs, PartyId, Units
 from fedclust.kernels import exact_sums

@@ -16,7 +16,7 @@ from fedclust.core.site_interface import Site
 from fedclust.core.types import PartyId
 from fedclust.privacy import sealed_messages, secure_aggregation
 from fedclust.privacy.blind.blind_aggregation import AnswerEncryption
-from fedclust.site import class_checks, displayed_counts, guards
+from fedclust.site import answer_guards, class_checks, displayed_counts, guards
 from fedclust.site.approval import Approval
 from fedclust.site.ledger import Ledger, LedgerEntry
 from fedclust.site.noise_budget import NoiseBudget
@@ -78,13 +78,13 @@ class Gate:
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
                 raise OutOfBounds("this answer is invalid, so the site does not add it to a masked sum")
-            rules = guards.MASKED_ANSWER_GUARDS
+            rules = answer_guards.MASKED_ANSWER_GUARDS
         else:
-            rules = guards.ANSWER_GUARDS
+            rules = answer_guards.ANSWER_GUARDS
         if self.policy.has_no_rules:
             return None
         rows = 0 if self.policy.epsilon or handler.reads == "nothing" else site.rows
-        answer = guards.AnswerContext(self._question_context(call, handler, rows), release, site)
+        answer = answer_guards.AnswerContext(self._question_context(call, handler, rows), release, site)
         code = next((code for guard in rules if (code := guard(answer)) is not None), None)
         if code is not None:
             self.abstain(call, code)
@@ -118,7 +118,7 @@ class Gate:
         return replace(
             entry,
             numbers=0 if masked else count_numbers(release, all_counts=HANDLERS[call.handler].is_foreign),
-            question=call.question_digest if masked else guards.variant_of_answer(call, release),
+            question=call.question_digest if masked else answer_guards.variant_of_answer(call, release),
             cohort="\n".join(sorted(call.cohort)) if masked else "",
             opened="\n".join(sorted(opened)),
             gaps=guards.gap_rule_of_sum(call),
