@@ -44,11 +44,8 @@ def post():
         HEARD[site.party] = b"; ".join(received.messages[name] for name in sorted(received.messages))
         return Lengths(len(received.messages))
 
-    for function in (write, read):
-        function.__module__ = "tests.post"
-        function.__globals__.update(globals())
     yield handler(releases=Written)(write), handler(releases=Lengths, max_distinct=1)(read)
-    for name in ("tests.post.write", "tests.post.read"):
+    for name in ("test_sealed_messages.write", "test_sealed_messages.read"):
         del HANDLERS[name]
 
 
@@ -82,10 +79,10 @@ def test_no_message_passes_in_clear_and_none_opens_elsewhere(post):
 
     fed.use_engine(Watch())
     fed.run(relay(write, Recipients(("a", "b", "c")), read, b"read", ROUTES))
-    written = next(r for c, r in seen if c["a"].handler == "tests.post.write")
+    written = next(r for c, r in seen if c["a"].handler == "test_sealed_messages.write")
     assert all(isinstance(r, SealedAnswer) for r in written.values())
     assert all(b" to " not in text for r in written.values() for text in r.release.greetings.values())
-    call = next(c for c, _ in seen if c["a"].handler == "tests.post.read")["c"]
+    call = next(c for c, _ in seen if c["a"].handler == "test_sealed_messages.read")["c"]
     text = call.message.messages["a"]
     for number, (reader, mail) in enumerate(
         [
@@ -105,7 +102,7 @@ def test_messages_without_keys_do_not_leave(post):
     fed = federation("plain")
     from fedclust.core.envelope import Call
 
-    call = Call(fed.run_id, 1, "tests.post.write", Recipients(("b",)), "relay", ("a", "b", "c"))
+    call = Call(fed.run_id, 1, "test_sealed_messages.write", Recipients(("b",)), "relay", ("a", "b", "c"))
     assert fed.local_sites["a"].answer(call) == Refusal("a", "not-a-sum")
     assert fed.local_sites["a"].answer(replace(call, want="each", step=2)) == Refusal("a", "not-a-sum")
 
