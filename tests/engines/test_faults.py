@@ -5,7 +5,10 @@ import pytest
 from fault_rig import faults
 from fault_rig.stages import SETUPS
 
-ALWAYS = {("files", "kill -9 a site in a step, start it again"), ("files", "a site answers 1e12")}
+ALWAYS = {
+    ("files", "a site is killed (kill -9) during a step and started again"),
+    ("files", "a site sends a sum of 1e12"),
+}
 
 
 @pytest.fixture(scope="module")

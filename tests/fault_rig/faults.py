@@ -318,27 +318,28 @@ def disk_full(play: FaultRun, expected: Any) -> str:
 
 
 FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
-    "kill -9 a site in a step, start it again": killed_in_a_step,
-    "a site gone for good": gone_for_good,
-    "a site stopped, and started after the deadline": restarted_between,
-    "kill -9 the coordinator at every record": coordinator_killed,
-    "SIGSTOP a site past the deadline": stopped_past_the_deadline,
-    "SIGSTOP a site past the deadline, then SIGCONT": woken_past_the_deadline,
-    "a site gone for good, two are enough": gone_where_two_are_enough,
+    "a site is killed (kill -9) during a step and started again": killed_in_a_step,
+    "a site is killed and never comes back": gone_for_good,
+    "a site is stopped (SIGTERM) and started again after the deadline": restarted_between,
+    "the coordinator is killed (kill -9) after every record of its journal": coordinator_killed,
+    "a site is paused (SIGSTOP) and replaced after the deadline": stopped_past_the_deadline,
+    "a site is paused (SIGSTOP) and continues after the deadline (SIGCONT)": woken_past_the_deadline,
+    "a site is killed and never comes back; two sites are enough": gone_where_two_are_enough,
     "a site refuses, is fixed, and the run is resumed": refuses_and_is_fixed,
-    "link cut and restored": link_cut_and_healed,
-    "a site answers NaN": make_lying_fault(
-        replace_by_nan, "not finite", handler_name="initial_centers.seed_candidates"
+    "the connection to a site is cut and restored": link_cut_and_healed,
+    "a site sends NaN": make_lying_fault(replace_by_nan, "not finite", handler_name="initial_centers.seed_candidates"),
+    "a site sends an answer of the wrong shape": make_lying_fault(
+        change_sum("mass", drop_last_number), "another shape"
     ),
-    "a site answers a wrong shape": make_lying_fault(change_sum("mass", drop_last_number), "another shape"),
-    "a site answers 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "is invalid"),
-    "a site answers another step": make_lying_fault(shift_step, "no answer"),
+    "a site sends a sum of 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "is invalid"),
+    "a site sends the answer to another step": make_lying_fault(shift_step, "no answer"),
     "the coordinator's disk is full": disk_full,
 }
-EXTRA_STUDY_LINES = {"a site gone for good, two are enough": "quorum = 2\n"}  # extra lines in the study of a fault
+# extra lines in the study of a fault
+EXTRA_STUDY_LINES = {"a site is killed and never comes back; two sites are enough": "quorum = 2\n"}
 SINGLE_PROCESS_FAULTS = (
-    "kill -9 the coordinator",
-    "a site answers",
+    "the coordinator is killed",
+    "a site sends",
     "the coordinator's disk",
 )  # these also apply to a run in one process
 
@@ -366,7 +367,7 @@ def main(names: list[str]) -> int:
     load_command()  # imported once, before processes are forked
     expected, failed = expected_model(), 0
     say = sys.stdout.write
-    say("| engine | fault | outcome | s |\n|---|---|---|---|\n")
+    say("| engine | fault | outcome | seconds |\n|---|---|---|---|\n")
     for name in names or list(SETUPS):
         for fault in FAULTS:
             if not fault_applies(name, fault):
