@@ -86,33 +86,35 @@ def cases(*, quick: bool) -> Iterator[Case]:
     big = 2 if quick else 6
     if not quick:
         for seed in range(big):
-            yield Case("20 sites x 200 rows, K = 3, 17 columns", 20, 200, 3, 17, 30, seed)
-            bed = "20 sites x 200 rows, K = 3, 17 columns, start near the mean"
+            yield Case("20 sites with 200 rows each, 17 columns, K = 3", 20, 200, 3, 17, 30, seed)
+            bed = "20 sites with 200 rows each, 17 columns, K = 3, initial centres near the mean"
             yield Case(bed, 20, 200, 3, 17, 30, seed, wide=False)
-            bed = "20 sites x 200 rows, K = 3, 17 columns, centres half as far apart"
+            bed = "20 sites with 200 rows each, 17 columns, K = 3, true centres half as far apart"
             yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.5)
-            bed = "20 sites x 200 rows without groups, K = 3, 17 columns"
+            bed = "20 sites with 200 rows each, 17 columns, K = 3, rows without clusters"
             yield Case(bed, 20, 200, 3, 17, 30, seed, spread=0.0, wide=False)
-            yield Case("20 sites x 200 rows, K = 10, 17 columns", 20, 200, 10, 17, 30, seed)
-            yield Case("20 sites x 50 rows, K = 10, 17 columns, small clusters hidden", 20, 50, 10, 17, 30, seed, True)
+            yield Case("20 sites with 200 rows each, 17 columns, K = 10", 20, 200, 10, 17, 30, seed)
+            bed = "20 sites with 50 rows each, 17 columns, K = 10, clusters of one row hidden"
+            yield Case(bed, 20, 50, 10, 17, 30, seed, True)
     rng = np.random.default_rng(0)
     for seed in range(12 if quick else 960 - 6 * big):
         sites, rows, k, columns = (int(rng.integers(*ends)) for ends in ((3, 7), (15, 50), (2, 6), (3, 9)))
-        bed = "3 to 6 sites x 15 to 49 rows, K = 2 to 5"
+        bed = "3 to 6 sites with 15 to 49 rows each, K = 2 to 5"
         paper = seed % 2 == 1
-        bed += ", small clusters hidden" if paper else ""
+        bed += ", clusters of one row hidden" if paper else ""
         yield Case(bed, sites, rows, k, columns, 8, seed, paper, leave_one_out=True)
     for seed in range(2 if quick else 40):
-        bed = "4 sites x 20 rows, K = 3, no rule on cohorts"
+        bed = "4 sites with 20 rows each, K = 3, no rules on cohorts"
         yield Case(bed, 4, 20, 3, 4, 5, seed, leave_one_out=True, ruled=False)
     for seed in range(1 if quick else 40):
-        bed = "5 sites x 12 to 30 rows, K = 4, start 'careful'"
+        bed = "5 sites with 12 to 30 rows each, K = 4, init = 'careful'"
         yield Case(bed, 5, 12 + seed % 19, 4, 4, 8, seed, start="careful")
     for seed in range(1 if quick else 20):
-        yield Case("3 sites x 2 columns of the same 60 rows, K = 3, fuzzy", 3, 60, 3, 2, 8, seed, m=2.0, split=True)
+        bed = "column split, 3 sites with 2 columns each of the same 60 rows, K = 3, fuzzy c-means"
+        yield Case(bed, 3, 60, 3, 2, 8, seed, m=2.0, split=True)
     for seed in range(2 if quick else 50):
-        yield Case("fuzzy, 3 sites x 10 rows, K = 3, 4 columns", 3, 10, 3, 4, 4, seed, m=2.0)
-        yield Case("fuzzy, 3 sites x 4 rows, K = 3, 4 columns", 3, 4, 3, 4, 6, seed, m=2.0)
+        yield Case("fuzzy c-means, 3 sites with 10 rows each, 4 columns, K = 3", 3, 10, 3, 4, 4, seed, m=2.0)
+        yield Case("fuzzy c-means, 3 sites with 4 rows each, 4 columns, K = 3", 3, 4, 3, 4, 6, seed, m=2.0)
 
 
 def attacked(case: Case, mode: str) -> Outcome:
@@ -147,7 +149,7 @@ def unfolded(case: Case, mode: str) -> Outcome:
     out = Outcome(case.bed, mode, case.rows, case.sites)
     views = {
         "c": recording.coordinator_view(),
-        **({"c at the leading site": recording.lead_view()} if recording.blind else {}),
+        **({"c at the lead site": recording.lead_view()} if recording.blind else {}),
     }
     for name, seen in views.items():
         whole = [
@@ -170,24 +172,24 @@ def _plan(
     """The attacks on a run, and the data they use."""
     if case.m > 1:
         yield "b", attacks.attack_fuzzy_sums, own
-        yield "b on global sums", lambda seen: attacks.attack_fuzzy_sums(seen, batches=3), sums
+        yield "b on sums over all sites", lambda seen: attacks.attack_fuzzy_sums(seen, batches=3), sums
         return
     if case.start == "careful":
-        yield "e: points", attacks.attack_shown_points, own
-        yield "e: sixth rows", attacks.attack_remainders, own
+        yield "e: points that are rows", attacks.attack_shown_points, own
+        yield "e: sixth row from a mean of five", attacks.attack_remainders, own
         return
     yield "a", attacks.attack_by_differencing, own
     yield "a3", attacks.attack_by_differencing, sums
     if case.paper:
         yield "a2", attacks.attack_singletons, own
-        yield "a2 on global sums", attacks.attack_singletons, sums
+        yield "a2 on sums over all sites", attacks.attack_singletons, sums
     if case.leave_one_out:
         yield "d", attacks.attack_by_cohorts, sums
     yield "a3 at a site", lambda seen: attacks.attack_sent_centers(seen, rows), recording.site_view("site 1")
     if recording.blind:
-        yield "a3 at the leading site", attacks.attack_by_differencing, recording.lead_view()
+        yield "a3 at the lead site", attacks.attack_by_differencing, recording.lead_view()
         if case.leave_one_out:
-            yield "d at the leading site", attacks.attack_by_cohorts, recording.lead_view()
+            yield "d at the lead site", attacks.attack_by_cohorts, recording.lead_view()
 
 
 def _fitted(case: Case, fed: fc.Federation) -> Any:
@@ -287,14 +289,13 @@ def table(found: dict[str, Any]) -> str:
 
 def _cell(r: dict[str, Any]) -> str:
     if "sums_of_one_site" in r:
-        sums = f"{r['sums_of_one_site']:,} of {r['of']:,} sums; "
+        sums = f"{r['sums_of_one_site']:,} of {r['of']:,} single-site sums, and "
         return f"{sums}{r['exact_rows']:,} rows in {r['runs']} runs"
     if not r["exact_rows"]:
         return f"0 rows in {r['runs']} runs"
-    return (
-        f"{r['exact_rows_per_run']:g} rows a run, {r['runs_with_exact_rows'] / r['runs']:.0%} of {r['runs']} runs, "
-        f"{r['share_of_sites']:.0%} of sites"
-    )
+    rows = f"{r['exact_rows_per_run']:g} row{'' if r['exact_rows_per_run'] == 1 else 's'} per run"
+    runs = f"{r['runs_with_exact_rows'] / r['runs']:.0%} of {r['runs']} runs"
+    return f"{rows}; {runs} and {r['share_of_sites']:.0%} of sites lost a row"
 
 
 def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path | None = None) -> int:

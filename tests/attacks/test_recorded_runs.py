@@ -36,7 +36,7 @@ def test_secure_runs_keep_their_global_sums_in_sight_and_blind_ones_do_not():
     assert outcome("secure").exact["a3"] > 0
     found = outcome("blind")
     assert found.exact["a3"] == 0
-    assert found.exact["a3 at the leading site"] > 0  # a site that leads sees them
+    assert found.exact["a3 at the lead site"] > 0  # a site that leads sees them
 
 
 def test_without_rules_on_cohorts_leaving_a_site_out_shows_its_sums_even_masked():
@@ -46,7 +46,7 @@ def test_without_rules_on_cohorts_leaving_a_site_out_shows_its_sums_even_masked(
 @pytest.mark.parametrize(("mode", "own", "joint"), [("plain", 12, 12), ("secure", 0, 12), ("blind", 0, 0)])
 def test_fuzzy_sums_of_tiny_tables_are_solved_wherever_they_are_seen(mode, own, joint):
     found = outcome(mode, sites=3, rows=4, k=3, rounds=6, m=2.0)
-    assert (found.exact["b"], found.exact["b on global sums"]) == (own, joint)
+    assert (found.exact["b"], found.exact["b on sums over all sites"]) == (own, joint)
 
 
 def test_distances_over_columns_unfold():
