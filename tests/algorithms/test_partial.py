@@ -154,8 +154,8 @@ def test_a_party_with_few_rows_sends_no_candidates():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"init": "party"}, "'party' needs whole rows"),
-        ({"small_sites": "paper"}, "singletons and small_sites need whole rows"),
+        ({"init": "party"}, "'party' needs rows without missing values"),
+        ({"small_sites": "paper"}, "singletons and small_sites need rows without missing values"),
         ({"missing": "impute"}, "missing is 'impute'; choose one of refuse, drop, partial"),
     ],
 )

@@ -146,7 +146,7 @@ def test_prediction_over_columns_is_a_total_too():
 def test_sites_with_a_policy_keep_their_slices():
     model = fc.KMeans(3, init="box").fit(columns(table(), [0, 1], [2, 3], policy=Policy("own")))
     assert model.cluster_centers_ is None
-    assert "Each site keeps its slice of the centres; this model holds no centres." in model.notes_
+    assert "Each site keeps its columns of the centres; this model holds no centres." in model.notes_
     assert len(model.labels_) == 90
 
 

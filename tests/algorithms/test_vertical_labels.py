@@ -180,7 +180,7 @@ def test_what_cannot_be_done_is_refused_in_words():
     fed = fc.Federation.local(parts, split="columns")
     with pytest.raises(StudyError, match="needs distances"):
         fc.indices.xie_beni(model, fed)
-    with pytest.raises(StudyError, match="give one K"):
+    with pytest.raises(StudyError, match="give a single K"):
         fc.select_k(fc.KMeans(init="box", opens="labels"), fed, [2, 3])
 
 

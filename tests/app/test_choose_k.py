@@ -259,7 +259,7 @@ def test_columns_at_several_sites_are_chosen_by_index():
     assert found.notes[0] == (
         "K from 2 to 8 was examined, because the sites hold different columns and no site can look for clusters alone."
     )
-    with pytest.raises(fc.StudyError, match="'two-step' needs complete rows"):
+    with pytest.raises(fc.StudyError, match="'two-step' works on row splits only"):
         fc.select_k(fc.FuzzyCMeans(), fed, criterion="two-step")
 
 
@@ -346,7 +346,10 @@ def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
 
 def test_leaving_sites_out_is_refused_where_sums_are_masked():
     fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
-    with pytest.raises(fc.StudyError, match="stability 'sites' reveals each site's share; set aggregation to 'plain'"):
+    with pytest.raises(
+        fc.StudyError,
+        match="stability 'sites' would reveal each site's share of the sums; it needs aggregation 'plain'",
+    ):
         fc.select_k(fc.KMeans(), fed, [3], restarts=1, stability="sites")
     assert all(not counted["messages"] for counted in fed.traffic().values())
 
@@ -359,7 +362,7 @@ def test_candidates_that_are_no_whole_numbers_are_refused(ks):
 
 @pytest.mark.parametrize("estimator", [KMeans, fc.KMeans, "KMeans", fc.FCAC(), fc.SummaryClustering()])
 def test_what_has_no_number_of_clusters_is_refused(estimator):
-    with pytest.raises(fc.StudyError, match="has no number of centres to choose"):
+    with pytest.raises(fc.StudyError, match="has no number of clusters to choose"):
         fc.select_k(estimator, groups())
 
 

@@ -120,8 +120,8 @@ def test_a_site_that_forgot_a_row_that_was_no_pick_keeps_its_picks():
     other, pick = int(np.flatnonzero(~is_pick)[0]), int(np.flatnonzero(is_pick)[0])
     _, kept = fc.unlearn(fitted, fed, site="b", rows=[other], how="quick")
     _, anew = fc.unlearn(fitted, fed, site="b", rows=[pick], how="quick")
-    assert kept.recomputed.startswith("0 of 3 sites selected rows again")
-    assert anew.recomputed.startswith("1 of 3 sites selected rows again")
+    assert kept.recomputed.startswith("0 of 3 sites selected their rows again")
+    assert anew.recomputed.startswith("1 of 3 sites selected their rows again")
 
 
 def test_a_forgotten_row_is_not_counted_any_more():
@@ -166,7 +166,7 @@ def test_what_sites_deleted_is_not_forgotten_under_masks(aggregation):
     held = {**parts(), "d": parts()["a"] + 1.0}
     fitted = fc.KMeans(3).fit(fc.Federation.local(held, aggregation=aggregation))
     less = fc.Federation.local({**held, "b": held["b"][1:]}, aggregation=aggregation)
-    with pytest.raises(fc.StudyError, match="would reveal it despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
         fc.unlearn(fitted, less)
 
 
@@ -295,9 +295,9 @@ def test_masked_sums_are_not_opened_by_forgetting():
     held = {f"p{i}": part for i, part in enumerate(np.array_split(rows(), 6))}
     fed = fc.Federation.local(held, aggregation="secure")
     model = fc.KMeans(3).fit(fed)
-    with pytest.raises(fc.StudyError, match="would reveal it despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
         fc.unlearn(model, fed, site="p0")
-    with pytest.raises(fc.StudyError, match="would reveal it despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
         fc.unlearn(model, fed, site=["p0", "p0", "p0"])
     found, _ = fc.unlearn(model, fed, site=["p0", "p1", "p2"])
     assert found.cluster_sizes_.sum() == 90

@@ -41,7 +41,9 @@ def test_a_part_that_fails_leaves_a_finished_run_with_its_model_and_a_note(case,
     assert (code, "Traceback" in err) == (0, False), err
     assert fc.load(Path("runs/heart/model.json")).cluster_count == 3 or changes
     found = json.loads(Path("runs/heart/analysis.json").read_text())
-    assert found[part]["absent"].startswith("Describing this failed: ZeroDivisionError at test_describing.py:")
+    assert found[part]["absent"].startswith(
+        "This part is missing because an error occurred: ZeroDivisionError at test_describing.py:"
+    )
     notes = [note for note in found["notes"] if note.startswith("The description lacks its")]
     assert notes
     assert set(notes) <= set(json.loads(Path("runs/heart/metrics.json").read_text())["notes"])
@@ -165,5 +167,5 @@ def test_an_objective_that_json_has_no_number_for_is_written_as_a_text(user, mon
 def test_a_part_that_json_cannot_store_is_the_only_one_lost(value, user, monkeypatch):
     monkeypatch.setattr(describe_model._RowSplitDescriber, "profiles", lambda _: {"centers": value})
     found, _ = check_finished(user, "profiles")
-    assert found["profiles"]["absent"].startswith("Describing this failed: ")
+    assert found["profiles"]["absent"].startswith("This part is missing because an error occurred: ")
     assert sum(found["sizes"]["rows"]) == 80

@@ -234,7 +234,7 @@ def test_a_study_under_differential_privacy_is_priced(steward):
     code, out, _ = plan(steward, "--site", "site.toml")
     assert code == 0
     assert "epsilon 1 at delta 1e-06 for each row" in out
-    assert "0 is spent already; after this study it would be 1" in " ".join(out.split())
+    assert "0 has been spent already; after this study the total would be 1" in " ".join(out.split())
     found = document(steward, "--site", "site.toml")[1]
     assert found["privacy"]["rho"] == pytest.approx(0.024356, rel=1e-3)  # epsilon 1 at 1e-6
     assert not (steward.folder / "state").exists()  # a plan spends nothing and leaves nothing
@@ -263,9 +263,9 @@ def test_what_the_rules_refuse_cannot_be_approved(steward):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "give them with --data"),
+        ((), "give a data file with --data"),
         (("--site", "site.toml", "--policy", "nhs"), "the site's own file decides"),
-        (("--data", "hungary.csv", "--approve", "x.json"), "use --site and --key"),
+        (("--data", "hungary.csv", "--approve", "x.json"), "needs --site FILE"),
         (("--data", "hungary.csv", "--name", "paris"), "the study has no site 'paris'"),
         (("--data", "hungary.csv", "--policy", "lax"), "there is no policy 'lax'"),
         (("--site", "nowhere.toml"), "there is no site file"),

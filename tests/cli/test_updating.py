@@ -138,7 +138,7 @@ def test_what_cannot_be_gone_on_from_is_refused_with_a_reason(tmp_path, capsys):
     assert not (tmp_path / "r-2").exists()
     put(tmp_path, batch(1))
     assert at("update", tmp_path / "r") == 0
-    assert "was updated already" in refused(tmp_path / "r")
+    assert "has already been updated" in refused(tmp_path / "r")
     (tmp_path / "r-2" / "metrics.json").unlink()
     assert "not finished" in refused(tmp_path / "r-2")
     assert "does not exist" in refused(tmp_path / "nowhere")

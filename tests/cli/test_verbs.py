@@ -220,7 +220,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert "120 of the 120 customers" in out
     assert "north 2, central 2, south 2 of 5 groups; 0 of 3 companies find the small group" in out
     assert "K = 5 has the lowest ICL" in out
-    assert "same bits as pooled: yes" in out
+    assert "Its result has the same bits: yes" in out
     assert "The report: runs/demo/report.html" in out
     assert (user.folder / "runs/demo/report.html").read_text().startswith("<!DOCTYPE html>")
     again = Path("runs/demo/study.toml")
@@ -246,9 +246,9 @@ def test_demo_never_overwrites_another_run(ran):
 def test_the_demos_claim_is_computed(monkeypatch):
     parties, _ = fc.datasets.motivational(0)
     model = fc.FuzzyCMeans(5, max_iter=3).fit(fc.Federation.local(parties))
-    assert demo._compare_with_pooled(model, parties).endswith("same bits as pooled: yes")
+    assert demo._compare_with_pooled(model, parties).endswith("has the same bits: yes")
     model.cluster_centers_ = np.nextafter(model.cluster_centers_, 9)
-    assert demo._compare_with_pooled(model, parties).endswith("same bits as pooled: NO")
+    assert demo._compare_with_pooled(model, parties).endswith("has the same bits: NO")
 
 
 def test_an_unexpected_error_is_a_sentence_without_its_text(user, monkeypatch):

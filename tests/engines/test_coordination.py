@@ -134,7 +134,7 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     ("engine", "more", "told"),
     [
         ("flower", "# other\n", "contains a run of a different study text; use the study.toml"),
-        ("files", "", "contains a run of engine 'files'; name another folder"),
+        ("files", "", "contains a run of engine 'files'; use another folder"),
         (None, "", "contains a run of one process; name another folder"),
     ],
 )

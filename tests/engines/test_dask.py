@@ -109,7 +109,7 @@ def test_more_rounds_on_a_cluster_find_the_bits_of_one_process(client, method):
         here.partial_fit(Federation.local(grown(number), columns=["age", "bp"], policy="standard"))
         assert same(there, here)
         assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
-        assert not any("started again" in note for note in there.notes_)
+        assert not any("started from the beginning" in note for note in there.notes_)
 
 
 def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client):
@@ -124,7 +124,7 @@ def test_a_memory_that_takes_long_to_arrive_is_there_before_the_question(client)
         fed.use_engine(engine)
         there.partial_fit(fed)
         here.partial_fit(Federation.local(parts, columns=["age", "bp"], policy="standard"))
-    assert not any("started again" in note for note in there.notes_)
+    assert not any("started from the beginning" in note for note in there.notes_)
     assert np.array_equal(there.cluster_sizes_, here.cluster_sizes_)
     assert same(there, here)
 

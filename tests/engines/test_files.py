@@ -282,7 +282,11 @@ def test_nothing_of_a_sites_error_reaches_the_coordinator(tmp_path, capsys):
     [
         ("[sites.north]", '[sites.north]\nsource = "x.csv"', "sets this in its own file"),
         ('columns = ["age", "bp"]\n', "", "must list its columns"),
-        ('aggregation = "plain"', 'aggregation = "secure"\nlead = "north"', "lead is 'north'; name one of the sites"),
+        (
+            'aggregation = "plain"',
+            'aggregation = "secure"\nlead = "north"',
+            "lead is 'north'; it must be one of the sites",
+        ),
     ],
 )
 def test_a_study_that_cannot_be_served_is_refused_before_anything_is_written(old, new, told, tmp_path):

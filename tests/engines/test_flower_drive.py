@@ -82,7 +82,7 @@ def test_one_more_round_goes_on_from_the_run_before_and_tells_each_row_once(tmp_
     assert alike(fc.load(tmp_path / "r-2" / "model.json"), expected(2))
     with pytest.raises(StudyError, match="does not update"):
         driven(config, tmp_path, after=str(tmp_path / "r-2"), out=str(tmp_path / "r-2"))
-    with pytest.raises(StudyError, match="was updated already"):
+    with pytest.raises(StudyError, match="has already been updated"):
         driven(config, tmp_path, after=config["out"], out=str(tmp_path / "r-3"))
 
 
@@ -92,6 +92,6 @@ def test_a_round_after_a_run_of_another_study_or_nowhere_is_refused(config, tmp_
     study.write_text((tmp_path / "f" / "coordinator" / "study.toml").read_text() + "# otherwise\n")
     with pytest.raises(StudyError, match="contains a run of a different study text"):
         driven(config, tmp_path, study=str(study), after=config["out"], out=str(tmp_path / "r-2"))
-    with pytest.raises(StudyError, match="must name 'after' by an absolute path"):
+    with pytest.raises(StudyError, match="must set 'after' to an absolute path"):
         driven(config, tmp_path, after="run", out=str(tmp_path / "r-2"))
     assert not (tmp_path / "r-2").exists()

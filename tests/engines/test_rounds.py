@@ -91,7 +91,7 @@ def test_served_sites_tell_each_row_once_though_every_message_finds_a_new_proces
     assert run.folder.name == "r-3"
     assert alike(model, expected(3))
     assert model.node_rows_.sum() == 3 * 3 * ROWS
-    assert not any("started again" in note for note in model.notes_)
+    assert not any("started from the beginning" in note for note in model.notes_)
 
 
 def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsys):
@@ -135,7 +135,7 @@ def test_a_served_site_that_lost_its_memory_is_named(tmp_path):
     for path in (*(tmp_path / "south" / "inbox").iterdir(), *(tmp_path / "south" / "outbox").iterdir()):
         path.unlink()
     _, model = next_round(by_files, run)
-    assert any("started again" in note and "not available: south." in note for note in model.notes_)
+    assert any("started from the beginning" in note and "not available: south." in note for note in model.notes_)
 
 
 def test_lossless_models_take_batches_from_served_sites(tmp_path):
@@ -233,6 +233,6 @@ def test_rounds_of_processes_that_are_killed_end_with_the_same_bits(tmp_path):
     processes.round("update", tmp_path / "r-2", "--out", tmp_path / "r-3", kill_coordinator=True)
     found = fc.load(tmp_path / "r-3" / "model.json")
     assert alike(found, expected(3))
-    assert not any("started again" in note for note in found.notes_)
+    assert not any("started from the beginning" in note for note in found.notes_)
     assert main(["report", str(tmp_path / "r-3")]) == 0
     assert Run.find(tmp_path / "r-3").metrics["rounds"] == 3

@@ -47,7 +47,7 @@ def test_sites_that_serve_on_tell_each_row_once_over_flare(tmp_path):
         put(own, grown(2))
         last = done(own, "r-3", own.update("r-2", "r-3"))
         assert alike(last, expected(3))
-        assert not any("started again" in note for note in last.notes_)
+        assert not any("started from the beginning" in note for note in last.notes_)
     finally:
         own.stop()
 

@@ -56,7 +56,7 @@ def test_columns_of_a_mixture_go_by_name():
 @pytest.mark.parametrize("ask", ["predict", "predict_proba", "score_samples"])
 def test_a_mixture_does_not_guess_over_columns(ask):
     model = fc.GaussianMixture(3).fit(by_rows(NAMES))
-    with pytest.raises(fc.DataError, match="labels whole rows"):
+    with pytest.raises(fc.DataError, match="works on row splits only"):
         getattr(model, ask)(by_columns(NAMES))
 
 
@@ -65,7 +65,7 @@ def test_one_that_votes_does_not_guess_over_columns():
     Y = rng.normal(size=(400, 2)) + np.repeat([[0, 0], [9, 9]], 200, axis=0)
     model = fc.SummaryClustering().fit(fc.Federation.local({"p": Y}, columns=["a", "b"]))
     columns = fc.Federation.local({"p": Y[:, :1], "q": Y[:, 1:]}, columns={"p": ["a"], "q": ["b"]}, split="columns")
-    with pytest.raises(fc.DataError, match="labels whole rows"):
+    with pytest.raises(fc.DataError, match="works on row splits only"):
         model.predict(columns)
 
 

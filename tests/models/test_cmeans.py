@@ -91,7 +91,7 @@ def test_what_is_no_model_is_refused(text, sentence, tmp_path):
         ({"max_iter": 0}, "max_iter is 0"),
         ({"tol": -1}, "tol is -1"),
         ({"init": "carefull"}, "init is 'carefull'"),
-        ({"init": [[1.0, 2.0]]}, "finite centres of shape"),
+        ({"init": [[1.0, 2.0]]}, "finite centres with the shape"),
         ({"participation": 0}, "participation is 0"),
         ({"scale": "log"}, "scale is 'log'"),
         ({"scale": "minmax"}, "needs public bounds"),

@@ -96,7 +96,9 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
     X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0, 0], [2, 0]], 100, axis=0)
     short = fc.GaussianMixture(2, max_iter=2).fit(X)
     assert short.n_iter_ == 2
-    assert short.notes_ == ["Stopped after 2 rounds, before one added less than 1e-06 to the mean log-likelihood."]
+    assert short.notes_ == [
+        "Stopped after 2 rounds, while each round still added 1e-06 or more to the mean log-likelihood. Increase max_iter."
+    ]
     long = fc.GaussianMixture(2, max_iter=5000).fit(X)
     assert long.notes_ == []
     assert long.n_iter_ < 5000
@@ -108,7 +110,7 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
         ({"n_components": 0}, "n_components is 0"),
         ({"n_components": 1.5}, "n_components is 1.5"),
         ({"family": "VVV"}, "family is 'VVV'; choose one of EII, VII, VVI, EEE"),
-        ({"missing": "partial"}, "needs whole rows"),
+        ({"missing": "partial"}, "needs rows without missing values"),
         ({"max_iter": 0}, "max_iter is 0"),
         ({"init": "kmeans"}, "init is 'kmeans'"),
     ],
@@ -120,5 +122,5 @@ def test_a_senseless_parameter_is_named(options, sentence):
 
 def test_columns_at_several_sites_are_refused_with_an_alternative():
     fed = fc.Federation.local({"a": rows()[:, :1], "b": rows()[:, 1:]}, split="columns")
-    with pytest.raises(fc.StudyError, match="needs whole rows; for a column split use FuzzyCMeans"):
+    with pytest.raises(fc.StudyError, match="works on row splits only; for a column split use FuzzyCMeans"):
         fc.GaussianMixture(3).fit(fed)

@@ -47,7 +47,7 @@ def test_rounds_survive_the_process_in_model_and_run_folders(kind, tmp_path):
             model.save(path)
     assert np.array_equal(fc.load(path).nodes_, here.nodes_)
     assert np.array_equal(fc.load(path).node_labels_, here.node_labels_)
-    assert not any("started again" in note for note in model.notes_)
+    assert not any("started from the beginning" in note for note in model.notes_)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -61,7 +61,7 @@ def test_a_site_that_skips_a_round_keeps_its_memory_across_processes(kind, tmp_p
             model = fc.load(tmp_path / "model.json") if number else kind()
             model.partial_fit(fed, after=tmp_path / f"round-{number - 1}") if number else model.fit(fed)
             model.save(tmp_path / "model.json")
-        assert not any("started again" in note for note in model.notes_)
+        assert not any("started from the beginning" in note for note in model.notes_)
     assert np.array_equal(model.nodes_, here.nodes_)
     assert model.sites_ == ["a", "b"]
     if kind is fc.SummaryClustering:
@@ -79,7 +79,9 @@ def test_each_site_whose_memory_is_not_available_is_named(tmp_path):
     later = fc.Federation.local({"a": X[250:270], "b": X[270:290], "new": X[290:]})
     last = fc.load(path).partial_fit(later, after=tmp_path / "round-2")
     assert any("not available: b." in note for note in last.notes_)
-    assert not any("started again" in n for n in model.partial_fit(fc.Federation.local({"new": X[290:]})).notes_)
+    assert not any(
+        "started from the beginning" in n for n in model.partial_fit(fc.Federation.local({"new": X[290:]})).notes_
+    )
 
 
 class Killed(BaseException):
@@ -128,7 +130,7 @@ def test_a_loaded_model_without_the_sites_memory_says_so(kind, tmp_path):
     X, _ = blobs()
     path = kind().fit(X).save(tmp_path / "model.json")
     again = fc.load(path).partial_fit(X)
-    assert any("started again" in note for note in again.notes_)
+    assert any("started from the beginning" in note for note in again.notes_)
     with pytest.raises(fc.DataError, match="no memory of any site"):
         fc.load(path).partial_fit(X, after=tmp_path)
 
@@ -169,11 +171,11 @@ def test_parameters_are_checked(kind):
         ({"max_nodes": 3}, "max_nodes is 3"),
         ({"scale": "log"}, "scale is 'log'"),
         ({"scale": "minmax"}, "needs public bounds"),
-        ({"missing": "partial"}, f"{kind.__name__} needs whole rows"),
+        ({"missing": "partial"}, f"{kind.__name__} needs rows without missing values"),
     ):
         with pytest.raises(fc.StudyError, match=words):
             kind(**wrong).fit(X)
-    with pytest.raises(fc.StudyError, match="whole rows"):
+    with pytest.raises(fc.StudyError, match="works on row splits only"):
         kind().fit(fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns"))
 
 

@@ -72,7 +72,7 @@ def test_masked_sums_give_the_same_model():
     [
         ({"local_clusters": 0}, "local_clusters is 0"),
         ({"min_rows": 1}, "at least 2 rows"),
-        ({"missing": "partial"}, "needs whole rows"),
+        ({"missing": "partial"}, "needs rows without missing values"),
         ({"n_clusters": 0}, "n_clusters is 0"),
     ],
 )
@@ -89,5 +89,5 @@ def test_a_grid_must_have_cells():
 @pytest.mark.parametrize("kind", [fc.KFed, fc.MUFC])
 def test_columns_at_several_sites_are_refused(kind):
     X = rows()
-    with pytest.raises(fc.StudyError, match="needs whole rows; for a column split use KMeans"):
+    with pytest.raises(fc.StudyError, match="works on row splits only; for a column split use KMeans"):
         kind(3).fit(fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns"))

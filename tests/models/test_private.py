@@ -108,7 +108,7 @@ def test_a_saved_model_is_the_model(tmp_path):
         ({"variant": "exact"}, "variant is 'exact'"),
         ({"n_clusters": "many"}, "n_clusters is 'many'"),
         ({"n_clusters": (2, 5), "variant": "lloyd"}, "cannot choose the number of clusters"),
-        ({"rounds": 3}, "it needs variant 'lloyd'"),
+        ({"rounds": 3}, "it works only with variant 'lloyd'"),
     ],
 )
 def test_what_cannot_be_kept_private_is_refused(given, told):
@@ -118,7 +118,7 @@ def test_what_cannot_be_kept_private_is_refused(given, told):
 
 def test_a_column_split_is_refused():
     fed = fc.Federation.local({"a": X[:, :2], "b": X[:, 2:]}, split="columns")
-    with pytest.raises(fc.StudyError, match="whole rows"):
+    with pytest.raises(fc.StudyError, match="does not support column splits"):
         fc.PrivateKMeans(3, bounds=BOUNDS).fit(fed)
 
 

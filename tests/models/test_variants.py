@@ -86,7 +86,7 @@ def test_bad_parameters_are_refused_in_words(kind, options, sentence):
 def test_split_columns_are_refused(kind):
     X = rows()
     fed = fc.Federation.local({"a": X[:, :1], "b": X[:, 1:]}, split="columns")
-    with pytest.raises(fc.StudyError, match="needs whole rows; for a column split use FuzzyCMeans"):
+    with pytest.raises(fc.StudyError, match="works on row splits only; for a column split use FuzzyCMeans"):
         kind(3).fit(fed)
 
 

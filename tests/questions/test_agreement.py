@@ -125,8 +125,8 @@ def test_dropped_rows_have_no_truth_and_gaps_are_looked_over():
 @pytest.mark.parametrize(
     ("truth", "sentence"),
     [
-        ({"a": [0, 1]}, "needs the classes of each site once: a, b"),
-        ([0, 1, 0, 1], "needs the classes of each site once: a, b"),
+        ({"a": [0, 1]}, "must map each site to the classes of its rows; the sites are a, b"),
+        ([0, 1, 0, 1], "must map each site to the classes of its rows; the sites are a, b"),
         ({"a": [0, 1, 1], "b": [0, 1]}, "2 rows of site 'a' take part, but 3 true classes were given"),
     ],
 )

@@ -113,5 +113,5 @@ def test_thresholds_that_make_no_sense_are_refused(options, words):
 
 def test_columns_at_several_sites_cannot_be_compared():
     fed = fc.Federation.local({"a": np.ones((5, 1)), "b": np.ones((5, 1))}, split="columns")
-    with pytest.raises(fc.StudyError, match="needs complete rows"):
+    with pytest.raises(fc.StudyError, match="works on row splits only"):
         fc.select_features(fed)

@@ -97,7 +97,7 @@ def test_bounds_of_levels_are_known(folder):
         ('"partial"', '"impute"', "one of 'refuse', 'drop', 'partial'"),
         ('unit = "mg/dl"', "missing_values = [0]", "missing_values of 'chol' is given twice"),
         ("[columns.age]", "[columns]\nweight = 3\n[columns.age]", "weight in [columns] must be a table"),
-        ('method = "fuzzy-c-means"', 'method = "gaussian-mixture"', "needs whole rows"),
+        ('method = "fuzzy-c-means"', 'method = "gaussian-mixture"', "needs rows without missing values"),
     ],
 )
 def test_a_declaration_that_does_not_fit_is_one_sentence(folder, old, new, words):

@@ -37,11 +37,10 @@ __all__ = ["accuracy", "ami", "ari", "contingency", "displacement", "knowledge_g
 def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -> Ints:
     """Count the rows of each cluster that belong to each class, in the order of the classes.
 
-    `truth` has the class of each row that takes part, {party: classes}, in the order of the site's table. In a column
-    split all parties have the same rows, so it is one array in the order of the tables. If rows are matched by an
-    `id`, it is in ascending order of the ids (`fed.ids`), whatever the order of the tables; {id: class} works in any
-    order. The classes go from the caller to the sites, and counts over all parties come back. This is a tool for
-    evaluation.
+    `truth` gives the class of each row that takes part: {party: classes}, in the order of each site's table. In a
+    column split all parties have the same rows, so `truth` is one array, in the order of the tables. If the rows are
+    matched by an `id`, the array is in ascending order of the ids (`fed.ids`), or `truth` is {id: class} in any order.
+    The classes are sent to the sites, and the sites return only counts over all parties. Use this for evaluation.
     """
     check_is_fitted(model)
     model = model_with_centers(model, "a table of clusters and classes")
@@ -49,7 +48,7 @@ def contingency(model: Model, fed: Federation, truth: Mapping[str, Any] | Any) -
         classes = _classes_in_id_order(truth, fed) if isinstance(truth, Mapping) else truth
         return contingency_table(model.predict(fed), classes, clusters=model.n_clusters)
     if not isinstance(truth, Mapping) or set(truth) != set(fed.parties):
-        raise DataError(f"truth needs the classes of each site once: {', '.join(fed.parties)}")
+        raise DataError(f"truth must map each site to the classes of its rows; the sites are {', '.join(fed.parties)}")
     own = {party: np.asarray(truth[party]).ravel() for party in fed.parties}
     _, codes = np.unique(np.concatenate(list(own.values())), return_inverse=True)
     ends = np.cumsum([len(labels) for labels in own.values()])[:-1]
@@ -83,10 +82,10 @@ def accuracy(first: Any, second: Any = None) -> float:
 
 
 def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
-    """Return how far centres are from the true ones, in standard deviations, summed over matched centres.
+    """Return the knowledge gap of paper 2: how far centres are from the true centres, in standard deviations.
 
-    gap = sum_k sqrt(sum_f (c_kf - t_kf)^2 / Var_f) under the matching with the smallest gap (paper 2, Eq. 19).
-    `variances` are those of the pooled columns, or a federation, which is asked for its exact variances.
+    gap = sum_k sqrt(sum_f (c_kf - t_kf)^2 / Var_f), where each centre is matched with a true one so that the gap is
+    smallest (Eq. 19). `variances` are the variances of the pooled columns, or a federation that computes them exactly.
 
     >>> knowledge_gap([[0.0, 0.0], [8.0, 2.0]], [[8.0, 0.0], [0.0, 3.0]], variances=[4.0, 1.0])
     5.0
@@ -102,7 +101,7 @@ def knowledge_gap(centers: Any, truth: Any, variances: Any) -> float:
 
 
 def displacement(first: Any, second: Any) -> float:
-    """Return the Frobenius norm of the difference of two sets of centres, in the order with the smallest norm.
+    """Return the Frobenius norm of the difference of two sets of centres, matched so that it is smallest.
 
     >>> displacement([[0.0], [5.0]], [[9.0], [3.0]])
     5.0
@@ -137,11 +136,12 @@ def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]
     """Return the class of each row in the order of the labels."""
     if (ids := fed.ids) is None:
         raise DataError(
-            "truth is given by id, but the sites' rows have no ids; give one class for each row, or name `id`"
+            "truth is given by id, but the sites' rows have no ids; give one class for each row, or open the "
+            "federation with `id`"
         )
     known = {str(name): label for name, label in truth.items()}  # files have ids as text
     if lacking := sum(str(name) not in known for name in ids):
-        raise DataError(f"truth lacks the class of {lacking} rows; give one for each id")
+        raise DataError(f"truth lacks the class of {lacking} rows; give a class for each id")
     return [known[str(name)] for name in ids]
 
 

@@ -30,7 +30,10 @@ def relay_for_lead(run: Run, options: RunOptions) -> None:
     study = run.study()
     lead = lead_site(study)
     if lead in options.without:
-        raise StudyError(f"--without names '{lead}', which leads the run; a blind run needs its leading site")
+        raise StudyError(
+            f"--without names '{lead}', which leads the run; a blind run needs its leading site, so leave the "
+            "option out"
+        )
     with (
         run.lock_same_version(),
         event_listeners(run, options) as notify,

@@ -80,11 +80,13 @@ def select_k(
 
     Parameters
     ----------
-    estimator : what to fit; its seed, scale and treatment of missing values apply to the choice too.
-    fed : a federation, or rows.
-    ks : candidates; None takes the range from what the sites find alone, and widens it if the choice is at its edge.
-    index, rule : a validation index by name, and "min" (its best value) or "elbow"; either implies criterion "index".
-    restarts : fits of the estimator for each K; the best objective counts.
+    estimator : the estimator to fit; its seed, scale and treatment of missing values apply to the choice too.
+    fed : a federation, or an array of rows.
+    ks : candidates for K; None takes the range from the numbers of clusters that the sites find alone, and widens it
+        if the choice is at its edge.
+    index, rule : the name of a validation index, and "min" (its best value) or "elbow"; either implies criterion
+        "index".
+    restarts : number of fits of the estimator for each K; the one with the best objective is used.
     criterion : "two-step" (default; row splits) or "index" (paper 2).
     stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
 
@@ -99,18 +101,23 @@ def select_k(
     if not isinstance(fed, Federation):
         fed = federation_of_rows(fed)
     if not isinstance(estimator, CentersModel) or estimator.finds_k:
-        raise StudyError(f"{estimator!r} has no number of centres to choose; use an estimator such as KMeans()")
+        raise StudyError(f"{estimator!r} has no number of clusters to choose; use an estimator such as KMeans()")
     candidates = _parse_candidates(ks)
     named = index is not None or rule is not None or fed.split == "columns"
     criterion = criterion or ("index" if named else "two-step")
     index, rule = index or DEFAULT_INDEX, rule or "min"
     _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
-        raise StudyError("choosing K needs objectives or indices, which opens = 'labels' does not reveal; give one K")
+        raise StudyError(
+            "choosing K needs objectives or indices, which opens 'labels' does not reveal; give a single K, or use "
+            "'distances'"
+        )
     hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
         candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
-        notes.append(f"K was limited to {MIN_UPPER_K}, so that the coordinator does not see what the sites found.")
+        notes.append(
+            f"K was limited to {MIN_UPPER_K}, so that the coordinator cannot see how many clusters the sites found."
+        )
     if hidden:
         fed.widen_padding(
             _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
@@ -359,7 +366,7 @@ def _mean_agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersMode
 def _require_objective(model: Model) -> float:
     """Return the objective, by which restarts are compared; refuse a method without one."""
     if model.final_objective is None:
-        raise StudyError(f"choosing K compares objectives, but {type(model).__name__} has none; give one K")
+        raise StudyError(f"choosing K compares objectives, but {type(model).__name__} has none; give a single K")
     return model.final_objective
 
 
@@ -387,10 +394,19 @@ def _check_choice(  # noqa: PLR0917
         (index not in indices.BEST_DIRECTION, f"index is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}"),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
-        (stability == "sites" and masked, "stability 'sites' reveals each site's share; set aggregation to 'plain'"),
+        (
+            stability == "sites" and masked,
+            "stability 'sites' would reveal each site's share of the sums; it needs aggregation 'plain'",
+        ),
         (not by_mixtures and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
-        (by_mixtures and fed.split != "rows", "'two-step' needs complete rows; use criterion='index' for columns"),
-        (by_mixtures and gapped, "'two-step' needs rows without missing values; set missing to 'drop', or use 'index'"),
+        (
+            by_mixtures and fed.split != "rows",
+            "'two-step' works on row splits only; for a column split use criterion='index'",
+        ),
+        (
+            by_mixtures and gapped,
+            "'two-step' needs rows without missing values; set missing to 'drop', or use criterion='index'",
+        ),
     ):
         if broken:
             raise StudyError(sentence)

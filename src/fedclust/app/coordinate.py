@@ -72,11 +72,14 @@ def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
         return
     if study.aggregation.mode == "secure" and study.cluster.options.get("quorum", "all") != "all":
         raise StudyError(
-            "secure aggregation with a quorum below all must finish each sum in one session; use --wait to wait for "
-            "the answers"
+            "with a quorum other than 'all', secure aggregation must finish each sum in one session; use --wait to "
+            "wait for the answers"
         )
     if study.align is not None:
-        raise StudyError("sites must align their rows in one session, which is not recorded; use --wait to wait for it")
+        raise StudyError(
+            "the sites must align their rows in one session, because this step is not recorded; use --wait to wait "
+            "for it"
+        )
 
 
 def notify_sites_of_end(run: Run, coordinator_file: Path | None = None) -> None:

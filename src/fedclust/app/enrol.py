@@ -48,7 +48,10 @@ class Enrolment:
         for site in self.site_names:
             site_schema(self.study, site)
             if site == COORDINATOR_KIT:
-                raise StudyError(f"a site cannot be called '{COORDINATOR_KIT}', because that kit is the coordinator's")
+                raise StudyError(
+                    f"a site cannot be called '{COORDINATOR_KIT}', because the coordinator's kit has that name; "
+                    "rename the site"
+                )
         self.study.aggregation.check_parties(self.site_names)
         if not HOST_PATTERN.fullmatch(self.host) or not 0 < self.port < 65536:
             raise StudyError(f"'{self.host}:{self.port}' is not a valid address; give HOST:PORT, as sites will use it")
@@ -148,8 +151,9 @@ def _quote_toml(name: str) -> str:
 def check_site_key(site: SiteFile) -> None:
     """Refuse a kit that lacks the site's key, or whose key is not the one that the others know."""
     if site.identity is None or not site.identity.is_file():
-        raise StudyError(f"the kit has no private key; copy the key that site '{site.name}' made to {site.identity}")
+        raise StudyError(f"the kit has no private key; copy the private key of site '{site.name}' to {site.identity}")
     if read_private_key(site.identity).public != site.roster.get(site.name):
         raise StudyError(
-            f"the key at {site.identity} is not the one registered for site '{site.name}'; copy that key there"
+            f"the key at {site.identity} is not the one registered for site '{site.name}'; replace it with the "
+            "registered key"
         )

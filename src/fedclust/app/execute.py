@@ -126,11 +126,11 @@ def _model_to_update(run: Run) -> str:
     link = run.folder / NEXT_ROUND_FILE
     there = Path(link.read_text().strip()) if link.is_file() else None
     if there is not None and there.exists():
-        raise StudyError(f"{run.folder} was updated already; update {there} instead")
+        raise StudyError(f"{run.folder} has already been updated; update {there} instead")
     if there is not None and run.engine_choice is not None:  # in one process the sites' memory went with the folder
         raise StudyError(
-            f"{run.folder} was updated in {there}, which is missing, and the sites that took part in that round accept "
-            "no other in its place; restore the folder and update that run, or run the study again"
+            f"{run.folder} was updated in {there}, but that folder is missing, and the sites do not accept a second "
+            "update of the same run; restore the folder and update that run, or run the study again"
         )
     return run.model_path.read_text(encoding="utf-8")
 
@@ -235,7 +235,7 @@ def _describe_model(
     except Waiting:
         raise  # not an error: the run continues when the sites' answers arrive
     except Exception as error:  # noqa: BLE001 the model is there even if it cannot be described
-        note = f"The run is finished and its model is saved, but describing it failed ({type(error).__name__})."
+        note = f"The run is finished and its model is saved, but it could not be described ({type(error).__name__})."
         notes = [*facts.notes, *facts.failures, note]
         return {"columns": [{"name": name} for name in ready.fed.columns], "notes": notes}
     return described

@@ -54,7 +54,7 @@ def select_features(
     bounds : public bounds of the columns, as estimators take them.
     """
     if fed.split != "rows":
-        raise StudyError("selecting columns needs complete rows at each site; select them before the columns are split")
+        raise StudyError("selecting columns works on row splits only; select them before the columns are split")
     if missing not in MISSING_RULES:
         raise StudyError(f"missing is {missing!r}; choose one of {', '.join(MISSING_RULES)}")
     for name, value in (("variance", variance), ("correlation", correlation)):

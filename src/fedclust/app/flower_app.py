@@ -75,7 +75,9 @@ def client_app() -> Any:
     def read_identity(path: str) -> Any:
         site = read_site_file(path)
         if site.identity is None:
-            raise StudyError("the site file has no identity; make a key with 'fedclust site key' and name it there")
+            raise StudyError(
+                "the site file has no identity; make a key with 'fedclust site key' and set identity to its path"
+            )
         return site.name, read_private_key(site.identity)
 
     def answer_message(path: str, data: bytes) -> bytes:
@@ -114,7 +116,7 @@ def coordinate_study(config: Mapping[str, Any]) -> None:
 
     for name in ("study", "own", "out", *(("after",) if config.get("after") else ())):
         if not Path(str(config.get(name, ""))).is_absolute():
-            raise StudyError(f"the run configuration must name '{name}' by an absolute path")
+            raise StudyError(f"the run configuration must set '{name}' to an absolute path")
     timeout, patience = (_read_seconds(config, name) for name in ("timeout", "patience"))
     folder, own = Path(str(config["out"])), Path(str(config["own"]))
     study = read_study(Path(str(config["study"])), served=True)
@@ -123,7 +125,7 @@ def coordinate_study(config: Mapping[str, Any]) -> None:
         _check_same_study(run, study)
         if config.get("after") and run.previous_folder != Path(str(config["after"])).resolve():
             raise StudyError(
-                f"{folder} contains a run that does not update {config['after']}; name another folder as 'out'"
+                f"{folder} contains a run that does not update {config['after']}; use another folder for 'out'"
             )
         if run.is_finished:
             sys.stderr.write(f"fedclust: {folder} is finished; to run the study again, name another folder as 'out'\n")
@@ -143,11 +145,11 @@ def _check_same_study(run: Run, study: Study) -> None:
     engine = None if run.engine_choice is None else run.engine_choice.engine
     if engine != "flower":
         whose = "one process" if engine is None else f"engine '{engine}'"
-        raise StudyError(f"{run.folder} contains a run of {whose}; name another folder")
+        raise StudyError(f"{run.folder} contains a run of {whose}; use another folder for 'out'")
     if (run.folder / "study.toml").read_bytes() != study.text.encode():
         raise StudyError(
             f"{run.folder} contains a run of a different study text; use the study.toml that it started with, "
-            "or name another folder"
+            "or use another folder for 'out'"
         )
 
 

@@ -69,7 +69,7 @@ def calinski_harabasz(model: Model, fed: Any) -> float:
 
 
 def simplified_silhouette(model: Model, fed: Any) -> float:
-    """Return the mean of (b - a) / max(a, b), a to the nearest centre and b to the next; larger is better."""
+    """Return the mean of (b - a) / max(a, b), with distances a and b to the two nearest centres; larger is better."""
     return _single_index("simplified-silhouette", model, fed)
 
 
@@ -86,7 +86,7 @@ def partition_entropy(model: Model, fed: Any) -> float:
 def scores(
     model: Model, fed: Any, names: Iterable[str] = tuple(BEST_DIRECTION), *, p: float = 2.0, q: float = 1.0
 ) -> dict[str, float]:
-    """Compute several indices together: those around centres share one pass over the rows, those of labels another."""
+    """Compute several indices together: those of centres share one pass over the rows, and those of labels another."""
     check_is_fitted(model)
     model = model_with_centers(model, "an index")
     if not isinstance(fed, Federation):

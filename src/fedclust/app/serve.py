@@ -38,11 +38,11 @@ def import_questions() -> None:
 def open_session(site: SiteFile, *, data: Path | None = None, study: Path | None = None) -> SiteSession:
     """Open the site's session for one process. `data` replaces the file's source; only `study` is allowed."""
     if site.state is None:
-        raise StudyError("the site file has no state; name a folder for the ledger, the memory and the keys")
+        raise StudyError("the site file has no state; set state to a folder for the ledger, the memory and the keys")
     if study is None and site.approval is None and not site.policy.has_no_rules:
         raise StudyError(
-            "name the study that this site serves with --study, or an approval in the site file; the rules count what "
-            "leaves per study, so anyone who can change the study's text could restart the count"
+            "give the study that this site serves with --study, or set approval in the site file; the site counts what "
+            "leaves for each study, so a coordinator that changes the study's text could otherwise restart the count"
         )
     import_questions()
     own = site if data is None else replace(site, source=data)

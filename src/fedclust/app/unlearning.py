@@ -89,8 +89,8 @@ def unlearn(
     """Return a model without some rows of a site, or without whole sites, and a certificate. `model` is not changed.
 
     `fed` is the federation that the model was fitted on, in this process. `rows` are row numbers in the order of the
-    site's data, counted from 0, or a mask with True or False for each row. Without `site`, `fed` is what remains: a
-    federation whose sites have deleted the rows themselves.
+    site's data, counted from 0, or a mask with True or False for each row. Without `site`, `fed` is the remaining data:
+    a federation whose sites have deleted the rows themselves.
 
     `how` is "replay" (fit again from the recorded initial centres), "redraw" (draw the initial centres again too) or
     "quick" (start from the current centres, or for MUFC keep the sites' selected rows that still exist). `check`
@@ -144,7 +144,7 @@ def _local_servers(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId,
     if not site_servers:
         raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
     if unknown := [name for name in gone if name not in site_servers]:
-        raise StudyError(f"there is no site '{unknown[0]}'; choose among {', '.join(site_servers)}")
+        raise StudyError(f"there is no site '{unknown[0]}'; choose one of {', '.join(site_servers)}")
     return site_servers
 
 
@@ -189,7 +189,7 @@ def _row_places(site_data: SiteData, rows: Any) -> Ints:
         asked = np.flatnonzero(asked)
     places = np.unique(asked.astype(np.int64))
     if not len(places) or places[0] < 0 or places[-1] >= there:
-        raise DataError(f"{site_data.party} has rows 0 to {there - 1}; name at least one of them")
+        raise DataError(f"{site_data.party} has rows 0 to {there - 1}; give at least one of these numbers")
     if len(places) == there:
         raise StudyError(f"these are all rows of {site_data.party}; leave rows out to remove the site")
     return places
@@ -253,7 +253,7 @@ def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: 
             "fit again without the rows"
         )
     if rows is not None and not isinstance(site, str):
-        raise StudyError("rows must belong to one site; name it with site")
+        raise StudyError("rows must belong to one site; pass its name as `site`")
     if site is not None and not len(site):
         raise StudyError(
             "site is empty; name at least one site, or leave it out if the sites deleted the rows themselves"
@@ -265,7 +265,7 @@ def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: 
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < MIN_REMOVED_SITES:
         raise StudyError(
-            "the sums with and without what is removed would reveal it despite the masks; "
+            "comparing the sums before and after would reveal what was removed, despite the masks; "
             "remove at least three sites at once, or use aggregation 'plain'"
         )
 
@@ -282,7 +282,7 @@ def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
     sites = f"{len(left.parties)} site{'s' if len(left.parties) > 1 else ''}"
     if made.keeps_site_picks:
         picks = (
-            f"{made.sites_that_picked} of {sites} selected rows again, all counted again"
+            f"{made.sites_that_picked} of {sites} selected their rows again, and all counted their rows again"
             if how == "quick"
             else f"all rows of {sites}"
         )

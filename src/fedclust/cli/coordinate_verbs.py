@@ -22,12 +22,14 @@ EXIT_WAITING = 4  # the run is fine and waits for sites
 
 def add_coordinate_verbs(verbs: Any) -> None:
     verb = verbs.add_parser("coordinate", help="run a study with remote sites", description=act_coordinate.__doc__)
-    verb.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
+    verb.add_argument(
+        "study", type=Path, metavar="STUDY", help="a study.toml without data sources; each site sets its own"
+    )
     verb.add_argument(
         "--engine",
         required=True,
         metavar="NAME",
-        help="the engine that carries the messages; a wrong name prints the list",
+        help="the engine that carries the messages; an unknown name prints the list of engines",
     )
     verb.add_argument("--out", type=Path, metavar="DIR", help="the run folder to create (default: runs/NAME)")
     verb.add_argument(
@@ -50,7 +52,10 @@ def add_coordinate_verbs(verbs: Any) -> None:
 def add_run_options(verb: argparse.ArgumentParser) -> None:
     """Add the options that say how this process works on a run."""
     verb.add_argument(
-        "--own", type=Path, metavar="FILE", help="the coordinator's own file: its key and the sites' keys"
+        "--own",
+        type=Path,
+        metavar="FILE",
+        help="the coordinator's settings file, with its key and the sites' public keys",
     )
     verb.add_argument(
         "--wait", action="store_true", help="keep running until all answers arrive, even if that takes days"
@@ -78,10 +83,10 @@ def parse_run_options(chosen: argparse.Namespace) -> RunOptions:
 
 
 def act_coordinate(chosen: argparse.Namespace) -> int:
-    """Run a study whose sites are on other machines and serve their own rows.
+    """Run a study whose sites are on other machines and answer questions about their own rows.
 
-    The run folder holds everything needed to continue the run. The exit code is 4 if the run waits for sites. Then
-    continue it with 'fedclust resume' once their answers have arrived.
+    The run folder holds everything needed to continue the run. Exit code 4 means that the run is waiting for sites:
+    continue it with 'fedclust resume' when their answers have arrived.
     """
     from fedclust.app.execute import begin_run
     from fedclust.app.run_folder import EngineChoice
@@ -96,7 +101,7 @@ def act_coordinate(chosen: argparse.Namespace) -> int:
 
 
 def act_resume(chosen: argparse.Namespace) -> int:
-    """Continue a run that was stopped or killed, from its journal. The result is the same as without the stop."""
+    """Continue a run that was stopped or killed, from its journal. The result is the same as without interruption."""
     from fedclust import load
     from fedclust.app.coordinate import notify_sites_of_end
     from fedclust.app.run_folder import Run
@@ -163,12 +168,12 @@ def _print_waiting(run: Run, waiting: Waiting, chosen: argparse.Namespace) -> No
 def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise StudyError(f"--set is '{text}'; write KEY=VALUE")
+        raise StudyError(f"--set is '{text}'; give a setting as KEY=VALUE")
     return name, value
 
 
 def act_status(chosen: argparse.Namespace) -> int:
-    """Show the progress of a run: each site's last answer, step, bytes, refusals, and whether it is suspended."""
+    """Show the progress of a run: each site's last contact, step, bytes and refusals, and whether it is suspended."""
     from fedclust.app.run_folder import Run
     from fedclust.engines import run_status
 
@@ -186,7 +191,7 @@ def format_status(run: Run, found: dict[str, Any]) -> str:
     """Format a status for a terminal."""
     asked = f", step {found['step']} ({found['question']})" if found["question"] else ""
     waiting = f"; waits for {', '.join(found['waiting'])}" if found["waiting"] and found["state"] != "finished" else ""
-    head = ["site", "last heard", "step", "answers", "bytes", "refusals", "silent", "dropped", ""]
+    head = ["site", "last contact", "step", "answers", "bytes", "refusals", "unanswered", "dropped", ""]
     lines = [head]
     for party, own in found["sites"].items():
         seen = own["seen"].partition(".")[0].replace("T", " ") if own["seen"] else "never"

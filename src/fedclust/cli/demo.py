@@ -103,8 +103,8 @@ def _describe_alone(rows: Mapping[str, Any], centers: Any) -> str:
     lines = ", ".join(f"{company} {_count_found_groups(model, centers)}" for company, model in models.items())
     small = sum(_count_found_groups(model, centers[-1:]) for model in models.values())
     return (
-        f"Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1): {lines} of "
-        f"{len(centers)} groups; {small} of {len(models)} companies find the small group."
+        f"Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1), the companies find, of "
+        f"{len(centers)} groups: {lines}. {small} of {len(models)} companies find the small group."
     )
 
 
@@ -127,5 +127,5 @@ def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
         and pooled.final_objective == model.final_objective
         and pooled.n_iter_ == model.n_iter_
     )
-    rounds = f"Pooled: the same run on all rows in one place took {pooled.n_iter_} rounds"
-    return f"{rounds}; same bits as pooled: {'yes' if same else 'NO'}"
+    rounds = f"Pooled: a run on all rows in one place, from the same start, took {pooled.n_iter_} rounds"
+    return f"{rounds}. Its result has the same bits: {'yes' if same else 'NO'}"

@@ -17,7 +17,9 @@ KIT_ENGINES = tuple(SITE_COMMANDS)
 
 def add_enrol_verb(verbs: Any) -> None:
     enrol = verbs.add_parser("enrol", help="create the start-up kits of a study's sites", description=act_enrol.__doc__)
-    enrol.add_argument("study", type=Path, metavar="STUDY", help="a study.toml that names no sources")
+    enrol.add_argument(
+        "study", type=Path, metavar="STUDY", help="a study.toml without data sources; each site sets its own"
+    )
     enrol.add_argument("--out", type=Path, required=True, metavar="DIR", help="a new folder for the kits")
     enrol.add_argument(
         "--address",
@@ -35,7 +37,10 @@ def add_enrol_verb(verbs: Any) -> None:
         "--policy", default="standard", metavar="NAME", help="the initial policy in the site files (default: standard)"
     )
     enrol.add_argument(
-        "--keys", type=Path, metavar="DIR", help="a folder with NAME.pub of sites that made their own key"
+        "--keys",
+        type=Path,
+        metavar="DIR",
+        help="a folder with the public keys (SITE.pub) of sites that made their own keys",
     )
     enrol.add_argument("--days", type=int, default=360, metavar="N", help="how long the certificates are valid")
     enrol.set_defaults(act=act_enrol)

@@ -1,4 +1,4 @@
-"""`fedclust export`: writes a finished run's centres, sizes and curves as CSV or JSON for other tools."""
+"""`fedclust export`: writes a finished run's centres, cluster sizes and rounds as CSV or JSON for other tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def add_export_verb(verbs: Any) -> None:
     export = verbs.add_parser(
-        "export", help="write centres, sizes and curves for other tools", description=act_export.__doc__
+        "export",
+        help="write centres, cluster sizes and the values of each round for other tools",
+        description=act_export.__doc__,
     )
     export.add_argument("run", type=Path, metavar="RUN", help="the run folder")
     export.add_argument("--to", choices=("csv", "json"), required=True, help="the format to write")

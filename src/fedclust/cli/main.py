@@ -85,7 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _print_error(_explain_os_error(error), EXIT_FAILED)
     except MemoryError:
         return _print_error(
-            "this machine does not have enough memory for this; add memory, or use fewer rows at once", EXIT_FAILED
+            "this machine does not have enough memory; use a machine with more memory, or fewer rows at a time",
+            EXIT_FAILED,
         )
     except Exception as error:  # noqa: BLE001 a traceback is no answer to a user
         return _print_error(_explain_bug(error), EXIT_FAILED)

@@ -49,7 +49,7 @@ def format_choice(found: Mapping[str, Any], width: int = 24) -> str:
     better = "lower" if found["best"] == "min" else "higher"
     stable = float(found["stability"]) if found["stability"] is not None else None
     agreement = (
-        [] if stable is None else [f"Agreement of the restarts: {stable:.2f} (1 means the same partition each time)."]
+        [] if stable is None else [f"Agreement between restarts: {stable:.2f} (1 means the same partition each time)."]
     )
     return "\n".join([f"Number of clusters by {found['name']} ({better} is better):", *lines, found["why"], *agreement])
 
@@ -107,8 +107,12 @@ def _format_sizes(model: ModelFacts, rows: Sequence[int] | None) -> list[str]:
 def format_notes(sentences: Sequence[str], model: ModelFacts, split: str) -> str:
     """List the notes of a run, and say whether the result is lossless."""
     lossless = model.is_lossless and not any(sentence.startswith("Not lossless") for sentence in sentences)
-    same = "any other split of the columns gives" if split == "columns" else "the pooled rows give"
-    praise = [f"Lossless: from the same initial centres, {same} the same bits."] if lossless else []
+    same = "any other split of the columns" if split == "columns" else "the pooled rows"
+    praise = (
+        [f"Lossless: from the same initial centres, {same} would give exactly this result, to the last bit."]
+        if lossless
+        else []
+    )
     return "\n".join([*praise, *sentences])
 
 

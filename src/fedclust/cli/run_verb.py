@@ -30,11 +30,11 @@ def add_run_verb(verbs: Any) -> None:
 def add_output_options(verb: argparse.ArgumentParser) -> None:
     """Add the options that say how much is printed."""
     verb.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    verb.add_argument("--quiet", action="store_true", help="no progress and no summary; errors only")
+    verb.add_argument("--quiet", action="store_true", help="print errors only: no progress and no summary")
 
 
 def act_run(chosen: argparse.Namespace) -> int:
-    """Run a study in this process. You can stop with Ctrl-C: 'fedclust resume' continues, with the same result."""
+    """Run a study in this process. If you stop it with Ctrl-C, 'fedclust resume' continues it with the same result."""
     from fedclust.app import execute
     from fedclust.app.run_folder import study_origin
     from fedclust.app.study import read_study

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 def add_answer_verb(acts: Any) -> None:
-    answer = acts.add_parser("answer", help="answer a coordinator's message files", description=act_answer.__doc__)
+    answer = acts.add_parser("answer", help="answer the message files of a coordinator", description=act_answer.__doc__)
     answer.add_argument("inbox", type=Path, metavar="INBOX", help="the folder with messages from the coordinator")
     answer.add_argument("outbox", type=Path, metavar="OUTBOX", help="the folder to write replies to")
     answer.add_argument("--site", type=Path, required=True, metavar="FILE", help="this site's site.toml")
-    answer.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
+    answer.add_argument(
+        "--data", type=Path, metavar="FILE", help="this site's data file (default: the source named in the --site file)"
+    )
     answer.add_argument("--study", type=Path, metavar="FILE", help="take part in this study only")
     answer.add_argument(
         "--out",
@@ -100,13 +102,13 @@ def _print_report(
             printed.add((name, why))
             print(f"{escape_unprintable(name)}: {why}", file=sys.stderr)
     if report.answered_before and not chosen.wait:
-        print(f"answered before: {', '.join(map(escape_unprintable, report.answered_before))}", file=sys.stderr)
+        print(f"already answered: {', '.join(map(escape_unprintable, report.answered_before))}", file=sys.stderr)
     for why in refusals:
         print(f"This site refused: {why}", file=sys.stderr)  # shown at the site only
     if report.answered or not chosen.wait:
         count = len(report.answered)
         what = "nothing new to answer" if not count else f"{count} message{'s' * (count > 1)} answered"
-        where = f"; take the files in {chosen.outbox} to the coordinator" if report.written else ""
+        where = f"; now copy the files in {chosen.outbox} to the coordinator" if report.written else ""
         print(f"{what}{where}")
     if report.all_ended:
         print("the run is finished")

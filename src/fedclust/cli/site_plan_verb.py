@@ -24,15 +24,21 @@ APPROVAL_DAYS = 90  # how long an approval lasts by default
 def add_plan_verb(acts: Any) -> None:
     plan = acts.add_parser("plan", help="see what a study would send from this site", description=act_plan.__doc__)
     plan.add_argument("study", type=Path, metavar="STUDY", help="a study.toml")
-    plan.add_argument("--data", type=Path, metavar="FILE", help="this site's rows (default: the source in --site)")
+    plan.add_argument(
+        "--data", type=Path, metavar="FILE", help="this site's data file (default: the source named in the --site file)"
+    )
     plan.add_argument("--site", type=Path, metavar="FILE", help="this site's site.toml")
     plan.add_argument(
-        "--name", metavar="SITE", help="this site's name in the study (default: from --site, or the first)"
+        "--name",
+        metavar="SITE",
+        help="this site's name in the study (default: the name in the --site file, else the study's first site)",
     )
-    plan.add_argument("--policy", metavar="NAME", help="a policy to use without --site (default: standard)")
+    plan.add_argument("--policy", metavar="NAME", help="the policy to assume without --site (default: standard)")
     plan.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     plan.add_argument("--approve", type=Path, metavar="FILE", help="write a signed approval of this plan; needs --site")
-    plan.add_argument("--key", type=Path, metavar="FILE", help="the steward's private key, to sign with")
+    plan.add_argument(
+        "--key", type=Path, metavar="FILE", help="the data steward's private key, which signs the approval"
+    )
     plan.add_argument(
         "--expires", metavar="DATE", help=f"the approval's last day (default: {APPROVAL_DAYS} days from today)"
     )
@@ -45,7 +51,7 @@ def add_plan_verb(acts: Any) -> None:
 
 
 def act_key(chosen: argparse.Namespace) -> int:
-    """Make a signing key for a data steward, or as a site's identity. Keep the private half; share the public half."""
+    """Make a signing key for a data steward or for a site. Keep the private key secret, and share the public key."""
     from fedclust.site.site_file import make_key
 
     print(f"private: {chosen.out} (keep it secret)\npublic:  {make_key(chosen.out)} (share it)")
@@ -53,7 +59,7 @@ def act_key(chosen: argparse.Namespace) -> int:
 
 
 def act_plan(chosen: argparse.Namespace) -> int:
-    """Show every message that a study would send from this site, before anything is sent, and what the rules refuse.
+    """Show every message that a study would send from this site, and which of them its rules refuse. Nothing is sent.
 
     The exit code is 0 if the site would answer everything, and 3 if not.
     """
@@ -64,15 +70,22 @@ def act_plan(chosen: argparse.Namespace) -> int:
     from fedclust.site.site_file import read_site_file
 
     if chosen.site and chosen.policy:
-        raise StudyError("--site and --policy both give rules; leave --policy out, because the site's own file decides")
+        raise StudyError(
+            "--site and --policy both set the rules; leave --policy out, because the site's own file decides"
+        )
     if chosen.approve and not (chosen.site and chosen.key):
-        raise StudyError("an approval is signed and tied to this site's file; use --site and --key with --approve")
+        raise StudyError(
+            "--approve needs --site FILE (this site's own file) and --key FILE (the private key that signs the "
+            "approval)"
+        )
     site = read_site_file(chosen.site) if chosen.site else None
     study = read_study(chosen.study, folder=study_origin(chosen.study), served=True)
     policy = site.policy if site else find_policy(chosen.policy or "standard")
     source = chosen.data or (site.rehearsal_source if site else None)
     if source is None:
-        raise StudyError("this site's rows are missing; give them with --data, or its site.toml with --site")
+        raise StudyError(
+            "this site's rows are missing; give a data file with --data, or this site's site.toml with --site"
+        )
     name = chosen.name or (site.name if site else study.sites[0].name)
     found = make_plan(study, name, source, policy, site.state if site else None)
     print(json.dumps(plan_document(found)) if chosen.json else format_plan(found))
@@ -98,7 +111,7 @@ def _write_approval(found: SitePlan, site: SiteFile, chosen: argparse.Namespace)
             else datetime.now(UTC).date() + timedelta(APPROVAL_DAYS)
         )
     except ValueError:
-        raise StudyError(f"--expires is '{chosen.expires}'; give a day such as 2030-12-31") from None
+        raise StudyError(f"--expires is '{chosen.expires}'; give a date such as 2030-12-31") from None
     terms = ApprovalTerms(
         found.study.name,
         site.name,
@@ -135,9 +148,10 @@ def _format_summary(found: SitePlan) -> str:
     mode = found.study.aggregation.mode
     messages, size = sum(found.max_answers.values()), _max_bytes(found)
     who = {
-        "plain": "The coordinator sees each single answer of this site.",
+        "plain": "The coordinator sees each answer of this site.",
         "secure": "The coordinator sees only sums over all sites, and this site's answers marked 'own answer'.",
-        "blind": "The coordinator sees only lengths and times. The leading site sees sums over all sites, and this "
+        "blind": "The coordinator sees only the lengths and times of messages. The leading site sees sums over all "
+        "sites, and this "
         "site's answers marked 'own answer'.",
     }[mode]
     head = (
@@ -149,8 +163,9 @@ def _format_summary(found: SitePlan) -> str:
     elif not found.refused_questions:
         kinds = len({question.name for question in found.questions})
         verdict = (
-            f"ALLOWED by this site's rules: {kinds} kinds of question. A run takes at most {messages:,} messages and "
-            f"{size:,} bytes of answers, not counting keys."
+            f"ALLOWED by this site's rules: {kinds} kinds of question. In a run this site sends at most "
+            f"{messages:,} answers "
+            f"with {size:,} bytes, not counting the exchange of keys."
         )
     else:
         first = found.refused_questions[0]
@@ -176,8 +191,8 @@ def _spending_sentences(found: SitePlan) -> Iterator[str]:
         )
         yield (
             f"This site's budget for all studies is epsilon {budget.epsilon:g} at delta {budget.delta:g}. {spent:.3g} "
-            f"is spent already; after this study it would be {after:.3g}"
-            + ("." if found.is_affordable else ". Ask for a smaller epsilon.")
+            f"has been spent already; after this study the total would be {after:.3g}"
+            + ("." if found.is_affordable else ". Ask the study's author for a smaller epsilon.")
         )
 
 
@@ -188,20 +203,22 @@ def _format_questions(found: SitePlan) -> str:
     rows = ["  ".join([*(cell.ljust(w) for cell, w in zip(line, widths, strict=False)), line[-1]]) for line in lines]
     foot = (
         "times: how often the question was asked in a rehearsal of all rounds, on this site's rows alone. at most: how "
-        "often an approval would allow it. bytes: the size of one answer. known: whether the question is the same "
-        "whatever the sites answer."
+        "often an approval would allow it. bytes: the size of one answer. known: yes if the question does not depend "
+        "on the sites' answers."
     )
-    return "\n".join(["What would leave:", *(row.rstrip() for row in rows), textwrap.fill(foot, 110)])
+    return "\n".join(["What would leave this site:", *(row.rstrip() for row in rows), textwrap.fill(foot, 110)])
 
 
 def _question_lines(question: PlannedQuestion) -> list[list[str]]:
     from fedclust.core.effects import HANDLERS
 
     schema = HANDLERS[question.name].schema
-    rule = "passes" if question.code is None else f"REFUSED after {question.passed}: {question.code}"
+    rule = "passes" if question.code is None else f"REFUSED after {question.passed} answers: {question.code}"
     if question.site_is_out:
         rule = (
-            "not reached: the site has left the run" if not question.passed else f"left the run after {question.passed}"
+            f"the site left the run after {question.passed} answers"
+            if question.passed
+            else "not reached: the site had left the run"
         )
     first = [question.name, f"{question.times:,}", f"{question.max_answers:,}"]
     last = [f"{question.size:,}" if question.size else "", "yes" if question.is_known else "no", rule]
@@ -250,10 +267,10 @@ def _format_numbers(found: SitePlan, *, known: bool) -> str:
         return ""
     width = max(len(name) for name, _ in lines)
     head = (
-        "Exactly these numbers would leave, because the questions are known. Those marked 'masked sum' are hidden in "
-        "a sum. Under differential privacy the noise will differ:"
+        "Exactly these numbers would leave, because the questions do not depend on other sites. Numbers marked 'masked "
+        "sum' are visible only as part of a sum over sites. Under differential privacy the noise will differ:"
         if known
-        else "Examples, computed from this site's rows alone (the real questions depend on the other sites):"
+        else "Examples, computed from this site's rows alone (the questions of a real run depend on the other sites):"
     )
     return "\n".join([head, *(f"{name.ljust(width)}  {text}" for name, text in lines)])
 
@@ -290,8 +307,8 @@ def _format_rules(found: SitePlan) -> str:
         f"Refused: {_refusal_reason(question)}." for question in found.refused_questions if not question.site_is_out
     ]
     bound = (
-        "An approval is valid only for this study text, these rules, this noise on rows, these keys of the sites, this "
-        "version of fedclust and these counts, up to its last day."
+        "An approval is valid until its last day, and only for this study text, these rules, this noise on rows, these "
+        "site keys, this version of fedclust and at most these numbers of answers."
     )
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 def add_serve_verb(acts: Any) -> None:
     serve = acts.add_parser("serve", help="take part in a study over NVIDIA FLARE", description=act_serve.__doc__)
-    serve.add_argument("kit", type=Path, metavar="KIT", help="the kit that 'fedclust enrol' made for this site")
     serve.add_argument(
-        "--data", type=Path, metavar="FILE", help="this site's rows (default: the source in its site.toml)"
+        "kit", type=Path, metavar="KIT", help="the start-up kit that 'fedclust enrol' made for this site"
+    )
+    serve.add_argument(
+        "--data", type=Path, metavar="FILE", help="this site's data file (default: the source in its site.toml)"
     )
     serve.add_argument("--quiet", action="store_true", help="print errors only")
     serve.set_defaults(act=act_serve)

@@ -28,7 +28,8 @@ def add_utility_verb(acts: Any) -> None:
 def act_utility(chosen: argparse.Namespace) -> int:
     """Cluster this site's rows with and without noise, at several epsilons, and show how well the labels agree.
 
-    Nothing leaves this machine, and no budget is spent. A run over all sites has more rows, so it will do better.
+    Nothing leaves this machine, and no budget is spent. A run over all sites has more rows, so it will give better
+    clusters.
     """
     from dataclasses import asdict
 
@@ -45,7 +46,7 @@ def act_utility(chosen: argparse.Namespace) -> int:
     private = study.private_form()
     names = [site.name for site in study.sites]
     if chosen.name is not None and chosen.name not in names:
-        raise StudyError(f"the study has no site '{chosen.name}'; name one of {', '.join(names)} with --name")
+        raise StudyError(f"the study has no site '{chosen.name}'; choose one of {', '.join(names)} with --name")
     source = open_source(chosen.data, columns=study.columns, site=chosen.name or names[0], schema=study.schema or None)
     X = np.concatenate(list(source.blocks()), axis=1).T.astype(np.float64)
     X = np.ascontiguousarray(X[np.isfinite(X).all(axis=1)])

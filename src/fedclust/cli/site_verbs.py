@@ -26,7 +26,7 @@ def add_site_verbs(verbs: Any) -> None:
     assign.add_argument("model", type=Path, metavar="MODEL", help="a model.json")
     assign.add_argument("--data", type=Path, required=True, metavar="FILE", help="rows, .csv or .parquet")
     assign.add_argument("--out", type=Path, required=True, metavar="FILE", help="the file to write, .csv or .parquet")
-    assign.add_argument("--id", metavar="COL", help="a column that identifies rows, to copy (default: row numbers)")
+    assign.add_argument("--id", metavar="COL", help="a column of row ids to copy to the output (default: row numbers)")
     assign.set_defaults(act=act_assign)
     site_plan_verb.add_plan_verb(acts)
     site_utility.add_utility_verb(acts)

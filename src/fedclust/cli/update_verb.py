@@ -26,8 +26,8 @@ def add_update_verb(verbs: Any) -> None:
 def act_update(chosen: argparse.Namespace) -> int:
     """Update a finished run's model with the rows that its sites have now. The update is a new run on the same engine.
 
-    SummaryClustering uses only new rows, whether they come alone or in a table that grew. FCAC learns all rows of the
-    table again. Other methods take the table as a new batch.
+    SummaryClustering uses only the rows that it has not used yet, so a table may contain earlier rows too. FCAC learns
+    from all rows of the table again. Other methods treat all rows of the table as new.
     """
     from fedclust.app.execute import begin_next_round
     from fedclust.app.run_folder import Run

@@ -59,7 +59,7 @@ def motivational(seed: int = 0) -> tuple[dict[str, Floats], Truth]:
 
 
 def g2(sd: float, dim: int, seed: int = 0) -> SyntheticData:
-    """Draw one of paper 2's G2 sets: 1,024 points around 500 and as many around 600, in every dimension."""
+    """Draw one of paper 2's G2 sets: 1,024 points around (500, 500, ...), 1,024 around (600, 600, ...)."""
     return _draw_around(np.array([[500.0], [600.0]]).repeat(dim, axis=1), (1024, 1024), sd, np.random.default_rng(seed))
 
 

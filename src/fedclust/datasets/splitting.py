@@ -38,8 +38,8 @@ def split(
       `minimum` rows.
     - "classes": give each site whole classes, or equal shards of them if there are more sites than classes.
 
-    `setting="fcac"` repeats trial `seed` of paper 3's published runs, with "iid" or "dirichlet"; its alpha is .5 and
-    its minimum is 40.
+    `setting="fcac"` repeats the split of trial `seed` in paper 3's published runs, with "iid" or "dirichlet". It uses
+    alpha = .5 and a minimum of 40 rows.
 
     >>> {party: len(rows) for party, rows in split(np.zeros((8, 2)), parties=3).items()}
     {'site-01': 3, 'site-02': 3, 'site-03': 2}
@@ -64,7 +64,8 @@ def split_indices(
     count = len(np.asarray(X))
     if parties < 1 or count < parties * max(1, minimum):
         raise StudyError(
-            f"cannot split {count} rows among {parties} sites with {minimum} rows each; choose another number of sites"
+            f"cannot split {count} rows among {parties} sites with at least {minimum} rows each; choose another "
+            "number of sites"
         )
     if not alpha > 0:
         raise StudyError(f"alpha is {alpha}; it must be a number above 0")
@@ -96,7 +97,7 @@ def split_columns(
     columns = np.arange(width) if seed is None else np.random.default_rng(seed).permutation(width)
     if isinstance(into, int):
         if not 1 <= into <= width:
-            raise StudyError(f"{width} columns cannot be split among {into} sites; ask for 1 to {width} sites")
+            raise StudyError(f"{width} columns cannot be split among {into} sites; use 1 to {width} sites")
         return {party: X[:, mine] for party, mine in _name_parties(np.array_split(columns, into)).items()}
     if sum(into) != width or min(into) < 1:
         raise StudyError(f"the sizes of a column split must be positive and add up to {width}, not {sum(into)}")
@@ -110,7 +111,7 @@ def _name_parties(parts: Sequence[Rows]) -> dict[str, Rows]:
 
 def _check_classes(count: int, y: npt.ArrayLike | None, purpose: str) -> npt.NDArray[Any]:
     if y is None:
-        raise StudyError(f"'{purpose}' splits rows by class; give y")
+        raise StudyError(f"'{purpose}' splits rows by class; give the class of each row as y")
     y = np.asarray(y)
     if y.shape != (count,):
         raise StudyError(f"y has shape {y.shape}, but there are {count} rows; give one class per row")

@@ -43,11 +43,12 @@ class Aggregation:
             raise StudyError(f"aggregation is '{self.mode}'; choose one of {', '.join(AGGREGATION_MODES)}")
         if self.mode != "plain" and len(parties) < MIN_SECURE_SITES:
             raise StudyError(
-                f"aggregation '{self.mode}' needs at least three sites; with two, each could compute the other's "
-                "data from the sum"
+                f"aggregation '{self.mode}' needs at least three sites, because with two each could compute the "
+                "other's "
+                "data from the sum; add a site, or use aggregation 'plain'"
             )
         if self.lead is not None and (self.lead not in parties or self.mode != "blind"):
-            raise StudyError(f"lead is '{self.lead}'; name one of the sites, and set aggregation to 'blind'")
+            raise StudyError(f"lead is '{self.lead}'; it must be one of the sites, and it needs aggregation 'blind'")
 
     @property
     def is_blind(self) -> bool:
@@ -70,7 +71,9 @@ class Aggregator:
         self._secure = SecureAggregator(parties, mask_sums=aggregation.mode != "plain")
         self._blind: BlindAggregator | None = None
         if aggregation.is_blind and vaults is None:
-            raise StudyError("aggregation 'blind' works only with exchange by files; with this engine use 'secure'")
+            raise StudyError(
+                "this engine does not support aggregation 'blind'; use engine 'files', or aggregation 'secure'"
+            )
         if aggregation.is_blind and vaults is not None:
             lead = aggregation.lead or parties[0]
             self._blind = BlindAggregator(self._secure, parties, lead, lambda: vaults.vaults_for(lead).vault_for(run))
@@ -80,7 +83,9 @@ class Aggregator:
         if self._blind is None:
             return self._secure.rewrite(protocol, quorum=quorum)
         if quorum != ALL_PARTIES:
-            raise StudyError("a blind coordinator cannot see which site is missing; set quorum to 'all'")
+            raise StudyError(
+                "under blind aggregation the coordinator cannot see which site is missing; set quorum to 'all'"
+            )
         return self._blind.rewrite(protocol, run=self._run)
 
     def pad(self, protocol: Protocol[T], multiple: int) -> Protocol[T]:

@@ -160,17 +160,18 @@ class Federation:
 
         `sites` maps site names to arrays, DataFrames, paths or queries.
 
-        - `columns` lists the columns to use, or maps each to a `Column`. If sites differ, give `{site: columns}`.
-          A column with levels becomes codes or indicators; `fed.columns` has the resulting names.
+        - `columns` lists the columns to use, or maps each to a `Column`. If the sites have different columns,
+          give `{site: columns}`. A column with levels (categories) becomes codes or indicator columns; `fed.columns`
+          has the resulting names.
         - `split="columns"` matches rows by the column `id`, or by position without one. `order` lists all columns in
-          the order of the centres; by default, site after site.
+          the order that the centres use; by default, the columns of each site in turn.
         - `policy` is one policy for all sites, or `{site: policy}` for every site.
-        - `align="psi"` finds the rows that all sites hold without revealing an id. `duplicates` of an id are refused,
-          or the "first" row is used.
-        - `run` is a folder for the journal. `wire` sends every message as bytes, as between machines.
+        - `align="psi"` finds the rows that all sites hold without revealing an id. `duplicates` says what to do
+          with an id that a site has twice: "refuse" it, or use its "first" row.
+        - `run` is a folder for the journal. `wire=True` encodes every message as bytes, as between machines.
         - `aggregation="secure"` reveals only sums over sites. "blind" hides them from the coordinator too: the site
-          `lead` (by default the first) drives the run. It uses all rounds unless `early_stopping` is set, which
-          reveals when the run converged.
+          `lead` (by default the first) drives the run. A blind run uses all rounds unless `early_stopping` is set,
+          which reveals when the run converged.
         """
         _check_sites(sites, split)
         how = Aggregation(aggregation, lead, early_stopping) if isinstance(aggregation, str) else aggregation
@@ -389,5 +390,8 @@ def parse_bounds(bounds: Any, columns: int) -> tuple[Floats, Floats] | None:
     except (TypeError, ValueError):
         sound = False
     if not sound:
-        raise StudyError("bounds must be one pair (low, high) or one per column, finite, below 2^127, with low <= high")
+        raise StudyError(
+            "bounds must be one pair (low, high) or one pair per column; each limit must be finite and below 2^127, "
+            "and low <= high"
+        )
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])

@@ -36,7 +36,7 @@ class CentersModel(FederatedEstimator):
     cluster_sizes_: Floats
 
     def predict(self, X: Any) -> NDArray[np.int32]:
-        """Return the nearest centre of each row; for a federation, of all rows, site after site.
+        """Return the nearest centre of each row; the rows of a federation come in the order of its sites.
 
         Columns of a federation are matched by name. For a column split with an `id`, rows are in the order of the ids.
         """
@@ -87,7 +87,7 @@ class CentersModel(FederatedEstimator):
         return column_matching.match_columns(fed.columns, self.columns_, fed.schema, self.schema)
 
     def _whole_rows_error(self) -> DataError:
-        return DataError(f"{type(self).__name__} labels whole rows; give it a row split, not a column split")
+        return DataError(f"{type(self).__name__} works on row splits only; give it a federation with split 'rows'")
 
     def _row_blocks(self, fed: Federation) -> list[Array]:
         """Return the rows of a row split, with columns in the model's order."""

@@ -116,7 +116,7 @@ class Model:
 
     @property
     def final_objective(self) -> float | None:
-        """The final value that the method minimises; None if there is none, or if it may not be revealed."""
+        """The final value of the objective that the method minimises; None if it has none or may not reveal it."""
         return None
 
     @property
@@ -159,7 +159,7 @@ class Model:
 
     @property
     def sites_that_picked(self) -> int | None:
-        """How many sites picked rows in the last fit; None if the method picks none."""
+        """How many sites selected rows in the last fit; None if the method selects none."""
         return None
 
     @property
@@ -169,7 +169,7 @@ class Model:
 
     @property
     def saw_batches(self) -> bool:
-        """Whether the model was fitted on several batches, of which the sites hold the last."""
+        """Whether the model was fitted on several batches, of which the sites still hold only the last one."""
         return False
 
     @property
@@ -220,7 +220,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
 
         `after` is the run folder of the previous round, which holds the memory of sites in this process.
         """
-        raise StudyError(f"{type(self).__name__} takes no further rows; fit it again with all rows")
+        raise StudyError(f"{type(self).__name__} cannot be updated with further rows; fit it again with all rows")
 
     @property
     def _missing_rule(self) -> str:

@@ -116,7 +116,9 @@ class CentersEstimator(CentersModel):
             seeding = rows_with_gaps.careful_centers if view.missing == "partial" else initial_centers.careful_centers
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             means = self.n_clusters - drawn
-            note = f"Init 'careful' found only {means} means of five rows; {drawn} centres are random."
+            note = (
+                f"Init 'careful' found only {means} means of five rows; the other {drawn} centres were drawn at random."
+            )
             return view.to_original_units(centers), [note] if drawn else []
         seen = None if box is None else (view.transform_points(box[0]), view.transform_points(box[1]))
         return view.to_original_units(
@@ -210,7 +212,7 @@ class CentersEstimator(CentersModel):
     def _assemble_slices(self, fed: Federation, settled: column_split.ColumnFit) -> None:
         """Join the slices of a column split, if the sites revealed them."""
         if settled.start_slices is None or settled.end_slices is None:
-            self.notes_.append("Each site keeps its slice of the centres; this model holds no centres.")
+            self.notes_.append("Each site keeps its columns of the centres; this model holds no centres.")
             return
         self.initial_centers_ = _join_slices(fed, {p: own.centers for p, own in settled.start_slices.items()})
         self.cluster_centers_ = _join_slices(fed, {p: own.centers for p, own in settled.end_slices.items()})
@@ -227,7 +229,7 @@ class CentersEstimator(CentersModel):
         except (TypeError, ValueError):
             centers = np.empty(0)
         sound = centers.shape == shape and bool((np.abs(centers) <= MAX_MAGNITUDE).all())
-        require(sound, f"init must be finite centres of shape {shape}")
+        require(sound, f"init must be an array of finite centres with the shape {shape}")
         return centers
 
     def _check_row_count(self, rows: int) -> None:
@@ -260,13 +262,22 @@ class CentersEstimator(CentersModel):
         )
         self.fuzziness  # noqa: B018 refuses a wrong fuzziness before any question is asked
         require(self.scale in CENTER_SCALES, f"scale is '{self.scale}'; choose one of {', '.join(CENTER_SCALES)}")
-        require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
+        require(
+            self.scale != "minmax" or self.bounds is not None,
+            "scale 'minmax' needs public bounds; set bounds",
+        )
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if self._missing_rule == "partial":
             drawn = isinstance(self.init, str) and self.init == "party"
-            require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' with missing 'partial'")
+            require(
+                not drawn,
+                "init 'party' needs rows without missing values; with missing 'partial' use init 'box' or 'careful'",
+            )
             paper = self.small_sites == "paper" or self._hide_singletons
-            require(not paper, "singletons and small_sites need whole rows; remove them, or set missing to 'drop'")
+            require(
+                not paper,
+                "singletons and small_sites need rows without missing values; remove them, or set missing to 'drop'",
+            )
         if fed.split == "columns":
             paper = self.small_sites == "paper" or self._hide_singletons
             require(not paper, "singletons and small_sites work on row splits only; remove them for a column split")
@@ -274,7 +285,7 @@ class CentersEstimator(CentersModel):
                 self._missing_rule == "refuse", "a column split cannot have missing values; set missing to 'refuse'"
             )
             drawn = isinstance(self.init, str) and self.init == "party"
-            require(not drawn, "init 'party' needs whole rows; use 'box' or 'careful' for a column split")
+            require(not drawn, "init 'party' works on row splits only; use 'box' or 'careful' for a column split")
             require(self.quorum == ALL_PARTIES, "a column split needs all sites in every step; set quorum to 'all'")
             require(self.participation == 1, "a column split needs all sites in every round; set participation to 1")
 

@@ -22,10 +22,11 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     n_clusters : int, default=8
         Number of clusters.
     init : {"careful", "box", "party"} or array, default="careful"
-        Initial centres. "careful" is k-means++ on means of five rows, "box" draws uniformly in the bounds or in
-        mean +- 2 standard deviations, "party" lets one random site draw. An array gives the centres in original units.
+        Initial centres. "careful" is k-means++ on means of five rows, "box" draws uniformly within the bounds
+        or, without bounds, within mean +- 2 standard deviations. "party" lets one random site draw within its own mean
+        +- 2 standard deviations. An array gives the centres in original units.
     tol : float or None, default=1e-6
-        Stop when the centres move by less than this. None never stops early.
+        Stop when the centres move by less than this. None runs all `max_iter` iterations.
     max_iter : int, default=100
         Largest number of iterations.
     scale : {"none", "standardise", "minmax"}, default="none"
@@ -40,9 +41,10 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     quorum : "all", int or float, default="all"
         Number or share of the sites that must answer.
     singletons : {None, "paper"}, default=None
-        "paper" hides a site's cluster if it has one row. This costs exactness and leaks; see the threat model.
+        "paper" leaves a site's sum for a cluster out if only one of its rows is in the cluster. The result is then not
+        exact, and the hidden row can still be computed; see docs/what-leaves-a-site.md.
     small_sites : {None, "paper"}, default=None
-        "paper" lets sites with few rows abstain.
+        "paper" leaves sites with few rows out.
     opens : {"distances", "labels"}, default="distances"
         What each round of a column split reveals: all squared distances, or only each row's label, computed on secret
         shares.
@@ -61,7 +63,7 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     ids_ : array
         For a column split with an `id`, the id of each row, if all sites are in this process.
     notes_ : list of str
-        What a reader of the result must know.
+        What users of the result must know.
 
     Examples
     --------

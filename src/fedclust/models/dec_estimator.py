@@ -28,10 +28,10 @@ class DEC(FederatedEstimator):
     layer_steps, fine_steps : int, default=500 and 2000
         Batches of pretraining for each layer, and for all layers together. The published values are 50,000 and 100,000.
     refresh, tolerance, max_steps : int, float and int, default=140, 0.001 and 20000
-        Refinement stops when fewer than the share `tolerance` of the rows changed between two refreshes, or after
-        `max_steps`.
+        Refinement recomputes its targets every `refresh` steps. It stops when less than the share `tolerance` of the
+        rows changed cluster between two such computations, or after `max_steps` steps.
     device : {"cpu", "cuda"}, default="cpu"
-        Where the model trains.
+        The device on which the model is trained.
     random_state : int, NumPy generator or None, default=0
         Seed of all random draws.
 

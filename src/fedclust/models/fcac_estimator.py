@@ -20,16 +20,16 @@ from fedclust.models.node_estimator import NodeEstimator
 class FCAC(NodeEstimator):
     """Federated clustering by adaptive resonance (paper 3), which finds the number of clusters; row splits only.
 
-    Not lossless, and meant for comparison: a site sends the nodes of its net, and most nodes are rows. The settings are
-    those of the published runs, which differ from the paper's text. `SummaryClustering` finds the number of clusters
-    without sending rows.
+    Not lossless, and meant for comparison: a site sends the nodes of its network, and most nodes are single rows. The
+    settings are those of the published runs, which differ from the paper's text. `SummaryClustering` finds the
+    number of clusters without sending rows.
 
     Parameters
     ----------
     max_nodes : int, default=4096
         Largest number of nodes at a site and at the coordinator; `notes_` says when it is reached.
     scale : {"none", "standardise", "minmax"}, default="none"
-        How to scale the columns. "minmax" needs public `bounds`. The published runs scale nothing.
+        How to scale the columns. "minmax" needs public `bounds`. The published runs do not scale.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with missing values.
     bounds, quorum, random_state
@@ -40,7 +40,7 @@ class FCAC(NodeEstimator):
     nodes_ : array of shape (n_nodes, n_columns)
         Nodes of the coordinator in original units.
     node_rows_ : array of shape (n_nodes,)
-        How many nodes of sites each node stands for.
+        Number of site nodes that each node stands for.
     node_labels_ : array of shape (n_nodes,)
         Cluster of each node.
     n_clusters_ : int
@@ -48,7 +48,7 @@ class FCAC(NodeEstimator):
     cluster_centers_, cluster_sizes_ : arrays
         Means and sizes of the clusters, computed from the nodes.
     net_ : dict
-        Arrays of the coordinator's net.
+        Arrays of the coordinator's network.
     sites_ : list of str
         All sites that took part in any round.
 

@@ -43,44 +43,46 @@ class Assignment:
 class FedCRef(FederatedEstimator):
     """Federated cluster refinement (paper 4): sites train an autoencoder per cluster and compare them; row splits only.
 
-    Not lossless. Every site learns the weights of all other sites' models. The coordinator learns how well models do on
-    clusters, and sums of weights over the sites of a community.
+    Clusters of different sites that their models find to be the same form a community. Not lossless. Every site learns
+    the weights of all other sites' models. The coordinator learns how well each model fits each cluster, and the sums
+    of model weights over the sites of a community.
 
     Parameters
     ----------
     n_clusters : int, {site: int} or None, default=None
-        Clusters at each site. None estimates the number by the silhouette.
+        Number of clusters at each site. None estimates it by the silhouette.
     init : {"kmeans", "encoded", "dec"} or {site: labels}, default="kmeans"
-        Initial clusters. "encoded" is k-means in the code of an autoencoder.
+        Initial clusters. "encoded" is k-means on the codes that an autoencoder computes from the rows.
     association : {"win", "rival", "paper"}, default="win"
-        How communities are found. "paper" needs the threshold `theta`; the others need none.
+        The rule that decides which clusters form a community. "paper" needs the threshold `theta`; the others do not.
     theta : float, default=0.2
-        The paper's threshold.
+        The threshold of the rule "paper".
     stability : float, default=0.8
         A site is stable if this share of its rows keeps its cluster.
     max_iterations, rounds : int, default=7 and 15
-        Largest number of iterations, and rounds of averaging in each.
+        Largest number of iterations, and number of averaging rounds in each iteration.
     epochs, warm_epochs, group_epochs : int, default=20, 5 and 2
-        Epochs of local models in the first iteration and in later ones, and epochs in a round of averaging.
+        Epochs of local training in the first iteration and in later ones, and epochs in each averaging round.
     closing, closing_epochs : int, default=2 and 12
-        Final passes over all sites, and epochs in their rounds of averaging.
+        Number of final passes over all sites, and epochs in each of their averaging rounds.
     sure : float, default=0.8
-        Share of each cluster's rows that trains: those whose model is clearly the best. In the last pass all rows
-        train.
+        Share of each cluster's rows that its model is trained on: those that it fits most clearly better than other
+        models do. In the last pass models are trained on all rows.
     remember : bool, default=True
-        Whether a row's initial cluster counts when clusters are formed again, as far as it is informative.
+        Whether a row's initial cluster is taken into account, as far as it is informative, when rows are assigned to
+        clusters again.
     batch, rate : int and float, default=32 and 1e-3
-        Rows of a batch, and Adam's learning rate.
+        Number of rows in a batch, and learning rate of the optimiser Adam.
     bounds : pair or list of pairs, default=None
         Public limits of the columns, such as (0, 255). Without them the sites agree on the range.
     device : {"cpu", "cuda"}, default="cpu"
-        Where the sites' models train.
+        The device on which sites train their models.
     quorum, random_state
         As for `KMeans`.
     epsilon, delta : float or None, default=None and 1e-6
         The privacy budget: how much the whole run may reveal about any single row. None adds no noise. With an epsilon
-        the run is a different one, of a single pass; only n_clusters, init,
-    bounds and random_state have an effect.
+        a different algorithm runs, with a single pass; of the other parameters only n_clusters, init, bounds and
+        random_state have an effect.
 
     Attributes
     ----------
@@ -93,7 +95,7 @@ class FedCRef(FederatedEstimator):
     isolated_, isolated_models_ : lists
         [site, cluster] of the isolated clusters whose models are in this process, and these models.
     cluster_sizes_ : array
-        Rows of each community; with an epsilon, as far as the noise allows.
+        Number of rows of each community; with an epsilon, an estimate from noisy counts.
     epsilon_, reported_epsilon_, prices_, honest_
         With an epsilon, as for `PrivateKMeans`.
 
@@ -236,7 +238,7 @@ class FedCRef(FederatedEstimator):
 
     def _check_parameters(self, fed: Federation) -> None:
         import_torch()
-        require(fed.split == "rows", "FedCRef needs whole rows; for a column split use FuzzyCMeans")
+        require(fed.split == "rows", "FedCRef works on row splits only; for a column split use FuzzyCMeans")
         known = isinstance(self.init, Mapping) or self.init in LOCAL_STARTS
         require(known, f"init is {self.init!r}; choose one of {', '.join(LOCAL_STARTS)}, or give {{site: labels}}")
         require(
@@ -251,7 +253,7 @@ class FedCRef(FederatedEstimator):
             require(given[name] >= 1, f"{name} is {given[name]}; it must be at least 1")
         for name in ("warm_epochs", "closing"):
             require(given[name] >= 0, f"{name} is {given[name]}; it must not be negative")
-        require(0 < self.sure <= 1, f"sure is {self.sure}; it is a share of rows, above 0 and at most 1")
+        require(0 < self.sure <= 1, f"sure is {self.sure}; it must be a share of rows, above 0 and at most 1")
         require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
         require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
 
@@ -303,10 +305,10 @@ class FedCRef(FederatedEstimator):
     def assign(self, X: Any, site: PartyId | None = None) -> Assignment:
         """Label rows by all communities and the isolated clusters of `site`, and return the models' errors.
 
-        Without a site, all isolated clusters that this process knows count. Isolated clusters are numbered after the
-        communities, in the order of `isolated_`. A row is novel if for every model the logarithm of its error is more
-        than three standard deviations above the usual. With an epsilon, a row that is not finite is novel too, with
-        the label -1.
+        Without `site`, all isolated clusters that this process knows are used. Isolated clusters are numbered after the
+        communities, in the order of `isolated_`. A row is novel if, for every model, the logarithm of its error is more
+        than three standard deviations above the usual value for that model. With an epsilon, a row that is
+        not finite is novel too, with the label -1.
         """
         rows = self._scale_rows(X)
         lone = [i for i, (owner, _) in enumerate(self.isolated_) if site is None or owner == site]

@@ -27,12 +27,16 @@ class _LossyFuzzyCMeans(FuzzyCMeans):
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
-        require(fed.split == "rows", f"{type(self).__name__} needs whole rows; for a column split use FuzzyCMeans")
-        require(self.missing != "partial", f"{type(self).__name__} needs whole rows; set missing to 'drop'")
+        require(
+            fed.split == "rows", f"{type(self).__name__} works on row splits only; for a column split use FuzzyCMeans"
+        )
+        require(
+            self.missing != "partial", f"{type(self).__name__} needs rows without missing values; set missing to 'drop'"
+        )
 
 
 class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
-    """Fuzzy c-means at each site until it converges, then an average of the sites' centres (paper 2's FedFCM).
+    """Fuzzy c-means at each site until it converges, then an average of the sites' centres (FedFCM in paper 2).
 
     Not lossless. With average "kmeans" every site sends its own centres in every round; `notes_` says so.
 
@@ -46,7 +50,7 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
         Fuzziness.
     average : {"kmeans", "index"}, default="kmeans"
         "kmeans" clusters the centres of all sites, unweighted. "index" averages the k-th centres of all sites, weighted
-        by memberships. This is the paper's "federated averaging", which fails if sites hold different clusters.
+        by memberships. This is the "federated averaging" of paper 2, which fails if sites have different clusters.
     tol : float or None, default=1e-3
         Stop when the centres move by less than this in sum. None never stops early.
     max_iter : int, default=100
@@ -97,7 +101,7 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
     def _check_row_count(self, rows: int) -> None:
         if rows < (least := averaged_fcm.min_local_rows(self.n_clusters)):
             raise DataError(
-                f"n_samples={rows} is fewer than the {least} rows that a site needs; ask for fewer clusters"
+                f"n_samples={rows} is fewer than the {least} rows that each site needs; ask for fewer clusters"
             )
 
     def _check_parameters(self, fed: Federation) -> None:
@@ -140,8 +144,8 @@ class GradientFuzzyCMeans(_LossyFuzzyCMeans):
     m : float, default=2.0
         Fuzziness.
     step : float, default=0.005
-        Factor of the averaged gradient. The default is that of paper 0; the author's .05 is too large for most data
-        sets.
+        Factor of the averaged gradient. The default is that of paper 0; the author's own value, .05, is too large for
+        most data sets.
     local_rounds : int, default=10
         Iterations of fuzzy c-means at a site before it computes its gradient.
     tol : float or None, default=1e-6

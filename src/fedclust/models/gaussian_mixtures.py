@@ -38,8 +38,8 @@ class GaussianMixture(CentersEstimator):
     n_components : int, default=8
         Number of components.
     family : {"EII", "VII", "VVI", "EEE"}, default="VVI"
-        Covariances: "EII" one variance for all components, "VII" one variance each, "VVI" diagonal, "EEE" one full
-        matrix for all.
+        Form of the covariances: "EII" is one variance for all components, "VII" one variance for each component, "VVI"
+        a diagonal matrix for each, "EEE" one full matrix for all.
     init : {"careful", "box", "party"} or array, default="careful"
         Initial centres, as for `KMeans`. At first, every row belongs entirely to the component of its nearest centre.
     tol : float or None, default=1e-6
@@ -54,7 +54,7 @@ class GaussianMixture(CentersEstimator):
     Attributes
     ----------
     weights_ : array of shape (n_components,)
-        Shares of the components.
+        Share of each component, summing to 1.
     cluster_centers_ : array of shape (n_components, n_columns)
         Means of the components in original units.
     variances_ : array
@@ -145,9 +145,10 @@ class GaussianMixture(CentersEstimator):
             f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
         )
         require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
-        require(fed.split == "rows", "a Gaussian mixture needs whole rows; for a column split use FuzzyCMeans")
+        require(fed.split == "rows", "a Gaussian mixture works on row splits only; for a column split use FuzzyCMeans")
         require(
-            self._missing_rule != "partial", "a Gaussian mixture needs whole rows; set missing to 'refuse' or 'drop'"
+            self._missing_rule != "partial",
+            "a Gaussian mixture needs rows without missing values; set missing to 'refuse' or 'drop'",
         )
         super()._check_parameters(fed)
 
@@ -168,8 +169,8 @@ class GaussianMixture(CentersEstimator):
         notes = [f"{thin} components have no rows, so their centres did not move."] if thin else []
         if self.tol is not None and not found.converged:
             notes.append(
-                f"Stopped after {self.max_iter} rounds, before one added less than {self.tol:g} "
-                "to the mean log-likelihood."
+                f"Stopped after {self.max_iter} rounds, while each round still added {self.tol:g} or more "
+                "to the mean log-likelihood. Increase max_iter."
             )
         return tuple(notes)
 
@@ -197,7 +198,7 @@ class GaussianMixture(CentersEstimator):
         return np.where(gap[:, None], np.nan, elementary.exp(t - densities.log_density(t)).T)
 
     def memberships(self, X: Any) -> Floats:
-        """Return the same as `predict_proba`, by the name that fuzzy methods use."""
+        """Return the same as `predict_proba`, under the name that fuzzy methods use."""
         return self.predict_proba(X)
 
     def memberships_of_block(self, block: Array) -> Floats:

@@ -17,7 +17,7 @@ from fedclust.privacy.secret_argmin import SEATS
 
 OPENS_CHOICES = ("distances", "labels")
 LABELS_ONLY_NOTE = (
-    "Only labels were revealed. There is no objective; the shift of a round is how many rows changed their cluster."
+    "Only labels were revealed. There is no objective; the shift of a round is the number of rows that changed cluster."
 )
 
 

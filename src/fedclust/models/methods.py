@@ -271,7 +271,8 @@ def load(path: str | Path) -> FederatedEstimator:
     kinds = {kind.__name__: kind for method in method_registry().methods.values() for kind in method.classes}
     if document.get("class") not in kinds:
         raise DataError(
-            f"{path} holds a {document.get('class')}, which this version does not know; update fedclust, or install "
+            f"{path} holds a model of class {document.get('class')}, which this version does not know; update "
+            "fedclust, or install "
             "the package that provides it"
         )
     return kinds[document["class"]].restore(document)

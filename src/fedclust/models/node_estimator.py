@@ -29,9 +29,9 @@ from fedclust.questions.missing_values import missing_value_notes
 LATER_VALUE_EXPONENT = 127  # the power of two below which values of any later round must stay
 LABEL_CHUNK_VALUES = 1 << 18
 RESTARTED_NOTE = (
-    "These sites started again, because their memory of earlier rounds was not available: {sites}. Rows that were "
-    "waiting there are lost, and rows of earlier rounds were sent twice. Use `fedclust update`, or give the previous "
-    "round's run folder as `after`."
+    "These sites started from the beginning, because their memory of earlier rounds was not available: {sites}. Rows "
+    "that they had not sent yet are lost, and rows of earlier rounds were sent a second time. To avoid this, use "
+    "`fedclust update`, or give the previous round's run folder as `after`."
 )
 
 
@@ -115,13 +115,13 @@ class NodeEstimator(CentersModel):
         """Run another round with new rows, at the same or other sites; the model keeps what it has learnt.
 
         Sites continue from their memory of the previous round: in this process, or in the run folder `after`, if this
-        process can read it. Sites in other processes keep their memory in the runs of `fedclust update`. In any other
-        run they start again, and `notes_` says so.
+        process can read it. Sites in other processes keep their memory only if the run is made by `fedclust update`;
+        otherwise they start from the beginning, and `notes_` says so.
         """
         if not self.n_iter_:
             return self.fit(X, y)
         if isinstance(X, Federation) and tuple(X.columns) != tuple(self.columns_):
-            raise DataError(f"the columns differ from those of the model; give it {', '.join(self.columns_)}")
+            raise DataError(f"the columns differ from those of the model; use the columns {', '.join(self.columns_)}")
         if after is not None:
             self._memories = site_memories.read_memories(Path(after))
         seed, self._continues = self.seed_, True
@@ -237,14 +237,17 @@ class NodeEstimator(CentersModel):
 
     def _check_parameters(self, fed: Federation) -> None:
         name = type(self).__name__
-        require(fed.split == "rows", f"{name} needs whole rows; for a column split use FuzzyCMeans")
-        require(self._missing_rule != "partial", f"{name} needs whole rows; set missing to 'drop'")
+        require(fed.split == "rows", f"{name} works on row splits only; for a column split use FuzzyCMeans")
+        require(self._missing_rule != "partial", f"{name} needs rows without missing values; set missing to 'drop'")
         require(
             isinstance(self.max_nodes, (int, np.integer)) and self.max_nodes >= 20,
             f"max_nodes is {self.max_nodes}; it must be 20 or more",
         )
         require(self.scale in self.scales, f"scale is {self.scale!r}; choose one of {', '.join(self.scales)}")
-        require(self.scale != "minmax" or self.bounds is not None, "scale 'minmax' needs public bounds; set bounds")
+        require(
+            self.scale != "minmax" or self.bounds is not None,
+            "scale 'minmax' needs public bounds; set bounds",
+        )
 
 
 def merge_blocks(blocks: Iterable[Array]) -> Iterator[Array]:

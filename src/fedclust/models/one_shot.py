@@ -48,8 +48,8 @@ class _OneShot(CentersEstimator):
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
         name = type(self).__name__
-        require(fed.split == "rows", f"{name} needs whole rows; for a column split use KMeans")
-        require(self.missing != "partial", f"{name} needs whole rows; set missing to 'drop'")
+        require(fed.split == "rows", f"{name} works on row splits only; for a column split use KMeans")
+        require(self.missing != "partial", f"{name} needs rows without missing values; set missing to 'drop'")
         require(
             is_whole_number(self._clusters_per_site) and self._clusters_per_site >= 1,
             f"local_clusters is {self.local_clusters!r}; it must be a whole number of at least 1, or None",
@@ -72,8 +72,9 @@ class _OneShot(CentersEstimator):
 class KFed(_OneShot):
     """k-FED: each site clusters its own rows and sends its centres once; the coordinator clusters the centres.
 
-    Not lossless, and every site sends its own centres. A site with no more rows than clusters abstains. No centre
-    stands for fewer than `min_rows` rows or equals a row. `notes_` says how many sites this affected.
+    Not lossless, and every site sends its own centres. A site that does not have more rows than clusters sends
+    nothing. No centre stands for fewer than `min_rows` rows or equals a row. `notes_` says how many sites this
+    affected.
 
     Parameters
     ----------
@@ -125,26 +126,26 @@ class KFed(_OneShot):
 
 
 class MUFC(_OneShot):
-    """MUFC: each site counts rows around a few of its rows, and only the sum over all sites can be read.
+    """MUFC: each site counts its rows around a few selected ones, and only the sum over all sites can be read.
 
-    Not lossless. For each picked row, the mean of the rows around it leaves the site, rounded to a grid; the paper
-    rounds the picked row itself. The method is designed for removing rows: `fc.unlearn` with how "quick" keeps all
-    picked rows that were not removed.
+    Not lossless. For each selected row, the mean of the rows around it leaves the site, rounded to a grid; the paper
+    rounds the selected row itself. The method is designed for removing rows: `fc.unlearn` with how "quick" keeps all
+    selected rows that were not removed.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Number of clusters.
     local_clusters : int or None, default=None
-        Rows picked at each site; None means `n_clusters`.
+        Number of rows selected at each site; None means `n_clusters`.
     min_rows : int, default=5
-        Smallest number of rows that a picked row may stand for. If it stands for fewer, or if their mean is a row, its
-        rows go to the other picked rows.
+        Smallest number of rows that a selected row may stand for. If it stands for fewer, or if their mean equals a
+        row, they are assigned to the other selected rows.
     step : float or None, default=None
         Width of a grid cell as a share of the box; None means 1 / sqrt(number of rows).
     bounds : pair or list of pairs, default=None
         The box of the grid. Without it, the box is the mean of all rows plus and minus four standard deviations, and
-        values outside count at its edge.
+        values outside it are moved to its edge.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with missing values.
     scale, quorum, random_state

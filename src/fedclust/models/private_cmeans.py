@@ -161,7 +161,7 @@ class _PrivateEstimator(CentersModel):
         ]
 
     def _check_parameters(self, fed: Federation) -> None:
-        require(fed.split == "rows", "differential privacy needs whole rows at each site; use a row split")
+        require(fed.split == "rows", "differential privacy does not support column splits; use a row split")
         require(
             min(self._candidate_ks) >= 1 and max(self._candidate_ks) <= MAX_PRIVATE_CLUSTERS,
             f"n_clusters is {self.n_clusters!r}; it must be from 1 to {MAX_PRIVATE_CLUSTERS}",
@@ -186,7 +186,8 @@ class _PrivateEstimator(CentersModel):
         )
         require(
             self.rounds is None or (is_whole_number(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
-            f"rounds is {self.rounds!r}; it must be a whole number of at least 1, and it needs variant 'lloyd'",
+            f"rounds is {self.rounds!r}; it must be a whole number of at least 1, and it works only with variant "
+            "'lloyd'",
         )
         require(
             self.variant != "lloyd" or len(self._candidate_ks) == 1,
@@ -203,7 +204,7 @@ class PrivateKMeans(_PrivateEstimator):
     Parameters
     ----------
     n_clusters : int or pair, default=8
-        Number of clusters, or a range such as (2, 8) from which noisy counts choose.
+        Number of clusters, or a range such as (2, 8), from which the number is chosen by noisy counts.
     epsilon, delta : float, default=1.0 and 1e-6
         The privacy budget: how much the whole run may reveal about any single row.
     bounds : pair or list of pairs
@@ -226,7 +227,7 @@ class PrivateKMeans(_PrivateEstimator):
     reported_epsilon_ : float
         Epsilon that was spent, computed from the privacy loss distribution.
     prices_ : list of float
-        Price of each question, in rho.
+        Privacy cost of each question, in rho (zero-concentrated differential privacy).
     honest_ : int
         Number of sites whose noise the guarantee relies on.
 

@@ -90,20 +90,21 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
     servers = fed.local_sites
     require(
         set(fed.parties) <= set(servers) and not any(server.gate.policy.epsilon for server in servers.values()),
-        "init gives labels; with an epsilon this needs all sites in one process, and none with its own privacy "
+        "init gives labels; with an epsilon this needs all sites in one process, and no site with its own privacy "
         "budget; use 'kmeans'",
     )
     for party in fed.parties:
         labels, count = np.asarray(start[party]), counts[party]
         require(
             labels.ndim == 1 and (labels.dtype.kind in "iu" or not labels.size),
-            f"init gives labels for {party} that are not whole numbers; number clusters from 0, and use -1 for none",
+            f"init gives labels for {party} that are not whole numbers; number clusters from 0, and use -1 for rows "
+            "without a cluster",
         )
         low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
         require(
             low >= -1 and high < count,
             f"init gives labels from {low} to {high} for {party}, which has {count} clusters (n_clusters); number "
-            "clusters from 0, and use -1 for none",
+            "clusters from 0, and use -1 for rows without a cluster",
         )
         rows = sum(block.shape[1] for block in fed.site_data[party].source.blocks())
         require(

@@ -64,12 +64,15 @@ class StreamingEstimator(CentersEstimator):
         """Update the model with a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
 
         `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, a lower
-        value follows data that drift, and 0 starts again from the current centres.
+        value lets the model follow data that change over time, and 0 starts again from the current centres.
         """
         require(0 <= keep <= 1, f"keep is {keep}; it must be between 0 and 1")
         if isinstance(X, Federation):
-            require(X.split == "rows", "partial_fit needs whole rows; for a column split use fit")
-        require(self._missing_rule != "partial", "partial_fit needs whole rows; set missing to 'refuse' or 'drop'")
+            require(X.split == "rows", "partial_fit works on row splits only; for a column split use fit")
+        require(
+            self._missing_rule != "partial",
+            "partial_fit needs rows without missing values; set missing to 'refuse' or 'drop'",
+        )
         if "scaled_centers_" not in vars(self):
             return self.fit(X)
         if not isinstance(X, Federation):

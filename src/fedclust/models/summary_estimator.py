@@ -23,7 +23,7 @@ RANGE_SCALES = ("damped", "range")
 
 
 class SummaryClustering(NodeEstimator):
-    """Clusters of k-anonymous summaries; the number of clusters is found; row splits only.
+    """Clusters k-anonymous summaries of rows and finds the number of clusters; row splits only.
 
     Not lossless. A site sends means of at least `floor` rows. Each row is in one mean, and each mean is sent once. The
     coordinator looks for stable communities in the neighbour graph of all means.
@@ -35,8 +35,8 @@ class SummaryClustering(NodeEstimator):
     max_nodes : int, default=4096
         Largest number of summaries that the coordinator remembers; `notes_` says when it is reached.
     scale : {"damped", "range", "none", "standardise", "minmax"}, default="damped"
-        How to scale the columns. "range" uses the range of each column over all sites, agreed to a factor of 1.19.
-        "damped" is the same with outliers damped by their logarithm. "minmax" needs public `bounds`.
+        How to scale the columns. "range" uses the range of each column over all sites, known to within a factor of
+        1.19. "damped" does the same and compresses outliers logarithmically. "minmax" needs public `bounds`.
     missing : {"refuse", "drop"}, default="refuse"
         What to do with missing values.
     bounds, quorum, random_state
@@ -57,8 +57,8 @@ class SummaryClustering(NodeEstimator):
     levels_ : list
         Resolutions, or numbers of clusters, from which the clusters were chosen.
     clearness_ : float or None
-        Score of the summaries as a multiple of the score of data without clusters. Below 1.25 `notes_` says so. None if
-        it was not computed.
+        Score of the summaries divided by the score of data without clusters. `notes_` warns if it is below 1.25. None
+        if it was not computed.
     spherical_ : bool
         Whether the clusters come from k-means because there were few summaries. A row then goes to the nearest centre;
         otherwise the nearest summaries vote.

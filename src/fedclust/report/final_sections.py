@@ -61,7 +61,7 @@ def _question(question: Mapping[str, Any]) -> Markup:
     sizes = sorted(set(question["bytes"].values()))
     shown = format_bytes(sizes[0]) if len(sizes) == 1 else f"{format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
     kinds = {field["leaves"] for field in question["fields"]}
-    way = "each site's own answer" if "each" in kinds else "sums over sites" if kinds else "no content"
+    way = "each site's own answer" if "each" in kinds else "sums over sites" if kinds else "without content"
     times = "once" if question["times"] == 1 else f"{question['times']:,} times"
     return tag("li", tag("code", question["name"]), tag("p", f"{way}, {times}, {shown} from each site"), why)
 

@@ -61,7 +61,7 @@ def draw_k_curve(found: Mapping[str, Any]) -> Markup:
     drawn.append(write_text(f"K = {found['k']} chosen", at + gap, 48, side, "strong"))
     values = "; ".join(f"{k}: {format_number(v)}" for k, v in curves[0][1])
     summary = f"{found['why']} Values of {curves[0][0]} by K: {values}."
-    caption = ["The value at each K that was examined. The ring and the dotted line mark the choice."]
+    caption = ["The value at each K that was examined. The circle and the dotted line mark the choice."]
     return figure(
         "k-curve", 272, drawn, title=f"Choice of K: {found['k']} clusters", description=summary, caption=caption
     )

@@ -1,4 +1,4 @@
-"""Tests by ranks whether methods differ over many data sets: Friedman's test, Nemenyi's critical distance, a diagram.
+"""Rank tests of whether methods differ over many data sets: Friedman's test, Nemenyi's critical distance, a diagram.
 
 Scores are a table with a row for each block (a data set, or a metric or split of one) and a column for each method.
 In each block the best method has rank 1, and ties share the mean of their ranks. Nemenyi's critical distance

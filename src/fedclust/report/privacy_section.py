@@ -32,7 +32,7 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
     summary.append(
         tag(
             "p",
-            "Each site added the full noise on its own."
+            "Each site added the full noise to its own answers."
             if relied == 1
             else f"The sites shared the noise. The guarantee holds while {relied} of them keep their share secret.",
         )

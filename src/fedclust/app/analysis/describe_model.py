@@ -55,8 +55,8 @@ RULE_CODES = frozenset(  # codes with which a site refuses by its own rules
         "not-private",
     }
 )
-NO_CENTERS_REASON = "The method has no centres that rows could be counted around."
-UNREAD_LIMITS_REASON = "The model does not say whether its rows may be asked further questions."
+NO_CENTERS_REASON = "The method has no centres, so rows cannot be counted by their nearest centre."
+UNREAD_LIMITS_REASON = "The model does not say whether its sites may be asked further questions."
 
 
 def describe(
@@ -64,7 +64,7 @@ def describe(
 ) -> dict[str, Any]:
     """All that can be said of a fitted model and the federation it was fitted to, ready for JSON.
 
-    Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that cannot be had is
+    Numbers that JSON does not have are the texts "inf", "-inf" and "nan". A part that is not available is
     `{"absent": why}`; where that is a failure, a note says so, too. `facts` are the model's, if they were read before.
 
     >>> import numpy as np, fedclust as fc
@@ -356,7 +356,7 @@ def _describe_sizes(facts: ModelFacts, counts: Ints) -> dict[str, Any]:
 def _describe_weights(facts: ModelFacts) -> dict[str, Any]:
     """Sizes where rows are not counted again."""
     if facts.cluster_sizes is None:
-        return {"absent": "The method does not report how many rows a cluster has."}
+        return {"absent": "The method does not report the number of rows of each cluster."}
     return _describe_sizes(facts, np.rint(facts.cluster_sizes).astype(np.int64))
 
 
@@ -368,7 +368,7 @@ def _describe_fuzziness(facts: ModelFacts, found: Mapping[str, Any]) -> dict[str
     if (mixture := facts.mixture_part) is not None:
         return {"coefficient": None, "entropy": mixture.entropy / mixture.rows}
     if not facts.fuzziness > 1:
-        return {"absent": "The method is hard: every row belongs to exactly one cluster."}
+        return {"absent": "This is a hard clustering method: every row belongs to exactly one cluster."}
     if "absent" in found:
         return {"absent": found["absent"]}
     return {

@@ -141,7 +141,7 @@ def _table(model: Model, value: Any) -> Array:
     """One row per cluster, with a number for each of the model's columns."""
     found = _numeric_array(value, 2)
     if found.shape[1] != len(model.columns_):
-        raise ValueError("not as wide as the columns")
+        raise ValueError("it does not have one value for each column")
     return found
 
 
@@ -152,5 +152,5 @@ def _vector(value: Any) -> Array:
 def _numeric_array(value: Any, dimensions: int) -> Array:
     found = np.asarray(value)
     if found.dtype.kind not in "iuf" or found.ndim != dimensions:
-        raise TypeError("not numbers of the expected shape")
+        raise TypeError("it is not an array of numbers of the expected shape")
     return found

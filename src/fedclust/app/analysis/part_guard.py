@@ -43,14 +43,14 @@ class PartGuard:
     def absent(self, part: str, error: Exception) -> dict[str, Any]:
         """The sentence that stands for a part, which is noted as well."""
         why = str(error) if isinstance(error, FedclustError) else _where(error)
-        self.notes.append(f"The description lacks its {part}, because describing it failed: {why}.")
-        return {"absent": f"Describing this failed: {why}."}
+        self.notes.append(f"The description lacks its {part}, because an error occurred: {why}.")
+        return {"absent": f"This part is missing because an error occurred: {why}."}
 
 
 def _where(error: Exception) -> str:
     """The kind and the place of an error; not its text, which may quote a row."""
     place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}, please report it"
+    return f"{type(error).__name__} at {place.filename.rpartition('/')[2]}:{place.lineno}; please report it"
 
 
 def json_values(value: Any) -> Any:

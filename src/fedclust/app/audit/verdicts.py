@@ -103,7 +103,7 @@ def _make_verdict(
     count = len(found)
     if not rows:
         sentence = (
-            f"{count} points look like rows; not checked, because the rows are not available."
+            f"{count} points look like rows. They could not be compared with the rows, which are not available."
             if count
             else "Nothing found."
         )
@@ -112,8 +112,9 @@ def _make_verdict(
         return Verdict(observer, attack, title, 0, 0, 0, 0, (), "No row recovered.")
     result = attacks.score(found, rows)
     sentence = (
-        f"{_format_row_count(result.exact)} recovered exactly, {result.nearly} nearly; {result.wrong} "
-        f"points are not rows."
+        f"{_format_row_count(result.exact)} recovered exactly, {_format_row_count(result.nearly)} nearly; "
+        f"{result.wrong} "
+        "other points match no row."
     )
     return Verdict(observer, attack, title, count, result.exact, result.nearly, result.wrong, result.owners, sentence)
 
@@ -124,7 +125,9 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
     if not found:
         return Verdict(observer, "c", ATTACK_TITLES["c"], 0, 0 if history.rows else None, 0, 0, (), "No row recovered.")
     if not history.rows:
-        sentence = "The rows were recovered up to a rotation; not checked, because the rows are not available."
+        sentence = (
+            "The rows were recovered up to a rotation. This could not be checked, because the rows are not available."
+        )
         return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), None, None, None, (), sentence)
     exact = nearly = 0
     for one in found:
@@ -139,8 +142,8 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
         near = int((gap <= NEARLY_TOLERANCE * span).all(axis=1).sum()) - width - 1
         exact, nearly = max(exact, hit, 0), max(nearly, near - hit, 0)
     sentence = (
-        "The rows were recovered up to a rotation. Someone who knows one row more than there are columns "
-        f"recovers {_format_row_count(exact)} more exactly and {nearly} nearly."
+        "The rows were recovered up to a rotation. Someone who already knows as many rows as there are columns, plus "
+        f"one, recovers the others: {_format_row_count(exact)} exactly and {_format_row_count(nearly)} nearly."
     )
     return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), exact, nearly, 0, (), sentence)
 

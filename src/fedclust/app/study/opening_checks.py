@@ -47,7 +47,8 @@ def open_study(study: Study, *, record: RunRecord | None = None, fresh: bool = T
     start = study.cluster.options.get("init")
     if isinstance(start, list) and len(start[0]) != len(fed.columns):
         raise StudyError(
-            f"init in [cluster] gives centres of {len(start[0])} numbers, but there are {len(fed.columns)} columns; "
+            f"the centres of init in [cluster] have {len(start[0])} numbers each, but there are {len(fed.columns)} "
+            "columns; "
             "give one number for each column"
         )
     missing = study.missing if study.align is None else "partial"  # rows that no other site has may lack values

@@ -164,7 +164,7 @@ def _keys_by_table() -> dict[str, Mapping[str, Parameter]]:
 
 REQUIRED_KEYS = {
     "name": 'a name; write name = "..." at the top',
-    "cluster": 'what to look for; add [cluster] with method = "fuzzy-c-means" and k = 3',
+    "cluster": 'a [cluster] table; add [cluster] with method = "fuzzy-c-means" and k = 3',
     "sites": 'its sites; add [sites.NAME] with source = "FILE" for each',
 }
 

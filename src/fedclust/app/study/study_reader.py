@@ -166,7 +166,7 @@ def _parse_choice(table: Mapping[str, Any]) -> KSearch | None:
             )
         return None
     if how.get("criterion") == "two-step" and ("index" in how or "rule" in how):
-        raise StudyError("criterion 'two-step' has no index and no rule; leave these out, or leave out the criterion")
+        raise StudyError("criterion 'two-step' does not use index or rule; leave these out, or leave out the criterion")
     ends = parse_k_range(table["k"])
     return KSearch(None if ends is None else tuple(range(ends[0], ends[1] + 1)), how)
 
