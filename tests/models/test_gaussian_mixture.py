@@ -97,7 +97,10 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
     short = fc.GaussianMixture(2, max_iter=2).fit(X)
     assert short.n_iter_ == 2
     assert short.notes_ == [
-        "Stopped after 2 rounds, while each round still added 1e-06 or more to the mean log-likelihood. Increase max_iter."
+        (
+            "Stopped after 2 rounds, while each round still added 1e-06 or more to the mean log-likelihood. "
+            "Increase max_iter."
+        )
     ]
     long = fc.GaussianMixture(2, max_iter=5000).fit(X)
     assert long.notes_ == []

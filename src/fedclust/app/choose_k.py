@@ -9,30 +9,25 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any, TypeVar
 
 import numpy as np
-from sklearn.base import clone
 
 from fedclust.algorithms.cmeans import column_split
 from fedclust.algorithms.gaussian_mixture import mixture
-from fedclust.app import agreement, indices
+from fedclust.app import indices
+from fedclust.app.fits_for_each_k import FitsForEachK, agreement_of_restarts, agreement_without_each_site
 from fedclust.core.effects import Protocol
 from fedclust.core.errors import DataError, StudyError
 from fedclust.core.site_interface import View
-from fedclust.core.types import Floats
-from fedclust.engines.local_engine import LocalEngine
 from fedclust.federation.derived_federations import federation_of_rows
-from fedclust.federation.federation import SHORT_PROTOCOL_ASKS, Federation, parse_bounds
-from fedclust.federation.local_sites import LocalSites
+from fedclust.federation.federation import Federation, parse_bounds
 from fedclust.models.assignment import CentersModel
-from fedclust.models.base import FederatedEstimator, Model, padding_for
-from fedclust.models.input_checks import check_quorum_reachable, limit_quorum
+from fedclust.models.base import FederatedEstimator, padding_for
+from fedclust.models.input_checks import check_quorum_reachable
 from fedclust.privacy.padding import Padding
 from fedclust.questions import bounds
 from fedclust.questions.choice_of_k import choice_notes, k_range, two_step
-from fedclust.questions.choice_of_k.prediction_strength import Partition, contingency_tables, pair_over_all_rows
 from fedclust.questions.cluster_indices import NO_ROWS_MESSAGE
 
 T = TypeVar("T")
@@ -123,7 +118,7 @@ def select_k(
             _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
         )
     seed = secrets.randbits(31) if estimator.random_state is None else int(estimator.random_state)
-    fits = _Fits(estimator, fed, seed, restarts)
+    fits = FitsForEachK(estimator, fed, seed, restarts)
     if criterion == "two-step":
         found, models = _choose_two_step(fits, candidates)
     else:
@@ -133,7 +128,7 @@ def select_k(
         return found
     return replace(
         found,
-        stability=(_agreement_of_restarts if stability == "restarts" else _agreement_without_each_site)(fits, models),
+        stability=(agreement_of_restarts if stability == "restarts" else agreement_without_each_site)(fits, models),
     )
 
 
@@ -152,44 +147,6 @@ def _parse_candidates(ks: Any) -> list[int] | None:
     return sorted({int(k) for k in some})
 
 
-@dataclass
-class _Fits:
-    """Fits of the estimator at any K, with the requested number of restarts."""
-
-    estimator: CentersModel
-    fed: Federation
-    seed: int
-    restarts: int
-
-    def run_protocol(self, protocol: Protocol[T], asks_multiple: int = SHORT_PROTOCOL_ASKS) -> T:
-        """Run a protocol with the estimator's quorum and treatment of missing values."""
-        return self.fed.run(
-            protocol,
-            quorum=self.estimator.quorum,
-            missing=self.estimator.missing,
-            asks_multiple=asks_multiple,
-        )[0]
-
-    def fit_with_k(self, k: int, *, start: Floats | None = None, fed: Federation | None = None) -> list[CentersModel]:
-        """Fit with k clusters and return the models, best first; the first fit begins at `start` if possible.
-
-        A later fit comes before an earlier one only if it is better by more than rounding.
-        """
-        given = start is not None and self.estimator.takes_initial_centers
-        models: list[CentersModel] = []
-        for number in range(self.restarts):
-            model = clone(self.estimator).set_params(n_clusters=k, random_state=self.seed + number)
-            if given and number == 0:
-                model.set_params(init=start)
-            if fed is not None and "quorum" in model.get_params():
-                model.set_params(quorum=limit_quorum(model.quorum, len(fed.parties)))
-            models.append(model.fit(self.fed if fed is None else fed))
-        objectives = [_require_objective(model) for model in models]
-        least = min(objectives)
-        best = next(m for m, found in zip(models, objectives, strict=True) if found <= least + 1e-7 * abs(least))
-        return [best, *(m for m in models if m is not best)]
-
-
 def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, full_covariance: bool) -> Padding:
     """Return the padding that covers every message of the choice, whatever its outcome."""
     columns = len(fed.columns)
@@ -205,7 +162,7 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     return padding
 
 
-def _choose_two_step(fits: _Fits, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
+def _choose_two_step(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[Selection, list[CentersModel]]:
     frame, (low, high), notes = fits.run_protocol(_look_at_rows(fits.estimator, fits.fed, ks))
     frame, asks = replace(frame, seed=fits.seed), max_two_step_asks(high)
     if ks is not None and high > frame.rows:
@@ -269,7 +226,7 @@ def _estimator_view(estimator: CentersModel, fed: Federation) -> Protocol[View]:
 
 
 def _choose_by_index(
-    fits: _Fits, ks: Sequence[int] | None, index: str, rule: str
+    fits: FitsForEachK, ks: Sequence[int] | None, index: str, rule: str
 ) -> tuple[Selection, list[CentersModel]]:
     """Choose as paper 2 does: the best fit for each K, its index, and the best value or the elbow of the curve."""
     (low, high), rows, notes = _index_range(fits, ks)
@@ -302,7 +259,7 @@ def _choose_by_index(
     return Selection(k, models[k][0], table, (low, high), "index", None, notes), models[k]
 
 
-def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
+def _index_range(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[tuple[int, int], int, list[str]]:
     """Return the range of K, and the number of rows, which is needed to widen it."""
     if ks is not None:
         skipped = ["K = 1 was left out, because an index needs at least two clusters."] if ks[0] < 2 else []
@@ -320,59 +277,6 @@ def _index_range(fits: _Fits, ks: Sequence[int] | None) -> tuple[tuple[int, int]
     counts, rows = fits.run_protocol(script())
     low, high = k_range.range_of_k(counts, rows)
     return (max(low, 2), max(high, 2)), rows, []
-
-
-def _agreement_of_restarts(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
-    """Return the mean agreement of the restarts' partitions over all pairs."""
-    if len(models) < 2:
-        return None
-    if fits.fed.split == "columns":
-        return float(np.mean([agreement.ari(a.labels_, b.labels_) for a, b in combinations(models, 2)]))
-    return _mean_agreement(fits, list(combinations(models, 2)))
-
-
-def _agreement_without_each_site(fits: _Fits, models: Sequence[CentersModel]) -> float | None:
-    """Return the mean agreement of the partition with those found when one site is left out."""
-    if not fits.fed.site_data or len(fits.fed.parties) < 2 or fits.fed.split == "columns":
-        raise StudyError("stability 'sites' needs at least two sites with different rows, all in this process")
-    rest = []
-    for party in fits.fed.parties:
-        sites = {p: site for p, site in fits.fed.local_sites.items() if p != party}
-        some = Federation(
-            LocalEngine(sites),
-            dict.fromkeys(sites, fits.fed.columns),
-            columns=fits.fed.columns,
-            seed=fits.fed.seed,
-            schema=fits.fed.schema,
-            local_sites=LocalSites(sites),
-        )
-        rest.append(fits.fit_with_k(models[0].n_clusters, fed=some)[0])
-    return _mean_agreement(fits, [(models[0], other) for other in rest])
-
-
-def _mean_agreement(fits: _Fits, pairs: Sequence[tuple[CentersModel, CentersModel]]) -> float:
-    """Return the mean adjusted Rand index of pairs of models over all rows, from counts."""
-
-    def script() -> Protocol[float]:
-        view, _ = yield from indices.model_view(pairs[0][0], fits.fed)
-        tables = yield from contingency_tables(
-            view, [pair_over_all_rows(_partition_in_view(a, view), _partition_in_view(b, view)) for a, b in pairs]
-        )
-        return float(np.mean([agreement.ari(table) for table in tables]))
-
-    return fits.run_protocol(script())
-
-
-def _require_objective(model: Model) -> float:
-    """Return the objective, by which restarts are compared; refuse a method without one."""
-    if model.final_objective is None:
-        raise StudyError(f"choosing K compares objectives, but {type(model).__name__} has none; give a single K")
-    return model.final_objective
-
-
-def _partition_in_view(model: CentersModel, view: View) -> Partition:
-    """Return how a model labels rows in a view that may differ from its own."""
-    return Partition(*model.evaluator(view))
 
 
 def _check_choice(  # noqa: PLR0917
