@@ -10,13 +10,15 @@ from papers.reproduction.published import Printed, Table, papers, table
 from papers.reproduction.store import plain
 
 RULE = (
-    "A printed number agrees if it lies within two units of its last digit from our mean (a count if it is the same), "
-    "or inside the 95% interval "
-    "of our repeats, in which a mean of as many fresh repeats as the paper's falls 19 times out of 20."
+    "A printed number agrees if it differs from our mean by at most two units of its last digit (a count must be equal), "
+    "or if it lies inside the 95% interval of our repeats. In 19 cases out of 20, this interval contains the mean of as "
+    "many new repeats as the paper has."
 )
 UNEXPLAINED = "not explained yet"
 APART = {"paper3": "Optdigits"}  # rows of a paper that are also counted separately
-FEWER = "quick: fewer repeats and sizes than the paper's, which prove nothing against it; judge by a run in full"
+FEWER = (
+    "computed with --quick: fewer repeats and sizes than in the paper, so the paper may still be right; run it in full"
+)
 
 
 def assembled(documents: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
@@ -134,12 +136,12 @@ def _of(whole: Mapping[str, Any], paper: str) -> list[Mapping[str, Any]]:
 
 def summary(whole: Mapping[str, Any]) -> str:
     """The agreement of each paper, for a terminal."""
-    lines = ["", "agreement on the cells held reproducible (measured of held), and claims told in words:"]
+    lines = ["", "agreement on the cells that are expected to be reproducible, and claims made in words:"]
     for name, own in whole["papers"].items():
         part = f"{own['agree'] / own['measured']:.1%}" if own["measured"] else "-"
         lines.append(
-            f"  {name}: {own['agree']} of {own['measured']} agree ({part}), {own['held']} held of {own['cells']} "
-            f"printed; claims {own['claims that hold']} of {own['claims']}"
+            f"  {name}: {own['agree']} of {own['measured']} agree ({part}), {own['held']} expected of "
+            f"{own['cells']} printed; claims that hold: {own['claims that hold']} of {own['claims']}"
         )
         if name in APART:
             some = [cell for cell in _of(whole, name) if cell["held"] and f"| {APART[name]} |" in cell["at"]]

@@ -165,7 +165,7 @@ def table_4(bench: Bench) -> Found:
             if np.isfinite(values).all():
                 found.cell(TRUTH, method, short, values)
             else:
-                found.notes.append(f"{method} on {name}: {np.isnan(values).sum()} of {len(values)} runs ran away")
+                found.notes.append(f"{method} on {name}: {np.isnan(values).sum()} of {len(values)} runs diverged")
             uneven.setdefault(short, {})[method] = float(np.nanmean(values))
             if method == "LLF-FCM":
                 same += skewed == even
@@ -283,7 +283,9 @@ def in_words(bench: Bench) -> Found:
     told = [["LLF-FCM by columns, a round", *_sent(bench, "by columns")]]
     told += [[f"{name}, the whole run", *_sent(bench, method)] for method, name in ledger.ONE_SHOT.items()]
     found.table("Numbers a party sends, pendigits: other methods", ["", "numbers", "rows it holds"], told)
-    found.notes.append("Up: counted from a site's ledger. Down: counted in the questions that it gets.")
+    found.notes.append(
+        "Up: numbers that a site sends, counted in its ledger. Down: numbers in the questions that it receives."
+    )
     return found
 
 

@@ -17,7 +17,7 @@ METHODS = ("k-means", "k-FED", "FedFCM", "MUFC", "FCAC")
 NODES = "FCAC: nodes, clusters, sd of the ARI"
 QUICK = ("Hill-Valley", "Ozone", "Phoneme", "Optdigits", "Pendigits")
 EXACT = ("Hill-Valley", "Ozone", "Phoneme", "Optdigits", "Mozilla4", "Magic")
-OURS = "SummaryClustering, which is not told K"
+OURS = "SummaryClustering, which is not given K"
 EPSILONS = (10, 15, 25, 50, 75)
 WITHOUT = 100  # where curves over epsilon show runs without noise
 SLIGHT = 0.05  # an ARI below it has nothing to lose
@@ -49,9 +49,13 @@ def _runs(bench: Bench, found: Found, how: str) -> dict[tuple[str, str], list[di
         if there := [own for own in some if "failed" not in own]:
             done[name, method] = there
     if bench.quick:
-        found.notes.append("quick: five sets; FedFCM is left out; where its digits are held FCAC has all 20 repeats")
+        found.notes.append(
+            "--quick: five sets, without FedFCM; where we expect FCAC to give the printed digits, it has all 20 repeats"
+        )
     elif ("FMNIST", "ours") in done:
-        found.notes.append("FMNIST: 3 repeats, of FedFCM 2, a quarter of an hour each; the paper has 20")
+        found.notes.append(
+            "FMNIST: 3 repeats (2 with FedFCM), because each takes a quarter of an hour; the paper has 20"
+        )
     return done
 
 
@@ -76,7 +80,7 @@ def _table(bench: Bench, how: str) -> Found:
     for method, rank in zip(METHODS, ranks, strict=True):
         found.cell("average rank", "all", method, [float(rank)])
     found.notes.append(
-        "Average ranks are those of the printed numbers; equal ones share a rank here, not in the paper."
+        "Average ranks are computed from the printed numbers. Equal numbers share a rank here, but not in the paper."
     )
     return found
 
@@ -152,7 +156,9 @@ def figures_4_to_9(bench: Bench) -> Found:
     found.table("Rounds", ["", "rows", "nodes", "clusters", "ARI", "ARI of round 1's rows"], rows)
     first = [row for row in rows if row[0].startswith("FCAC")]
     found.claim("kept", holds=kept, measured=f"ARI of round 1's rows: {', '.join(str(row[-1]) for row in first)}")
-    found.notes.append("Stand-in: the published layout is lost; groups lie where we put them.")
+    found.notes.append(
+        "Replacement data: the paper does not say where the groups of points lie, so we chose their positions."
+    )
     return found
 
 
@@ -234,7 +240,9 @@ def under_noise(bench: Bench) -> Found:
         measured=f"at least .8 of the ARI without noise in {sum(kept)} of {len(kept)} cases (of over {SLIGHT})",
     )
     _ranks_by_epsilon(found, scores, sets, methods[:-1])
-    found.notes.append("The paper's noise is no differential privacy: each site's own range sets its scale.")
+    found.notes.append(
+        "The paper's noise is not differentially private: its scale depends on the range of each site's own rows."
+    )
     return found
 
 

@@ -13,7 +13,9 @@ from papers.reproduction.published import place
 from papers.reproduction.workbench import Bench, Found
 
 SETS = {"EMNIST": "mnist", "KMNIST": "kmnist_partial", "KMNIST-49": "union30"}
-STANDS_IN = "Stand-in: MNIST for EMNIST Digits, 16,283 images of KMNIST, MNIST + KMNIST + Fashion for Kuzushiji-49."
+STANDS_IN = (
+    "Replacement data: MNIST for EMNIST Digits, 16,283 images of KMNIST, MNIST + KMNIST + Fashion for Kuzushiji-49."
+)
 OUTCOME = {
     "communities": "communities",
     "wrong associations, per cent": "wrong %",
@@ -34,7 +36,7 @@ def _found(bench: Bench, name: str) -> Found | None:
     found.size = "full"  # recorded runs are those of the paper's sizes, as far as the sets go
     found.notes.append(STANDS_IN)
     found.notes.append(
-        "Printed columns by the paper's own rule of association, run again, with our loop around it; ours beside it."
+        "The columns of the paper are computed with its own association rule, in our loop; our association is next to it."
     )
     return found
 
@@ -238,8 +240,12 @@ def figures_4_6_and_7(bench: Bench) -> Found:
         measured="ours ends with "
         + "; ".join(f"{own['communities']} communities, {own['isolated']} isolated" for own in ends),
     )
-    found.notes.append("Stand-in: eight sites with 25 rows of two or three of scikit-learn's digits each, dirt .3.")
-    found.notes.append("Accuracy and wrong associations by iteration are not drawn: a run does not keep its labels.")
+    found.notes.append(
+        "Replacement data: eight sites, each with 25 rows of two or three of scikit-learn's digits, dirt .3."
+    )
+    found.notes.append(
+        "Accuracy and wrong associations by iteration are not plotted, because a run does not store the labels."
+    )
     return found
 
 

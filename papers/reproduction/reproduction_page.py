@@ -14,13 +14,14 @@ from papers.reproduction.published import table as printed_table
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 KEY = {
-    "A cell": "has the printed number, below it our mean and how far it is from the printed one; where the two agree "
-    "by the interval of our repeats and not by digits, how wide that is to either side.",
-    "Green": "cells agree, red ones do not, and pale ones are not held reproducible; the list below says why.",
+    "A cell": "shows the printed number and, below it, our mean with its difference from the printed number. If the two "
+    "agree only within the interval of our repeats, and not by digits, it also shows half the width of this interval.",
+    "Green": "cells agree and red ones do not. Pale ones are not expected to be reproducible; the list below says why.",
     "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
     "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",
-    "Displacement": "is how far centres lie from those of the pooled run.",
-    "A mark": "(lost, misprint, contradicted, repeated, other code, other order) says why a number is not held.",
+    "Displacement": "is the distance between the centres and those of the pooled run.",
+    "A mark": "(lost, misprint, contradicted, repeated, other code, other order) says why we do not expect to reproduce a "
+    "number. Lost means that it is missing from the text of the paper.",
 }
 STYLE = """
 td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }
@@ -102,18 +103,18 @@ def _agreement(whole: Mapping[str, Any]) -> Markup:
     head = [
         "paper",
         "numbers",
-        "held reproducible",
+        "expected to be reproducible",
         "measured",
         "agree",
         "by digits",
-        "of those not held",
+        "not expected, but agree",
         "claims that hold",
     ]
     return tag(
         "section",
         tag("h2", "Agreement"),
         tag("p", whole["rule"]),
-        table(head, rows, caption="Printed numbers found again"),
+        table(head, rows, caption="Printed numbers that we reproduce"),
         id="agreement",
     )
 
@@ -141,15 +142,17 @@ def _held(entries: Sequence[Mapping[str, Any]]) -> Markup:
         rows.append([tag("a", entry["name"], href=f"#{entry['name']}"), str(held), entry["held because"], told or "-"])
     return tag(
         "section",
-        tag("h2", "What is held reproducible, and why"),
-        table(["table", "cells held", "because", "not held"], rows, caption="Cells by table", class_="told"),
+        tag("h2", "What we expect to reproduce, and why"),
+        table(
+            ["table", "cells expected", "because", "cells not expected"], rows, caption="Cells by table", class_="told"
+        ),
         id="held",
     )
 
 
 def _experiment(entry: Mapping[str, Any], times: Mapping[str, Any]) -> Markup:
     cells = {cell["at"]: cell for cell in entry["cells"]}
-    size = "in full" if entry["size"] == "full" else "quick: fewer repeats and sizes than the paper"
+    size = "in full" if entry["size"] == "full" else "with --quick: fewer repeats and sizes than in the paper"
     where = ", ".join(times.get("machines", ()))
     spent = f" {format_number(times['seconds'], 3)} CPU seconds on {where}." if where else ""
     wrong = [cell for cell in entry["cells"] if cell.get("agrees") is False and cell["held"]]

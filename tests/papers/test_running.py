@@ -148,7 +148,9 @@ def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
     assert cells["displacement | xclara | 0.25"]["why"].startswith("other random streams")
     assert "mean" not in cells["displacement | s-set1 | 0.25"]
     page = (tmp_path / "two" / "index.html").read_text()
-    assert page.index("Where we lose") < page.index("Printed numbers found again") < page.index('id="paper1-table1"')
+    assert (
+        page.index("Where we lose") < page.index("Printed numbers that we reproduce") < page.index('id="paper1-table1"')
+    )
 
 
 def test_what_is_not_kept_or_fails_is_named_and_the_rest_has_its_page(tmp_path):
