@@ -302,7 +302,7 @@ def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: 
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     advice, must_restart = _advise_on_refusals(set(missing.values()))
-    text = f"{name}: {answered} of {asked} parties answered, but {need} are required ({shown}). {advice}"
+    text = f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). {advice}"
     return QuorumLost(text, missing, must_restart=must_restart)
 
 

@@ -61,7 +61,7 @@ try:
     from fedclust.kernels import _sweeps
 except ImportError:
     warnings.warn(
-        "compiled kernels are missing, so fedclust uses NumPy: the results are the same, but it is slower; "
+        "compiled kernels are missing, so NumPy is used, which gives the same results but is slower; "
         "to get the kernels, install a C compiler and reinstall fedclust",
         RuntimeWarning,
         stacklevel=2,

@@ -82,7 +82,7 @@ def _gap_sentences(
     lost = [f"{a.left_out:,} of {a.rows + a.left_out:,} rows at {party}" for party, a in left.items() if a.left_out]
     if lost:
         why = "with a missing value" if missing == "drop" else "without any value"
-        yield f"Missing values: missing = '{missing}' left out the rows {why}: {_join_list(lost)}."
+        yield f"Missing values: '{missing}' left out rows {why}: {_join_list(lost)}."
     if missing == "partial" and any(lacking):
         width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
         cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]

@@ -21,7 +21,7 @@ def drop_large_candidates(ks: Sequence[int], rows: int) -> tuple[list[int], list
     """Return the candidates that do not exceed the number of rows, and a note on the others."""
     kept, left = [k for k in ks if k <= rows], [str(k) for k in ks if k > rows]
     if not kept:
-        raise DataError(f"n_samples={rows} is less than n_clusters={ks[0]}; ask for fewer clusters")
+        raise DataError(f"n_samples={rows} is fewer than n_clusters={ks[0]}; ask for fewer clusters")
     return kept, [f"There are only {rows} rows, so K = {', '.join(left)} was not tried."] if left else []
 
 
@@ -40,9 +40,8 @@ def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[st
     if choice.k == 1 and k == 1:
         rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
         why = (
-            f" (Gaussian mixtures suggest {rival}, but their clusters do not reappear when halves of the rows "
-            "are compared: "
-            f"{strong})"
+            f" (Gaussian mixtures suggest {rival}, but these clusters do not reappear when halves of the rows are "
+            f"compared: {strong})"
             if strong
             else ""
         )
@@ -56,26 +55,23 @@ def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[st
     if choice.empty:
         notes.append(
             "One half of the rows was empty, because equal rows always go to the same half. Too few rows differ "
-            "to test "
-            "stability."
+            "to test stability."
         )
     if choice.why == "halves" and k == choice.k:
         notes.append(
             f"The criterion ICL suggests {choice.k_icl}, but these mixture components do not reappear when "
-            "halves of the rows "
-            f"are compared ({strong}). This happens if clusters are not Gaussian or if there are few rows. {k} is the "
-            "largest number of c-means clusters that reappear."
+            f"halves of the rows are compared ({strong}). This happens if clusters are not Gaussian or if there are "
+            f"few rows. {k} is the largest number of c-means clusters that reappear."
         )
     if choice.why == "bic" and k == choice.k:
         notes.append(
             f"Overlapping clusters: the criterion ICL suggests 1 and BIC suggests {k}; these {k} reappear when "
-            "halves of the "
-            f"rows are compared ({strong})."
+            f"halves of the rows are compared ({strong})."
         )
     if choice.why == "icl" and k == choice.k:
         notes += _rival_notes(choice.scores, k)
     if given and k == high:
-        notes.append(f"The choice is the largest candidate K. To check it, include larger K than {high}.")
+        notes.append(f"The choice is the largest candidate K. To check it, include values above {high}.")
     return notes
 
 
@@ -112,5 +108,5 @@ def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool
     if near and not elbow:
         notes.append(f"These K are almost as good as {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
-        notes.append(f"The choice is the largest candidate K. To check it, include larger K than {k}.")
+        notes.append(f"The choice is the largest candidate K. To check it, include values above {k}.")
     return notes
