@@ -10,9 +10,9 @@ from papers.reproduction.published import Printed, Table, papers, table
 from papers.reproduction.store import plain
 
 RULE = (
-    "A printed number agrees if it differs from our mean by at most two units of its last digit (a count must be equal), "
-    "or if it lies inside the 95% interval of our repeats. In 19 cases out of 20, this interval contains the mean of as "
-    "many new repeats as the paper has."
+    "A printed number agrees if it differs from our mean by at most two units of its last digit (a count must be "
+    "equal), or if it lies inside the 95% interval of our repeats. In 19 cases out of 20, this interval contains the "
+    "mean of as many new repeats as the paper has."
 )
 UNEXPLAINED = "not explained yet"
 APART = {"paper3": "Optdigits"}  # rows of a paper that are also counted separately

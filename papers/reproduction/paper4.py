@@ -36,7 +36,8 @@ def _found(bench: Bench, name: str) -> Found | None:
     found.size = "full"  # recorded runs are those of the paper's sizes, as far as the sets go
     found.notes.append(STANDS_IN)
     found.notes.append(
-        "The columns of the paper are computed with its own association rule, in our loop; our association is next to it."
+        "The columns of the paper are computed with its own association rule, in our loop; our association is next to "
+        "it."
     )
     return found
 

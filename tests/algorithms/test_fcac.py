@@ -79,7 +79,7 @@ def test_a_full_memory_is_reported():
     X = rng.normal(size=(400, 12)) * rng.uniform(1, 60, size=(400, 1))
     model = fc.FCAC(max_nodes=20).fit(fc.Federation.local(dealt(X)))
     assert len(model.nodes_) <= 20
-    assert any("memory of 20 nodes is full at p0" in note for note in model.notes_)
+    assert any("limit of 20 nodes is reached at p0" in note for note in model.notes_)
 
 
 def test_a_net_may_lose_its_last_node_and_says_so():

@@ -119,7 +119,7 @@ def test_a_class_of_one_site_stays_local_and_says_so():
     model = fc.FedCRef(init=start, **QUICK).fit(fed)
     assert model.n_communities_ == 1
     assert {site for site, _ in model.isolated_} == {"a", "b", "c"}
-    assert any("no other site shares them (a, b, c)" in note for note in model.notes_)
+    assert any("no cluster of another site matches them (a, b, c)" in note for note in model.notes_)
     answer = model.assign(X[y == 4][:20], site="b")
     assert answer.local.mean() > 0.9
     assert not model.assign(X[y == 0][:20], site="b").local.any()

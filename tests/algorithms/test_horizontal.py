@@ -118,7 +118,10 @@ def test_clusters_that_no_row_is_left_for_stay_empty_and_are_told():
     model = fc.KMeans(3, init=[[0.0], [8.0], [50.0]]).fit(np.repeat([[0.0], [8.0]], 10, axis=0))
     assert model.cluster_sizes_.tolist() == [10, 10, 0]
     assert model.n_iter_ == 1
-    assert "Clusters without rows at the end: 1. Ask for fewer clusters, or use other initial centres." in model.notes_
+    assert (
+        "Clusters without rows at the end of the run: 1. Ask for fewer clusters, or use other initial centres."
+        in model.notes_
+    )
 
 
 def test_a_new_place_by_hand():

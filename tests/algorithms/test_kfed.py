@@ -84,7 +84,7 @@ def test_a_run_says_who_sent_none_and_who_sent_fewer():
     X = groups(rows=60)
     fed = fc.Federation.local({"a": X[:30], "b": X[30:57], "tiny": X[57:], "alike": np.full((9, 3), 2.5)})
     model = fc.KFed(3).fit(fed)
-    assert "2 of 4 sites sent no centre, because they have too few rows or only equal rows." in model.notes_
+    assert "2 of 4 sites sent no centre, because they have too few rows or all their rows are equal." in model.notes_
     assert fc.agreement.ari(model.predict(X), np.arange(60) % 3) == 1
     few = fc.KFed(3, min_rows=12).fit(fc.Federation.local({"a": X[:30], "b": X[30:]}))
     assert any(note.startswith("2 of 2 sites sent fewer than 3 centres") for note in few.notes_)

@@ -177,7 +177,10 @@ def test_groups_are_found_over_few_and_many_columns(width):
 def test_a_site_with_too_few_rows_takes_no_part_and_the_run_says_so():
     X = groups()
     model = fc.MUFC(3, bounds=(0, 1)).fit(fc.Federation.local({"a": X[:50], "b": X[50:87], "c": X[87:]}))
-    assert "1 of 3 sites had too few rows for 3 picks, or only equal rows, and abstained." in model.notes_
+    assert (
+        "1 of 3 sites abstained, because they have too few rows for 3 starting points or all their rows are equal."
+        in model.notes_
+    )
 
 
 def test_rows_all_alike_are_not_sent():

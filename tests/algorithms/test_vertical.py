@@ -108,7 +108,8 @@ def test_empty_clusters_go_to_rows_of_their_own():
         assert model.cluster_sizes_.tolist()[0] == 30
         assert model.n_iter_ < 20
         assert (
-            "Clusters without rows at the end: 1. Ask for fewer clusters, or use other initial centres." in model.notes_
+            "Clusters without rows at the end of the run: 1. Ask for fewer clusters, or use other initial centres."
+            in model.notes_
         )
 
 

@@ -130,7 +130,7 @@ def test_gaps_are_described_by_the_values_there_are():
     found = described({"a": gapped[:40], "b": gapped[40:]}, fc.FuzzyCMeans(3, missing="partial"))
     assert sum(found["sizes"]["rows"]) == (~np.isnan(gapped).all(axis=1)).sum()
     assert "davies-bouldin" not in found["indices"]
-    assert any("took part by partial distances" in note for note in found["notes"])
+    assert any("took part with partial distances" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize("model", [fc.GaussianMixture(3), fc.AveragedFuzzyCMeans(3), fc.KMeans(1)], ids=repr)

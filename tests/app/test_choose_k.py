@@ -186,7 +186,7 @@ def test_an_overlap_is_looked_at_in_halves_the_same_for_every_partition():
     found = [fc.select_k(fc.KMeans(), f, range(1, 5), restarts=1) for f in (X, fc.Federation.local(dealt(X, 5)))]
     assert document(found[0]) == document(found[1])
     assert found[0].k == 2
-    assert found[0].notes[0].startswith("Overlapping clusters: ICL suggests 1, BIC suggests 2")
+    assert found[0].notes[0].startswith("Overlapping clusters: the criterion ICL suggests 1 and BIC suggests 2")
 
 
 def test_the_motivational_example_by_default():
@@ -231,7 +231,7 @@ def test_pieces_of_what_is_no_gaussian_do_not_count():
     found = fc.select_k(fc.KMeans(), X, range(1, 9), restarts=1)
     assert min(found.scores, key=lambda row: row["icl"])["k"] > 3
     assert found.k == 1
-    assert "do not reappear in halves" in found.notes[-2]
+    assert "do not reappear when halves of the rows are compared" in found.notes[-2]
     assert found.notes[-1].startswith("The most stable c-means result has")
 
 
@@ -247,7 +247,7 @@ def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
 def test_a_choice_on_the_edge_of_a_given_range_is_said():
     found = fc.select_k(fc.KMeans(), groups(1, k=4, rows=200), range(1, 5), restarts=1)
     assert (found.k, found.range) == (4, (1, 4))
-    assert found.notes == ["The choice is the largest candidate K. Try more than 4 to check it."]
+    assert found.notes == ["The choice is the largest candidate K. To check it, include values above 4."]
 
 
 def test_columns_at_several_sites_are_chosen_by_index():
@@ -312,7 +312,7 @@ def test_ties_flat_curves_and_coinciding_centres_are_said():
 
 def test_rivals_by_icl_are_named():
     scores = [MixtureScore(k, "EII", 0.0, 0.0, icl, 9.0) for k, icl in ((1, 200.0), (2, 100.0), (3, 109.0), (4, 111.0))]
-    assert choice_notes._rival_notes(scores, 2) == ["By ICL these are almost as good as 2: 3."]
+    assert choice_notes._rival_notes(scores, 2) == ["By the criterion ICL, these K are almost as good as 2: 3."]
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_what_has_no_number_of_clusters_is_refused(estimator):
 def test_a_choice_over_rows_that_were_all_dropped_is_refused(criterion):
     X = groups(rows=40)
     X[:, 1] = np.nan
-    with pytest.raises(fc.DataError, match="n_samples=0: every row has missing values and was dropped"):
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has a missing value and was dropped"):
         fc.select_k(fc.KMeans(missing="drop", scale="standardise"), X, criterion=criterion)
 
 

@@ -88,7 +88,7 @@ def test_a_setting_of_the_files_that_is_no_time_is_refused_before_anything_is_ma
 
 @pytest.mark.parametrize(
     ("line", "told"),
-    [('identity = "own.key"', "has no identity"), ("north =", "has no site 'north'")],
+    [('identity = "own.key"', "has no identity"), ("north =", "lacks site 'north'")],
 )
 def test_a_key_that_the_coordinators_file_lacks_is_named_before_anything_is_made(line, told, tmp_path, capsys):
     fed = ByFiles.made(tmp_path / "f", k="2")
@@ -103,7 +103,7 @@ def test_messages_without_a_coordinators_file_are_refused_before_anything_is_mad
     fed = ByFiles.made(tmp_path / "f", k="2")
     words = ["coordinate", fed.folder / "coordinator" / "study.toml", "--engine", "files", "--out", tmp_path / "run"]
     assert main([str(word) for word in words]) == 2
-    assert "give the coordinator's file with --own" in capsys.readouterr().err
+    assert "give the path of the coordinator's file with --own" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

@@ -208,7 +208,7 @@ def test_replayed_and_reordered_messages_change_nothing(tmp_path):
     waited(go_on)
     status = json.loads(run.status_path.read_text())
     assert status["sites"]["west"]["dropped"] == {"duplicate": 1}
-    assert status["files"] == {str(fed.mail / "from" / "west" / "again.message"): "it was accepted before"}
+    assert status["files"] == {str(fed.mail / "from" / "west" / "again.message"): "it was already accepted"}
 
 
 def test_a_message_that_comes_before_its_turn_waits_for_the_one_before(tmp_path):

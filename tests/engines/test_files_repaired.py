@@ -126,7 +126,7 @@ def babbling(fed):
         (older, 0, "install the same version"),
         (lying, 4, "is invalid"),
         (beyond_bounds, 4, "is invalid"),
-        (misshapen, 4, "another shape or unit"),
+        (misshapen, 4, "differs in shape or unit"),
         (babbling, 3, "no answer came"),
     ],
 )

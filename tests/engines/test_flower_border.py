@@ -45,7 +45,7 @@ def test_nothing_of_a_row_reaches_the_superlink_even_when_a_site_fails_and_quote
         app.write(FAILING)
     try:
         flower.up().start()
-        flower.until(lambda: flower.holds("south: an error at the site; its own log says which"), ends=True)
+        flower.until(lambda: flower.holds("south: an error occurred at the site; see trouble.log there"), ends=True)
     finally:
         flower.stop()
     assert flower.status["state"] == "failed"

@@ -86,7 +86,7 @@ def test_a_site_that_was_told_of_another_study_is_told_so(fed, capsys):
     other = fed.folder / "other.toml"
     other.write_text((fed.folder / "coordinator" / "study.toml").read_text() + "# another\n")
     assert answered(fed, "south", other) == 0
-    assert "This site refused: it expects another study" in capsys.readouterr().err
+    assert "This site refused: it expects a different study" in capsys.readouterr().err
 
 
 def test_a_message_that_was_damaged_where_it_lies_is_written_again(tmp_path):

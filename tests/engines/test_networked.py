@@ -208,7 +208,7 @@ def test_what_a_site_says_in_the_place_of_a_code_is_not_shown(federation, code):
         return welcome.encode()
 
     engine.link.doors["p1"].answer_message = odd
-    with pytest.raises(QuorumLost, match="p1: its answer has another shape") as lost:
+    with pytest.raises(QuorumLost, match="p1: its answer differs in shape or unit") as lost:
         coordinator.drive(total_rows(2))
     assert code not in str(lost.value)
 
@@ -247,7 +247,7 @@ def test_a_site_under_another_name_is_refused(federation, tmp_path):
     engine, coordinator, _ = federation()
     door = reception(tmp_path, "p9", 7)
     engine.link.doors["p1"] = door
-    with pytest.raises(RunFailed, match="site 'p1' does not take part: it has another name"):
+    with pytest.raises(RunFailed, match="site 'p1' does not take part: it has a different name"):
         coordinator.drive(total_rows(2))
     greeting = meeting.Greeting.for_party("p1", run=RUN, study=STUDY)
     assert meeting.Welcome.decode(door.answer_message(greeting.encode())).code == "another-name"

@@ -193,7 +193,7 @@ def test_a_study_that_the_kits_were_not_made_for_is_refused_at_either_end_before
     words = ["coordinate", tmp_path / "study.toml", "--engine", "nvflare", "--out", tmp_path / "run"]
     words += ["--own", tmp_path / "kits" / "coordinator" / "coordinator.toml"]
     assert main([str(word) for word in words]) == 2
-    assert "the kit of the coordinator was made for another text of the study 'three'" in capsys.readouterr().err
+    assert "the kit of the coordinator was made for a different text of the study 'three'" in capsys.readouterr().err
     assert not (tmp_path / "run" / "nvflare").exists()
     assert main(["site", "serve", str(tmp_path / "kits" / "north"), "--data", str(tmp_path / "north.csv")]) == 2
     assert "the kit of site 'north' was made for another text" in capsys.readouterr().err
@@ -224,7 +224,7 @@ def test_nothing_of_a_row_reaches_the_coordinator_even_when_a_site_fails_and_quo
     run = own.coordinate("run")
     try:
         assert run.wait(400) == 1
-        assert "south: an error at the site; its own log says which" in own.said("run")
+        assert "south: an error occurred at the site; see trouble.log there" in own.said("run")
         needles = [b"7431.52", b"planted", struct.pack("<d", MARKER), struct.pack(">d", MARKER)]
         assert grepped(tmp_path / "kits" / "south" / "state", needles)  # the site's own log has it: the marker works
         assert grepped(tmp_path / "run", needles) == []

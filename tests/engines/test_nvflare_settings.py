@@ -59,7 +59,7 @@ def test_an_address_that_must_not_or_cannot_be_bound_to_is_refused(address, wher
     if address in ALL_ADDRESSES:
         assert f"bind is '{address}', which means all addresses" in told
     else:
-        assert f"cannot bind to '{address}', the value of bind" in told
+        assert f"cannot listen on '{address}', the value of bind" in told
     assert not (folder / "run").exists()
 
 
@@ -82,7 +82,7 @@ def test_a_patience_that_is_no_time_is_refused(where, folder, capsys):
 def test_a_study_that_the_kit_was_not_made_for_leaves_no_run_folder(folder, capsys):
     (folder / "study.toml").write_text((folder / "study.toml").read_text() + "# one more line\n")
     assert coordinate(folder) == 2
-    assert "was made for another text of the study" in capsys.readouterr().err
+    assert "was made for a different text of the study" in capsys.readouterr().err
     assert not (folder / "run").exists()
 
 

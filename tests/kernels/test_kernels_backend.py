@@ -21,8 +21,8 @@ print(kernels.backend(), len(caught), caught[0].message)
 def test_a_missing_compiled_module_is_said_once_and_replaced():
     done = subprocess.run([sys.executable, "-c", WITHOUT_COMPILED], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == (
-        "numpy 1 compiled kernels are missing, so NumPy is used: same results, but slower; "
-        "install a C compiler and reinstall fedclust"
+        "numpy 1 compiled kernels are missing, so NumPy is used, which gives the same results but is slower; "
+        "to get the kernels, install a C compiler and reinstall fedclust"
     )
 
 

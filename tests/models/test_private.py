@@ -136,7 +136,7 @@ def test_a_delta_that_is_not_below_one_in_so_many_rows_comes_with_a_warning():
 
 @pytest.mark.parametrize("variant", ["projected", "lloyd"])
 def test_rows_that_are_few_beside_the_noise_in_their_number_are_told(variant):
-    told = "There are few rows compared with the noise in their count"
+    told = "The number of rows is small compared with the noise added to it"
     few = fc.PrivateKMeans(3, epsilon=0.5, bounds=BOUNDS, variant=variant).fit(X[:60])
     assert any(note.startswith(told) for note in few.notes_)
     many = fc.PrivateKMeans(3, epsilon=2.0, bounds=BOUNDS, variant=variant).fit(X)

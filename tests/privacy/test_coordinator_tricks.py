@@ -105,7 +105,11 @@ def test_a_site_that_does_not_lead_cannot_send_encrypted_questions():
     forged = blind_aggregation.EncryptedQuestion(False, salt, text, friend.sign(place + text))
     reply = tricky.run_select("p00", "blind_aggregation.add", forged, "total", step=900)
     assert isinstance(reply, Refusal)
-    assert tricky.fed.local_sites["p00"].last_error.args[0].startswith("the lead did not sign the encrypted question")
+    assert (
+        tricky.fed.local_sites["p00"]
+        .last_error.args[0]
+        .startswith("the encrypted question does not carry a valid signature of the lead")
+    )
 
 
 def test_where_all_is_encrypted_even_facts_do_not_leave_in_the_clear():
@@ -155,5 +159,5 @@ def test_another_alignment_in_the_same_study_is_refused(tmp_path):
     desk._save_order("1-s", RowOrder(np.arange(30), b"k"))
     desk._save_order("2-s", RowOrder(np.arange(30)[::-1], b"k"))
     desk._save_order("1-other", RowOrder(np.arange(29), b"k"))
-    with pytest.raises(KeysRefused, match="the rows in common differ"):
+    with pytest.raises(KeysRefused, match="the rows that all sites have in common differ"):
         desk._save_order("3-s", RowOrder(np.arange(29), b"k"))

@@ -455,5 +455,5 @@ def test_wrong_shares_end_the_run(monkeypatch):
     """A key that does not come back is noticed; the run ends without a name."""
     honest = shamir.split
     monkeypatch.setattr(shamir, "split", lambda _, n, needed: honest(bytes(32), n, needed=needed))
-    with pytest.raises(RunFailed, match="do not restore a key"):
+    with pytest.raises(RunFailed, match="do not combine to the expected key"):
         fitted("secure", plan=lambda at, party: "silent" if party == "p1" and at == 3 else None, quorum=0.8)

@@ -275,7 +275,7 @@ def test_what_cannot_be_aligned_is_refused_beforehand():
     for wrong, words in (
         ({"align": "guess"}, "align is 'guess'"),
         ({"duplicates": "last"}, "duplicates is 'last'"),
-        ({"id": None}, "name the id"),
+        ({"id": None}, "set id to the name of the id column"),
         ({"split": "rows"}, "column split"),
         ({"aggregation": "blind"}, "leading site"),
     ):

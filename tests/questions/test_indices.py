@@ -332,5 +332,5 @@ def test_an_index_over_rows_that_were_all_dropped_is_refused(name):
     X = np.random.default_rng(0).normal(size=(20, 2))
     model = fc.KMeans(2, missing="drop").fit(X)
     X[:, 1] = np.nan
-    with pytest.raises(fc.DataError, match="n_samples=0: every row has missing values and was dropped"):
+    with pytest.raises(fc.DataError, match="n_samples=0: every row has a missing value and was dropped"):
         fc.indices.scores(model, X, [name])

@@ -75,7 +75,8 @@ def test_partial_says_what_lacks_where_and_whom_it_left_out():
     assert model.notes_[:2] == [
         "Missing values: 'partial' left out rows without any value: 1 of 5 rows at a.",
         (
-            "Missing values: 6 rows took part by partial distances. Missing are 4 of 10 at a and 1 of 4 at b, "
+            "Missing values: 6 rows took part with partial distances, which skip missing values. The missing "
+            "values are 4 of 10 at a and 1 of 4 at b, "
             "most of them in column dose (3)."
         ),
     ]

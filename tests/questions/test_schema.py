@@ -136,7 +136,7 @@ def test_a_value_outside_the_levels_is_told_by_site_column_and_count(kind, tmp_p
     told = sentence(lambda: survey(open_source(spec, site="cleveland", schema=SCHEMA)))
     assert told == (
         "column 'risk' of site 'cleveland' holds 2 values that are not among its 3 declared levels; "
-        "declare every level, or correct the data"
+        "declare every level that occurs, or correct the data"
     )
 
 
@@ -154,7 +154,7 @@ def test_a_number_outside_the_levels_is_not_repeated():
 @pytest.mark.parametrize(
     ("table", "declared", "words"),
     [
-        ({"a": [1, 2]}, Column("ordinal", levels=["x", "y"]), "holds no text, but its declared levels are texts"),
+        ({"a": [1, 2]}, Column("ordinal", levels=["x", "y"]), "does not hold text, but its declared levels are text"),
         ({"a": [SECRET, "x"]}, Column("ordinal", levels=[1, 2]), "holds text, but its declared levels are numbers"),
         ({"a": [SECRET, "x"]}, Column(unit="kg"), "holds text; encode it"),
     ],
@@ -177,7 +177,7 @@ def test_a_column_that_is_not_what_it_is_declared_to_be(table, declared, words):
         ({"type": "category", "levels": [1.0, NAN]}, "finite numbers"),
         ({"type": "category", "levels": ["a", "b"], "codes": [1, 2]}, "only an ordinal"),
         ({"type": "ordinal", "levels": ["a", "b"], "codes": [2, 1]}, "increasing numbers"),
-        ({"type": "ordinal", "levels": ["a", "b"], "codes": [1]}, "one per level"),
+        ({"type": "ordinal", "levels": ["a", "b"], "codes": [1]}, "one for each level"),
         ({"type": "ordinal", "levels": ["a", "b"], "codes": [1, "2"]}, "codes must be increasing numbers"),
         ({"missing_values": ["unknown"]}, "missing_values must have the type"),
         ({"type": "ordinal", "levels": ["a", "b"], "missing_values": ["b"]}, "both a level and a missing value"),
@@ -235,7 +235,7 @@ def test_a_site_that_reads_a_column_otherwise_than_the_study_is_named_before_any
     told = sentence(lambda: agreeing(wanted, {**wanted, "chol": other}))
     assert told == (
         "site 'hungary' declares column 'chol' differently from the study (type, unit, levels, missing values); "
-        "correct one of the two"
+        "make the two declarations the same"
     )
     assert "'chol' differently from the study (not declared)" in sentence(
         lambda: agreeing(wanted, {"age": SCHEMA["age"]})

@@ -111,9 +111,9 @@ def test_a_run_counts_gaps_by_site_and_the_model_labels_raw_files(folder, capsys
     assert main(["run", "study.toml"]) == 0
     out = capsys.readouterr().out
     model = fc.load(folder / "runs" / "heart" / "model.json")
-    assert "60 rows took part by partial distances" in model.notes_[0]
+    assert "60 rows took part with partial distances" in model.notes_[0]
     assert "at cleveland and" in model.notes_[0]
-    assert "took part by partial distances" in out
+    assert "took part with partial distances" in out
     argv = ["site", "assign", "runs/heart/model.json", "--data", "hungary.csv", "--out", "labels.csv"]
     assert main(argv) == 0
     with (folder / "labels.csv").open() as file:

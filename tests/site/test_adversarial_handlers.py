@@ -503,7 +503,7 @@ CANNOT_BE_IMPORTED = {
         "releases=Loot, max_distinct=1",
         "may only declare fields",
     ),
-    "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "give the reason"),
+    "no reason": ("rows: bool = facts('')", "releases=Loot, max_distinct=1", "write a description"),
 }
 
 
@@ -536,7 +536,7 @@ def test_a_question_says_once_how_missing_values_are_handled(tmp_path, monkeypat
     spec = importlib.util.spec_from_file_location("loot", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "loot", module)
-    with pytest.raises(TypeError, match="do not say it twice"):
+    with pytest.raises(TypeError, match="already says how missing values are handled"):
         spec.loader.exec_module(module)
 
 
@@ -568,7 +568,7 @@ def test_a_handler_cannot_pass_for_fedclusts_own_by_its_modules_name(tmp_path, m
     spec = importlib.util.spec_from_file_location("passing", path)
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "passing", module)
-    with pytest.raises(TypeError, match="comes from another file than its module's name says"):
+    with pytest.raises(TypeError, match="does not come from the file of the module that it names"):
         spec.loader.exec_module(module)
 
 
@@ -583,7 +583,7 @@ def test_a_handler_cannot_pass_for_one_of_another_package(trick, tmp_path, monke
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "passing", module)
     before = dict(HANDLERS)
-    with pytest.raises(TypeError, match="is not where its module's name says"):
+    with pytest.raises(TypeError, match="is not defined in the module that it names"):
         spec.loader.exec_module(module)
     assert before == HANDLERS
 
@@ -593,7 +593,7 @@ def test_a_handler_cannot_pass_for_fedclusts_own_by_the_file_that_its_code_names
     module = types.ModuleType("fedclust.core.passing")
     monkeypatch.setitem(sys.modules, "fedclust.core.passing", module)
     copied = dict(vars(module))
-    with pytest.raises(TypeError, match="is not where its module's name says"):
+    with pytest.raises(TypeError, match="is not defined in the module that it names"):
         exec(compile(text, fedclust.core.release.__file__, "exec"), copied)
 
 

@@ -58,7 +58,7 @@ def test_what_a_greeting_says_besides_is_not_kept(door, tmp_path):
 def test_a_site_remembers_so_many_runs_that_asked_nothing_and_no_more(door, tmp_path):
     assert [greeted(door, number) for number in range(5)] == ["", "", "", "too-many-runs", "too-many-runs"]
     assert len(list((tmp_path / "runs").iterdir())) == 3
-    assert "delete old files" in (tmp_path / "trouble.log").read_text()
+    assert "delete the files of old runs" in (tmp_path / "trouble.log").read_text()
     assert asked(door, 4) == "not-greeted"
     assert greeted(door, 2) == ""  # one that it knows
 

@@ -81,7 +81,7 @@ def test_one_missing_value_is_told_in_the_singular_and_other_columns_are_counted
     "empty", [np.empty((0, 2)), pd.DataFrame({"a": []}, dtype=float), pa.table({"a": pa.array([], "f8")})]
 )
 def test_no_rows_are_refused(empty):
-    assert opening(empty) == "site 'cleveland' has no rows; add rows or leave it out"
+    assert opening(empty) == "site 'cleveland' has no rows; add rows, or leave the site out"
 
 
 def test_a_csv_with_only_a_header_has_no_rows(tmp_path):
@@ -286,7 +286,7 @@ def test_a_duckdb_file_open_for_writing_is_refused(tmp_path):
     with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
         con.execute("CREATE TABLE t AS SELECT 1.0 AS a")
         con.execute("CHECKPOINT")
-        assert "close other programs that use it" in opening(
+        assert "close other programs that use the file" in opening(
             {"sql": "SELECT * FROM t", "database": tmp_path / "t.duckdb"}
         )
 
@@ -300,7 +300,7 @@ def test_repeated_ids_are_counted_and_not_named():
 
 @pytest.mark.parametrize("ids", [[SECRET, None], [SECRET, ""], [987654321, None]])
 def test_missing_ids_are_counted(ids):
-    assert "lacks an id in 1 rows" in opening(pa.table({"p": ids, "a": [1.0, 2.0]}), id="p")
+    assert "has no id in 1 rows" in opening(pa.table({"p": ids, "a": [1.0, 2.0]}), id="p")
 
 
 def test_ids_that_are_neither_integers_nor_text_are_refused():
@@ -309,7 +309,7 @@ def test_ids_that_are_neither_integers_nor_text_are_refused():
 
 
 def test_sorting_by_id_needs_an_id():
-    assert "names no id column" in sentence(lambda: sort_by_id(open_source(np.ones((2, 2)), site="cleveland")))
+    assert "has no id column" in sentence(lambda: sort_by_id(open_source(np.ones((2, 2)), site="cleveland")))
 
 
 def test_a_missing_postgresql_driver_is_named_with_the_extra(monkeypatch):

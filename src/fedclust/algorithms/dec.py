@@ -121,7 +121,9 @@ def fit_each(
     wanted = list(counts)
     for count in wanted:
         if not 1 <= count <= len(rows):
-            raise DataError(f"n_clusters is {count}, but there are {len(rows)} rows; ask for 1 to {len(rows)} clusters")
+            raise DataError(
+                f"n_clusters is {count}, but there are only {len(rows)} rows; ask for 1 to {len(rows)} clusters"
+            )
     one = _Training(rows, seed, schedule or DecSchedule(), encoder, device)
     one.pretrain()
     return {count: one.find_clusters(count) for count in wanted}
@@ -133,7 +135,7 @@ class _Training:
     def __init__(self, rows: Array, seed: int, schedule: DecSchedule, encoder: Sequence[int], device: str) -> None:
         self.torch = import_torch()
         if device.startswith("cuda") and not self.torch.cuda.is_available():
-            raise StudyError("device is 'cuda', but torch finds no CUDA device here; set device to 'cpu'")
+            raise StudyError("device is 'cuda', but torch finds no CUDA device on this machine; set device to 'cpu'")
         self.device, self.schedule, self.seed = device, schedule, seed
         self.rng = np.random.default_rng(seed)
         self.noise = self.torch.Generator(device).manual_seed(int(self.rng.integers(2**62)))

@@ -57,7 +57,7 @@ class DeviceQuestion(ViewedQuestion, PointsQuestion, FlooredQuestion):
 @dataclass(frozen=True)
 class DeviceCenters(Release):
     centers: Floats = points(
-        "this site's own centres: means of several rows each, none of them equal to a row", floor=FLOOR_FROM_QUESTION
+        "this site's own centres: each is the mean of several rows, and none equals a row", floor=FLOOR_FROM_QUESTION
     )
 
 
@@ -200,13 +200,15 @@ def one_round_result(view: View, begin: Floats, centers: Floats, notes: list[str
 
 def drawn_centers_notes(count: int, drawn: int) -> list[str]:
     """What to say of centres that nothing was found for."""
-    return [f"Only {count - drawn} different centres were found; {drawn} were drawn at random."] if drawn else []
+    return (
+        [f"Only {count - drawn} different centres were found; the other {drawn} were drawn at random."] if drawn else []
+    )
 
 
 def _sent_centers_notes(sent: list[int], local: int, least: int) -> list[str]:
     none, fewer = sum(not one for one in sent), sum(0 < one < local for one in sent)
     notes = (
-        [f"{none} of {len(sent)} sites sent no centre, because they have too few rows or only equal rows."]
+        [f"{none} of {len(sent)} sites sent no centre, because they have too few rows or all their rows are equal."]
         if none
         else []
     )

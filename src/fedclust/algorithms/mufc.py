@@ -43,8 +43,11 @@ from fedclust.privacy import sparse_sums
 from fedclust.privacy.sparse_sums import FIELD_PRIME
 
 MUFC_RESTARTS = 10
-MUFC_LOSSY_NOTE = "Not lossless: sites sent counts around a few points, so the result is not that of the pooled rows."
-ROUNDED_CELLS_NOTE = "Each grid cell that left a site is the rounded mean of at least {least} of its rows."
+MUFC_LOSSY_NOTE = (
+    "Not lossless: sites sent only how many of their rows lie around a few points, so the result "
+    "is not that of the pooled rows."
+)
+ROUNDED_CELLS_NOTE = "Each grid cell that a site sent is the rounded mean of at least {least} of its rows."
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class Grid:
                 own.append(digit)
             if left:
                 raise RunFailed(
-                    "the sites' sums give a cell outside the grid, so a site gave a wrong answer; run again"
+                    "the sites' sums decode to a cell outside the grid, so one site gave a wrong answer; run again"
                 )
             digits += own[::-1]
         return digits
@@ -134,12 +137,16 @@ class Count(ViewedQuestion, PointsQuestion, FlooredQuestion):
 @dataclass(frozen=True)
 class CellPowerSums(Release):
     counts: Exact = additive_points(
-        "power sums of the row counts in the cells of a grid of rounded means", floor=FLOOR_FROM_QUESTION
+        "power sums that encode in which cells of a public grid means of rows lie, and how many rows each cell "
+        "stands for",
+        floor=FLOOR_FROM_QUESTION,
     )
     places: Exact = additive_points(
-        "power sums of the cells' numbers, where one number cannot hold a cell", floor=FLOOR_FROM_QUESTION
+        "more power sums of the same cells, if one number is not enough to name a cell", floor=FLOOR_FROM_QUESTION
     )
-    reseeded: Exact = additive("how many sites picked new rows, and how many had too few rows or only equal rows")
+    reseeded: Exact = additive(
+        "how many sites picked new rows as starting points, and how many have too few rows or only equal rows"
+    )
 
 
 @handler(releases=CellPowerSums, methods=("mufc",))
@@ -295,6 +302,7 @@ def fit(
     notes = [MUFC_LOSSY_NOTE, ROUNDED_CELLS_NOTE.format(least=least), *kfed.drawn_centers_notes(count, drawn)]
     if silent:
         notes.append(
-            f"{silent} of {parties} sites had too few rows for {local} picks, or only equal rows, and abstained."
+            f"{silent} of {parties} sites abstained, because they have too few rows for {local} starting points "
+            "or all their rows are equal."
         )
     return (yield from kfed.one_round_result(view, begin, centers, notes)), reseeded

@@ -210,7 +210,10 @@ def recall_replies(journal: Journal, step: int, calls: Mapping[PartyId, Call]) -
     """Return the recorded replies of a step, which must match the recorded question; None if it has no answers."""
     asked, answered = journal.recall(QUESTION_RECORD, step), journal.recall(ANSWER_RECORD, step)
     if asked is not None and asked != _digest_calls(calls):
-        raise JournalError(f"step {step} differs from the recorded step; resume with the same study, data and version")
+        raise JournalError(
+            f"step {step} differs from the step recorded in the journal; resume with the same study, data and "
+            "version of fedclust"
+        )
     return None if answered is None else decode_replies(answered)
 
 
@@ -279,8 +282,8 @@ def check_opened_sum(release: R, ask: Any) -> R:
     """Refuse an opened sum that cannot be true; masks hide which party sent the wrong numbers."""
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
-            f"a sum of {type(release).__qualname__} is impossible: a site sent impossible numbers, and masks "
-            "hide which site. Check trouble.log at each site. To find the site, run the study in plain mode on "
+            f"a sum of {type(release).__qualname__} is impossible: a site sent wrong numbers, and masks "
+            "hide which site it was. Check trouble.log at each site. To find the site, run the study in plain mode on "
             "data that may be shared",
             must_restart=True,
         )

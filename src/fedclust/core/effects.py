@@ -359,5 +359,5 @@ def run_on_own_rows(protocol: Protocol[T], site: Site) -> T:
         answer = None
         if isinstance(effect, Ask):
             if effect.want != "total":
-                raise TypeError("a protocol on a site's own rows can ask for totals only")
+                raise TypeError("a protocol that runs on one site's own rows may only ask for totals")
             answer = effect.handler.release.total([effect.handler.answer(site, effect.message)]), (site.party,)

@@ -66,7 +66,7 @@ class Call:
             )
         cohort = tuple(e.cohort.split("\n"))
         if len(set(cohort)) != len(cohort):
-            raise WireError("the call names a party twice in its cohort")
+            raise WireError("the call lists a party twice in its cohort (the sites to add up)")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
         return cls(e.run, e.step, e.handler, message, cast("Want", e.want), cohort, e.masks)
 
@@ -149,67 +149,71 @@ def known_code(code: str) -> str:
 
 ENCRYPTED_CODE_PATTERN = re.compile("[0-9a-f]{1,160}")
 REMEDIES = {
-    "round-passed": "it has already answered a later round; continue from the run of that round",
+    "round-passed": "it has already answered a later round; continue from the run folder of that later round",
     "too-few-rows": "it holds fewer rows than its policy requires; add rows, or run the study without this site",
     "handler-not-allowed": "its policy does not allow this question; the site can allow it with `packages`, "
     "`handlers` and `withheld` in [policy] of its site.toml; the page 'Site policy' "
     "explains what that reveals",
-    "not-as-declared": "the answer holds more than the class of a field allows; the author of the method must "
+    "not-as-declared": "its answer holds more than the declared class of a field allows; the author of the method must "
     "declare the true class",
-    "points-of-few-rows": "a point is one of its rows, or stands for fewer rows than its policy requires; use "
+    "points-of-few-rows": "a point in its answer equals one of its rows, or stands for fewer rows than its policy "
+    "requires; use "
     "init 'box', or give initial centres",
-    "too-few-parties": "a sum over so few sites would reveal each site's share; its policy requires more sites",
+    "too-few-parties": "a sum over so few sites would reveal each site's contribution; its policy requires more sites",
     "aggregation-too-weak": "its policy requires secure or blind aggregation; set aggregation in [privacy]",
     "points-not-allowed": "its policy does not let points leave the site; use init 'box', or give initial centres",
-    "floor-too-low": "its policy requires more rows behind each point than the study does; raise min_rows (for "
+    "floor-too-low": "its policy requires more rows for each point than the study does; raise min_rows (for "
     "k-FED and MUFC) or floor (for SummaryClustering)",
-    "class-too-small": "its policy requires that each cluster has either more of its rows or none; ask for "
-    "fewer clusters, or use other initial centres",
-    "weights-not-allowed": "its policy does not let the weights of a model leave the site",
-    "too-many-calls": "its policy allows no more questions in one run",
-    "too-many-facts": "it has answered as many variants of this question as one study may ask; keep the "
-    "settings or declare bounds, ask k-FED for one number of clusters, continue "
-    "SummaryClustering with fedclust update, or agree on another study",
-    "too-many-numbers": "with this answer, too many numbers would have left the site for the rows it has; ask "
-    "for fewer clusters or rounds, or use secure aggregation",
-    "too-few-in-common": "the sites have fewer rows in common than its policy requires",
-    "too-many-ids": "the other sites sent more ids than its policy allows for a comparison with its own",
+    "class-too-small": "a cluster has fewer rows than its policy requires; ask for fewer clusters, or use other "
+    "initial centres",
+    "weights-not-allowed": "its policy does not let the weights of a model leave the site; use a method that "
+    "sends no weights",
+    "too-many-calls": "it has answered as many questions as its policy allows in one run",
+    "too-many-facts": "it has already answered as many variants of this question as one study may ask; keep the "
+    "settings of the earlier run, or declare bounds; ask k-FED for one number of clusters only; continue "
+    "SummaryClustering with fedclust update; or agree on another study",
+    "too-many-numbers": "with this answer, more numbers would have left the site than its policy allows for so few "
+    "rows; ask for fewer clusters or rounds, or use secure aggregation",
+    "too-few-in-common": "the rows that all sites have in common are fewer than its policy requires",
+    "too-many-ids": "the other sites sent more ids to compare with its own than its policy allows",
     "too-many-alignments": "its policy allows no further comparison of its ids in this study",
-    "abstains": "too few rows are behind a number, or one row dominates it, so its policy keeps the site out "
+    "abstains": "a number would come from too few rows, or mostly from one row, so its policy keeps the site out "
     "of this run; ask for fewer clusters, or use secure aggregation",
-    "another-cohort": "it answered this question before for another set of sites; the difference would reveal "
-    "one site's share",
-    "cohort-too-close": "the set of sites is too close to the set of an earlier sum for its policy; ask all "
-    "sites again, or use plain mode",
-    "not-aligned": "the study uses the rows that all sites have in common, and the sites have not agreed on "
-    "them yet in this run",
-    "other-rows": "an earlier question treated rows with missing values in another way; the difference would "
-    "reveal those rows",
+    "another-cohort": "it has already answered this question for another set of sites; the difference between the "
+    "two sums would reveal one site's contribution",
+    "cohort-too-close": "the set of sites differs by fewer sites from that of an earlier sum than its policy requires; "
+    "ask all sites again, or use plain mode",
+    "not-aligned": "the study uses only the rows that all sites have in common, and in this run the sites have not "
+    "agreed yet which rows these are",
+    "other-rows": "an earlier question handled rows with missing values in another way; the difference between the two "
+    "answers would reveal those rows",
     "not-approved": "its steward has not approved this version of the study; the steward can approve it with "
     "fedclust site plan",
-    "not-a-sum": "it was asked for its own answer, but only a sum may leave",
-    "bad-data": "its data cannot be used; its own log says why",
+    "not-a-sum": "it was asked to send its own answer, but this answer may leave only as part of a sum",
+    "bad-data": "its data cannot be used; trouble.log at the site says why",
     "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",
     "over-budget": "its privacy budget over all studies is too small for this question; use a smaller epsilon",
     "not-private": "it has a privacy budget, so it answers only with noise; set epsilon in [privacy]",
-    "too-little-noise": "the sites that can be relied on would add too little noise; all sites must run the "
-    "same version of fedclust",
-    "step-reused": "it has already answered another question with this step number",
+    "too-little-noise": "without the sites that may be dishonest, the sum would have too little noise; all sites must "
+    "run the same version of fedclust",
+    "step-reused": "it has already answered a different question with this step number",
     "not-understood": "it could not read the question; both sides must run the same version of fedclust",
-    "not-everyone": "the masked sum is over some of the sites only, and its policy requires all of them",
-    "keys-refused": "keys or signatures are wrong; its own log says which",
-    "answer-changed": "its rows have changed since it first answered this question; restore them",
-    "failed": "an error at the site; its own log says which",
-    "odd-answer": "its answer has another shape or unit than the others'; all sites must run the same version of "
-    "fedclust",
+    "not-everyone": "the masked sum includes only some of the sites, but its policy requires all of them",
+    "keys-refused": "it refused a key, a signature or an encrypted message; trouble.log at the site says which",
+    "answer-changed": "its rows have changed since it first answered this question; restore the earlier rows",
+    "failed": "an error occurred at the site; see trouble.log there",
+    "odd-answer": "its answer differs in shape or unit from the other sites' answers; all sites must run the same "
+    "version of fedclust",
     "impossible-answer": "its answer is invalid: a number is not finite or beyond its bounds",
     "no-answer": "no answer came in time",
     "another-version": "it runs another version of fedclust; install the same version on both sides",
-    "another-name": "it has another name; use the name in its site.toml in the study too",
-    "another-study": "it expects another study, or this study sets its source or its rules; send it the current study",
-    "too-many-runs": "too many runs contacted it without getting an answer; its own log says what to delete",
+    "another-name": "it has a different name; in the study, use the name from its site.toml",
+    "another-study": "it expects a different study, or this study sets the site's source or policy; give it the "
+    "current study",
+    "too-many-runs": "too many runs have contacted it without getting an answer; trouble.log at the site says "
+    "what to delete",
     "not-greeted": "it does not know this run; its state folder was lost or belongs to another site",
-    "busy": "another process serves this site; stop one of them",
+    "busy": "another process already serves this site; stop one of the two processes",
 }
 STUDY_REFUSALS = frozenset(  # a changed study can fix these; a site that keeps its rules cannot
     {

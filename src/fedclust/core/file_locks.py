@@ -50,7 +50,9 @@ def locked_folder(folder: Path) -> Iterator[None]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with _open_lock(folder / "lock") as file:
         if not try_lock(file):
-            raise RunFailed(f"another process serves the site whose state is in {folder}; stop one of them")
+            raise RunFailed(
+                f"another process serves the site whose state is in {folder}; stop one of the two processes"
+            )
         yield
 
 

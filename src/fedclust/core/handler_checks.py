@@ -55,7 +55,7 @@ def handler_package(answer: Callable[..., Any]) -> str:
     ours = OWN_FOLDER in Path(answer.__code__.co_filename).resolve().parents
     if ours != (package == OWN_PACKAGE):
         raise TypeError(
-            f"{answer.__module__}.{answer.__name__} comes from another file than its module's name says; "
+            f"{answer.__module__}.{answer.__name__} does not come from the file of the module that it names; "
             "do not assign `__module__`"
         )
     return package
@@ -73,7 +73,9 @@ def handler_name(answer: Callable[..., Any]) -> str:
     if not function.isidentifier():
         raise TypeError(f"{module}.{function} is not a valid function name; do not assign `__name__`")
     if module in own_module_names():
-        raise TypeError(f"{module}.{function} would be named as if it were fedclust's; put {module} in a package")
+        raise TypeError(
+            f"{module}.{function} would look like a question of fedclust; move module {module} into a package"
+        )
     return f"{module}.{function}"
 
 
@@ -99,11 +101,11 @@ def check_handler(made: Handler[Any, Any]) -> None:
         )
     if made.reads == "places" or made.before_alignment:
         raise TypeError(
-            f"{made.name} may not declare reads='places' or before_alignment: both lift rules about rows that a site "
-            "lifts for fedclust's own handlers only"
+            f"{made.name} may not declare reads='places' or before_alignment: both switch off rules that protect rows, "
+            "and a site switches them off only for fedclust's own handlers"
         )
     if any(d.kind == "counts" and d.combine == "each" and not d.cells for d in schema.values()):
-        raise TypeError(f"{made.name} releases counts that may be of single rows; declare them with hide_small=True")
+        raise TypeError(f"{made.name} releases counts that may count single rows; declare them with hide_small=True")
     if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
     if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
@@ -116,7 +118,9 @@ def check_handler(made: Handler[Any, Any]) -> None:
             f"{made.name} releases sums; declare how many rows are behind them with cells=True or row_weights="
         )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
-        raise TypeError(f"{made.name} releases facts; declare with max_distinct= how many different ones a study needs")
+        raise TypeError(
+            f"{made.name} releases facts; declare with max_distinct= how many different values a study needs"
+        )
 
 
 def _check_place(answer: Callable[..., Any], package: str) -> None:
@@ -134,7 +138,10 @@ def _check_place(answer: Callable[..., Any], package: str) -> None:
         origin = () if spec.origin is None else (Path(spec.origin).resolve(),)
         inside = file in origin or any(folder in file.parents for folder in folders)
     if not inside:
-        raise TypeError(f"{answer.__module__}.{answer.__name__} is not where its module's name says; do not assign it")
+        raise TypeError(
+            f"{answer.__module__}.{answer.__name__} is not defined in the module that it names; do not assign "
+            "`__module__`"
+        )
 
 
 def _check_foreign_release(made: Handler[Any, Any]) -> None:
@@ -149,7 +156,9 @@ def _check_foreign_release(made: Handler[Any, Any]) -> None:
         raise TypeError(f"{made.name}: the answer type {made.release.__name__} {what}; it may only declare fields")
     for name, declared in made.schema.items():
         if declared.kind == "facts" and not 0 <= declared.most <= MAX_ROWS:
-            raise TypeError(f"{made.name}.{name} needs a bound: declare facts(..., most=) as at most {MAX_ROWS:.0f}")
+            raise TypeError(
+                f"{made.name}.{name} needs a bound: declare facts(..., most=N) with N of at most {MAX_ROWS:.0f}"
+            )
 
 
 def _check_message(made: Handler[Any, Any]) -> None:
@@ -157,24 +166,30 @@ def _check_message(made: Handler[Any, Any]) -> None:
     hints = typing.get_type_hints(made.message)
     if issubclass(made.message, ViewedQuestion) and issubclass(made.message, GapsQuestion):
         raise TypeError(
-            f"{made.name}: the view of a ViewedQuestion says how missing values are handled; do not say it twice"
+            f"{made.name}: the view of a ViewedQuestion already says how missing values are handled; do not "
+            "inherit from GapsQuestion too"
         )
     if issubclass(made.message, ViewedQuestion):
         if hints.get("view") is not View:
             raise TypeError(f"{made.name}: a ViewedQuestion needs a field `view: View`")
     elif View in hints.values() and not issubclass(made.message, GapsQuestion):
         raise TypeError(
-            f"{made.name}: a message with a view must be a ViewedQuestion, or declare how missing values are handled"
+            f"{made.name}: a message with a view must be a ViewedQuestion or a GapsQuestion, which declares how "
+            "missing "
+            "values are handled"
         )
     noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
     if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
-        raise TypeError(f"{made.name}: an answer with noise must be a Noisy with the single field sums")
+        raise TypeError(f"{made.name}: an answer with noise must inherit from Noisy and have the single field `sums`")
     if bool(noisy) != issubclass(made.message, PricedQuestion) or (Price in hints.values() and not noisy):
         raise TypeError(
-            f"{made.name}: an answer with noise, and no other answer, must be requested by a PricedQuestion"
+            f"{made.name}: a PricedQuestion must request an answer with noise, and only a PricedQuestion may "
+            "request one"
         )
     floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
     if FLOOR_FROM_QUESTION in floors and not issubclass(made.message, FlooredQuestion):
         raise TypeError(
-            f"{made.name}: the question sets the floor of its points, so the message must be a FlooredQuestion"
+            f"{made.name}: the question sets the floor of its points (how many rows each stands for), so the "
+            "message must be a "
+            "FlooredQuestion"
         )

@@ -79,7 +79,7 @@ class Journal:
 
     def _lock(self) -> None:
         if not try_lock(self._file):
-            raise JournalError(f"another process uses {self.path}; wait for it, or choose another folder")
+            raise JournalError(f"another process uses {self.path}; wait until it ends, or choose another folder")
 
     def _load(self) -> int:
         """Index the records in the file and return the length of its undamaged beginning."""
@@ -87,20 +87,22 @@ class Journal:
         if head != JOURNAL_HEADER:
             if JOURNAL_HEADER.startswith(head):
                 return 0
-            raise JournalError(f"{self.path} is not a journal of this version; start a new run in another folder")
+            raise JournalError(
+                f"{self.path} was not written by this version of fedclust; start a new run in another folder"
+            )
         sound = len(JOURNAL_HEADER)
         while len(frame := self._file.read(_FRAME.size)) == _FRAME.size:
             kind, step, length, check = _FRAME.unpack(frame)
             if check != _frame_checksum(kind, step, length):
                 raise JournalError(
-                    f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
+                    f"{self.path} was altered or damaged at byte {sound}, so the run cannot be resumed; start a new run"
                 )
             payload, chain = self._file.read(length), self._file.read(len(self._chain))
             if len(chain) < len(self._chain):
                 break
             if hashlib.sha256(self._chain + frame + payload).digest() != chain:
                 raise JournalError(
-                    f"{self.path} was altered or damaged at byte {sound}; the run cannot be resumed from it"
+                    f"{self.path} was altered or damaged at byte {sound}, so the run cannot be resumed; start a new run"
                 )
             self._payload_places[kind, step] = (sound + _FRAME.size, length)
             self._chain = chain

@@ -80,7 +80,7 @@ class Disclosure:
 
 def _declare_field(disclosure: Disclosure) -> Any:
     if not disclosure.why:
-        raise TypeError("a field that leaves a site must say what it reveals; give the reason")
+        raise TypeError("a field that leaves a site must describe what it reveals; write a description")
     return dataclasses.field(metadata={"disclosure": disclosure})
 
 
@@ -232,7 +232,10 @@ def check_declarations(release: type[Release]) -> None:
     hints = typing.get_type_hints(release)
     for field in dataclasses.fields(release):
         if "disclosure" not in field.metadata:
-            raise TypeError(f"{release.__module__}.{release.__qualname__}.{field.name} does not declare its class")
+            raise TypeError(
+                f"{release.__module__}.{release.__qualname__}.{field.name} does not declare its class; use "
+                "additive(), points(), facts(), ..."
+            )
         declared: Disclosure = field.metadata["disclosure"]
         _check_disclosure(f"{release.__module__}.{release.__qualname__}.{field.name}", declared)
         allowed = {"sum": (ring.Exact,), "messages": (dict[str, bytes],)}.get(
@@ -241,7 +244,7 @@ def check_declarations(release: type[Release]) -> None:
         if hints[field.name] not in allowed:
             raise TypeError(
                 f"{release.__module__}.{release.__qualname__}.{field.name} has class {declared.kind}, which "
-                f"cannot be {hints[field.name]} because it could hold rows. Declare its true class"
+                f"does not allow the type {hints[field.name]} because it could hold rows. Declare its true class"
             )
     if sum(declared.combine == "messages" for declared in release.schema().values()) > 1:
         raise TypeError(f"{release.__module__}.{release.__qualname__} holds messages in two fields; put them in one")
@@ -252,7 +255,8 @@ def _check_disclosure(name: str, declared: Disclosure) -> None:
     plain = type(declared) is Disclosure and (declared.combine, declared.kind) in ALLOWED_COMBINATIONS
     if not plain or (declared.kind == "facts" and declared.least != LEAST_FACT):
         raise TypeError(
-            f"{name} has a disclosure of its own making; declare it with additive(), points(), facts(), ..."
+            f"{name} has a disclosure that fedclust did not make; declare the field with additive(), points(), "
+            "facts(), ..."
         )
 
 

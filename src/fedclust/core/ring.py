@@ -121,7 +121,9 @@ def total(terms: Sequence[Exact]) -> Exact:
     for term in terms[1:]:
         same = term.unit is first.unit or np.array_equal(term.unit, first.unit)
         if not same or term.limbs.shape != first.limbs.shape:
-            raise WireError("parties answered in different shapes or units; all must run the same version of fedclust")
+            raise WireError(
+                "the answers of the parties differ in shape or unit; all parties must run the same version of fedclust"
+            )
     limbs = np.stack([term.limbs for term in terms])
     low, high = limbs[..., 0], limbs[..., 1]
     bottom = (low & LOW_HALF_MASK).sum(axis=0)

@@ -175,7 +175,7 @@ def _mapping_codec(inner: Codec) -> Codec:
         for _ in range(_take_count(reader)):
             key = _take_text(reader)
             if key in found:
-                raise WireError("the message names a key twice")
+                raise WireError("the message holds the same key twice")
             found[key] = inner.take(reader)
         return found
 
@@ -198,7 +198,7 @@ def _array_codec(hint: Any) -> Codec:
     def put(value: Any, out: list[bytes]) -> None:
         array = np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
         if only is not None and array.dtype != only:
-            raise TypeError(f"the array has dtype {array.dtype}; {only} was declared")
+            raise TypeError(f"the array has dtype {array.dtype}, but {only} was declared")
         out.append(struct.pack(f"<BB{array.ndim}I", DTYPE_CODES[array.dtype], array.ndim, *array.shape))
         out.append(array.tobytes())
 
@@ -214,7 +214,7 @@ def _take_array(reader: Reader, only: np.dtype[Any] | None) -> Any:
         raise WireError("the message holds an array of a type that is not allowed")
     dtype = DTYPES[code]
     if only is not None and dtype != only:
-        raise WireError(f"the message holds an array of {dtype}; {only} was expected")
+        raise WireError(f"the message holds an array of {dtype}, but {only} was expected")
     shape = struct.unpack(f"<{ndim}I", reader.read_bytes(4 * ndim))
     data = reader.read_bytes(math.prod(shape) * dtype.itemsize)
     if dtype.kind == "b" and data.nbytes and max(data) > 1:

@@ -30,7 +30,8 @@ class CoordinatorFile:
         """The coordinator's identity."""
         if self.identity is None:
             raise StudyError(
-                "the coordinator's file has no identity; make a key with fedclust site key and name it there"
+                "the coordinator's file has no identity; create a key with fedclust site key, and set identity "
+                "to its path"
             )
         return read_private_key(self.identity)
 
@@ -38,7 +39,7 @@ class CoordinatorFile:
         """The sites' public keys; refuses a file that lacks one."""
         for party in parties:
             if party not in self.roster:
-                raise StudyError(f"[roster] of the coordinator's file has no site '{party}'; add its public key")
+                raise StudyError(f"[roster] of the coordinator's file lacks site '{party}'; add the site's public key")
         return {party: self.roster[party] for party in parties}
 
 

@@ -169,5 +169,7 @@ class DistributedSiteServer(SiteServer):
         try:
             found = [wire.decode(handler.release, future.result()) for future in working]
         except WireError as odd:
-            raise RuntimeError("cannot read a worker's answer; install this fedclust version on all workers") from odd
+            raise RuntimeError(
+                "cannot read a worker's answer; install the same version of fedclust on all workers"
+            ) from odd
         return handler.release.total(found)

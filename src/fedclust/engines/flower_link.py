@@ -60,9 +60,9 @@ def _grid_and_keys(spec: RunSpec) -> tuple[Any, dict[PartyId, bytes]]:
     """The current grid, and the public keys of the sites on it."""
     grid = _grid.get(None)
     if grid is None:
-        raise StudyError("engine 'flower' needs a Flower ServerApp; start it with flwr run, see docs/flower.md")
+        raise StudyError("engine 'flower' needs a Flower ServerApp; start one with flwr run (see docs/flower.md)")
     if spec.coordinator_file is None:
-        raise StudyError("engine 'flower' needs the sites' public keys; give the coordinator's file as 'own'")
+        raise StudyError("engine 'flower' needs the sites' public keys; pass the coordinator's file as 'own'")
     return grid, read_coordinator_file(spec.coordinator_file, "flower").public_keys(spec.parties)
 
 

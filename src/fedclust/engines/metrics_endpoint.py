@@ -25,21 +25,26 @@ def prometheus_text(status: Mapping[str, Any]) -> str:
 
 def _metric_lines(status: Mapping[str, Any]) -> Iterator[str]:
     sites = status["sites"]
-    yield from _format_metric("fedclust_step", "gauge", "the latest step", [("", status["step"])])
-    yield from _format_metric("fedclust_steps_total", "counter", "completed steps", [("", status["steps"])])
+    yield from _format_metric("fedclust_step", "gauge", "number of the latest step", [("", status["step"])])
+    yield from _format_metric("fedclust_steps_total", "counter", "number of completed steps", [("", status["steps"])])
     yield from _format_metric(
-        "fedclust_step_seconds_total", "counter", "seconds spent in completed steps", [("", status["seconds"])]
+        "fedclust_step_seconds_total", "counter", "time spent in completed steps, in seconds", [("", status["seconds"])]
     )
     for name, kind, why, key in (
-        ("fedclust_answers_total", "counter", "answers from a site", "answers"),
-        ("fedclust_answer_bytes_total", "counter", "bytes in answers from a site", "bytes"),
-        ("fedclust_silences_total", "counter", "steps that a site did not answer", "silences"),
-        ("fedclust_suspended", "gauge", "1 while a site is suspended", "suspended"),
+        ("fedclust_answers_total", "counter", "number of answers from a site", "answers"),
+        ("fedclust_answer_bytes_total", "counter", "size of all answers from a site, in bytes", "bytes"),
+        ("fedclust_silences_total", "counter", "number of steps that a site did not answer", "silences"),
+        (
+            "fedclust_suspended",
+            "gauge",
+            "1 while a site is suspended (not asked, because it did not answer), otherwise 0",
+            "suspended",
+        ),
     ):
         yield from _format_metric(name, kind, why, [(f"site={_quote_label(p)}", own[key]) for p, own in sites.items()])
     for name, why, key, label in (
-        ("fedclust_refusals_total", "refusals from a site", "refusals", "code"),
-        ("fedclust_dropped_total", "replies that were dropped", "dropped", "kind"),
+        ("fedclust_refusals_total", "number of refusals from a site", "refusals", "code"),
+        ("fedclust_dropped_total", "number of replies from a site that were dropped", "dropped", "kind"),
     ):
         counts = [
             (f"site={_quote_label(party)},{label}={_quote_label(what)}", count)

@@ -55,20 +55,20 @@ class EngineEntry:
 ENGINES = {
     "nvflare": EngineEntry(
         "fedclust.engines.nvflare.nvflare_link",
-        "NVIDIA FLARE over mutual TLS, across organisations",
+        "NVIDIA FLARE over mutual TLS, for sites in different organisations",
         "nvflare",
         settings=("bind", "kit", "patience"),
         path_settings=("kit",),
     ),
     "flower": EngineEntry(
         "fedclust.engines.flower_link",
-        "Flower, from inside a ServerApp that flwr run starts",
+        "Flower; the coordinator runs in a ServerApp that flwr run starts",
         "flower",
         settings=("patience",),
     ),
     "files": EngineEntry(
         "fedclust.engines.files.files_link",
-        "signed messages in folders; no network at all",
+        "signed message files in folders, without any network",
         may_take_days=True,
         can_lead=True,
         settings=("folder", "poll"),

@@ -61,8 +61,8 @@ try:
     from fedclust.kernels import _sweeps
 except ImportError:
     warnings.warn(
-        "compiled kernels are missing, so NumPy is used: same results, but slower; "
-        "install a C compiler and reinstall fedclust",
+        "compiled kernels are missing, so NumPy is used, which gives the same results but is slower; "
+        "to get the kernels, install a C compiler and reinstall fedclust",
         RuntimeWarning,
         stacklevel=2,
     )

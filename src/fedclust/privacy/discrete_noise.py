@@ -55,7 +55,10 @@ def gaussian_measurement(scale: float) -> Any:
 def draw_gaussian_noise(count: int, scale: float) -> Ints:
     """Return independent draws; the scale is the standard deviation."""
     if not 1 <= scale <= MAX_NOISE_SCALE:
-        raise StudyError(f"noise with a standard deviation of {scale:g} units cannot be drawn; set another epsilon")
+        raise StudyError(
+            f"noise with a standard deviation of {scale:g} units is outside the range that can be drawn; choose "
+            "another epsilon"
+        )
     return (
         draw_by_rejection(count, scale)
         if count > MIN_BATCH_DRAWS

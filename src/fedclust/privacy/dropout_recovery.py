@@ -35,7 +35,9 @@ from fedclust.privacy.roster import (
 
 @dataclass(frozen=True)
 class SealedShares(Release):
-    shares: dict[str, bytes] = public_keys("shares of this site's masks, each encrypted for the site that keeps it")
+    shares: dict[str, bytes] = public_keys(
+        "secret shares of this site's personal mask and mask key, each encrypted for the site that keeps it"
+    )
 
 
 @handler(releases=SealedShares, reads="nothing", before_alignment=True)
@@ -82,7 +84,9 @@ def consent(site: Site, ask: Respondents) -> Consent:
     vault, name = site.vault, ask.name
     cohort, live = _bound_call(vault, ask.name)[0], ask.parties
     if len(set(live)) != len(live) or not set(live) <= set(cohort) or site.party not in live:
-        raise KeysRefused("the list of answering parties names a party that was not asked")
+        raise KeysRefused(
+            "the list of parties that answered has a duplicate, lacks this site, or names a party that was not asked"
+        )
     if len(live) < threshold(
         len(vault.enrolled_parties)
     ):  # of all: of those alone who offered keys, it would count twice
@@ -91,7 +95,7 @@ def consent(site: Site, ask: Respondents) -> Consent:
     if vault.get(f"{name}.live") is None:
         vault.put({f"{name}.live": text})  # on disk before the signature leaves
     if vault.get(f"{name}.live") != text:
-        raise KeysRefused("this site has already signed another list of the parties that answered")
+        raise KeysRefused("this site has already signed a different list of the parties that answered")
     return Consent(vault.sign(_respondents_statement(vault, ask.name, text)))
 
 
@@ -106,8 +110,8 @@ class UnmaskRequest:
 
 @dataclass(frozen=True)
 class RecoveryShares(Release):
-    own: dict[str, bytes] = public_keys("shares of the personal masks of sites that answered")
-    gone: dict[str, bytes] = public_keys("shares of the mask keys of sites that did not answer")
+    own: dict[str, bytes] = public_keys("secret shares of the personal masks of the sites that answered")
+    gone: dict[str, bytes] = public_keys("secret shares of the mask keys of the sites that did not answer")
 
 
 @handler(releases=RecoveryShares, reads="nothing", before_alignment=True)
@@ -122,7 +126,7 @@ def unmask(site: Site, ask: UnmaskRequest) -> RecoveryShares:
     roster = read_roster(vault, name)
     # All of them: what one signs names the question and the parties it was told, so all were told the same.
     if not all(p in ask.signatures and vault.has_signed(p, ask.signatures[p], statement) for p in live):
-        raise KeysRefused("not all parties that answered signed this list of them for this question")
+        raise KeysRefused("some of the parties that answered did not sign the list of those that answered")
     own: dict[str, bytes] = {}
     gone: dict[str, bytes] = {}
     for sender in cohort:
@@ -183,7 +187,7 @@ def _remaining_mask(
             mask.add_streams(keys.derive_key(secret, "own", name))
             continue
         if keys.public_from_private(secret) != known.offers[party].mask:
-            raise RunFailed("the shares do not restore a key; a party sent wrong shares")
+            raise RunFailed("the secret shares do not combine to the expected key; a party sent wrong shares")
         for other in set(masks.neighbours(party, cohort, salt(known))) & set(live):
             info = keys.frame_parts("mask", name) + pair_label(party, other)
             key = keys.expand_key(keys.derive_shared_secret(secret, known.offers[other].mask), info)
@@ -202,14 +206,14 @@ def bind_keys_to_call(vault: Vault, name: str, call: Call) -> None:
     if vault.get(f"{name}.used") is None:
         vault.put({f"{name}.used": text})
     if vault.get(f"{name}.used") != text:
-        raise KeysRefused("keys for one sum were used for another sum")
+        raise KeysRefused("the keys of one sum were already used for another sum")
 
 
 def _bound_call(vault: Vault, name: str) -> tuple[tuple[PartyId, ...], bytes]:
     """Return the cohort and the digest of the call that the masks of a name hid."""
     text = vault.get(f"{name}.used")
     if text is None:
-        raise KeysRefused("this site gave no answer under these keys")
+        raise KeysRefused("this site did not answer a question with these keys")
     call, *cohort = _split_frame(text)
     return tuple(name.decode() for name in cohort), call
 

@@ -62,7 +62,7 @@ def derive_shared_secret(private: bytes, public: bytes) -> bytes:
     try:
         shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        raise KeysRefused("the public key is not valid for key agreement") from None
+        raise KeysRefused("the public key is not a valid X25519 key") from None
     return hmac.digest(b"fedclust agreement", shared, "sha256")
 
 
@@ -100,4 +100,4 @@ def decrypt(key: bytes, sealed: bytes, about: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(ONE_TIME_NONCE, sealed, about)
     except InvalidTag:
-        raise KeysRefused("a sealed message was altered, or sealed for another recipient or purpose") from None
+        raise KeysRefused("an encrypted message was altered, or encrypted for another recipient or purpose") from None

@@ -59,7 +59,7 @@ def empty_release(kind: type[Release], shapes: Shapes, max_numbers: int) -> Any:
     names, sizes = list(kind.schema()), [size.ravel().tolist() for size in shapes.sizes.values()]
     known = list(shapes.sizes) == names == list(shapes.units)
     if not known or any(i < 0 for size in sizes for i in size) or sum(map(math.prod, sizes)) > max_numbers:
-        raise WireError("the shape of a sum does not match its numbers")
+        raise WireError("the stated shape of a sum does not match how many numbers it has")
     return kind(**{n: Exact(np.zeros((*shapes.sizes[n].tolist(), 2), np.uint64), shapes.units[n]) for n in names})
 
 

@@ -68,7 +68,7 @@ def multiply_points(points: Array, factor: int) -> Array:
     try:
         return _stack_points([key.exchange(EXCHANGE, _point_from_x(one.tobytes())) for one in points])
     except ValueError:
-        raise KeysRefused("a list of ids holds a value that is not a point of the curve") from None
+        raise KeysRefused("a list of encrypted ids holds a value that is not a point on the elliptic curve") from None
 
 
 def tags(points: Array) -> Array:

@@ -26,9 +26,11 @@ class KeyRequest:
 
 @dataclass(frozen=True)
 class KeyOffer(Release):
-    mask: bytes = public_keys("a public key, from which two sites derive their masks")
-    message: bytes = public_keys("a public key, from which two sites derive the key of their sealed messages")
-    signature: bytes = public_keys("the site's signature of both keys")
+    mask: bytes = public_keys("a public key, from which two sites derive the masks they share")
+    message: bytes = public_keys(
+        "a public key, from which two sites derive the key that encrypts their messages to each other"
+    )
+    signature: bytes = public_keys("the site's signature on both keys")
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
 def accept(site: Site, ask: Roster) -> Done:
     """Accept everyone's keys, once."""
     if not is_lasting(ask.name):
-        raise KeysRefused("the keys of a single sum must go through 'share', not 'accept'")
+        raise KeysRefused("keys for a single sum must be sent to the question 'share', not to 'accept'")
     check_roster(site, ask)
     return Done()
 
@@ -70,24 +72,24 @@ def check_roster(site: Site, ask: Roster) -> None:
     """
     vault = site.vault
     if is_lasting(ask.name) and set(ask.offers) != set(vault.enrolled_parties):
-        raise KeysRefused("the list holds keys of parties that this site was not enrolled with")
+        raise KeysRefused("the parties in the list of keys are not the parties that this site was enrolled with")
     if len(ask.offers) < threshold(len(vault.enrolled_parties)):
-        raise KeysRefused("the list holds keys of too few of the parties that this site was enrolled with")
+        raise KeysRefused("the list of keys lacks too many of the parties that this site was enrolled with")
     shown_keys = [_canonical(key) for offered in ask.offers.values() for key in (offered.mask, offered.message)]
     if len(set(shown_keys)) != len(shown_keys):
-        raise KeysRefused("a key appears twice in the list")
+        raise KeysRefused("the same key appears twice in the list of keys")
     for party, offered in ask.offers.items():
         about = _key_statement(vault.run, ask.name, party, offered.mask, offered.message)
         if not vault.has_signed(party, offered.signature, about):
             raise KeysRefused(f"the keys of {party} are not signed by its enrolled identity")
     own = ask.offers.get(site.party)
     if own is None or own.mask != keys.public_from_private(read_secret(vault, ask.name, "mask")):
-        raise KeysRefused("the list does not include this site's own keys")
+        raise KeysRefused("the list of keys does not include this site's own keys")
     text = wire.encode(ask)
     if vault.get(f"{ask.name}.roster") is None:
         vault.put({f"{ask.name}.roster": text})
     if vault.get(f"{ask.name}.roster") != text:
-        raise KeysRefused("this site has already accepted other keys under this name")
+        raise KeysRefused("this site has already accepted a different list of keys under this name")
 
 
 def _canonical(public: bytes) -> bytes:
@@ -99,7 +101,7 @@ def read_roster(vault: Vault, name: str) -> Roster:
     if (known := vault.cache.get(("roster", name))) is None:
         text = vault.get(f"{name}.roster")
         if text is None:
-            raise KeysRefused("this site does not know these keys")
+            raise KeysRefused("this site has not accepted a list of keys under this name")
         known = vault.cache["roster", name] = wire.decode(Roster, text)
     return known
 
@@ -113,7 +115,7 @@ def pair_secret(vault: Vault, name: str, other: PartyId, public: bytes) -> bytes
 def read_secret(vault: Vault, name: str, which: str) -> bytes:
     found = vault.get(f"{name}.{which}")
     if found is None:
-        raise KeysRefused("this site does not have these keys")
+        raise KeysRefused("this site has no private keys under this name")
     return found
 
 

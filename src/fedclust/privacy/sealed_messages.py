@@ -40,7 +40,7 @@ def open_messages(sealed: SealedMessages, call: Call, vault: Vault, party: Party
         opened[sender] = keys.decrypt(key, rest, about)
         step, before = head[:STEP_BYTES], vault.get(f"received.{sender}") or bytes(STEP_BYTES)
         if int.from_bytes(step, "big") < int.from_bytes(before, "big"):
-            raise KeysRefused("a sealed message is older than one that arrived before")
+            raise KeysRefused("a sealed message is older than one that has already arrived")
         if step != before:
             written[f"received.{sender}"] = step
     if written:
@@ -60,7 +60,7 @@ def _message_key(
     """Return the key of a message, and what it is bound to: the run, the keys' name, its direction and its step."""
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
-        raise KeysRefused("a sealed message is to or from a party whose keys are not known")
+        raise KeysRefused("a sealed message has a sender or recipient whose keys this site has not received")
     about = keys.frame_parts("sealed message", vault.run, name, *direction)
     return keys.derive_key(
         keys.derive_shared_secret(read_secret(vault, name, "message"), offered.message), about, head

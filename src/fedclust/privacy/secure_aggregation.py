@@ -46,11 +46,11 @@ def mask_release(release: R, call: Call, vault: Vault, party: PartyId) -> R:
     roster = read_roster(vault, name)
     cohort = set(call.cohort)
     if len(cohort) != len(call.cohort) or party not in cohort or not cohort <= set(roster.offers):
-        raise KeysRefused("the masked sum includes parties whose keys are not known")
+        raise KeysRefused("the masked sum includes parties whose keys this site has not received")
     info = keys.frame_parts("mask", call.run, call.step, call.digest, "encrypted" if call.is_encrypted else "plain")
     if not is_lasting(name):
         if len(cohort) < threshold(len(vault.enrolled_parties)):
-            raise KeysRefused("the masked sum includes too few of the parties whose keys are known")
+            raise KeysRefused("the masked sum includes too few of the parties that this site was enrolled with")
         info = keys.frame_parts("mask", name)
         bind_keys_to_call(vault, name, call)
     pairs = {

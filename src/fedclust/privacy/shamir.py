@@ -20,7 +20,7 @@ SHARE_BYTES = 66
 def split(secret: bytes, count: int, *, needed: int) -> list[bytes]:
     """The shares of parties 1..count: values at those places of a random polynomial that is the secret at 0."""
     if not 1 <= needed <= count:
-        raise ValueError(f"{needed} of {count} shares is not a valid threshold")
+        raise ValueError(f"{needed} of {count} secret shares is not a valid threshold")
     value = int.from_bytes(secret, "big")
     if value >= SECRET_PRIME:
         raise ValueError("the secret has more than 65 bytes")
@@ -42,7 +42,7 @@ def join_shares(shares: Mapping[int, bytes], *, length: int) -> bytes:
     )
     value %= SECRET_PRIME
     if value >> (8 * length):
-        raise KeysRefused("the shares do not belong to one secret")
+        raise KeysRefused("the secret shares do not belong to the same secret")
     return value.to_bytes(length, "big")
 
 

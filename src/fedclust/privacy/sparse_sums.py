@@ -58,7 +58,7 @@ def recover_labels(sums: Sequence[int], p: int = FIELD_PRIME) -> tuple[list[int]
     locator = berlekamp_massey(sums, p)
     labels = sorted(roots(locator, p))
     if 2 * len(labels) > len(sums):
-        raise RunFailed("the sums hold more labels than agreed; one site answered another question than the others")
+        raise RunFailed("the sums hold more labels than agreed; one site answered a different question from the others")
     return labels, vandermonde(labels, [sums], p)[0]
 
 
@@ -117,7 +117,7 @@ def roots(f: Poly, p: int = FIELD_PRIME) -> list[int]:
         return [-f[0] % p] if len(f) == 2 else []
     if _power_modulo([0, 1], p, f, p) != [0, 1]:
         raise RunFailed(
-            "the sums of the sites do not match; one site answered another question, or its answer was altered"
+            "the sums of the sites do not match; one site answered a different question, or its answer was altered"
         )
     return _split_roots(f, 0, p)
 

@@ -60,10 +60,13 @@ class Alignment:
         if self.duplicates not in DUPLICATE_RULES:
             raise StudyError(f"duplicates is '{self.duplicates}'; choose 'refuse' or 'first'")
         if split != "columns" or id is None:
-            raise StudyError("align needs a column split and an id column; set split to 'columns' and name the id")
+            raise StudyError(
+                "align needs a column split and an id column; set split to 'columns', and set id to the name of "
+                "the id column"
+            )
         if aggregation == "blind":
             raise StudyError(
-                "in a blind run, the leading site would learn which of its ids each other site holds; set "
+                "in a blind run, the site that leads the run would learn which of its ids each other site holds; set "
                 "aggregation to 'secure'"
             )
 
@@ -95,7 +98,7 @@ class PassedList(SealedMessages, _AllRowsQuestion):
 @dataclass(frozen=True)
 class PointList(Release):
     messages: dict[str, bytes] = sealed_shares(
-        "to the next site: shuffled ids as points on a curve, multiplied by secret factors"
+        "to the next site: shuffled ids, hashed to points on an elliptic curve and multiplied by secret factors"
     )
 
 
@@ -104,7 +107,7 @@ def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
     if ask.duplicates not in DUPLICATE_RULES:
         raise DataError(
-            f"{site.party} was asked to handle repeated ids in a way that this version does not know; update fedclust"
+            f"{site.party} was asked to handle repeated ids by a rule that this version does not know; update fedclust"
         )
     _check_ring(site, ask)
     names = normalize_ids(_ids(site))
@@ -128,7 +131,7 @@ def pass_list(site: Site, received: PassedList) -> Keep[PointList]:
     ring = _running_ring(site, received)
     passed = site.memory["align.passed"] + 1
     if passed[0] >= len(ring.parties):
-        raise KeysRefused("there are more lists than other sites")
+        raise KeysRefused("this site was sent more lists of ids than there are other sites")
     points = psi.multiply_points(_read_points(received), _keys(site).combined_factor)
     return Keep(PointList({ring.neighbor(site.party): points.tobytes()}), {**site.memory, "align.passed": passed})
 
@@ -144,7 +147,7 @@ def return_tags(site: Site, received: PassedList) -> Keep[Tags]:
     _running_ring(site, received)
     points = psi.multiply_points(_read_points(received), _keys(site).inward)
     if len(points) != len(site.memory["align.rows"]):
-        raise KeysRefused("the list has another length than when it was sent")
+        raise KeysRefused("the site's own list of ids came back with a different length")
     found = psi.tags(points)
     return Keep(Tags(found), {"align.rows": site.memory["align.rows"], "align.tags": found})
 
@@ -184,7 +187,7 @@ def keep_common_rows(site: Site, ask: CommonTags) -> Keep[Aligned]:
     wanted = [tag.tobytes() for tag in ask.tags]
     rows = np.array([own.get(tag, -1) for tag in wanted], np.int64)
     if (rows < 0).any() or wanted != sorted(set(wanted)):
-        raise KeysRefused("the tags are not this site's own, or not in order")
+        raise KeysRefused("the tags of the common ids are not among this site's own tags, or not in order")
     return _keep_order(site, rows, hashlib.sha256(b"".join(wanted)).digest())
 
 
@@ -256,7 +259,7 @@ def distinct_rows(names: Sequence[str], party: PartyId, *, first: bool) -> Ints:
     for place, name in enumerate(names):
         places.setdefault(name, place)
     if "" in places:
-        raise DataError(f"site '{party}' has ids that are empty or only spaces; give each row its own id")
+        raise DataError(f"site '{party}' has ids that are empty or contain only spaces; give each row its own id")
     if len(places) < len(names) and not first:
         raise DataError(
             f"site '{party}' repeats an earlier id in {len(names) - len(places)} of its {len(names)} rows; give each "
@@ -288,24 +291,26 @@ def _keep_order(site: Site, rows: Ints, key: bytes) -> Keep[Aligned]:
 def _ids(site: Site) -> Array:
     ids = site.ids()
     if ids is None:
-        raise DataError(f"site '{site.party}' has no id column, but rows are aligned by ids; set id")
+        raise DataError(
+            f"site '{site.party}' has no id column, but align matches rows by ids; set id to the name of a column"
+        )
     return ids
 
 
 def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     """A ring of everyone this site was enrolled with: in a smaller one, fewer sites would have to be fooled."""
     if sorted(ring.parties) != sorted(site.vault.enrolled_parties):
-        raise KeysRefused("the ring names sites that this site was not enrolled with")
+        raise KeysRefused("the sites in the alignment are not the sites that this site was enrolled with")
     return ring
 
 
 def _running_ring(site: Site, received: PassedList) -> SiteRing:
     """The ring in which this site's list set out: a list of the same one, from the site before."""
     if "align.ring" not in site.memory:
-        raise KeysRefused("the list belongs to an alignment that this site did not start")
+        raise KeysRefused("the list of ids belongs to an alignment in which this site has not sent its own list")
     ring = wire.decode(SiteRing, site.memory["align.ring"].tobytes())
     if ring != wire.decode(SiteRing, received.note) or set(received.messages) != {ring.neighbor(site.party, -1)}:
-        raise KeysRefused("the list belongs to another ring, or does not come from the previous site")
+        raise KeysRefused("the list of ids belongs to a different alignment, or does not come from the previous site")
     return ring
 
 
@@ -320,5 +325,5 @@ def _array_from_bytes(data: bytes) -> Array:
 def _read_points(received: PassedList) -> Array:
     (text,) = received.messages.values()
     if len(text) % psi.POINT_BYTES or len(text) > psi.padded_length(MAX_IDS) * psi.POINT_BYTES:
-        raise KeysRefused("the list has the wrong form")
+        raise KeysRefused("the list of ids is too long, or ends in the middle of an entry")
     return np.frombuffer(text, np.uint8).reshape(-1, psi.POINT_BYTES)

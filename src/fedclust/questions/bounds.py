@@ -43,7 +43,8 @@ def count_rows(site: Site, ask: ColumnsQuestion) -> RowCount:
     """How many rows there are, at a party that has the study's columns."""
     if len(site.columns) != ask.count:
         raise DataError(
-            f"{site.party} has {len(site.columns)} columns, but the study has {ask.count}; check the site's columns"
+            f"site '{site.party}' has {len(site.columns)} columns, but the study has {ask.count}; check the "
+            "site's columns"
         )
     return RowCount(Exact.from_counts(site.rows))
 
@@ -63,7 +64,9 @@ def magnitudes(site: Site, ask: ColumnsQuestion) -> MagnitudeMarks:  # noqa: ARG
     """A mark per column at the smallest power of two above all its values."""
     for name, value in zip(site.columns, site.largest, strict=True):
         if not value <= np.ldexp(1.0, MAX_EXPONENT):
-            raise OutOfBounds(f"column '{name}' of site '{site.party}' holds a value beyond 2^{MAX_EXPONENT}; scale it")
+            raise OutOfBounds(
+                f"column '{name}' of site '{site.party}' holds a value beyond 2^{MAX_EXPONENT}; scale the column"
+            )
     return MagnitudeMarks(Exact.from_counts(mark_exponents(site.largest)))
 
 

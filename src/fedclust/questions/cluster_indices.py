@@ -47,7 +47,8 @@ SUMS_BY_INDEX = {  # what an index adds up around the centres
     "partition-entropy": ("entropy",),
 }
 NO_ROWS_MESSAGE = (
-    "n_samples=0: every row has missing values and was dropped; set missing to 'partial', or remove columns"
+    "n_samples=0: every row has a missing value and was dropped; set missing to 'partial', or "
+    "remove columns with many missing values"
 )
 CRISP_INDICES = ("davies-bouldin", "calinski-harabasz")  # around the means of labels
 
@@ -105,7 +106,7 @@ class LabelsQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class LabelSums(Release):
     sizes: Exact = additive("how many rows each label has", cells=True)
-    pull: Exact = additive("the sum of each label's rows")
+    pull: Exact = additive("for each label, the sum of its rows")
 
 
 @handler(releases=LabelSums)
@@ -133,7 +134,7 @@ class LabelScatterQuestion(ViewedQuestion):
 
 @dataclass(frozen=True)
 class LabelScatter(Release):
-    distances: Exact = additive("the sum of the distances of each label's rows to their mean")
+    distances: Exact = additive("for each label, the sum of the distances of its rows to their mean")
     squares: Exact = additive("the sum of the squared distances of all rows to the mean of their label")
 
 
@@ -191,7 +192,8 @@ def _crisp_indices(view: View, centers: Floats, names: tuple[str, ...]) -> Proto
     """Indices of labels: their means first, then distances to them. A label without rows is left out."""
     if view.missing == "partial":
         raise StudyError(
-            f"{' and '.join(CRISP_INDICES)} need whole rows; choose another index, or set missing to 'drop'"
+            f"{' and '.join(CRISP_INDICES)} need rows without missing values; choose another index, or set "
+            "missing to 'drop'"
         )
     groups = yield from total(label_sums, LabelsQuestion(view, centers))
     sizes, pull = groups.sizes.to_floats(), groups.pull
@@ -252,7 +254,7 @@ def used_labels(sizes: Floats) -> Array:
     if not sizes.any():
         raise DataError(NO_ROWS_MESSAGE)
     if (sizes > 0).sum() < 2:
-        raise StudyError("an index of labels needs at least two clusters with rows; ask for more clusters")
+        raise StudyError("an index of hard clusters needs at least two clusters with rows; ask for more clusters")
     return sizes > 0
 
 

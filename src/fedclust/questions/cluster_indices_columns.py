@@ -42,7 +42,9 @@ class CenterGapsQuestion:
 
 @dataclass(frozen=True)
 class CenterGaps(Release):
-    powers: Exact = additive("for each pair of centres, or of label means, the sum over columns of |difference|^p")
+    powers: Exact = additive(
+        "for each pair of centres, or of means of labels, the sum over this site's columns of |difference|^p"
+    )
 
 
 @handler(releases=CenterGaps, row_weights=column_split.single_row_weights, split="columns")

@@ -54,8 +54,8 @@ def _check_same_meaning(declared: Schema, known: Schema) -> None:
     for name, column in known.items():
         if (here := declared.get(name)) is not None and (aspect := _differing_aspect(here, column)):
             raise DataError(
-                f"the sites declare a different {aspect} for column '{name}' than the model; "
-                "declare it as the model does"
+                f"the sites declare another {aspect} for column '{name}' than the model does; "
+                "use the model's declaration at the sites"
             )
 
 

@@ -48,9 +48,9 @@ def declarations(columns: ColumnsArgument, parties: Sequence[PartyId], split: st
             what = (
                 "declare columns with fc.Column"
                 if isinstance(own, (Column, Mapping))
-                else "use site names or column names"
+                else "pass a mapping from site names, or a list of column names"
             )
-            raise StudyError(f"columns names '{name}', which is not a site; {what}, the same for all")
+            raise StudyError(f"`columns` has the key '{name}', which is not a site; {what}, the same for all sites")
     return {party: _parse_columns(columns.get(party)) for party in parties}
 
 
@@ -93,7 +93,7 @@ def same_columns(held: Mapping[PartyId, tuple[str, ...]]) -> tuple[str, ...]:
             odd = sorted(set(own) ^ set(names)) or list(own)
             raise DataError(
                 f"sites '{first}' and '{party}' have different columns ({', '.join(odd[:3])}); "
-                "name the columns to use, or give all sites the same columns"
+                "list in `columns` the columns to use, or give all sites the same columns"
             )
     return names
 
@@ -114,5 +114,8 @@ def all_columns(held: Mapping[PartyId, tuple[str, ...]], columns: ColumnsArgumen
         return tuple(owners)
     if set(columns) != set(owners):
         odd = sorted(set(columns) ^ set(owners))
-        raise DataError(f"the study's columns and the sites' differ ({', '.join(odd[:3])}); make them the same")
+        raise DataError(
+            f"the columns of the study differ from those of the sites ({', '.join(odd[:3])}); list in `columns` "
+            "exactly the columns of the sites"
+        )
     return tuple(columns)

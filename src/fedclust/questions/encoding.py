@@ -46,5 +46,5 @@ def unknown_level_error(name: str, site: str, count: int, column: Column) -> Dat
     what = "1 value that is" if count == 1 else f"{count} values that are"
     return DataError(
         f"column '{name}' of site '{site}' holds {what} not among its {len(column.levels)} declared levels; "
-        "declare every level, or correct the data"
+        "declare every level that occurs, or correct the data"
     )

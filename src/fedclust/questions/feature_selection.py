@@ -41,10 +41,12 @@ class ColumnPairsQuestion(ViewedQuestion):
 
 @dataclass(frozen=True)
 class PairProducts(Release):
-    both: Exact = additive("for each pair of columns, how many rows have both values", cells=True)
-    sums: Exact = additive("for each pair, the sum of the first column over the rows that have both")
-    squares: Exact = additive("for each pair, the sum of the squares of the first column over the rows that have both")
-    products: Exact = additive("for each pair, the sum of the products over the rows that have both")
+    both: Exact = additive("for each pair of columns, how many rows have a value in both", cells=True)
+    sums: Exact = additive("for each pair of columns, the sum of the first column over the rows with a value in both")
+    squares: Exact = additive(
+        "for each pair of columns, the sum of the squares of the first column over the rows with a value in both"
+    )
+    products: Exact = additive("for each pair of columns, the sum of their products over the rows with a value in both")
 
 
 @handler(releases=PairProducts)

@@ -43,7 +43,7 @@ def remember_truth(site: Site, ask: KnownClasses) -> Keep[Done]:
     if len(ask.classes) != site.rows:
         raise DataError(
             f"{site.rows} rows of site '{site.party}' take part, but {len(ask.classes)} true classes were given; "
-            "give one per row"
+            "give one class for each row"
         )
     return Keep(Done(), {**site.memory, "truth": ask.classes})
 

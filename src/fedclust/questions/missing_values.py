@@ -34,13 +34,14 @@ class GapCountsQuestion(GapsQuestion):
 @dataclass(frozen=True)
 class RowCensus(Release):
     rows: int = counts(
-        "the number of the site's rows that take part, reported with the result",
+        "the number of this site's rows that take part; the result shows it",
         hide_small=False,
     )
     left_out: int = counts(
-        "the number of the site's rows left out because of missing values, reported with the result", hide_small=False
+        "the number of this site's rows that are left out because of missing values; the result shows it",
+        hide_small=False,
     )
-    gaps: int = counts("the number of missing values in the site's rows, reported with the result", hide_small=False)
+    gaps: int = counts("the number of missing values in this site's rows; the result shows it", hide_small=False)
 
 
 @handler(releases=RowCensus)
@@ -69,7 +70,7 @@ def missing_value_notes(columns: Sequence[str], missing: str) -> Protocol[list[s
     lacking, rows = found.gaps.to_integers(), found.rows.to_integers()[0]
     for name, count in zip(columns, lacking, strict=True):
         if count == rows:
-            raise DataError(f"column '{name}' has no value at any site; remove it from the columns")
+            raise DataError(f"column '{name}' has no value at any site; remove it from `columns`")
     left = yield from each(census, GapCountsQuestion(missing))
     return list(_gap_sentences(columns, missing, left, lacking))
 
@@ -86,8 +87,9 @@ def _gap_sentences(
         width, most = len(columns), max(range(len(columns)), key=lambda at: lacking[at])
         cells = [f"{a.gaps:,} of {(a.rows + a.left_out) * width:,} at {party}" for party, a in left.items() if a.gaps]
         yield (
-            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part by partial distances. Missing are "
-            f"{_join_list(cells)}, most of them in column {columns[most]} ({lacking[most]:,})."
+            f"Missing values: {sum(a.rows for a in left.values()):,} rows took part with partial distances, "
+            "which skip missing values. "
+            f"The missing values are {_join_list(cells)}, most of them in column {columns[most]} ({lacking[most]:,})."
         )
 
 

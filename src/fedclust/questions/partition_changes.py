@@ -34,7 +34,9 @@ class ModelPair(GapsQuestion):
 
 @dataclass(frozen=True)
 class SharedRows(Release):
-    table: Exact = additive("how many rows are nearest to each pair of centres of two models", cells=True)
+    table: Exact = additive(
+        "for each centre of one model and each of another, how many rows are nearest to both", cells=True
+    )
 
 
 @handler(releases=SharedRows)

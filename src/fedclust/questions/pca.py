@@ -140,7 +140,7 @@ class SpreadQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class SpreadSums(Release):
     counts: Exact = additive("how many rows are nearest to each centre", cells=True)
-    offsets: Exact = additive("for each centre, the sum of its rows' offsets in two directions")
+    offsets: Exact = additive("for each centre, the sum of the offsets of its nearest rows in two directions")
     squares: Exact = additive("for each centre, the sum of the products of these offsets")
 
 

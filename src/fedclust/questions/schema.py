@@ -73,11 +73,11 @@ class Column:
                 coded and len(self.levels) < 2,
                 f"a column of type '{kind}' needs two or more levels; list every value it may take",
             ),
-            (not coded and bool(self.levels), "a column of type 'number' has no levels; remove them"),
+            (not coded and bool(self.levels), "a column of type 'number' cannot have levels; remove them"),
             (len(kinds) > 1, "a column's levels mix strings and numbers; use only strings or only numbers"),
             (len(set(self.levels)) < len(self.levels), "a column lists a level twice; list each level once"),
-            (bool(self.codes) and kind != "ordinal", "only an ordinal column has codes; remove them"),
-            (not self._has_valid_codes(), "a column's codes must be increasing numbers, one per level"),
+            (bool(self.codes) and kind != "ordinal", "only an ordinal column can have codes; remove them"),
+            (not self._has_valid_codes(), "a column's codes must be increasing numbers, one for each level"),
             (
                 bool(texts - (kinds or {False})),
                 "a column's missing_values must have the type of its values: numbers, or strings like its levels",
@@ -195,7 +195,7 @@ def check_declarations(wanted: Mapping[PartyId, Schema], missing: str = "refuse"
             if aspects := differing_aspects(column.fingerprint(), found):
                 raise DataError(
                     f"site '{party}' declares column '{name}' differently from the study ({', '.join(aspects)}); "
-                    "correct one of the two"
+                    "make the two declarations the same"
                 )
 
 

@@ -37,7 +37,7 @@ class ColumnSumsQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class ColumnSums(Release):
     counts: Exact = additive("how many values each column has", cells=True)
-    sums: Exact = additive("the sum of each column, or of its squared deviations")
+    sums: Exact = additive("the sum of each column, or of its squared deviations from the mean")
 
     @classmethod
     def plausible(cls, parts: Sequence[ColumnSums], ask: ColumnSumsQuestion) -> Bools:

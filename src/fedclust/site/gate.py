@@ -67,7 +67,9 @@ class Gate:
         try:
             return wire.copy_as(handler.received, check_release_type(handler, release))
         except Exception as error:
-            raise NotAsDeclared(f"the answer of {handler.name} does not hold what it declares") from error
+            raise NotAsDeclared(
+                f"the answer of {handler.name} holds values other than its type declares; correct the handler"
+            ) from error
 
     def judge(self, call: Call, handler: Handler[Any, Any], release: Release, site: Site) -> str | None:
         """Return the code to withhold an answer with, or None. A site that withholds one abstains for the rest of the
@@ -77,7 +79,10 @@ class Gate:
             return "not-as-declared"
         if call.masks is not None and call.want == "total":
             if not release.plausible([release], call.message)[0]:
-                raise OutOfBounds("this answer is invalid, so the site does not add it to a masked sum")
+                raise OutOfBounds(
+                    "this answer is invalid (a number is not finite or beyond its bounds), so the site does not "
+                    "add it to a masked sum"
+                )
             rules = answer_guards.MASKED_ANSWER_GUARDS
         else:
             rules = answer_guards.ANSWER_GUARDS
@@ -137,14 +142,17 @@ class Gate:
         entry = self._add_counts(self._make_entry(call, sealed.size, answer), call, release)
         before = self.ledger.last_entry(call.run)
         if before is not None and (before.step, before.call) == (entry.step, entry.call) and before.answer != answer:
-            raise AnswerChanged("the same question would get a different answer under the same mask")
+            raise AnswerChanged(
+                "the answer to a repeated question changed, and sending it under the same mask would reveal the "
+                "difference"
+            )
         self.ledger.write(entry)
         return sealed
 
     def vault_for(self, run: str) -> RunVault:
         """Return the site's keys for a run."""
         if self.vaults is None:
-            raise KeysRefused("this site has no identity; enrol it first")
+            raise KeysRefused("this site has no identity (signing key); enrol it first")
         return self.vaults().vault_for(run)
 
     def _hide_release(self, call: Call, release: Release) -> Release:
@@ -174,6 +182,7 @@ def check_release_type(handler: Handler[Any, Any], release: Release) -> Release:
     """Return the answer if it is of the type that its handler declares."""
     if type(release) not in (handler.release, handler.received):
         raise TypeError(
-            f"{handler.name} returned another type than the declared {handler.release.__name__}; correct the handler"
+            f"{handler.name} returned a type other than {handler.release.__name__}, which it declares; correct "
+            "the handler"
         )
     return release

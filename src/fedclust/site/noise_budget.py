@@ -48,7 +48,7 @@ class NoiseBudget:
         given = sum(1 for _ in (self._folder / "noisy").glob("*")) if self._folder is not None else 0
         if self._policy.epsilon and given > len(found.purchases):
             raise DataError(
-                f"{self._folder} holds {given} answers with noise, but budget.jsonl has paid for only "
+                f"{self._folder} holds {given} answers with noise, but budget.jsonl records payment for only "
                 f"{len(found.purchases)}: the file was truncated or restored from a backup; restore the "
                 "complete file"
             )

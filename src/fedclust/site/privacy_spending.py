@@ -82,7 +82,7 @@ class PrivacySpending:
         if self.rho_limit is None:
             return
         if not Price(purchase.rho).is_valid:
-            raise OverBudget("the question has an invalid price")
+            raise OverBudget("the question has an invalid privacy price (rho)")
         if self.spent_rho + purchase.rho > self.rho_limit * (1 + 2.0**-20):
             raise self._over_budget_error(purchase)  # do not exhaust the filter, which would have to be rebuilt
         if self._filter is None:
@@ -101,8 +101,8 @@ class PrivacySpending:
 
     def _over_budget_error(self, purchase: Purchase) -> OverBudget:
         return OverBudget(
-            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho are spent, and the question costs "
-            f"{purchase.rho:.4g} more"
+            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho (the unit of the privacy budget) are spent, "
+            f"and the question costs {purchase.rho:.4g} more"
         )
 
     def _append_line(self, file: Any, line: str) -> None:

@@ -82,7 +82,9 @@ def _read_stored_state(handler: Handler[Any, Any], answer: Any) -> Any:
     if not (handler.is_foreign and isinstance(answer, Keep)):
         return answer
     if answer.order is not None:
-        raise NotAsDeclared("only fedclust's own alignment may choose the rows that a run reads")
+        raise NotAsDeclared(
+            "only fedclust's own alignment may choose which rows a run reads; remove `order` from the answer's Keep"
+        )
     return Keep(answer.release, wire.copy_as(_StoredState, _StoredState(dict(answer.memory))).memory)
 
 
@@ -122,7 +124,8 @@ class SavedState:
             found = None
         if found is None or found.layout != MEMORY_LAYOUT:
             raise DataError(
-                f"{path} is damaged, or from another version of fedclust; move it away and start the study again"
+                f"{path} is damaged, or was written by another version of fedclust; move the file away and "
+                "start the study again"
             )
         return found
 
@@ -327,7 +330,10 @@ class SiteServer:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file(path, now)
         if path.read_bytes() != now:
-            raise KeysRefused("the rows in common differ from those that the sites agreed on earlier in this study")
+            raise KeysRefused(
+                "the rows that all sites have in common differ from those in an earlier run of this study; "
+                "restore the earlier ids"
+            )
 
     def _order_path(self, run: str) -> Path | None:
         if self._state_path is None:

@@ -107,8 +107,10 @@ class SiteSession:
             answered = {self._greeting_path(run).name for run in {entry.run for entry in entries}}
             if sum(known.name not in answered for known in path.parent.iterdir()) >= MAX_UNANSWERED_RUNS:
                 self._served_run = self._site_server = None
-                many = f"{MAX_UNANSWERED_RUNS} runs or more contacted this site and got no answer"
-                return self._log_failure("too-many-runs", RunFailed(f"{many}; delete old files in {path.parent}"))
+                many = f"{MAX_UNANSWERED_RUNS} or more runs contacted this site and got no answer"
+                return self._log_failure(
+                    "too-many-runs", RunFailed(f"{many}; delete the files of old runs in {path.parent}")
+                )
         write_file(path, greeting.encode())
         return ""
 

@@ -53,7 +53,9 @@ class SiteData:
     def survey_for(self, missing: str) -> Survey:
         """Survey the rows that take part under a rule for missing values; refuse rows that cannot."""
         if missing not in (*MISSING_RULES, FINITE_ROWS_ONLY):
-            raise DataError(f"{self.party} received a rule for missing values that it does not know; update fedclust")
+            raise DataError(
+                f"{self.party} was asked to handle missing values by a rule that it does not know; update fedclust"
+            )
         if missing not in self._surveys_by_rule:
             self._surveys_by_rule[missing] = survey(self.source, missing)
         return self._surveys_by_rule[missing]
@@ -194,12 +196,12 @@ class HandlerContext:
     @property
     def vault(self) -> Vault:
         if self._vault is None:
-            raise KeysRefused("this site stores no keys; enrol it first")
+            raise KeysRefused("this site has no folder for keys; enrol it first")
         return self._vault()
 
     def blocks(self, view: View) -> Iterable[Array]:
         if self._one_rule and view.missing != self._missing:
-            raise DataError("the view handles missing values in another way than the question; use the question's view")
+            raise DataError("the view and the question handle missing values differently; use the question's view")
         return self._site_data.blocks(view)
 
     def ids(self) -> Array | None:
@@ -225,7 +227,7 @@ class NoRows:
 
 
 def _no_rows_error() -> TypeError:
-    return TypeError("this question is declared to read no rows; set reads='rows' at its handler")
+    return TypeError("the handler of this question is declared to read no rows; set reads='rows' in its @handler")
 
 
 class RowlessContext(HandlerContext):

@@ -167,8 +167,8 @@ class SiteFile:
         """
         if self.noise is not None and id not in (None, self.id):
             raise StudyError(
-                f"the study uses '{id}' as the row id, and an id gets no noise; a site with [noise] must name "
-                "its own id"
+                f"the study uses '{id}' as the row id, and ids get no noise; a site with [noise] must set `id` "
+                "in its own site file"
             )
         spec = self.source if self.noise is None else NoisedSource(self.source, self.noise)
         source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)
@@ -208,8 +208,8 @@ class SiteFile:
         """Refuse a study, given as its text, that sets a site's source or rules."""
         for name, key in find_site_only_keys(tomllib.loads(study)):
             raise StudyError(
-                f"the study sets {key} in [sites.{name}]; a served site takes it only from its own site.toml, so "
-                "remove it from the study"
+                f"the study sets {key} in [sites.{name}]; a site that runs on its own takes it only from its "
+                "site.toml, so remove it from the study"
             )
 
     def _vaults_factory(self) -> Callable[[], Vaults] | None:
@@ -217,7 +217,7 @@ class SiteFile:
         if self.identity is None:
             return None
         if self.state is None:
-            raise StudyError("the site file names an identity but no state; set state to a folder for the keys")
+            raise StudyError("the site file sets identity but not state; set state to a folder for the keys")
         return cache(partial(Vaults, read_private_key(self.identity), self.roster, self.state))
 
 
@@ -233,12 +233,13 @@ def read_site_file(path: str | Path) -> SiteFile:
         raise StudyError(f"{path} is not valid TOML ({error}); correct it") from None
     for name in ("name", "source", "policy"):
         if name not in top:
-            raise StudyError(f"{path} lacks {name}; a site file needs its name, its source and its [policy]")
+            raise StudyError(f"{path} lacks {name}; a site file needs `name`, `source` and [policy]")
     if ("approval" in top) != ("steward" in top):
-        raise StudyError(f"{path} sets only one of approval and steward; a signed approval needs both")
+        raise StudyError(f"{path} sets only one of `approval` and `steward`; a signed approval needs both")
     if top["policy"].get("epsilon") and "state" not in top:
         raise StudyError(
-            f"{path} sets a privacy budget but no state; set state to a folder, because what is spent must be stored"
+            f"{path} sets a privacy budget but no `state`; set `state` to a folder, in which the site stores "
+            "how much it has spent"
         )
     folder = path.parent
     places = {
@@ -247,7 +248,7 @@ def read_site_file(path: str | Path) -> SiteFile:
     noise = _check_table(top.get("noise", {}), ROW_NOISE_KEYS, f"[noise] of {path}")
     if noise and ("epsilon" not in noise or "state" not in top):
         raise StudyError(
-            f"{path} has [noise] without epsilon or without state, the folder that stores noised rows; set both"
+            f"{path} has [noise], which needs `epsilon`, and `state` for the folder that stores noised rows; set both"
         )
     site = SiteFile(
         top["name"],
@@ -357,7 +358,7 @@ def parse_roster(table: Mapping[str, Any], path: Path) -> dict[str, bytes]:
         key = parse_key(text, f"[roster] of {path}, {name},")
         if key in sites:
             raise StudyError(
-                f"[roster] of {path} lists the same key for '{sites[key]}' and '{name}'; each site needs its own"
+                f"[roster] of {path} lists the same key for '{sites[key]}' and '{name}'; each site needs its own key"
             )
         sites[key] = name
     return {name: key for key, name in sites.items()}

@@ -109,7 +109,9 @@ def check_late_and_foreign_answers_are_not_used(bench: Bench) -> None:
         fed.use_engine(Faulty(fed.engine, lambda s, p, fault=fault: fault if (s, p) == (step, "p2") else None))  # type: ignore[misc]
         model, lost = _fit_or_quorum_lost(bench, fed)
         if fed.aggregation.mode == "plain" or (wants[step - 1] == "each" and lost is not None):
-            assert lost is not None, f"the run used a {fault} answer"
+            assert lost is not None, (
+                f"the run used an answer that was {fault}; it must use only current answers of its own sites"
+            )
             assert lost.missing == {"p2": "no-answer"}
         else:  # the step is repeated under fresh masks
             assert _is_same_model(model, bench.estimator().fit(bench.federation(make_sites())))
@@ -188,7 +190,9 @@ def _fit_or_quorum_lost(bench: Bench, fed: Federation) -> tuple[Any, QuorumLost 
 
 
 def _centers(model: Model) -> Floats:
-    assert model.cluster_centers_ is not None, f"{type(model).__name__} has no centres"
+    assert model.cluster_centers_ is not None, (
+        f"{type(model).__name__} has no cluster_centers_; these checks apply to methods with centres"
+    )
     return model.cluster_centers_
 
 

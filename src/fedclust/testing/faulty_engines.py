@@ -77,7 +77,7 @@ class Replay:
         step = next(iter(calls.values())).step
         replies = recall_replies(self.journal, step, calls)
         if replies is None:
-            raise JournalError(f"the journal has no answers for step {step}")
+            raise JournalError(f"the journal has no answers for step {step}, so the run cannot be replayed")
         return dict(replies)
 
     def __enter__(self) -> Self:

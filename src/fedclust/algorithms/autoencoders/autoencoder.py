@@ -87,7 +87,7 @@ class AutoencoderTrainer:
     def __init__(self, rows: Array, sizes: Sequence[int], device: str = "cpu") -> None:
         self.torch = import_torch()
         if device.startswith("cuda") and not self.torch.cuda.is_available():
-            raise StudyError("device is 'cuda', but torch finds no CUDA device here; set device to 'cpu'")
+            raise StudyError("device is 'cuda', but torch finds no CUDA device on this machine; set device to 'cpu'")
         self.device = device
         self.sizes = tuple(sizes)
         self.rows = self.to_tensor(rows)

@@ -71,7 +71,8 @@ class RowComparison:
 @dataclass(frozen=True)
 class SeatMessages(Release):
     messages: dict[str, bytes] = sealed_shares(
-        "to one of three computing sites: shares of distances; a single share is random"
+        "to one of the three sites that compare distances: secret shares of distances; a single share is a "
+        "random number"
     )
 
 
@@ -82,7 +83,10 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     A seat that is taken again starts from a new seed, so no mask of the earlier seed is drawn twice.
     """
     if site.party not in _check_seats(site, ask).parties:
-        raise KeysRefused("the seat was assigned to another site")
+        raise KeysRefused(
+            "this site was asked to take a seat (compare distances on secret shares), but the seats belong to "
+            "other sites"
+        )
     seed = secret_argmin.new_seed()
     others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
     taken = {"seat.seats": _array_from_bytes(wire.encode(ask)), "seat.before": _array_from_bytes(seed)}
@@ -93,10 +97,12 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
 def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
-        raise KeysRefused("the seed is for a seat that this site did not take, or that already has its seeds")
+        raise KeysRefused(
+            "this site takes no part in the comparison of distances, or it already has the seed of its neighbour"
+        )
     seed = _message_from(incoming, _remembered_seats(site).neighbor(site.party, 1))
     if len(seed) != secret_argmin.SEED_BYTES:
-        raise KeysRefused("the seed has the wrong form")
+        raise KeysRefused("the seed from the neighbouring site has the wrong length")
     return Keep(Done(), {**site.memory, "seat.after": _array_from_bytes(seed), "seat.used": np.zeros(1, np.int64)})
 
 
@@ -104,7 +110,9 @@ def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
 def split_distances(site: Site, ask: RowComparison) -> SeatMessages:
     """The distances of a site that has no seat, split between two of the seats."""
     if site.party in _check_seats(site, ask.seats).parties:
-        raise KeysRefused("a site with a seat must not send a share of its distances this way")
+        raise KeysRefused(
+            "this site compares distances itself, so it does not send its distances to the comparing sites"
+        )
     split = SplitNumbers.from_sums(_distances(site, ask.span))
     first, second, _ = ask.seats.parties
     return SeatMessages({first: ask.token + split.seed, second: ask.token + split.rest.tobytes()})
@@ -117,7 +125,9 @@ def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]
     seat, sums = _own_seat(site, ask.seats), _distances(site, ask.span)
     others = set(site.vault.enrolled_parties) - set(ask.seats.parties) if seat.place < 2 else set()
     if set(incoming.messages) != others:
-        raise KeysRefused("the shares do not come from exactly the sites without a seat")
+        raise KeysRefused(
+            "the shares of distances do not come from exactly those sites that leave the comparison to others"
+        )
     for message in incoming.messages.values():
         text = _strip_token(message, ask.token)
         part = _limbs_from_bytes(text, sums.shape) if seat.place else SplitNumbers.expand_seed(text, sums.shape)
@@ -143,7 +153,7 @@ def continue_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessag
 @dataclass(frozen=True)
 class LabelShares(Release):
     words: Limbs = shares(
-        "a share of each row's label; all three shares together give the label, two of them reveal nothing"
+        "a secret share of each row's label; all three shares together give the label, and two of them reveal nothing"
     )
 
 
@@ -249,8 +259,8 @@ def label_rows(table: JointTable, seats: Seats, parties: tuple[PartyId, ...], n_
         labels = secret_argmin.winning_labels([part.words for part in parts.values()], stop - start)
         if labels is None:
             raise RunFailed(
-                "the label shares do not match, so a site computed something different; use the same version at "
-                "all sites"
+                "the shares of the labels do not match, so one site computed something different; use the "
+                "same version of fedclust at all sites"
             )
         found.append(labels)
     return np.concatenate(found)
@@ -300,14 +310,14 @@ def _distances(site: Site, span: RowSpan) -> Limbs:
 
 def _refuse_centers_on_rows(site: Site) -> None:
     if column_split.SINGLE_ROW_MARK in site.memory:
-        raise KeysRefused("the centres may lie on single rows")
+        raise KeysRefused("a centre may equal a single row, so labels would reveal distances to that row")
 
 
 def _check_seats(site: Site, seats: Seats) -> Seats:
     if len(seats.parties) != secret_argmin.SEATS or len(set(seats.parties)) != secret_argmin.SEATS:
-        raise KeysRefused("there must be exactly three seats")
+        raise KeysRefused("exactly three different sites must compare the distances")
     if not set(seats.parties) <= set(site.vault.enrolled_parties):
-        raise KeysRefused("the seats name sites that this site was not enrolled with")
+        raise KeysRefused("the sites that compare distances include one that this site was not enrolled with")
     return seats
 
 
@@ -318,7 +328,7 @@ def _remembered_seats(site: Site) -> Seats:
 
 def _own_seat(site: Site, seats: Seats) -> Seat:
     if "seat.after" not in site.memory or seats != _remembered_seats(site):
-        raise KeysRefused("this site has no seat in the comparison")
+        raise KeysRefused("this site was not chosen to compare distances, or other sites were chosen before")
     place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
     return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
 
@@ -334,14 +344,14 @@ def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[
 
 def _message_from(incoming: SealedMessages, sender: PartyId) -> bytes:
     if set(incoming.messages) != {sender}:
-        raise KeysRefused("the messages do not come from the neighbouring seat")
+        raise KeysRefused("the message does not come from the neighbour of this site in the comparison of distances")
     return incoming.messages[sender]
 
 
 def _strip_token(message: bytes, token: bytes) -> bytes:
     """The share in a sealed message, after a check that it is about the rows this site was asked about."""
     if message[:TOKEN_BYTES] != token:
-        raise KeysRefused("the shares are for other rows than those this site was asked about")
+        raise KeysRefused("the shares belong to rows other than those that this site was asked about")
     return message[TOKEN_BYTES:]
 
 

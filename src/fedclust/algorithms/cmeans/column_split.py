@@ -52,7 +52,7 @@ class EmptyQuestion:
 
 @dataclass(frozen=True)
 class RowIdentity(Release):
-    rows: int = facts("the number of rows, which is the size of every later matrix", most=MAX_ROWS)
+    rows: int = facts("the number of rows, which must be the same at all sites", most=MAX_ROWS)
     key: bytes = public_keys("a digest of the ids, which shows whether all sites hold the same rows in the same order")
 
 
@@ -91,14 +91,16 @@ def prepare(site: Site, ask: Preparation) -> Keep[Done]:
 
 @dataclass(frozen=True)
 class CenterSlice(Release):
-    centers: Floats = points("this site's slice of the centres; never requested between organisations", floor=1)
+    centers: Floats = points(
+        "this site's own coordinates of the centres; requested only if all sites are in one process", floor=1
+    )
     origin: Floats | None = points("the values that this site subtracted from its columns", floor=1)
     spread: Floats | None = points("the values by which this site divided its columns", floor=1)
 
 
 @dataclass(frozen=True)
 class DistanceMarks(Release):
-    marks: Exact = marks("how many columns have values that reach each power of two, to agree on a unit")
+    marks: Exact = marks("for each power of two, in how many columns the squared distances can reach it")
 
 
 @handler(releases=DistanceMarks, split="columns")

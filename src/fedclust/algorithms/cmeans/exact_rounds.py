@@ -129,7 +129,7 @@ def check_shares(blocks: Iterable[Array], reach: int, shares: Callable[[Array], 
         for at in range(0, block.shape[1], SHARE_CHUNK_ROWS):
             if shares(block[:, at : at + SHARE_CHUNK_ROWS]).max() > 2.0**reach:
                 raise OutOfBounds(
-                    "a row's share of the objective exceeds its bound; the rows must not change during a run"
+                    "one row adds more to the objective than is possible; keep the site's data unchanged during a run"
                 )
 
 

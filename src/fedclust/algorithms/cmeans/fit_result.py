@@ -68,7 +68,8 @@ class FitNotes:
     def note_empty_clusters(self, clusters: int) -> None:
         if clusters:
             self.others.append(
-                f"Clusters without rows at the end: {clusters}. Ask for fewer clusters, or use other initial centres."
+                f"Clusters without rows at the end of the run: {clusters}. Ask for fewer clusters, or use other "
+                "initial centres."
             )
 
     def note_participation(self, participation: float, shift: float) -> None:
@@ -81,16 +82,19 @@ class FitNotes:
         yield from self.others
         if self.hidden_cells:
             yield (
-                f"Not lossless: the singleton rule hid {self.hidden_cells.total()} cells in "
+                f"Not lossless: the singleton rule hid clusters of one row {self.hidden_cells.total()} times in "
                 f"{len(self.hidden_cells)} rounds "
                 f"(first round {min(self.hidden_cells)}, last round {max(self.hidden_cells)})."
             )
         if self.abstained_sites:
-            yield f"Not lossless: {self.abstained_sites} sites had too few rows for small_sites 'paper' and abstained."
+            yield (
+                f"Not lossless: {self.abstained_sites} sites abstained, because they have too few rows under "
+                "small_sites 'paper'."
+            )
         if self.reseeded_rounds:
             yield (
                 f"A cluster was empty {len(self.reseeded_rounds)} times (last in round "
-                f"{self.reseeded_rounds[-1]}) and got a new centre."
+                f"{self.reseeded_rounds[-1]}) and restarted from a new centre."
             )
 
 

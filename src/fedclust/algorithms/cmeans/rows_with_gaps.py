@@ -151,7 +151,8 @@ class FilledStartQuestion(ViewedQuestion, PointsQuestion):
 @dataclass(frozen=True)
 class GapCandidates(Release):
     points: Floats = points(
-        "points whose coordinates are each a mean of five values, or the mean over all sites",
+        "candidate initial centres: each coordinate is the mean of five values, or the mean of its column over "
+        "all sites",
         floor=initial_centers.SMOOTHING_NEIGHBORS,
     )
 

@@ -14,12 +14,13 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels.resonance import Net
 
 NODES_NOTE = (
-    "Not lossless: the coordinator saw nodes that stand for rows, so the result is not that of the pooled rows."
+    "Not lossless: the coordinator clustered nodes (points that stand for rows), so the result is not "
+    "that of the pooled rows."
 )
 NO_NODES = (
     "No node is left, so every row has the label -1 (no cluster). Use more rows, or the method SummaryClustering."
 )
-NODES_ARE_ROWS = "{exact} of the {sent} nodes that were sent are copies of single rows of a site."
+NODES_ARE_ROWS = "{exact} of the {sent} nodes that sites sent are copies of single rows."
 FREQUENT_WINNERS = 0.75  # the quantile of a site's winning counts from which on its nodes come first
 
 
@@ -53,11 +54,13 @@ def _notes(answers: Mapping[PartyId, Nodes], sent: int, net: Net, max_nodes: int
     full = [party for party, own in sorted(answers.items()) if own.refused]
     if full:
         notes.append(
-            f"The memory of {max_nodes} nodes is full at {', '.join(full)}. Further rows joined their nearest node."
+            f"The limit of {max_nodes} nodes is reached at {', '.join(full)}. Further rows were added to their "
+            "nearest node."
         )
     if net.rows_refused:
         notes.append(
-            f"The coordinator's memory of {max_nodes} nodes is full. {net.rows_refused} nodes joined their nearest one."
+            f"The limit of {max_nodes} nodes is reached at the coordinator. {net.rows_refused} nodes from sites were "
+            "merged into their nearest node there."
         )
     if not len(net.places):
         notes.append(NO_NODES)

@@ -28,10 +28,12 @@ class Batch(ViewedQuestion):
 
 @dataclass(frozen=True)
 class Nodes(Release):
-    places: Floats = points("every node of this site's network; many nodes are exact copies of rows", floor=1)
+    places: Floats = points(
+        "every node (a point that stands for rows) of this site's network; many nodes are exact copies of rows", floor=1
+    )
     wins: Ints = counts("how many rows each node stands for", hide_small=False)
     refused: int = counts("how many rows got no node because the network was full", hide_small=False)
-    has_no_memory: bool = facts("whether this site remembers no earlier round")
+    has_no_memory: bool = facts("whether this site has no memory of earlier rounds")
 
 
 # Nodes that are rows.

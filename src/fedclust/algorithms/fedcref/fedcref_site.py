@@ -155,10 +155,10 @@ class CompareQuestion:
 @dataclass(frozen=True)
 class WinTables(Release):
     senders: tuple[str, ...] = facts("the names of the sites whose models this site has received")
-    models: Ints = weights("how many models each of these sites has")
+    models: Ints = weights("how many models this site has received from each of these sites")
     shares: Floats = weights(
-        "for each model and each cluster of this site, the share of rows that the model reconstructs well compared "
-        "with the site's own models, or a percentile of the differences between errors"
+        "for each received model and each cluster of this site: the share of the cluster's rows that the model "
+        "reconstructs well, compared with the site's own models, or a percentile of the differences in error"
     )
 
     def by_sender(self) -> dict[str, Floats]:
@@ -195,9 +195,11 @@ class CommunityStep:
 
 @dataclass(frozen=True)
 class CommunityShare(Release):
-    rows: Exact = additive_counts("how many rows a community has", cells=True)
+    rows: Exact = additive_counts(
+        "how many rows a community has (a group of similar clusters of different sites)", cells=True
+    )
     weights: Exact = additive_weights(
-        "for each community, the model weights of its sites, multiplied by their numbers of rows"
+        "for each community, the sum of its sites' model weights, each multiplied by the site's number of rows"
     )
 
 
@@ -218,7 +220,7 @@ def train_community(site: Site, ask: CommunityStep) -> CommunityShare:
 def exact_weight_sum(values: Floats) -> Exact:
     """Weights times rows as exact numbers."""
     if not (np.abs(values) <= MAX_WEIGHT_SUM).all():
-        raise OutOfBounds("a model's weights grew beyond their bound; lower rate, the learning rate")
+        raise OutOfBounds("the weights of a model grew too large; lower the learning rate, `rate`")
     return Exact(exact_sums.exact_totals(values[:, None], WEIGHT_SUM_UNIT), np.asarray(WEIGHT_SUM_UNIT, np.int32))
 
 
@@ -241,9 +243,10 @@ class RefineQuestion:
 @dataclass(frozen=True)
 class RefinedClusters(Release):
     chosen: Ints = weights(
-        "for each new cluster at this site, the community whose model formed it, or -1 for the site's own model"
+        "for each new cluster of this site, the community whose model formed it, or -1 if a model of this site "
+        "formed it"
     )
-    stable: bool = facts("whether the clusters here hardly changed")
+    stable: bool = facts("whether this site's clusters hardly changed")
 
 
 @handler(releases=RefinedClusters)
@@ -294,8 +297,8 @@ class ClosingQuestion:
 @dataclass(frozen=True)
 class UsualErrors(Release):
     rows: Exact = additive_counts("how many rows each community has", cells=True)
-    logs: Exact = additive("the sum of the logarithms of their errors")
-    squares: Exact = additive("the sum of the squares of these logarithms")
+    logs: Exact = additive("for each community, the sum of the logarithms of its rows' errors")
+    squares: Exact = additive("for each community, the sum of the squares of these logarithms")
 
 
 @handler(releases=UsualErrors)

@@ -271,7 +271,7 @@ def _few_rows_notes(course: PrivateRun, rows: Floats, price: Price) -> list[str]
     noise = price.sigma * math.sqrt(sum((a + 1) * b for a, b in pairwise(course.sizes)))
     few = int((rows * MAX_NOISE_RATIO < noise).sum())
     note = (
-        f"Too few rows for this epsilon: at {few} of {len(rows)} clusters the noise in a training step is more than "
+        f"Too few rows for this epsilon: in {few} of {len(rows)} clusters, the noise of a training step is more than "
         f"{MAX_NOISE_RATIO:g} times as large as the signal from all rows. Use a larger epsilon, or fewer clusters."
     )
     return [note] if few else []

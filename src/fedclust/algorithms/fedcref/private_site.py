@@ -127,14 +127,14 @@ def remember_labels(site: Site, ask: GivenLabels) -> Keep[Done]:
 @dataclass(frozen=True)
 class SiteSums(Noisy):
     sums: Exact = noisy_own(
-        "for each cluster of this site, the sum of the clipped gradients of its model over its rows, or of its rows' "
-        "offsets from the centre"
+        "for each cluster of this site, the sum over its rows of the clipped gradients of its model, or of the "
+        "offsets from its centre"
     )
 
 
 @dataclass(frozen=True)
 class CommunityGradients(Noisy):
-    sums: Exact = noisy("for each community, the sum of the clipped gradients of its model over its rows")
+    sums: Exact = noisy("for each community, the sum over its rows of the clipped gradients of its model")
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,9 @@ def are_known(own: dict[str, tuple[int, ...]], count: int, least: int = 0) -> bo
 
 def _check_question(ask: ModelsQuestion, site: Site) -> None:
     if not ask.fits(len(site.columns)):
-        raise WireError("the question has other columns, shapes that do not match, or numbers that are too large")
+        raise WireError(
+            "the question does not fit this site's columns, or its arrays differ in size, or its numbers are too large"
+        )
 
 
 def _sum_blocks(blocks: Iterable[Ints], shape: tuple[int, ...]) -> Exact:

@@ -49,7 +49,7 @@ from fedclust.core.effects import Protocol, each, each_to, relay, report, total
 from fedclust.core.errors import DataError, QuorumLost
 from fedclust.core.types import Floats, Ints, PartyId
 
-TWO_SITES_REASON = "with only two sites, each could compute the other's contribution from the sum"
+TWO_SITES_REASON = "only two sites share this community, so each could compute the other's contribution from the sum"
 MAX_ERROR_DEVIATION = 3.0  # standard deviations of the logarithm of errors, beyond which a row is none of a model's
 
 
@@ -100,7 +100,7 @@ def fit(plan: TrainingPlan, begin: Mapping[PartyId, BeginQuestion], course: RunL
     first = draw_weights(layers(plan.width), np.random.default_rng((plan.seed, 0)))
     clusters = {party: begun[party].clusters for party in sorted(begun)}
     if not any(clusters.values()):
-        raise DataError("n_samples=0: no site has a row to cluster; check the sites' data")
+        raise DataError("n_samples=0: no site has any rows to cluster; check the sites' data")
     found = FedCRefResult(np.zeros((0, len(first)), np.float32))
     fresh = active = tuple(clusters)
     for number in range(1, course.iterations + 1):
@@ -249,14 +249,17 @@ def _result_notes(found: FedCRefResult, course: RunLength, unsettled: int) -> li
     notes = ["Not lossless: sites cluster their rows with models, so the result is not that of the pooled rows."]
     if last.isolated:
         few = ", ".join(lone[:5]) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
-        notes.append(f"{last.isolated} isolated clusters stay local, because no other site shares them ({few}).")
+        notes.append(
+            f"{last.isolated} isolated clusters keep models of their own, because no cluster of another site "
+            f"matches them ({few})."
+        )
     if unsettled:
-        notes.append(f"Stopped after {course.iterations} iterations, before {unsettled} sites were stable.")
+        notes.append(f"Stopped after {course.iterations} iterations, although {unsettled} sites were not stable yet.")
     if found.not_averaged:
         why = "; ".join(sorted(set(found.not_averaged)))
         notes.append(
-            "Communities that were not averaged, so their clusters keep their own models: "
-            f"{len(found.not_averaged)} ({why})."
+            "Communities (groups of similar clusters) that were not averaged, so that their clusters keep their own "
+            f"models: {len(found.not_averaged)} ({why})."
         )
     return notes
 

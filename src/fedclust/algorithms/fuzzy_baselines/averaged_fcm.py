@@ -73,7 +73,7 @@ def local_centers(site: Site, ask: LocalCentersQuestion) -> LocalCenters:
 @dataclass(frozen=True)
 class WeightedCenters(Release):
     mass: Exact = additive("the sum of the memberships in each cluster", least=0.0, most=MAX_ROWS)
-    pull: Exact = additive("the centres that sites found, multiplied by their memberships")
+    pull: Exact = additive("the sum of the centres that the sites found, each multiplied by the sum of its memberships")
     silent: Exact = additive_counts("how many sites had too few rows to take part")
 
 

@@ -65,7 +65,7 @@ class GradientQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class LocalGradient(Release):
     rows: Exact = additive_counts("the total number of rows")
-    gradient: Exact = additive("each site's gradient, multiplied by its number of rows")
+    gradient: Exact = additive("the sum of the sites' gradients, each multiplied by the site's number of rows")
     objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
 
 
@@ -111,7 +111,7 @@ def fit(
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY_BITS)).any():
-            raise RunFailed(f"the centres diverged in round {number}; step is {step:g}, choose a smaller one")
+            raise RunFailed(f"the centres diverged in round {number}, because step is {step:g}; choose a smaller step")
         if tol is not None and shift < tol:
             break
     notes = [GRADIENT_LOSSY_NOTE, *local_fcm.participation_notes(participation)]

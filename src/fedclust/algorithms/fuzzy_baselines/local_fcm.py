@@ -110,4 +110,4 @@ def _sum_over_rows(parts: list[Floats], clusters: int) -> Floats:
 
 def participation_notes(participation: float) -> list[str]:
     """What to say of rounds that asked a share of the parties."""
-    return [f"Each round asked a new random {participation:.0%} of the sites."] if participation < 1 else []
+    return [f"In each round, a new random {participation:.0%} of the sites took part."] if participation < 1 else []

@@ -81,7 +81,7 @@ class MixturesQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class MixtureMoments(Release):
     mass: Exact = additive("the total weight of each component of each mixture", cells=True)
-    pull: Exact = additive("the weighted sums of the rows of each component, and of their squares")
+    pull: Exact = additive("for each component, the weighted sum of the rows, and of their squares")
     log: Exact = additive("the log-likelihood of each mixture")
     entropy: Exact = additive("the entropy of the rows' memberships in each mixture")
 
@@ -193,7 +193,7 @@ def _sum_in_order(terms: Floats) -> Floats:
 def check_reach(x: Floats, reach: Units) -> Floats:
     """The block itself, if it keeps to the bounds that its sums need."""
     if x.size and (np.abs(x).max(axis=1) > np.ldexp(1.0, reach)).any():
-        raise OutOfBounds("a row exceeds the agreed bound; the rows must not change during a run")
+        raise OutOfBounds("a row exceeds the agreed bound; keep the site's data unchanged during a run")
     return x
 
 
@@ -257,7 +257,7 @@ def mark_deviations(site: Site, ask: CenteredQuestion) -> bounds.MagnitudeMarks:
 
 @dataclass(frozen=True)
 class CovarianceProducts(Release):
-    products: Exact = additive("the sums of the products of columns, for the covariance of all rows")
+    products: Exact = additive("for each pair of columns, the sum of their products over all rows, for the covariance")
 
 
 @dataclass(frozen=True)

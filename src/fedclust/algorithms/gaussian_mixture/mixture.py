@@ -355,5 +355,8 @@ def _root(covariance: Floats, frame: Frame) -> Floats:
 
 def _require_root(root: Floats | None) -> Floats:
     if root is None:
-        raise ValueError("the frame was made without the covariance that EEE needs")
+        raise ValueError(
+            "mixtures of the family EEE (one covariance for all components) need the covariance of all rows; "
+            "call make_frame with full=True"
+        )
     return root

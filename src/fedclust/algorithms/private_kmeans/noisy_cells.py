@@ -91,7 +91,10 @@ def find_clusters(
         k for k in ks if k == 1 or best[k].nearest > (MIN_GAP_UNKNOWN_WIDTH if width is None else MIN_GAP_KNOWN_WIDTH)
     ] or [min(ks)]
     chosen = max(apart, key=lambda k: best[k].likelihood - k * cost)
-    note = f"Of {min(ks)} to {max(ks)} clusters, {chosen} stood out from the noise. This choice cost no extra budget."
+    note = (
+        f"The number of clusters was chosen from {min(ks)} to {max(ks)}: {chosen} stood out from the noise. "
+        "The choice cost no extra budget."
+    )
     found = best[chosen]
     return CellClusters(found.places, found.mass, found.width, (note,) if len(ks) > 1 else ())
 

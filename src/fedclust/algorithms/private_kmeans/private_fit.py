@@ -60,14 +60,15 @@ class CellCounts(Noisy):
 @dataclass(frozen=True)
 class SecondMoments(Noisy):
     sums: Exact = noisy(
-        "for each pair of columns, the sum of their products over rows clipped to public bounds, and the number of rows"
+        "the number of rows and, for each pair of columns, the sum of their products; rows are clipped to public bounds"
     )
 
 
 @dataclass(frozen=True)
 class ClusterOffsets(Noisy):
     sums: Exact = noisy(
-        "the sum of each cluster's offsets from its centre, clipped to a fixed length, and the number of rows"
+        "for each cluster, the number of rows and the sum of their offsets from the centre, each clipped to a "
+        "fixed length"
     )
 
 
@@ -138,7 +139,8 @@ def _check_question(ask: LengthsQuestion | MomentsQuestion | GridQuestion | Offs
     """Refuse an invalid question before any row is read, because a later error would reveal something about rows."""
     if not ask.fits(len(site.columns)):
         raise WireError(
-            "the question has other columns, shapes that do not match, or numbers that are too large or too small"
+            "the question does not fit this site's columns, or its arrays differ in size, or its numbers are "
+            "out of range"
         )
 
 
@@ -364,7 +366,7 @@ def _few_rows_note(rows: float, unsure: float) -> tuple[str, ...]:
     if rows >= MIN_ROWS_TO_NOISE * unsure:
         return ()
     note = (
-        f"There are few rows compared with the noise in their count (standard deviation {unsure:,.0f}). "
+        f"The number of rows is small compared with the noise added to it (standard deviation {unsure:,.0f}). "
         "The centres may be "
     )
     return (note + "only noise. Use a larger epsilon, or more rows.",)

@@ -87,7 +87,9 @@ def party_centers(
         answers = yield from each_to(draw_candidates, {parties[i]: StartQuestion(view, count, seed)})
         if len(answers[parties[i]].points):
             return answers[parties[i]].points
-    raise DataError(f"no site has the {SMOOTHING_NEIGHBORS} rows needed to draw initial centres; set init to 'box'")
+    raise DataError(
+        f"no site has the {SMOOTHING_NEIGHBORS} rows that it needs to draw initial centres; set init to 'box'"
+    )
 
 
 @handler(releases=Candidates)

@@ -33,9 +33,11 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below
-SUMMARIES_NOTE = "Not lossless: the coordinator saw summaries of rows, so the result is not that of the pooled rows."
+SUMMARIES_NOTE = (
+    "Not lossless: the coordinator clustered summaries of rows, so the result is not that of the pooled rows."
+)
 ONLY_THE_MEAN = "No site had enough different rows for a summary. The result is one cluster, at the mean of all rows."
-STILL_ONLY_THE_MEAN = "Still no site had enough different rows for a summary. The cluster is unchanged."
+STILL_ONLY_THE_MEAN = "Still no site has enough different rows for a summary. The only cluster stays as it was."
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,12 @@ class Batch(ViewedQuestion, FlooredQuestion):
 @dataclass(frozen=True)
 class Summaries(Release):
     places: Floats = points(
-        "means of at least the required number of rows; no row is in two of them", floor=FLOOR_FROM_QUESTION
+        "means of groups of rows, each of at least the required size; no row is in two groups",
+        floor=FLOOR_FROM_QUESTION,
     )
     rows: Ints = counts("how many rows each mean stands for")
     waiting: bool = facts("whether rows are held back because they were too few, or too similar, for a summary")
-    has_no_memory: bool = facts("whether this site remembers no earlier round")
+    has_no_memory: bool = facts("whether this site has no memory of earlier rounds")
 
 
 # Within a run, and in its later rounds, a site remembers what it sent; in another run rows are split otherwise.
@@ -148,7 +151,8 @@ def fit(
     notes = [SUMMARIES_NOTE, *_waiting_note(own)]
     if len(places) > max_nodes:
         notes.append(
-            f"The coordinator's memory of {max_nodes} summaries is full. It merged {len(places)} into {max_nodes // 2}."
+            f"The coordinator's memory of {max_nodes} summaries is full. It merged {len(places)} summaries into "
+            f"{max_nodes // 2}."
         )
         places, rows = _join_summaries(places, rows, max_nodes // 2, damped=damped)
     if not len(places):

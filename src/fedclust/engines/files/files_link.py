@@ -78,7 +78,10 @@ def connect(spec: RunSpec) -> NetworkedEngine:
 
 def _read_own_file(spec: RunSpec) -> CoordinatorFile:
     if spec.coordinator_file is None:
-        raise StudyError("engine 'files' signs its messages; give the coordinator's file with --own")
+        raise StudyError(
+            "engine 'files' signs messages with the coordinator's key; give the path of the coordinator's file "
+            "with --own"
+        )
     return read_coordinator_file(spec.coordinator_file, "files")
 
 

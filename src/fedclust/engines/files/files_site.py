@@ -81,10 +81,13 @@ class FileTransport:
         """The transport of a serving site, between two folders."""
         if site.identity is None or site.coordinator is None:
             raise StudyError(
-                "the site file needs identity, the key to sign with, and coordinator, the coordinator's public key"
+                "the site file must set `identity` (the site's signing key) and `coordinator` (the "
+                "coordinator's public key)"
             )
         if not inbox.is_dir():
-            raise StudyError(f"there is no inbox at {inbox}; make the folder and copy the coordinator's messages to it")
+            raise StudyError(
+                f"there is no inbox at {inbox}; create the folder and copy the coordinator's messages to it"
+            )
         return cls(reception, read_private_key(site.identity), site.coordinator, inbox, outbox)
 
     @property
@@ -146,7 +149,8 @@ class FileTransport:
         if chain is None:
             for name, *_ in messages:
                 self._inbox.refuse(
-                    name, "it belongs to a run that never contacted this site, or whose state the site has lost"
+                    name,
+                    "it belongs to a run that never contacted this site, or the site has lost the state of that run",
                 )
             return []
         self._chains[run] = chain

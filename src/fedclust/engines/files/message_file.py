@@ -74,7 +74,7 @@ def read_message(path: Path) -> tuple[SignedMessage, bytes]:
     """A file's message, not yet verified, and its bytes; refuses what is not a message."""
     try:
         if path.stat().st_size > wire.MAX_MESSAGE_BYTES:
-            raise MessageRefused("it is larger than a message file can be")
+            raise MessageRefused("it is larger than a message file may be")
         data = path.read_bytes()
     except OSError:
         raise IncompleteMessage("it cannot be read yet") from None
@@ -212,13 +212,14 @@ class Chain:
             at = DIGEST_PREFIX_BYTES * (message.number - 1)
             if self.received_prefixes[at : at + DIGEST_PREFIX_BYTES] != message_digest(data)[:DIGEST_PREFIX_BYTES]:
                 raise MessageRefused(
-                    f"another message {message.number} was accepted before; the last was message {self.received}"
+                    f"a different message {message.number} was already accepted; the last accepted message is "
+                    f"{self.received}"
                 )
-            raise DuplicateMessage("it was accepted before")
+            raise DuplicateMessage("it was already accepted")
         if message.number > self.received + 1:
-            raise MessageRefused(f"message {self.received + 1} must come first and is missing")
+            raise MessageRefused(f"message {self.received + 1} is missing and must come first; copy it too")
         if message.previous_digest != self.received_digest:
-            raise MessageRefused("it does not follow the message that was accepted before it")
+            raise MessageRefused("it was not written after the message that was accepted last")
         came = message_digest(data)
         return replace(
             self,

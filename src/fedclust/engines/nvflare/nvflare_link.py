@@ -85,10 +85,10 @@ def resolve_bind_address(settings: Mapping[str, Any]) -> str | None:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise StudyError(
-            f"cannot bind to '{said}', the value of bind ({why}); set it to an address of this machine"
+            f"cannot listen on '{said}', the value of bind ({why}); set bind to an address of this machine"
         ) from None
     if ipaddress.ip_address(address).is_unspecified:
-        raise StudyError(f"bind is '{said}', which means all addresses; set it to the one that sites connect to")
+        raise StudyError(f"bind is '{said}', which means all addresses; set bind to the address that sites connect to")
     return None if address in LOOPBACK_HOSTS else address
 
 
@@ -110,7 +110,8 @@ def _kit_folder(spec: RunSpec) -> Path:
     own = read_coordinator_file(spec.coordinator_file, ENGINE_NAME) if spec.coordinator_file else None
     if own is None or "kit" not in own.engine:
         raise StudyError(
-            "engine 'nvflare' needs the coordinator's kit; run fedclust enrol, then name its coordinator.toml in --own"
+            "engine 'nvflare' needs the coordinator's kit; run fedclust enrol, then give the path of its "
+            "coordinator.toml with --own"
         )
     return own.folder / str(own.engine["kit"])
 

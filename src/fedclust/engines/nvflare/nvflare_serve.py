@@ -48,7 +48,7 @@ class SiteClient:
             if short >= 3:
                 raise RunFailed(
                     f"NVIDIA FLARE's client stops right after it starts; see {self.folder / 'console.log'} and log.txt "
-                    "next to it. Check that the kit was made for this study and is still valid"
+                    "next to it. Check that the kit was made for this study and that its certificates are still valid"
                 )
             stop_event.wait(CLIENT_RESTART_SECONDS)
 

@@ -61,11 +61,13 @@ class Kit:
         try:
             found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             if (found.pop("format"), found.pop("version")) != (KIT_FORMAT, KIT_VERSION):
-                raise StudyError(f"{folder} is a kit from another version of fedclust; enrol again with this version")
+                raise StudyError(
+                    f"{folder} is a kit from another version of fedclust; run fedclust enrol again with this version"
+                )
             kit = cls(**found)
         except FileNotFoundError:
             raise StudyError(
-                f"{folder} is not a kit; fedclust enrol makes one for the coordinator and each site"
+                f"{folder} is not a kit; fedclust enrol creates a kit for the coordinator and for each site"
             ) from None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise StudyError(f"{path} is damaged; replace the kit with a fresh copy") from None
@@ -80,8 +82,8 @@ class Kit:
         """Refuse a study that the kit was not made for, because every site would refuse it."""
         if digest_study(text) != self.digest:
             raise StudyError(
-                f"the kit of {_owner_name(self)} was made for another text of the study '{self.study}'; "
-                "use the study.toml that came with the kits unchanged, or enrol again"
+                f"the kit of {_owner_name(self)} was made for a different text of the study '{self.study}'; "
+                "use the study.toml that came with the kits, without changes, or enrol again"
             )
 
     def write(self, folder: Path) -> None:

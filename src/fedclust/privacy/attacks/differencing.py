@@ -48,7 +48,10 @@ def _has_hard_cells(seen: Observation, count: str, total: str) -> bool:
 def _rows_alone(seen: Observation, count: str, total: str) -> Iterator[RecoveredPoint]:
     for cluster in np.flatnonzero(seen.floats_of(count) == 1):
         yield RecoveredPoint(
-            seen.to_original_units(seen.floats_of(total)[cluster]), seen.step, seen.parties, "a cluster of one row"
+            seen.to_original_units(seen.floats_of(total)[cluster]),
+            seen.step,
+            seen.parties,
+            "the row of a cluster with one row",
         )
 
 
@@ -64,7 +67,7 @@ def _rows_that_moved(before: Observation, after: Observation, count: str, total:
             continue
         if (new if gained else old) in (None, cluster):
             yield RecoveredPoint(
-                after.to_original_units(row), after.step, after.parties, "the one row that joined or left a cluster"
+                after.to_original_units(row), after.step, after.parties, "the only row that joined or left a cluster"
             )
 
 

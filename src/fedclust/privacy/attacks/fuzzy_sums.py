@@ -56,7 +56,12 @@ def attack_fuzzy_sums(
         solution = solve(sums, batches=batches, rng=np.random.default_rng(seed))
         if solution is not None:
             found += [
-                RecoveredPoint(last.to_original_units(x), last.step, last.parties, "a solution of the equations")
+                RecoveredPoint(
+                    last.to_original_units(x),
+                    last.step,
+                    last.parties,
+                    "a row that solves the equations of several rounds' sums",
+                )
                 for x in solution
             ]
     return distinct_points(found)

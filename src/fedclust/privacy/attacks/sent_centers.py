@@ -64,7 +64,7 @@ def _rows_of_others(
             and not _is_own_row(x, own)
         ):
             yield RecoveredPoint(
-                now.to_original_units(x), now.step, ("all",), "the one row of another site that changed its cluster"
+                now.to_original_units(x), now.step, ("all",), "the only row of another site that changed its cluster"
             )
 
 

@@ -56,4 +56,4 @@ def _missing_row(more: Observation, fewer: Observation) -> np.ndarray[tuple[int]
 
 def _recovered_row(more: Observation, fewer: Observation) -> RecoveredPoint:
     point = fewer.to_original_units(_missing_row(more, fewer))
-    return RecoveredPoint(point, fewer.step, fewer.parties, "the one row that a rule hid")
+    return RecoveredPoint(point, fewer.step, fewer.parties, "the single row that the singleton rule hid")

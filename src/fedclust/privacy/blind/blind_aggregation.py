@@ -50,11 +50,11 @@ def group(site: Site, ask: GroupKeyMessage) -> Done:
     """Store the group key, and the key that encrypts answers to the lead."""
     vault = site.vault
     if vault.get("group.lead") not in (None, ask.lead.encode()):
-        raise KeysRefused("another site leads this run")
+        raise KeysRefused("another site is already the lead of this run (the site that receives the sums)")
     key, about = _derive_group_message_key(vault, ask.name, ask.lead, way=(ask.lead, site.party))
     common = keys.decrypt(key, ask.text, about)
     if vault.get("group.name") == ask.name.encode() and vault.get("group") != common:
-        raise KeysRefused("this site has already received another group key under this name")
+        raise KeysRefused("this site has already received a different group key under this name")
     vault.put(
         {
             "group": common,
@@ -89,8 +89,10 @@ class QuestionContent:
 
 @dataclass(frozen=True)
 class MaskedNumbers(Release):
-    numbers: Exact = additive("numbers under the masks of the sites and of the group")
-    shape: bytes = shares("the shapes and units of the numbers, from one site, encrypted for the sites")
+    numbers: Exact = additive(
+        "the numbers of the answer, hidden by the masks between sites and by a mask that all sites share"
+    )
+    shape: bytes = shares("the shapes and units of the numbers, sent by one site and encrypted for the other sites")
 
     def form(self) -> tuple[object, ...]:
         """All answers to a question have as many numbers."""
@@ -110,13 +112,13 @@ class EncryptedAnswer(Release):
 @handler(releases=MaskedNumbers, reads="nothing", before_alignment=True)
 def add(site: Site, ask: EncryptedQuestion) -> MaskedNumbers:  # noqa: ARG001
     """An encrypted question for a sum; the server answers the question inside."""
-    raise WireError("the question is still encrypted")
+    raise WireError("this question must be decrypted before it reaches its handler")
 
 
 @handler(releases=EncryptedAnswer, reads="nothing", before_alignment=True)
 def reply(site: Site, ask: EncryptedQuestion) -> EncryptedAnswer:  # noqa: ARG001
     """An encrypted question for a party's own answer; the server answers the question inside."""
-    raise WireError("the question is still encrypted")
+    raise WireError("this question must be decrypted before it reaches its handler")
 
 
 CARRIERS = (add.name, reply.name)
@@ -138,7 +140,9 @@ def decrypt_question(call: Call, vault: Vault, party: PartyId) -> tuple[Call, An
     key = keys.derive_key(common, "question", call.run, call.step, question.salt)
     place = _question_context(call.run, call.step, call.handler, call.cohort, party if question.own else "")
     if not vault.has_signed(_read_vault(vault, "group.lead").decode(), question.signature, place + question.text):
-        raise KeysRefused("the lead did not sign the encrypted question")  # every site has the key that encrypts it
+        raise KeysRefused(
+            "the encrypted question does not carry a valid signature of the lead"
+        )  # every site has the key that encrypts it
     inner = wire.decode(QuestionContent, unpad_text(keys.decrypt(key, question.text, place)))
     if inner.handler not in HANDLERS or (inner.want == "total") != (call.handler == add.name):
         raise WireError(
@@ -371,7 +375,7 @@ def _derive_answer_key(vault: Vault, name: str, other: PartyId) -> bytes:
 def _shared_secret(vault: Vault, name: str, other: PartyId) -> bytes:
     offered = read_roster(vault, name).offers.get(other)
     if offered is None:
-        raise KeysRefused("the keys of a party are not known")
+        raise KeysRefused("this site has not received the keys of a party that takes part")
     return keys.derive_shared_secret(read_secret(vault, name, "message"), offered.message)
 
 

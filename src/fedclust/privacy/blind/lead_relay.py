@@ -81,7 +81,7 @@ class LeadRelay:
         batch = wire.decode(CallBatch, data)
         calls = {party: Call.decode(packed) for party, packed in batch.calls.items()}
         if not calls or not set(calls) <= set(self.engine.parties):
-            raise WireError("the lead asks sites that are not in this study")
+            raise WireError("the lead sent a question for sites that are not in this study")
         replies = self.engine.exchange(calls, timeout=None, quorum=batch.quorum)
         lacking = [party for party in calls if not isinstance(replies.get(party), SealedAnswer)]
         if len(calls) - len(lacking) < batch.quorum:

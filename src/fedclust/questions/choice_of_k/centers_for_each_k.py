@@ -64,7 +64,7 @@ class CenterSets(ViewedQuestion):
 class ClusterMoments(Release):
     mass: Exact = additive("the number of rows in each cluster", cells=True)
     pull: Exact = additive("the sum of the rows in each cluster")
-    objective: Exact = additive("the sum of the squared distances to the nearest centres", least=0.0)
+    objective: Exact = additive("the sum of the squared distances of the rows to their nearest centres", least=0.0)
 
 
 @handler(releases=ClusterMoments)
@@ -84,7 +84,7 @@ def cluster_moments(site: Site, ask: CenterSets) -> ClusterMoments:
 
 @dataclass(frozen=True)
 class Widths(Release):
-    squares: Exact = additive("for each cluster and column, the sum of the squares", least=0.0)
+    squares: Exact = additive("for each cluster and column, the sum of the squares of its values", least=0.0)
 
 
 def _cluster_row_weights(site: Site, ask: CenterSets) -> Floats:

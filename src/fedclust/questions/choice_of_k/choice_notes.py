@@ -30,7 +30,7 @@ def choose_among(choice: KChoice, ks: Sequence[int] | None) -> tuple[int, list[s
     if ks is None or choice.k in ks:
         return choice.k, []
     k = min((s for s in choice.scores if s.k in ks), key=lambda s: (s.is_dropped, s.icl)).k
-    return k, [f"No structure found: no candidate K describes the rows well. {k} is the best of them."]
+    return k, [f"No structure found: no candidate K describes the rows well. Of the candidates, {k} is the best."]
 
 
 def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[str]:
@@ -40,7 +40,8 @@ def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[st
     if choice.k == 1 and k == 1:
         rival = choice.k_icl if choice.k_icl > 1 else choice.k_bic
         why = (
-            f" (mixtures suggest {rival}, but these clusters do not reappear in halves of the rows: {strong})"
+            f" (Gaussian mixtures suggest {rival}, but these clusters do not reappear when halves of the rows are "
+            f"compared: {strong})"
             if strong
             else ""
         )
@@ -53,22 +54,24 @@ def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[st
             )
     if choice.empty:
         notes.append(
-            "One half of the rows was empty, because equal rows stay together. Too few rows differ to test stability."
+            "One half of the rows was empty, because equal rows always go to the same half. Too few rows differ "
+            "to test stability."
         )
     if choice.why == "halves" and k == choice.k:
         notes.append(
-            f"ICL suggests {choice.k_icl}, but these components do not reappear in halves of the rows ({strong}). This "
-            f"happens if clusters are not Gaussian or rows are few. {k} is the largest number of c-means clusters that "
-            "reappear."
+            f"The criterion ICL suggests {choice.k_icl}, but these mixture components do not reappear when "
+            f"halves of the rows are compared ({strong}). This happens if clusters are not Gaussian or if there are "
+            f"few rows. {k} is the largest number of c-means clusters that reappear."
         )
     if choice.why == "bic" and k == choice.k:
         notes.append(
-            f"Overlapping clusters: ICL suggests 1, BIC suggests {k}, and these reappear in halves ({strong})."
+            f"Overlapping clusters: the criterion ICL suggests 1 and BIC suggests {k}; these {k} reappear when "
+            f"halves of the rows are compared ({strong})."
         )
     if choice.why == "icl" and k == choice.k:
         notes += _rival_notes(choice.scores, k)
     if given and k == high:
-        notes.append(f"The choice is the largest candidate K. Try more than {high} to check it.")
+        notes.append(f"The choice is the largest candidate K. To check it, include values above {high}.")
     return notes
 
 
@@ -77,7 +80,7 @@ def _rival_notes(scores: Sequence[MixtureScore], k: int) -> list[str]:
         n: min((s.icl for s in scores if s.k == n and not s.is_dropped), default=np.inf) for n in {s.k for s in scores}
     }
     near = sorted(n for n, value in best.items() if n != k and value - best[k] < STRONG_EVIDENCE)
-    return [f"By ICL these are almost as good as {k}: {', '.join(map(str, near))}."] if near else []
+    return [f"By the criterion ICL, these K are almost as good as {k}: {', '.join(map(str, near))}."] if near else []
 
 
 def score_row(s: MixtureScore, *, chosen: bool) -> dict[str, Any]:
@@ -103,7 +106,7 @@ def index_notes(values: Mapping[int, float], k: int, *, given: bool, elbow: bool
     level = INDEX_TOLERANCE * abs(values[k]) if k in finite else 0.0
     near = sorted(n for n, v in finite.items() if n != k and abs(v - values[k]) <= level)
     if near and not elbow:
-        notes.append(f"These are almost as good as {k}: {', '.join(map(str, near))}.")
+        notes.append(f"These K are almost as good as {k}: {', '.join(map(str, near))}.")
     if given and k == max(values):
-        notes.append(f"The choice is the largest candidate K. Try more than {k} to check it.")
+        notes.append(f"The choice is the largest candidate K. To check it, include values above {k}.")
     return notes

@@ -40,7 +40,7 @@ class LocalKQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class LocalK(Release):
     k: int = facts(
-        "how many clusters the site finds in its own rows, which narrows the search over all rows",
+        "how many clusters the site finds in its own rows, to limit the K that are tried on all rows",
         most=MAX_LOCAL_CLUSTERS,
     )
 

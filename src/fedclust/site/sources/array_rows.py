@@ -100,7 +100,7 @@ def _encode_columns(X: npt.NDArray[Any], at: Mapping[int, tuple[str, Column]], s
     for i, (name, column) in at.items():
         if column.is_text:
             raise DataError(
-                f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; use the "
+                f"column '{name}' of site '{site}' does not hold text, but its declared levels are text; use the "
                 "same type for both"
             )
         values, strange = encode_numbers(X[:, i] if X.dtype == np.float32 else X[:, i].astype(np.float64), column)
@@ -132,8 +132,8 @@ def _refuse_wide_integers(X: npt.NDArray[Any], names: Sequence[str], at: Sequenc
 
 def wide_integer_message(name: str, site: str) -> str:
     return (
-        f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale it "
-        "or leave it out"
+        f"column '{name}' of site '{site}' holds integers beyond 2^53, which float64 cannot hold; scale the "
+        "column, or leave it out of `columns`"
     )
 
 

@@ -43,7 +43,7 @@ def check_type(kind: pa.DataType, name: str, site: str, declared: Column = NUMBE
         if _is_text(plain) or pa.types.is_null(plain):
             return
         raise DataError(
-            f"column '{name}' of site '{site}' holds no text, but its declared levels are texts; use the same "
+            f"column '{name}' of site '{site}' does not hold text, but its declared levels are text; use the same "
             "type for both"
         )
     if _is_number(plain):
@@ -119,6 +119,6 @@ def ids_from_column(column: pa.Array, name: str, site: str) -> Ids:
     values = column.to_pylist()
     missing = sum(value is None or value == "" for value in values)
     if missing:
-        raise DataError(f"id column '{name}' of site '{site}' lacks an id in {missing} rows; give each row its own id")
+        raise DataError(f"id column '{name}' of site '{site}' has no id in {missing} rows; give each row its own id")
     with replace_error(f"id column '{name}' of site '{site}' holds integers beyond 2^63; cast it to text"):
         return column.cast(pa.int64()).to_numpy() if integral else np.array(values, dtype=np.str_)

@@ -48,7 +48,7 @@ def _database(name: Any, site: str, folder: Any) -> Database:
     path = Path(name).expanduser()
     if "://" in str(name) or not path.is_file():
         raise DataError(
-            f"the database of site '{site}' does not exist; name a DuckDB or SQLite file or postgresql://..."
+            f"the database of site '{site}' does not exist; set `database` to a DuckDB or SQLite file, or to an address postgresql://..."
         )
     with path.open("rb") as file:
         head = file.read(16)
@@ -136,14 +136,19 @@ class DuckDB:
             return duckdb.connect(self._path, read_only=self._path != ":memory:", config=dict(self.SETTINGS))
         except (duckdb.Error, OSError):
             raise DataError(
-                f"the DuckDB file of site '{self._site}' cannot be opened for reading; close other programs that use it"
+                f"the DuckDB file of site '{self._site}' cannot be opened for reading; close other programs "
+                "that use the file"
             ) from None
 
     def _reason(self, error: Exception) -> str:
         for kind, reason in self.REASONS:
             if isinstance(error, kind):
                 return reason
-        return "an extension that is not built in; fedclust downloads none" if "extension" in str(error) else "an error"
+        return (
+            "an extension that is not built in, and fedclust downloads no extensions"
+            if "extension" in str(error)
+            else "an error"
+        )
 
 
 class SQLite:
@@ -176,7 +181,9 @@ class SQLite:
         try:
             return pa.array(values)
         except pa.ArrowException:
-            raise DataError(f"column '{name}' of site '{self._site}' mixes types; make all of it numbers") from None
+            raise DataError(
+                f"column '{name}' of site '{self._site}' mixes types; make all its values numbers"
+            ) from None
 
     def _reason(self, message: str) -> str:
         known = {"syntax": "a syntax error", "no such table": "an unknown table", "no such column": "an unknown column"}

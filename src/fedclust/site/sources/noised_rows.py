@@ -36,7 +36,8 @@ WEAK_EPSILON = 10.0  # an epsilon from which the promise is weak
 ROW_FINGERPRINT_BYTES = 16  # bytes of a fingerprint
 BUDGET_TOLERANCE = 1 + 2.0**-40  # a sum of floats may end slightly above its true value
 PAPER_NOTE = (
-    "Rows carry paper 3's noise, which is NOT differential privacy. Its size follows from the site's "
+    "Sites added the noise of paper 3 to their rows, which is NOT differential privacy. Its size follows from "
+    "the site's "
     "own rows, so one row affects the noise of all others. Its epsilon is for each of {columns} "
     "columns, not for a row. All sites draw the same noise. Use it only to repeat the paper's figures."
 )
@@ -45,8 +46,8 @@ PRIVACY_NOTE = (
     "of {columns} columns, over everything that the run shows."
 )
 WEAK_EPSILON_NOTE = (
-    "An epsilon of {epsilon:g} promises little: a row may make an outcome up to e^{epsilon:g} times as "
-    "likely as another row would."
+    "An epsilon of {epsilon:g} promises little: one row can make a result up to e^{epsilon:g} times as "
+    "likely as another row in its place would."
 )
 
 
@@ -145,7 +146,7 @@ over everything that the run shows.'
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
                 raise StudyError(f"{name} is {value!r}; it must be a number above 0")
         if bounds is None and mechanism != "paper":
-            raise StudyError("noise needs public bounds, because the rows must not decide its size; set bounds")
+            raise StudyError("noise needs public bounds, because its size must not depend on the rows; set bounds")
         self.epsilon = float(epsilon)
         self.bounds = bounds
         self.mechanism = mechanism
@@ -179,11 +180,14 @@ over everything that the run shows.'
         rows = np.concatenate([np.empty((0, len(source.columns))), *blocks])
         if not np.isfinite(rows).all():
             raise DataError(
-                f"site '{source.site}' has missing values, which noise would not hide; fill them, or leave the "
-                "columns out"
+                f"site '{source.site}' has missing values, which noise would not hide; fill them, or remove those "
+                "columns from `columns`"
             )
         if len(whole) != len(rows):
-            raise DataError(f"the data of site '{source.site}' changed while it was read; start again")
+            raise DataError(
+                f"the data of site '{source.site}' changed while it was read; keep it unchanged, and start the "
+                "run again"
+            )
         low, high = self._column_bounds(source.columns)
         noised = self._recall_or_draw(source.site, rows, whole, low, high)
         held = tuple(
@@ -283,7 +287,9 @@ over everything that the run shows.'
         except (KeyError, TypeError, ValueError):
             pairs = np.full((1, 2), np.nan)
         if not (np.isfinite(pairs).all() and (pairs[:, 0] <= pairs[:, 1]).all()):
-            raise StudyError("bounds of noise must be finite pairs (low, high), one for all columns or one for each")
+            raise StudyError(
+                "the bounds of noise must be finite pairs (low, high): one pair for all columns, or one for each column"
+            )
         return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 

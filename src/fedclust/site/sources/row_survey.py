@@ -55,7 +55,7 @@ def survey(source: Source, missing: str = "refuse") -> Survey:
     if missing == FINITE_ROWS_ONLY:  # a refusal must not reveal whether there is a row, or an unusual one
         return Survey(kept, lo, hi, (), rows - kept, gaps)
     if rows == 0:
-        raise DataError(f"site '{source.site}' has no rows; add rows or leave it out")
+        raise DataError(f"site '{source.site}' has no rows; add rows, or leave the site out")
     _refuse_gaps(source, gaps if missing == "refuse" else np.zeros_like(gaps), infinite)
     constant = tuple(name for name, same in zip(source.columns, lo == hi, strict=True) if same)
     return Survey(kept, lo, hi, constant, rows - kept, gaps)
@@ -91,7 +91,7 @@ def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.N
     remedy = "fill them, drop those rows" if infinite.any() else "fill them, set missing to 'drop' or 'partial'"
     raise DataError(
         f"column '{source.columns[first]}' of site '{source.site}' holds {' and '.join(counts)} {plural}{others}; "
-        f"{remedy}, or leave the column out"
+        f"{remedy}, or leave the column out of `columns`"
     )
 
 
@@ -102,7 +102,7 @@ def sort_by_id(source: Source) -> Source:
     """
     ids = source.ids()
     if ids is None:
-        raise DataError(f"site '{source.site}' names no id column, and column splits align rows by id; set `id`")
+        raise DataError(f"site '{source.site}' has no id column, but a column split matches rows by id; set `id`")
     return take_rows(source, np.argsort(ids, kind="stable"))
 
 

@@ -130,16 +130,16 @@ def choose_columns(
     """Return the requested data columns in the requested order, or all but the id; each must exist exactly once."""
     wanted = [name for name in (names if columns is None else columns) if name != id]
     if not wanted:
-        raise DataError(f"site '{site}' has no data column to cluster; name at least one in `columns`")
+        raise DataError(f"site '{site}' has no data column to cluster; list at least one in `columns`")
     asked = Counter(wanted)
     held = Counter(names)
     for name in [*wanted, *([] if id is None else [id])]:
         if name not in held:
             raise DataError(f"site '{site}' has no column '{name}'; {separator_hint(names) or _name_hint(name, names)}")
         if held[name] > 1:
-            raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all but one")
+            raise DataError(f"site '{site}' has {held[name]} columns named '{name}'; rename all of them but one")
         if asked[name] > 1:
-            raise DataError(f"column '{name}' is requested {asked[name]} times at site '{site}'; name it once")
+            raise DataError(f"column '{name}' is listed {asked[name]} times for site '{site}'; list it once")
     return tuple(wanted)
 
 

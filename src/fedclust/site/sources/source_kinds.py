@@ -87,7 +87,8 @@ def _open_feed(spec: Any, id: str | None, site: str, texts: set[str]) -> Feed:  
     if isinstance(spec, (str, Path)):
         return _open_file_feed(str(spec), site, texts)
     raise DataError(
-        f"the source of site '{site}' is a {type(spec).__name__}; use an array, a frame, a path or a table with `sql`"
+        f"the source of site '{site}' is a {type(spec).__name__}; use an array, a data frame, a path, or a "
+        "table with `sql`"
     )
 
 
@@ -97,14 +98,16 @@ def _open_file_feed(name: str, site: str, texts: set[str]) -> Feed:
     if "://" in name:
         # Do not repeat an address, because it may hold a password.
         raise DataError(
-            f"the source of site '{site}' is an address; write it as `database` next to the `sql` to run there"
+            f"the source of site '{site}' is an address; set `database` to it, and set `sql` to the query to run there"
         )
     path = Path(name).expanduser()
     kind = path.suffix.lower()
     if kind not in {".csv", ".parquet"}:
         raise DataError(f"the source of site '{site}' is '{path.name}'; use a .csv or .parquet file, or `sql`")
     if path.is_dir():
-        raise DataError(f"the source of site '{site}' is a folder; read its files with `sql`, FROM 'folder/*{kind}'")
+        raise DataError(
+            f"the source of site '{site}' is a folder; to read its files, set `sql` to a query FROM 'folder/*{kind}'"
+        )
     if not path.is_file():
         raise DataError(f"the source of site '{site}' does not exist: {path}; check the path")
     return CsvFeed(path, site, texts) if kind == ".csv" else ParquetFeed(path, site)
