@@ -100,7 +100,7 @@ def test_too_few_different_centres_are_filled_up_and_said():
     X = np.concatenate([np.full((10, 2), 1.0), np.full((10, 2), 7.0)]) + np.tile([[0.0, 0.1], [0.1, 0.0]], (10, 1))
     model = fc.KFed(4, local_clusters=2).fit(fc.Federation.local({"a": X}))
     assert np.isfinite(model.cluster_centers_).all()
-    assert "Only 2 different centres were found; 2 were drawn at random." in model.notes_
+    assert "Only 2 different centres were found; the other 2 were drawn at random." in model.notes_
 
 
 def test_clusters_that_no_site_holds_all_of_are_found():

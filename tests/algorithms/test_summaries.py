@@ -259,7 +259,7 @@ def test_a_mean_that_stands_in_is_asked_for_once():
     for later in (fed, grown):
         model.partial_fit(later)
         assert np.array_equal(model.nodes_, before)
-        assert any("The cluster is unchanged" in note for note in model.notes_)
+        assert any("The only cluster stays as it was" in note for note in model.notes_)
 
 
 def test_the_mean_of_all_stands_in_until_there_are_summaries():

@@ -80,7 +80,7 @@ def test_scales_and_drawn_starts_work_alike(options, drawn):
         )
         for opens in ("labels", "distances")
     ]
-    assert not any("got a new centre" in note for model in made for note in model.notes_)
+    assert not any("restarted from a new centre" in note for model in made for note in model.notes_)
     same(*made)
 
 
@@ -89,7 +89,7 @@ def test_a_cluster_without_rows_gets_half_of_the_largest():
     start = np.vstack([X[:2], np.full((1, 6), 1e3)])
     model = fitted(parts, start)
     assert (model.cluster_sizes_ > 0).all()
-    assert any("got a new centre" in note for note in model.notes_)
+    assert any("restarted from a new centre" in note for note in model.notes_)
     same(model, fitted(parts, start))
     classes = column_labels._refill_empty_clusters(
         np.array([0] * 20 + [2] * 10), 4, np.random.default_rng(0), FitNotes(), 1

@@ -296,7 +296,7 @@ def test_leaving_a_site_out_shows_who_holds_a_cluster_alone():
 
 def test_ties_flat_curves_and_coinciding_centres_are_said():
     notes = choice_notes.index_notes({2: 0.50, 3: 0.502, 4: 0.9}, 2, given=False, elbow=False)
-    assert notes == ["These are almost as good as 2: 3."]
+    assert notes == ["These K are almost as good as 2: 3."]
     assert choice_notes.index_notes({2: 0.5, 3: 0.51, 4: 3.0, 5: 1e6}, 2, given=False, elbow=False) == []
     assert choice_notes.index_notes({2: -400.0, 3: -397.0, 4: -9.0}, 2, given=False, elbow=False) == notes
     assert choice_notes.index_notes({2: 0.0, 3: 0.0, 4: 1.0}, 2, given=False, elbow=False) == notes

@@ -84,7 +84,7 @@ def test_a_disk_that_cannot_lock_is_not_taken_for_another_process(tmp_path, monk
 
 def test_another_file_is_not_a_journal(tmp_path):
     (tmp_path / "journal").write_text("dear diary, this is a long text")
-    with pytest.raises(JournalError, match="not a journal"):
+    with pytest.raises(JournalError, match="not written by this version"):
         Journal(tmp_path / "journal")
 
 

@@ -77,9 +77,9 @@ def test_units_scale():
 
 
 def test_other_units_or_shapes_do_not_add():
-    with pytest.raises(WireError, match="different shapes or units"):
+    with pytest.raises(WireError, match="differ in shape or unit"):
         of([1]) + of([1], unit=1)
-    with pytest.raises(WireError, match="different shapes or units"):
+    with pytest.raises(WireError, match="differ in shape or unit"):
         of([1]) + of([1, 2])
 
 

@@ -231,8 +231,8 @@ def test_what_a_site_says_in_the_place_of_a_version_or_a_reason_is_not_shown_as_
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"study": STUDY + "x"}, "another study"),
-        ({"study": "bad", "run": f"1f-{digest_study('bad')}"}, "another study"),
+        ({"study": STUDY + "x"}, "a different study"),
+        ({"study": "bad", "run": f"1f-{digest_study('bad')}"}, "a different study"),
     ],
 )
 def test_another_study_is_refused_at_the_start(federation, change, told):

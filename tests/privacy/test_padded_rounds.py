@@ -243,7 +243,7 @@ def test_a_shape_that_is_not_that_of_its_numbers_is_refused_before_memory_is_tak
     wrong = padding.Shapes(
         {name: np.array(size, np.int64) for name, size in sizes.items()}, {n: np.zeros((), np.int32) for n in units}
     )
-    with pytest.raises(WireError, match="does not match its numbers"):
+    with pytest.raises(WireError, match="does not match how many numbers it has"):
         padding.empty_release(Only, wrong, max_numbers=100)
     right = padding.Shapes({"mass": np.array([2, 3])}, {"mass": np.zeros((), np.int32)})
     assert padding.empty_release(Only, right, max_numbers=6).mass.shape == (2, 3)

@@ -277,7 +277,7 @@ def test_what_cannot_be_aligned_is_refused_beforehand():
         ({"duplicates": "last"}, "duplicates is 'last'"),
         ({"id": None}, "set id to the name of the id column"),
         ({"split": "rows"}, "column split"),
-        ({"aggregation": "blind"}, "leading site"),
+        ({"aggregation": "blind"}, "site that leads the run"),
     ):
         given = {"split": "columns", "id": "who", "align": "psi", **wrong}
         with pytest.raises(StudyError, match=words):

@@ -170,7 +170,7 @@ def test_a_column_that_is_not_what_it_is_declared_to_be(table, declared, words):
         ({"type": "nominal"}, "type is 'nominal'; choose one of number, ordinal, category"),
         ({"type": "ordinal"}, "needs two or more levels"),
         ({"type": "category", "levels": ["only"]}, "two or more"),
-        ({"levels": ["a", "b"]}, "'number' has no levels"),
+        ({"levels": ["a", "b"]}, "'number' cannot have levels"),
         ({"type": "category", "levels": ["a", 1]}, "mix strings and numbers"),
         ({"type": "category", "levels": ["a", "a"]}, "lists a level twice"),
         ({"type": "category", "levels": "ab"}, "must be a list"),
@@ -312,7 +312,7 @@ def test_columns_at_several_sites_may_be_declared():
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"age": Column(), "a": ["x0"]}, "columns names 'age', which is not a site"),
+        ({"age": Column(), "a": ["x0"]}, "`columns` has the key 'age', which is not a site"),
         ({"a": {"x0": "number"}}, "a list of names, or a mapping from names to fc.Column"),
     ],
 )

@@ -471,18 +471,22 @@ CANNOT_BE_IMPORTED = {
     "messages of a class that needs no consent": (
         "rows: dict[str, bytes] = field(metadata={'disclosure': Disclosure('messages', 'counts', 'x')})",
         "releases=Loot",
-        "of its own making",
+        "that fedclust did not make",
     ),
     "facts without a least": (
         "rows: int = field(metadata={'disclosure': Disclosure('each', 'facts', 'x', least=-2.0**63, most=1)})",
         "releases=Loot, max_distinct=1",
-        "of its own making",
+        "that fedclust did not make",
     ),
-    "no floor of rows": ("rows: bool = facts('x')", "releases=Loot, max_distinct=1, reads='places'", "lift rules"),
+    "no floor of rows": (
+        "rows: bool = facts('x')",
+        "releases=Loot, max_distinct=1, reads='places'",
+        "switch off rules",
+    ),
     "other rows than agreed": (
         "rows: bool = facts('x')",
         "releases=Loot, max_distinct=1, before_alignment=True",
-        "lift rules",
+        "switch off rules",
     ),
     "keys": ("rows: bytes = public_keys('x')", "releases=Loot", "only fedclust's own"),
     "shares": ("rows: bytes = shares('x')", "releases=Loot", "only fedclust's own"),
@@ -633,7 +637,7 @@ def test_a_module_elsewhere_cannot_take_the_name_that_ours_gets_when_it_is_impor
     monkeypatch.setitem(sys.modules, module, taken)
     before = dict(HANDLERS)
     try:
-        with pytest.raises(TypeError, match=f"put {module} in a package"):
+        with pytest.raises(TypeError, match=f"move module {module} into a package"):
             spec.loader.exec_module(taken)
         assert before == HANDLERS
     finally:

@@ -100,7 +100,7 @@ def test_a_misspelt_id_gets_the_nearest_name():
 
 
 def test_a_column_asked_for_twice_is_refused():
-    assert "requested 2 times" in opening(pa.table({"a": [1.0]}), columns=["a", "a"])
+    assert "listed 2 times" in opening(pa.table({"a": [1.0]}), columns=["a", "a"])
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path):
@@ -246,7 +246,7 @@ def test_a_source_table_without_sql_is_refused():
         ("SELECT nothing FROM range(3)", "an unknown column"),
         ("SELECT * FROM 'nowhere.parquet'", "a missing or unreadable file"),
         (f"SELECT CAST('{SECRET}' || range AS DOUBLE) AS a FROM range(3)", "cannot be converted"),
-        ("SELECT * FROM 'https://example.org/t.parquet'", "fedclust downloads none"),
+        ("SELECT * FROM 'https://example.org/t.parquet'", "fedclust downloads no extensions"),
     ],
 )
 def test_duckdb_says_why_it_refused(sql, reason):

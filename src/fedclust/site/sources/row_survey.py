@@ -91,7 +91,7 @@ def _refuse_gaps(source: Source, missing: npt.NDArray[np.int64], infinite: npt.N
     remedy = "fill them, drop those rows" if infinite.any() else "fill them, set missing to 'drop' or 'partial'"
     raise DataError(
         f"column '{source.columns[first]}' of site '{source.site}' holds {' and '.join(counts)} {plural}{others}; "
-        f"{remedy}, or leave the column out of `columns`"
+        f"{remedy}, or leave the column out"
     )
 
 
