@@ -15,13 +15,14 @@ from papers.reproduction.published import table as printed_table
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 KEY = {
     "A cell": "shows the printed number and, below it, our mean with its difference from the printed number. If the "
-    "two agree only within the interval of our repeats, and not by digits, it also shows half the width of this interval.",
+    "two agree only within the interval of our repeats, and not by digits, it also shows half the width of this "
+    "interval.",
     "Green": "cells agree and red ones do not. Pale ones are not expected to be reproducible; the list below says why.",
     "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
     "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",
     "Displacement": "is the distance between the centres and those of the pooled run.",
-    "A mark": "(lost, misprint, contradicted, repeated, other code, other order) says why we do not expect to reproduce "
-    "a number. Lost means that it is missing from the text of the paper.",
+    "A mark": "(lost, misprint, contradicted, repeated, other code, other order) says why we do not expect to "
+    "reproduce a number. Lost means that it is missing from the text of the paper.",
 }
 STYLE = """
 td.yes { background: color-mix(in srgb, #1b7a48 18%, var(--card)) }

@@ -75,6 +75,8 @@ def _adapt_advice(text: str, file: str) -> str:
         advice = "fill them in, or remove those rows"
     elif "leave it out of `columns`" in advice:
         advice = "the model was fitted to numbers, so use numbers there"
+    elif "leave the site out" in advice:
+        advice = "add rows"
     elif "names in `columns`" in advice:
         advice = "use a table with the model's columns, under the same names"
     return f"{what}; {advice}" if what else advice
