@@ -96,9 +96,8 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
     X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0, 0], [2, 0]], 100, axis=0)
     short = fc.GaussianMixture(2, max_iter=2).fit(X)
     assert short.n_iter_ == 2
-    assert short.notes_ == [
-        "Stopped after 2 rounds, while each round still added 1e-06 or more to the mean log-likelihood. Increase max_iter."
-    ]
+    stopped = "Stopped after 2 rounds, while each round still added 1e-06 or more to the mean log-likelihood."
+    assert short.notes_ == [f"{stopped} Increase max_iter."]
     long = fc.GaussianMixture(2, max_iter=5000).fit(X)
     assert long.notes_ == []
     assert long.n_iter_ < 5000
