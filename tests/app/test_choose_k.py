@@ -348,7 +348,7 @@ def test_leaving_sites_out_is_refused_where_sums_are_masked():
     fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
     with pytest.raises(
         fc.StudyError,
-        match="stability 'sites' would reveal each site's share of the sums; it needs aggregation 'plain'",
+        match="stability 'sites' reveals each site's sums; set aggregation to 'plain'",
     ):
         fc.select_k(fc.KMeans(), fed, [3], restarts=1, stability="sites")
     assert all(not counted["messages"] for counted in fed.traffic().values())

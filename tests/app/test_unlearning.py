@@ -262,7 +262,7 @@ def test_a_mask_names_the_rows_where_it_is_true():
     assert same(by_list, by_place)
     assert by_mask.cluster_sizes_.sum() == 177
     assert certificate.removed == "3 rows of site b"
-    with pytest.raises(fc.DataError, match="name at least one of them"):
+    with pytest.raises(fc.DataError, match="give at least one of these numbers"):
         fc.unlearn(fitted, fed, site="b", rows=np.zeros_like(mask))
 
 

@@ -241,7 +241,7 @@ def test_a_small_alpha_makes_parties_differ():
 
 
 def test_an_impossible_minimum_is_refused():
-    with pytest.raises(StudyError, match="cannot split 280 rows among 10 sites with 29 rows each"):
+    with pytest.raises(StudyError, match="cannot split 280 rows among 10 sites with at least 29 rows each"):
         split(X, Y, 10, "dirichlet", minimum=29)
     with pytest.raises(StudyError, match="gave each site 27 rows"):
         split(X, Y, 10, "dirichlet", minimum=27, alpha=0.1)
@@ -305,7 +305,7 @@ def test_an_impossible_column_split_is_refused(into):
     ("options", "words"),
     [
         ({"how": "sorted", "y": Y}, "how is 'sorted'; choose"),
-        ({"how": "dirichlet"}, "give y"),
+        ({"how": "dirichlet"}, "give the class of each row as y"),
         ({"how": "classes", "y": Y[:5]}, "one class per row"),
         ({"parties": 0}, "rows among 0 sites"),
         ({"how": "dirichlet", "y": Y, "alpha": 0}, "above 0"),

@@ -135,7 +135,7 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     [
         ("flower", "# other\n", "contains a run of a different study text; use the study.toml"),
         ("files", "", "contains a run of engine 'files'; use another folder"),
-        (None, "", "contains a run of one process; name another folder"),
+        (None, "", "contains a run of one process; use another folder"),
     ],
 )
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):

@@ -105,7 +105,7 @@ def test_a_round_whose_folder_is_gone_is_not_begun_a_second_time(tmp_path, capsy
     capsys.readouterr()
     for out in ([], ["--out", str(tmp_path / "elsewhere")]):
         assert main(["update", str(run.folder), *out]) == 2
-        assert f"{there}, which is missing" in capsys.readouterr().err
+        assert f"{there}, but that folder is missing" in capsys.readouterr().err
     assert not there.exists()
     (tmp_path / "away").rename(there)
     model, _ = by_files.until_done(lambda: resume_run(Run.find(there)))

@@ -79,8 +79,7 @@ def select_k(
     fed : a federation, or an array of rows.
     ks : candidates for K; None takes the range from the numbers of clusters that the sites find alone, and widens it
         if the choice is at its edge.
-    index, rule : the name of a validation index, and "min" (its best value) or "elbow"; either implies criterion
-        "index".
+    index, rule : a validation index by name, and "min" (its best value) or "elbow"; either implies criterion "index".
     restarts : number of fits of the estimator for each K; the one with the best objective is used.
     criterion : "two-step" (default; row splits) or "index" (paper 2).
     stability : "restarts", "sites" (leave one out; sites of this process only, aggregation "plain") or None.
@@ -103,16 +102,11 @@ def select_k(
     index, rule = index or DEFAULT_INDEX, rule or "min"
     _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
-        raise StudyError(
-            "choosing K needs objectives or indices, which opens 'labels' does not reveal; give a single K, or use "
-            "'distances'"
-        )
+        raise StudyError("choosing K needs objectives or indices, which opens 'labels' hides; give a single K")
     hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
         candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
-        notes.append(
-            f"K was limited to {MIN_UPPER_K}, so that the coordinator cannot see how many clusters the sites found."
-        )
+        notes.append(f"K was limited to {MIN_UPPER_K}, to hide from the coordinator how many clusters sites found.")
     if hidden:
         fed.widen_padding(
             _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
@@ -298,19 +292,10 @@ def _check_choice(  # noqa: PLR0917
         (index not in indices.BEST_DIRECTION, f"index is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}"),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
         (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
-        (
-            stability == "sites" and masked,
-            "stability 'sites' would reveal each site's share of the sums; it needs aggregation 'plain'",
-        ),
+        (stability == "sites" and masked, "stability 'sites' reveals each site's sums; set aggregation to 'plain'"),
         (not by_mixtures and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
-        (
-            by_mixtures and fed.split != "rows",
-            "'two-step' works on row splits only; for a column split use criterion='index'",
-        ),
-        (
-            by_mixtures and gapped,
-            "'two-step' needs rows without missing values; set missing to 'drop', or use criterion='index'",
-        ),
+        (by_mixtures and fed.split != "rows", "'two-step' works on row splits only; set criterion to 'index'"),
+        (by_mixtures and gapped, "'two-step' needs rows without missing values; set missing to 'drop', or use 'index'"),
     ):
         if broken:
             raise StudyError(sentence)

@@ -103,8 +103,8 @@ def _describe_alone(rows: Mapping[str, Any], centers: Any) -> str:
     lines = ", ".join(f"{company} {_count_found_groups(model, centers)}" for company, model in models.items())
     small = sum(_count_found_groups(model, centers[-1:]) for model in models.values())
     return (
-        f"Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1), the companies find, of "
-        f"{len(centers)} groups: {lines}. {small} of {len(models)} companies find the small group."
+        "Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1), the companies find "
+        f"these numbers of the {len(centers)} groups: {lines}. {small} of {len(models)} companies find the small group."
     )
 
 
