@@ -218,7 +218,7 @@ def test_demo_finds_the_five_and_equals_the_pooled_run(user):
     assert code == 0
     assert "5 of the 5 groups" in out
     assert "120 of the 120 customers" in out
-    assert "of 5 groups: north 2, central 2, south 2. 0 of 3 companies find the small group." in out
+    assert "of the 5 groups: north 2, central 2, south 2. 0 of 3 companies find the small group." in out
     assert "K = 5 has the lowest ICL" in out
     assert "Its result has the same bits: yes" in out
     assert "The report: runs/demo/report.html" in out

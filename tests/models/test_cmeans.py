@@ -54,7 +54,9 @@ def test_a_value_beyond_all_bounds_is_told_by_site_and_column():
     X = rows()
     X[4, 1] = 1e39
     fed = fc.Federation.local({"one": rows(1), "two": X}, columns=["a", "b", "c"])
-    with pytest.raises(fc.FedclustError, match=r"^column 'b' of site 'two' holds a value beyond 2\^127; scale the column$"):
+    with pytest.raises(
+        fc.FedclustError, match=r"^column 'b' of site 'two' holds a value beyond 2\^127; scale the column$"
+    ):
         fc.KMeans(3).fit(fed)
 
 
