@@ -155,7 +155,7 @@ def test_small_sites_abstain_only_under_the_papers_rule_and_said():
     sites = {"small": np.array([[100.0]] * 4), "large": np.array([[0.0], [1.0], [2.0], [9.0], [10.0]])}
     model = fc.FuzzyCMeans(2, init=[[0.0], [10.0]], small_sites="paper").fit(fc.Federation.local(sites))
     assert model.cluster_centers_.max() < 11
-    assert any("1 sites had too few rows" in note for note in model.notes_)
+    assert any("1 sites abstained, because they have too few rows" in note for note in model.notes_)
 
 
 def test_partial_participation_says_how_far_it_is_from_all():
@@ -195,7 +195,7 @@ def test_a_share_beyond_the_bound_it_is_asked_under_is_refused(m):
     for reach in (4, asked.reach):
         found = moments.answer(site, replace(asked, reach=reach))
         assert float(found.objective.to_floats()) == pytest.approx(expected, rel=1e-12)
-    with pytest.raises(fc.FedclustError, match="exceeds its bound"):
+    with pytest.raises(fc.FedclustError, match="one row adds more to the objective than is possible"):
         moments.answer(site, replace(asked, reach=3))
 
 

@@ -80,7 +80,7 @@ def test_a_site_that_cannot_serve_is_named_and_its_reason_stays_with_it(tmp_path
     (key,) = grid.push_messages([query(next(iter(grid.nodes)), greeting.encode())])
     (reply,) = grid.pull_messages([key])
     assert Welcome.decode(bytes(reply.content["fedclust"]["bytes"])).code == "failed"
-    assert "name the study that this site serves" in (tmp_path / "state" / "trouble.log").read_text()
+    assert "give the study that this site serves" in (tmp_path / "state" / "trouble.log").read_text()
 
 
 def test_a_site_whose_file_is_wrong_is_silent_and_says_so_to_its_own_people(tmp_path, capsys):

@@ -108,7 +108,7 @@ def test_bare_arrays_go_by_place():
 def test_a_column_that_means_something_else_is_refused(fitted, offered, aspect):
     Y = np.array([[0.0, 5.0], [1.0, 5.0], [2.0, 40.0], [2.0, 41.0]])
     model = fc.KMeans(2).fit(fc.Federation.local({"p": Y}, columns={"a": fitted, "b": fc.Column()}))
-    with pytest.raises(fc.DataError, match=f"a different {aspect} for column 'a'"):
+    with pytest.raises(fc.DataError, match=f"another {aspect} for column 'a'"):
         model.predict(fc.Federation.local({"p": Y}, columns={"a": offered, "b": fc.Column()}))
 
 

@@ -123,7 +123,7 @@ def test_a_site_with_rules_serves_a_study_it_was_told_or_has_approved_only(tmp_p
     (tmp_path / "site.toml").write_text(
         'name = "north"\nsource = "rows.csv"\nstate = "state"\n[policy]\nprofile = "standard"\n'
     )
-    with pytest.raises(StudyError, match="name the study"):
+    with pytest.raises(StudyError, match="give the study that this site serves"):
         open_session(read_site_file(tmp_path / "site.toml"))
     (tmp_path / "study.toml").write_text('name = "s"\n')
     assert open_session(read_site_file(tmp_path / "site.toml"), study=tmp_path / "study.toml")

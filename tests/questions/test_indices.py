@@ -285,7 +285,7 @@ def test_rows_with_gaps_count_by_the_values_they_have():
     within = 0.25 + 2 * 0.25
     fed = fc.Federation.local({"a": X[:1], "b": X[1:]})
     assert indices.xie_beni(model, fed) == pytest.approx(within / (3 * (8.5**2 + 81)), abs=1e-15)
-    with pytest.raises(fc.StudyError, match="need whole rows"):
+    with pytest.raises(fc.StudyError, match="need rows without missing values"):
         indices.davies_bouldin(model, fed)
     dropped = fc.KMeans(2, missing="drop", **options).fit(X)
     assert indices.scores(dropped, fed) == indices.scores(fc.KMeans(2, **options).fit(X[[0, 2]]), X[[0, 2]])

@@ -76,7 +76,7 @@ def test_only_totals_leave_and_gaps_are_noted():
     X = np.array([[1.0, 2.0], [2.0, NAN], [3.0, 1.0], [4.0, 2.0]])
     fed = fc.Federation.local({"a": X[:2], "b": X[2:]})
     found = fc.select_features(fed, missing="partial")
-    assert "Missing are 1 of 4 at a" in found.notes[0]
+    assert "The missing values are 1 of 4 at a" in found.notes[0]
     shown = {e.handler for desk in fed.local_sites.values() for e in desk.gate.ledger.entries if e.want == "each"}
     assert shown == {"missing_values.census"}
 

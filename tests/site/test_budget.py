@@ -237,7 +237,7 @@ def test_the_odometer_and_the_ledger_agree(tmp_path):
 def test_a_site_file_with_a_budget_needs_a_place_to_keep_it(tmp_path):
     text = 'name = "north"\nsource = "rows.csv"\n{}[policy]\nprofile = "nhs"\nepsilon = 2.0\n'
     (tmp_path / "site.toml").write_text(text.format(""))
-    with pytest.raises(StudyError, match="no state"):
+    with pytest.raises(StudyError, match="no `state`"):
         read_site_file(tmp_path / "site.toml")
     (tmp_path / "site.toml").write_text(text.format('state = "state"\n'))
     assert read_site_file(tmp_path / "site.toml").policy.epsilon == 2.0
@@ -318,7 +318,7 @@ def test_a_budget_that_was_cut_short_or_taken_away_is_found_out_by_the_answers_i
     (tmp_path / "budget.jsonl").write_text("".join(lines[:left]))
     again = desk(tmp_path)
     assert again.answer(call(ALL * 0.15, step=4)).code == "bad-data"
-    assert "paid for" in str(again.last_error)
+    assert "payment for only" in str(again.last_error)
 
 
 def answer_and_die(folder, place):
