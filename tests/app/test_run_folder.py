@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from fedclust.app import execute, run_folder
-from fedclust.app.execute import begin_run, open_local_sites, resume_run
+from fedclust.app.execute import begin_run, resume_run
 from fedclust.app.study import read_study
+from fedclust.cli.main import main
 from fedclust.core.errors import DataError, FedclustError, QuorumLost, RunFailed, StudyError, Waiting
 from fedclust.federation.federation import Federation
 from fedclust.models import FederatedEstimator
@@ -180,7 +181,7 @@ def test_rows_that_changed_meanwhile_are_refused(study, tmp_path):
     text = (tmp_path / "b.csv").read_text()
     (tmp_path / "b.csv").write_text(text.replace(text.split("\n")[3], "2,0.25,0.5"))
     with pytest.raises(DataError, match="rows of site 'b' have changed"):
-        open_local_sites(run)
+        resumed(run.folder)
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)
@@ -196,6 +197,18 @@ def test_one_process_at_a_time(study, tmp_path):
     run = begun(study, tmp_path / "run")
     with run.lock(), pytest.raises(RunFailed, match="another process is working"):
         resume_run(run)
+
+
+@pytest.mark.parametrize("study", [ROWS], indirect=True)
+def test_a_process_that_is_kept_out_leaves_the_ledgers_as_they_are(study, tmp_path):
+    run = begun(study, tmp_path / "run")
+    resume_run(run)
+    (run.folder / "metrics.json").unlink()
+    ledger = next((run.folder / "sites").rglob("ledger*"))
+    ledger.write_bytes(before := ledger.read_bytes() + b'{"a line that the other process is still')
+    with run.lock():
+        assert main(["resume", str(run.folder)]) == 1
+    assert ledger.read_bytes() == before
 
 
 @pytest.mark.parametrize("study", [ROWS], indirect=True)

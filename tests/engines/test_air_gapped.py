@@ -40,7 +40,7 @@ def settle_in():
     keys = {name: read_public_key(Path(name) / "own.key.pub").hex() for name in ("coordinator", *NAMES)}
     (profile,) = re.findall(r'^profile = "(\w+)"$', (PAGE.parent / "deployment.md").read_text(), flags=re.MULTILINE)
     roster = "[roster]\n" + "".join(f'{name} = "{keys[name]}"\n' for name in NAMES)
-    Path("coordinator/own.toml").write_text(f'identity = "own.key"\n{roster}[engine]\nfolder = "mail"\n')
+    Path("coordinator/own.toml").write_text(f'identity = "own.key"\n{roster}[engine]\nfolder = "messages"\n')
     for number, name in enumerate(NAMES):
         np.savetxt(f"{name}/rows.csv", rows(number), delimiter=",", header="age,bp", comments="")
         Path(f"{name}/site.toml").write_text(

@@ -233,7 +233,7 @@ def described(model: Any, fed: fc.Federation) -> dict[str, Any]:
 def certified(model: Any, fed: fc.Federation, what: tuple[str, ...], **how: Any) -> dict[str, Any]:
     made, certificate = unlearning.unlearn(model, fed, **how)
     told = [certificate.sites, certificate.exact, certificate.same_partition, certificate.matches_replay]
-    return {**parts_of(made, what), "certificate": [*told, certificate.apart]}
+    return {**parts_of(made, what), "certificate": [*told, certificate.center_distance]}
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,11 +135,6 @@ def _model_to_update(run: Run) -> str:
     return run.model_path.read_text(encoding="utf-8")
 
 
-def open_local_sites(run: Run) -> Run:
-    """Open the sites of a run in this process."""
-    return replace(run, open_study=open_recorded_study(run, run.folder))
-
-
 def open_recorded_study(run: Run, folder: Path) -> OpenStudy:
     """Open a run's study on the same rows as it began with; `folder` is the run's, or a copy of it to work in."""
     ready = open_study(run.study(), record=RunRecord(folder, run.name), fresh=run.previous_folder is None)
@@ -153,11 +148,17 @@ def open_recorded_study(run: Run, folder: Path) -> OpenStudy:
     return ready
 
 
-def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None = None) -> FederatedEstimator | None:
+def resume_run(
+    run: Run,
+    options: RunOptions | None = None,
+    watch: Watch | None = None,
+    *,
+    while_opening: AbstractContextManager[None] | None = None,
+) -> FederatedEstimator | None:
     """Take a run from its current state to its model, its description and its metrics; return the model.
 
     The coordinator of a blind run gets none, because the model is at the leading site. A new run that meets bad data
-    before its first round leaves no folder.
+    before its first round leaves no folder. `while_opening` is entered while sites in this process open their rows.
     """
     options, rounds = options or RunOptions(), 0
 
@@ -170,7 +171,7 @@ def resume_run(run: Run, options: RunOptions | None = None, watch: Watch | None 
     if run.open_study is None and run.engine_choice is not None and run.study().aggregation.is_blind:
         relay_for_lead(run, options)
         return None
-    with _open_run(run, options) as (ready, notify):
+    with _open_run(run, options, while_opening or nullcontext()) as (ready, notify):
         began, fed = time.monotonic(), ready.fed
         fed.watch = count_rounds
         fed.use_engine(ObservedEngine(fed.engine, notify))
@@ -208,12 +209,16 @@ def fit_study(ready: OpenStudy) -> tuple[FederatedEstimator, Selection | None]:
 
 
 @contextmanager
-def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventListener]]:
-    """Lock a run, connect its sites and start its event listeners."""
+def _open_run(
+    run: Run, options: RunOptions, while_opening: AbstractContextManager[None]
+) -> Iterator[tuple[OpenStudy, EventListener]]:
+    """Lock a run, connect or open its sites and start its event listeners.
+
+    The lock comes first: a second process must not touch what the first one works with, such as the sites' ledgers.
+    """
     if run.open_study is None and run.engine_choice is not None:
         study = run.study()
         check_waiting(run, study, options)
-        # Lock the run first: a second process must not touch what the first one works with.
         with (
             run.lock_same_version(),
             event_listeners(run, options) as notify,
@@ -222,7 +227,11 @@ def _open_run(run: Run, options: RunOptions) -> Iterator[tuple[OpenStudy, EventL
             yield open_served_study(study, engine, RunRecord(run.folder, run.name)), notify
         return
     with run.lock_same_version(), event_listeners(run, options) as notify:
-        yield run.open_study or open_recorded_study(run, run.folder), notify
+        ready = run.open_study
+        if ready is None:
+            with while_opening:
+                ready = open_recorded_study(run, run.folder)
+        yield ready, notify
 
 
 def _describe_model(

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def write_template(folder: Path) -> None:
     for name, text in APP_TEMPLATE.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        write_file(path, text, mode=0o644)  # for the user to edit
 
 
 def server_app() -> Any:

@@ -148,7 +148,7 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         shown = {**study.cluster.options, "opens": "distances"}
         alone = replace(alone, cluster=replace(study.cluster, options=shown))
     fed = alone.open_federation()
-    holding = fed.site_data[party]
+    own_data = fed.site_data[party]
     own = set() if study.aggregation.mode == "plain" else {composition.name}  # under masks it stays at the site
     own |= {column_split.measure_distances.name, column_split.apply_weights.name} if opens == "labels" else set()
     rehearsal = _rehearse(alone, fed)
@@ -158,11 +158,11 @@ def make_plan(study: Study, party: PartyId, source: Any, policy: Policy, state: 
         study,
         party,
         policy,
-        holding.survey_for(study.missing).rows,
+        own_data.survey_for(study.missing).rows,
         fed.columns,
         (
             *_key_questions(study, noted),
-            *_add_search_questions(study, list(_plan_questions(noted, known, _RehearsalGate(study, holding, policy)))),
+            *_add_search_questions(study, list(_plan_questions(noted, known, _RehearsalGate(study, own_data, policy)))),
         ),
         price := _sum_prices(noted),
         NoiseBudget(policy, state if state and state.exists() else None).spending if price else None,
@@ -270,9 +270,9 @@ def _run_study(study: Study, fed: Federation) -> None:
 
 
 def _federation_of_other_rows(fed: Federation, party: PartyId) -> Federation:
-    holding = fed.site_data[party]
+    own_data = fed.site_data[party]
     return federation_with_data(
-        fed, {party: (SiteData(party, _OtherRows(holding.source), holding.schema), PROFILES["none"])}
+        fed, {party: (SiteData(party, _OtherRows(own_data.source), own_data.schema), PROFILES["none"])}
     )
 
 

@@ -58,7 +58,7 @@ class Certificate:
     start: str  # "free of what was removed", or not
     same_partition: bool | None  # whether the remaining rows are split as before; None: unknown
     matches_replay: bool | None = None  # whether they are split as by a replay; None: not checked
-    apart: float | None = None  # how far the centres are from those of a replay
+    center_distance: float | None = None  # how far the centres are from those of a replay
 
     def fits(self, before: FederatedEstimator, after: FederatedEstimator) -> bool:
         """Whether the certificate is about exactly these models."""
@@ -115,7 +115,7 @@ def unlearn(
         start=_describe_start(model, how),
         same_partition=_is_same_partition(model, made, left),
         matches_replay=None if replayed is None else _is_same_partition(made, replayed, left),
-        apart=None if replayed is None else displacement(made.cluster_centers_, replayed.cluster_centers_),
+        center_distance=None if replayed is None else displacement(made.cluster_centers_, replayed.cluster_centers_),
     )
 
 

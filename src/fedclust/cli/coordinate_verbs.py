@@ -124,13 +124,10 @@ def finish_run(run: Run, options: RunOptions, chosen: argparse.Namespace) -> int
 
     study = run.study()
     progress = run_verb.make_progress(study, chosen)
-    if run.engine_choice is None and run.open_study is None:
-        with run_verb.show_opening(progress):
-            run = execute.open_local_sites(run)
     explaining = run_verb.explain_failures if run.engine_choice is None else _explain_served_failures
     try:
         with explaining(run, progress):
-            model = execute.resume_run(run, options, progress)
+            model = execute.resume_run(run, options, progress, while_opening=run_verb.show_opening(progress))
     except Waiting as waiting:
         _print_waiting(run, waiting, chosen)
         return EXIT_WAITING

@@ -151,5 +151,5 @@ def result_document(run: Run, model: ModelFacts, metrics: dict[str, Any]) -> dic
         "model": str(run.model_path),
         "centers": _to_list(model.cluster_centers),
         "sizes": _to_list(model.cluster_sizes),
-        "start_centers": _to_list(model.initial_centers),
+        "initial_centers": _to_list(model.initial_centers),
     }

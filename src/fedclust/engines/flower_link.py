@@ -122,8 +122,8 @@ class FlowerLink:
     def _send_requests(self, requests: Mapping[PartyId, bytes], to: set[PartyId], until: float) -> set[str]:
         """Send some parties their requests, and remember which party each message went to."""
         order = sorted(to)
-        parcels = [(self._nodes[party], requests[party]) for party in order]
-        sent = self._push_messages(parcels, max(1.0, until - time.monotonic()))
+        packets = [(self._nodes[party], requests[party]) for party in order]
+        sent = self._push_messages(packets, max(1.0, until - time.monotonic()))
         self._waiting.update(zip(sent, order, strict=True))
         return set(sent)
 
@@ -133,8 +133,8 @@ class FlowerLink:
             strangers.next_poll = time.monotonic() + NODE_POLL_SECONDS
             asked = {node for node, _ in strangers.asked.values()} | set(self._nodes.values())
             new = [(node, secrets.token_bytes(16)) for node in self.grid.get_node_ids() if node not in asked]
-            parcels = [(node, IDENTITY_REQUEST + nonce) for node, nonce in new]
-            keys = self._push_messages(parcels, max(1.0, until - time.monotonic()))
+            packets = [(node, IDENTITY_REQUEST + nonce) for node, nonce in new]
+            keys = self._push_messages(packets, max(1.0, until - time.monotonic()))
             strangers.asked.update(zip(keys, new, strict=True))
         found = set()
         for message in self.grid.pull_messages(list(strangers.asked)) if strangers.asked else ():
@@ -147,7 +147,7 @@ class FlowerLink:
                 found.add(name)
         return found
 
-    def _push_messages(self, parcels: list[tuple[int, bytes]], ttl: float) -> list[str]:
+    def _push_messages(self, packets: list[tuple[int, bytes]], ttl: float) -> list[str]:
         messages = [
             Message(
                 RecordDict({RECORD_NAME: ConfigRecord({PAYLOAD_KEY: data})}),
@@ -155,7 +155,7 @@ class FlowerLink:
                 message_type=f"query.{QUERY_ACTION}",
                 ttl=ttl,
             )
-            for node, data in parcels
+            for node, data in packets
         ]
         # Flower returns no message id for a node that is gone; a random one keeps the order and is never answered.
         return [key or secrets.token_hex(16) for key in self.grid.push_messages(messages)] if messages else []

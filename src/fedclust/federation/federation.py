@@ -113,7 +113,7 @@ class Federation:
         enrolled = EnrolledSites(tuple(site_data), folder)
         sites = {
             party: SiteServer(
-                holding,
+                own_data,
                 policy,
                 seed=seed,
                 folder=folder / "sites" / party if folder else None,
@@ -121,11 +121,11 @@ class Federation:
                 vaults=enrolled.vaults_opener(party),
                 split=split,
             )
-            for party, (holding, policy) in site_data.items()
+            for party, (own_data, policy) in site_data.items()
         }
         return cls(
             LocalEngine(sites, wire=wire),
-            {party: holding.source.columns for party, (holding, _) in site_data.items()},
+            {party: own_data.source.columns for party, (own_data, _) in site_data.items()},
             columns=columns,
             split=split,
             run=record,
@@ -213,7 +213,7 @@ class Federation:
     def ids(self) -> list[Any] | None:
         """The ids that match the rows of a column split in this process, in the order of labels; else None."""
         held = self.site_data.values() if self.split == "columns" else ()
-        found = next((holding.source.ids() for holding in held), None)
+        found = next((own_data.source.ids() for own_data in held), None)
         return None if found is None else found.tolist()
 
     @property
@@ -257,8 +257,8 @@ class Federation:
                     self._aggregator.wrap(align_rows(self.parties, self.align.duplicates), ALL_PARTIES), self.watch
                 )
                 self._is_aligned = True
-            for holding in self.site_data.values():
-                holding.survey_for(missing)  # so that users see a clear message about bad rows, not a site's refusal
+            for own_data in self.site_data.values():
+                own_data.survey_for(missing)  # so that users see a clear message about bad rows, not a site's refusal
             before = len(coordinator.absences)
             result = coordinator.drive(
                 self._aggregator.wrap(self._aggregator.pad(protocol, asks_multiple), quorum), self.watch

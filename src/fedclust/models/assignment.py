@@ -96,10 +96,10 @@ class CentersModel(FederatedEstimator):
             raise self._whole_rows_error()
         if not fed.site_data:
             raise DataError("labels stay at the sites; to get them, run 'fedclust site assign' at each site")
-        for party, holding in fed.site_data.items():
-            if (holding.survey_for(self._missing_rule).largest > MAX_MAGNITUDE).any():
-                check_magnitudes(holding.source.columns, holding.source.blocks(), party)
-        return [block for holding in fed.site_data.values() for block in self._view_blocks(holding, found)]
+        for party, own_data in fed.site_data.items():
+            if (own_data.survey_for(self._missing_rule).largest > MAX_MAGNITUDE).any():
+                check_magnitudes(own_data.source.columns, own_data.source.blocks(), party)
+        return [block for own_data in fed.site_data.values() for block in self._view_blocks(own_data, found)]
 
     def _view_blocks(self, site_data: SiteData, order: Ints | None = None) -> Iterator[Array]:
         """Yield all rows of a site in this process, including those left out because of missing values."""
@@ -151,7 +151,7 @@ class CentersModel(FederatedEstimator):
         """Store centres in the units of a view and in original units, and label the rows that are in memory here."""
         self.origin_, self.spread_ = view.origin, view.spread
         self.scaled_centers_, self.cluster_centers_ = centers, view.to_original_units(centers)
-        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+        if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
             self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 

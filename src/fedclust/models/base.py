@@ -303,7 +303,7 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
 
 def _noise_notes(fed: Federation) -> list[str]:
     """Notes on noise that sites of this process added to their rows before the fit."""
-    sources = (holding.source for holding in fed.site_data.values())
+    sources = (own_data.source for own_data in fed.site_data.values())
     remarks = (remark for source in sources if isinstance(source, NoisedRows) for remark in source.remarks)
     return list(dict.fromkeys(remarks))
 

@@ -192,7 +192,7 @@ class CentersEstimator(CentersModel):
             self.cluster_centers_ = view.to_original_units(fitted.centers)
             self.initial_centers_ = fitted.start
             self.scaled_centers_ = fitted.centers
-            if all(holding.source.resident for holding in fed.site_data.values()) and fed.site_data:
+            if all(own_data.source.resident for own_data in fed.site_data.values()) and fed.site_data:
                 whole = view.missing == "refuse"
                 blocks = [held.blocks(view) if whole else self._view_blocks(held) for held in fed.site_data.values()]
                 self.labels_ = np.concatenate([self._label_block(block) for own in blocks for block in own])

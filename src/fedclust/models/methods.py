@@ -234,12 +234,6 @@ def method_registry() -> MethodRegistry:
     return found
 
 
-def register_method(method: Method) -> Method:
-    """Make a method known in this process; packages use the entry point instead."""
-    method_registry().add_method(method)
-    return method
-
-
 def study_methods() -> dict[str, Method]:
     """Return the methods that a study may name."""
     return {name: method for name, method in method_registry().methods.items() if not method.deep}

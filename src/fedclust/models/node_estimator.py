@@ -215,7 +215,7 @@ class NodeEstimator(CentersModel):
         self._memories = {**(self._memories if self._continues else {}), **site_memories.local_memories(fed)}
         if fed.folder is not None:
             site_memories.write_absent_memories(fed.folder, self._memories)
-        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+        if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = (block for held in fed.site_data.values() for block in self._view_blocks(held))
             self.labels_ = np.concatenate([self._label_block(some) for some in merge_blocks(blocks)])
 

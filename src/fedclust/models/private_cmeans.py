@@ -124,7 +124,7 @@ class _PrivateEstimator(CentersModel):
         self.epsilon_ = accountant.epsilon_from_rho(math.fsum(found.prices), self.delta)
         self.reported_epsilon_ = accountant.reported_epsilon(found.prices, self.delta)
         self.notes_ = [*found.notes, *self._privacy_notes(fed)]
-        if fed.site_data and all(holding.source.resident for holding in fed.site_data.values()):
+        if fed.site_data and all(own_data.source.resident for own_data in fed.site_data.values()):
             blocks = [block for held in fed.site_data.values() for block in self._view_blocks(held)]
             self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 

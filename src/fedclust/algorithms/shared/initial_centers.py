@@ -156,7 +156,7 @@ def _lloyd(points: Floats, count: int, rng: np.random.Generator, rounds: int = 5
 
 
 def read_rows(site: Site, view: View, sample: np.random.Generator | None = None, max_rows: int = 20_000) -> Floats:
-    """The party's rows in memory; of a large holding a random sample of whole rows."""
+    """The party's rows in memory; of a large table a random sample of whole rows."""
     keep = (
         None if sample is None or site.rows <= max_rows else np.sort(sample.choice(site.rows, max_rows, replace=False))
     )

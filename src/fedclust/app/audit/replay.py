@@ -89,7 +89,7 @@ def _replay_from_journal(ready: OpenStudy, copy: Path) -> RunHistory:
         recording.coordinator_view(),
         recording.lead_view() if recording.blind else [],
         {party: recording.site_view(party) for party in fed.parties},
-        {party: _rows_without_gaps(holding) for party, holding in fed.site_data.items()},
+        {party: _rows_without_gaps(own_data) for party, own_data in fed.site_data.items()},
     )
 
 

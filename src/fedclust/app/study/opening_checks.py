@@ -98,12 +98,12 @@ def _check_row_floors(fed: Federation, missing: str) -> None:
             )
 
 
-def _digest_rows(holding: SiteData, source: Any) -> str:
+def _digest_rows(own_data: SiteData, source: Any) -> str:
     """Digest the bytes of a file; for any other source, the number of rows and each column's extremes."""
     if isinstance(source, Path):
         with source.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    found = holding.survey_for("partial")
-    digest = hashlib.sha256(f"{found.rows} {holding.source.columns} {found.gaps.tolist()}".encode())
+    found = own_data.survey_for("partial")
+    digest = hashlib.sha256(f"{found.rows} {own_data.source.columns} {found.gaps.tolist()}".encode())
     digest.update(np.concatenate([found.lo, found.hi]).tobytes())
     return digest.hexdigest()

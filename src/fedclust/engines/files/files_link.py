@@ -88,7 +88,7 @@ def _read_own_file(spec: RunSpec) -> CoordinatorFile:
 def message_root(spec: RunSpec, own: CoordinatorFile) -> Path:
     """The folder for messages, from the run's settings or the coordinator's file; by default in the run folder."""
     said = spec.settings.get("folder") or own.engine.get("folder")
-    return own.folder / Path(str(said)).expanduser() if said else spec.folder / "mail"
+    return own.folder / Path(str(said)).expanduser() if said else spec.folder / "messages"
 
 
 def poll_seconds(spec: RunSpec, own: CoordinatorFile) -> float:

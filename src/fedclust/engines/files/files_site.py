@@ -77,7 +77,7 @@ class FileTransport:
         self._answered_before: list[str] = []
 
     @classmethod
-    def for_site(cls, reception: SiteSession, site: SiteFile, inbox: Path, outbox: Path) -> FileTransport:
+    def for_site(cls, session: SiteSession, site: SiteFile, inbox: Path, outbox: Path) -> FileTransport:
         """The transport of a serving site, between two folders."""
         if site.identity is None or site.coordinator is None:
             raise StudyError(
@@ -88,7 +88,7 @@ class FileTransport:
             raise StudyError(
                 f"there is no inbox at {inbox}; create the folder and copy the coordinator's messages to it"
             )
-        return cls(reception, read_private_key(site.identity), site.coordinator, inbox, outbox)
+        return cls(session, read_private_key(site.identity), site.coordinator, inbox, outbox)
 
     @property
     def runs(self) -> tuple[str, ...]:

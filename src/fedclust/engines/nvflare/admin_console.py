@@ -15,6 +15,7 @@ from typing import Any
 from nvflare.fuel.flare_api.api_spec import InternalError, NoConnection, NoReply, SessionClosed
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import RunFailed
 from fedclust.engines.nvflare.child_processes import hide_own_address
 from fedclust.engines.nvflare.startup_kit import ADMIN_NAME, SERVER_BRIDGE_PATH, SITE_EXECUTOR_PATH
@@ -43,7 +44,7 @@ class AdminConsole:
         path = home / "startup" / "fed_admin.json"
         config = json.loads(path.read_text())
         config["admin"].update(upload_dir=str(work), download_dir=str(home))
-        path.write_text(json.dumps(config))
+        write_file(path, json.dumps(config))
         self._kit = home
         self._session: Any = None
 
@@ -116,5 +117,5 @@ def write_job(folder: Path, sites: Sequence[str]) -> Path:
     for name, document in documents.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        write_file(path, json.dumps(document, indent=1) + "\n")
     return folder

@@ -180,19 +180,19 @@ class NvflareLink:
                     if self._has_returned_site():
                         break
                     continue
-                line, parcel = found
-                if parcel is None:
+                line, packet = found
+                if packet is None:
                     if line is self._line:
                         self._close_line()
                         break
-                elif not parcel.data:
+                elif not packet.data:
                     if line is self._line:
-                        self._lost_sites.setdefault(parcel.site, self._connected_sites().get(parcel.site, 0.0))
+                        self._lost_sites.setdefault(packet.site, self._connected_sites().get(packet.site, 0.0))
                 else:
-                    party = self.parties.get(parcel.site, parcel.site)
-                    if parcel.request_number == self._request_number:  # a reply to an earlier request is late
+                    party = self.parties.get(packet.site, packet.site)
+                    if packet.request_number == self._request_number:  # a reply to an earlier request is late
                         left.pop(party, None)
-                    yield party, parcel.data
+                    yield party, packet.data
             else:
                 return
 

@@ -64,11 +64,11 @@ class ServerBridge(Controller):  # type: ignore[misc]
                     if not line.poll(LINE_POLL_SECONDS):
                         continue
                     try:
-                        parcel = wire.decode(Packet, line.recv_bytes())
+                        packet = wire.decode(Packet, line.recv_bytes())
                     except (EOFError, OSError):
                         self._exit_after_timeout()
                         break
-                    carriers.submit(self._carry_packet, parcel, line, lock)
+                    carriers.submit(self._carry_packet, packet, line, lock)
 
     @staticmethod
     def _exit_after_timeout() -> None:
@@ -77,17 +77,17 @@ class ServerBridge(Controller):  # type: ignore[misc]
         end.daemon = True
         end.start()
 
-    def _carry_packet(self, parcel: Packet, line: Connection, lock: threading.Lock) -> None:
+    def _carry_packet(self, packet: Packet, line: Connection, lock: threading.Lock) -> None:
         """Carry one packet to a site and its reply back; the reply is empty if the site could not be reached.
 
         A site that is connected but does not answer is silent; another job would not help, so nothing is sent back.
         """
         request = Shareable()
-        request[PAYLOAD_FIELD] = parcel.data
+        request[PAYLOAD_FIELD] = packet.data
         with self.engine.new_context() as context:
             # One target per call: broadcasts of several messages are unreliable in this version of FLARE.
-            replies = self.engine.send_aux_request([parcel.site], REQUEST_TOPIC, request, parcel.timeout, context) or {}
-        reply = replies.get(parcel.site)
+            replies = self.engine.send_aux_request([packet.site], REQUEST_TOPIC, request, packet.timeout, context) or {}
+        reply = replies.get(packet.site)
         data = b""
         if reply is not None and reply.get_return_code() == ReturnCode.OK:
             data = reply.get(PAYLOAD_FIELD)
@@ -95,7 +95,7 @@ class ServerBridge(Controller):  # type: ignore[misc]
                 return
         try:
             with lock:
-                line.send_bytes(wire.encode(Packet(parcel.site, data, 0.0, parcel.request_number)))
+                line.send_bytes(wire.encode(Packet(packet.site, data, 0.0, packet.request_number)))
         except OSError:
             return  # the coordinator is gone; it asks again when it is back
 

@@ -25,6 +25,7 @@ from nvflare.lighter.impl.static_file import StaticFileBuilder
 from nvflare.lighter.impl.workspace import WorkspaceBuilder
 from nvflare.lighter.provisioner import Provisioner
 
+from fedclust.core.atomic_files import write_file
 from fedclust.core.errors import StudyError
 from fedclust.site.approval import digest_study
 from fedclust.site.site_file import check_key_permissions
@@ -88,7 +89,7 @@ class Kit:
 
     def write(self, folder: Path) -> None:
         document = {"format": KIT_FORMAT, "version": KIT_VERSION, **asdict(self)}
-        (folder / "kit.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        write_file(folder / "kit.json", json.dumps(document, indent=1) + "\n")
 
 
 def _check_certificate_dates(startup: Path) -> None:
@@ -195,14 +196,14 @@ def _bind_to_loopback(path: Path, kit: Kit) -> None:
     (server,) = config["servers"]
     server["service"]["target"] = f"localhost:{kit.port}"
     server["admin_server"] = "localhost"
-    path.write_text(json.dumps(config, indent=2) + "\n")
+    write_file(path, json.dumps(config, indent=2) + "\n")
 
 
 def _use_local_server(path: Path) -> None:
     """Make the coordinator's console connect to the server on the same machine."""
     config = json.loads(path.read_text())
     config["admin"].update(host="localhost", uid_source="cert")
-    path.write_text(json.dumps(config, indent=2) + "\n")
+    write_file(path, json.dumps(config, indent=2) + "\n")
 
 
 def make_server_workspace(kit: Path, work: Path) -> None:
@@ -225,7 +226,7 @@ def _write_settings(local: Path, resources: Mapping[str, Any], rights: Mapping[s
         ("log_config.json", LOG_CONFIG),
         ("comm_config.json", COMMUNICATION_CONFIG),
     ):
-        (local / name).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        write_file(local / name, json.dumps(document, indent=2) + "\n")
 
 
 COMMUNICATION_CONFIG: dict[str, Any] = {
