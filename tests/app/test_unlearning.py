@@ -207,7 +207,7 @@ def test_a_certificate_names_both_models_and_shows_no_sum_and_no_row(tmp_path):
     assert certificate.before == model_fingerprint(fc.load(fitted.save(tmp_path / "model.json")))
     document = json.loads(certificate.save(tmp_path / "certificate.json").read_text())
     kept = {"format", "version", "method", "removed", "how", "sites", "before", "after", "recomputed", "exact", "start"}
-    assert set(document) == kept | {"same_partition", "matches_replay", "apart"}
+    assert set(document) == kept | {"same_partition", "matches_replay", "center_distance"}
     assert not any(isinstance(value, (list, dict)) for value in document.values())
 
 
