@@ -81,7 +81,7 @@ def split_indices(
         )
     if how == "classes":
         return _name_parties(_draw_until_enough(lambda: _shards(members, rng, parties=parties), minimum))
-    raise StudyError(f"how is '{how}'; choose 'iid', 'dirichlet' or 'classes'")
+    raise StudyError(f"the parameter 'how' is '{how}'; choose 'iid', 'dirichlet' or 'classes'")
 
 
 def split_columns(
@@ -171,4 +171,4 @@ def _published_split(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> 
         full = len(y) / parties
         parts = _draw_until_enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
         return [order[rows] for rows in parts]
-    raise StudyError(f"how is '{how}'; with setting 'fcac' choose 'iid' or 'dirichlet'")
+    raise StudyError(f"the parameter 'how' is '{how}'; with setting='fcac', choose 'iid' or 'dirichlet'")
