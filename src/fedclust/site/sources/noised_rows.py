@@ -36,8 +36,8 @@ WEAK_EPSILON = 10.0  # an epsilon from which the promise is weak
 ROW_FINGERPRINT_BYTES = 16  # bytes of a fingerprint
 BUDGET_TOLERANCE = 1 + 2.0**-40  # a sum of floats may end slightly above its true value
 PAPER_NOTE = (
-    "Sites added the noise of paper 3 to their rows. This is NOT differential privacy: the size of the noise depends on "
-    "the site's own rows, so one row affects the noise of all other rows; the epsilon applies to each of {columns} "
+    "Sites added the noise of paper 3 to their rows. This is NOT differential privacy: the size of the noise depends "
+    "on the site's own rows, so one row affects the noise of all other rows; the epsilon applies to each of {columns} "
     "columns, not to a row; and all sites draw the same noise. Use it only to reproduce the paper's figures."
 )
 PRIVACY_NOTE = (
