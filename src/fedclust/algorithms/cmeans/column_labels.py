@@ -71,8 +71,8 @@ class RowComparison:
 @dataclass(frozen=True)
 class SeatMessages(Release):
     messages: dict[str, bytes] = sealed_shares(
-        "to one of the three sites that compare distances: secret shares of distances; a single share is a "
-        "random number"
+        "for one of the three sites that compare distances: secret shares of distances (a single share looks like "
+        "a random number)"
     )
 
 
@@ -356,7 +356,7 @@ def _message_from(incoming: SealedMessages, sender: PartyId) -> bytes:
 def _strip_token(message: bytes, token: bytes) -> bytes:
     """The share in a sealed message, after a check that it is about the rows this site was asked about."""
     if message[:TOKEN_BYTES] != token:
-        raise KeysRefused("the shares are for other rows than the question to this site")
+        raise KeysRefused("the shares are not for the rows that this site was asked about")
     return message[TOKEN_BYTES:]
 
 

@@ -106,7 +106,7 @@ class ModelWeights:
 @dataclass(frozen=True)
 class SentModels(Release):
     models: dict[str, bytes] = sealed_weights(
-        "to each other site: the weights of this site's models, one for each of its clusters"
+        "for each other site: the weights of this site's models, one model for each of its clusters"
     )
 
 
@@ -155,7 +155,7 @@ class CompareQuestion:
 @dataclass(frozen=True)
 class WinTables(Release):
     senders: tuple[str, ...] = facts("the names of the sites whose models this site has received")
-    models: Ints = weights("how many models this site has received from each of these sites")
+    models: Ints = weights("how many models this site has received from each of the named sites")
     shares: Floats = weights(
         "for each received model and each cluster of this site: the share of the cluster's rows that the model "
         "reconstructs well compared with the site's own models; or, with the association rule of the paper, a "

@@ -258,8 +258,8 @@ def _result_notes(found: FedCRefResult, course: RunLength, unsettled: int) -> li
     if found.not_averaged:
         why = "; ".join(sorted(set(found.not_averaged)))
         notes.append(
-            f"The models of {len(found.not_averaged)} communities (groups of similar clusters) were not averaged; each "
-            f"cluster keeps its own model ({why})."
+            f"The models of {len(found.not_averaged)} communities (groups of similar clusters) were not averaged; "
+            f"their clusters keep their own models ({why})."
         )
     return notes
 

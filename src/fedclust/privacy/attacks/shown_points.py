@@ -42,7 +42,7 @@ def _points_shown(transcript: Transcript) -> Iterator[tuple[RecoveredPoint, Obse
                             seen.to_original_units(point),
                             seen.step,
                             seen.parties,
-                            "a point that a site sent, taken to be a row",
+                            "a point that a site sent, assumed to be a row",
                         ),
                         seen,
                     )

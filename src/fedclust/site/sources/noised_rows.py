@@ -106,18 +106,20 @@ class NoiseMemory:
 
 
 class LocalNoise:
-    """Noise that sites add to their rows: `epsilon` for a whole row, between public `bounds`.
+    """Noise that sites add to their rows before any computation. `epsilon` applies to a whole row.
 
     Parameters
     ----------
-    epsilon : the promise to each row. An outcome is at most e^epsilon times as likely as from any other row.
-    bounds : (low, high) for all columns, or one pair per column, chosen without looking at the rows. Values outside
-        count as the bound. A table {column: (low, high)} works too.
-    mechanism : "window", "laplace" (drawn by OpenDP), or "paper": paper 3's noise, which is not private.
-    budget : the most that a row may spend in total, if it appears in several batches or with other columns. None means
-        epsilon, so each row gets noise once.
-    folder : where sites store outcomes and what was spent, one folder per site. None keeps both in this object, so use
-        the same object for all rounds.
+    epsilon : the guarantee for each row. A noisy row is at most e^epsilon times as likely as it would be from any other
+        row.
+    bounds : (low, high) for all columns, or one pair for each column, chosen without looking at the rows. Values
+        outside the bounds are clipped. A mapping {column: (low, high)} is also possible.
+    mechanism : "window", "laplace" (drawn by OpenDP), or "paper": the noise of paper 3, which is not differentially
+        private.
+    budget : the maximum total epsilon of a row that appears in several batches or with other columns. None means
+        `epsilon`, so each row gets noise once.
+    folder : where sites store the noisy rows and the epsilon spent, with one folder for each site. None stores both in
+        this object; then use the same object for all rounds.
 
     Examples
     --------
