@@ -55,7 +55,9 @@ def test_parties_alike_lead_where_the_pooled_rows_do():
 
 def test_a_step_too_long_is_said():
     X = np.random.default_rng(0).normal(size=(200, 2))
-    with pytest.raises(fc.RunFailed, match=r"diverged in round \d+, because step is 0.5; choose a smaller step"):
+    with pytest.raises(
+        fc.RunFailed, match=r"diverged in round \d+, because the parameter .step. is 0.5; choose a smaller value"
+    ):
         fc.GradientFuzzyCMeans(2, step=0.5).fit(X)
 
 

@@ -40,7 +40,9 @@ def test_a_subset_is_asked_alone():
 
 
 def test_one_silent_party_loses_a_full_quorum_and_is_named():
-    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)") as missed:
+    with pytest.raises(
+        QuorumLost, match=r"3 of 4 parties answered, but 4 are required \(p1: no answer came in time\)"
+    ) as missed:
         Coordinator(Faulty(engine(), silent("p1"))).drive(total_rows(2))
     assert missed.value.missing == {"p1": "no-answer"}
 

@@ -304,7 +304,7 @@ def test_an_impossible_column_split_is_refused(into):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"how": "sorted", "y": Y}, "how is 'sorted'; choose"),
+        ({"how": "sorted", "y": Y}, "'how' is 'sorted'; choose"),
         ({"how": "dirichlet"}, "give the class of each row as y"),
         ({"how": "classes", "y": Y[:5]}, "one class per row"),
         ({"parties": 0}, "rows among 0 sites"),

@@ -175,5 +175,5 @@ def test_a_party_whose_worker_is_killed_in_a_step_is_named_and_the_others_answer
                 os.kill(pids[places["p1"]], signal.SIGKILL)
 
         fed.use_engine(ObservedEngine(fed.engine, kill_at))
-        with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(p1: no answer"):
+        with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, but 3 are required \(p1: no answer"):
             FuzzyCMeans(2, max_iter=5).fit(fed)

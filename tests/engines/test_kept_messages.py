@@ -76,7 +76,7 @@ def test_a_site_that_refuses_by_its_rules_is_told_so(tmp_path, capsys):
         told = capsys.readouterr().err
         if "refused" in told:
             break
-    refusal = "its policy does not let points leave the site; use init 'box', or give initial centres"
+    refusal = "its policy does not let points leave the site; set init to 'box', or give initial centres"
     assert told.count(f"This site refused: {refusal}\n") == 3
 
 

@@ -145,7 +145,9 @@ def test_a_coordinator_that_stays_does_not_wait_for_a_site_that_it_is_to_do_with
     lost = []
 
     def stay():
-        with pytest.raises(QuorumLost, match=r"2 of 3 parties answered, need 3 \(south: no answer") as error:
+        with pytest.raises(
+            QuorumLost, match=r"2 of 3 parties answered, but 3 are required \(south: no answer"
+        ) as error:
             go_on(wait=True, without=frozenset({"south"}))
         lost.append(error.value.missing)
 

@@ -122,7 +122,7 @@ def test_a_party_that_misses_one_deadline_is_asked_again_while_it_is_needed(fede
 
 def test_a_lost_quorum_names_the_party_once_patience_is_over(federation):
     engine, coordinator, _ = federation(lambda party, n: "silent" if party == "p1" and n > 1 else None)
-    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)"):
+    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, but 4 are required \(p1: no answer came in time\)"):
         coordinator.drive(total_rows(2))
     assert 40 < engine.attendance.clock.now < 43  # four askings of ten seconds: 35 were over after the fourth
     assert engine.attendance.suspended_parties == ("p1",)
@@ -131,7 +131,7 @@ def test_a_lost_quorum_names_the_party_once_patience_is_over(federation):
 def test_a_party_that_is_to_be_left_out_is_not_asked_and_named_at_once_where_it_is_needed(federation):
     engine, coordinator, _ = federation()
     engine._without = frozenset({"p1"})
-    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, need 4 \(p1: no answer came in time\)"):
+    with pytest.raises(QuorumLost, match=r"3 of 4 parties answered, but 4 are required \(p1: no answer came in time\)"):
         coordinator.drive(total_rows(2))
     assert engine.link.asked == {"p0": 2, "p1": 0, "p2": 2, "p3": 2}
     assert engine.attendance.clock.now == 0

@@ -257,7 +257,7 @@ def test_as_many_as_may_leave_leave_at_every_stage(parties):
     model = fitted("secure", parts=parts, quorum=dropout_recovery.threshold(parties), plan=_leaving(gone))
     assert np.isfinite(model.cluster_centers_).all()
     gone[f"p{may}"] = 9
-    with pytest.raises(QuorumLost, match=f"need {dropout_recovery.threshold(parties)}"):
+    with pytest.raises(QuorumLost, match=f"but {dropout_recovery.threshold(parties)} are required"):
         fitted("secure", parts=parts, quorum=dropout_recovery.threshold(parties), plan=_leaving(gone))
 
 
@@ -266,7 +266,7 @@ def _leaving(gone):
 
 
 def test_past_the_threshold_the_refusal_is_clear():
-    with pytest.raises(QuorumLost, match="3 of 5 parties answered, need 4"):
+    with pytest.raises(QuorumLost, match="3 of 5 parties answered, but 4 are required"):
         fitted("secure", plan=lambda _, party: "silent" if party in ("p1", "p2") else None, quorum=0.5)
 
 

@@ -273,8 +273,8 @@ def test_an_alignment_that_was_cut_short_begins_again(step, tmp_path):
 def test_what_cannot_be_aligned_is_refused_beforehand():
     parts = tables(3)
     for wrong, words in (
-        ({"align": "guess"}, "align is 'guess'"),
-        ({"duplicates": "last"}, "duplicates is 'last'"),
+        ({"align": "guess"}, "'align' is 'guess'"),
+        ({"duplicates": "last"}, "'duplicates' is 'last'"),
         ({"id": None}, "set id to the name of the id column"),
         ({"split": "rows"}, "column split"),
         ({"aggregation": "blind"}, "site that leads the run"),

@@ -169,7 +169,7 @@ def test_an_impossible_sum_under_masks_ends_the_run_unnamed(aggregation, monkeyp
 
     object.__setattr__(row_split.moments, "answer", false)
     try:
-        with pytest.raises(fc.RunFailed, match="a sum of Moments is impossible") as failed:
+        with pytest.raises(fc.RunFailed, match="a sum of Moments has an impossible value") as failed:
             fc.FuzzyCMeans(2, init=ROWS[:2], bounds=(-9, 9)).fit(fed)
     finally:
         object.__setattr__(row_split.moments, "answer", plain)

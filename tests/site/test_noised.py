@@ -209,7 +209,7 @@ def test_methods_see_outcomes_only_and_say_so(model):
     noise = fc.LocalNoise(8, bounds=(0, 10))
     fed = fc.Federation.local(noise.apply_to({"north": rows, "south": rows[::-1] + 0.001}))
     model.fit(fed)
-    assert "epsilon 8 for a whole row" in model.notes_[0]
+    assert "Epsilon is 8 for a whole row" in model.notes_[0]
     held = np.concatenate([b.T for h in fed.site_data.values() for b in h.source.blocks()])
     assert not (held[:, None, :] == rows[None, :, :]).all(axis=2).any()
 

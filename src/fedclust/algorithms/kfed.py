@@ -34,7 +34,9 @@ from fedclust.kernels import distances
 
 NEARER_FACTOR = 3.0  # the 1:3 rule
 DEVICE_RESTARTS = 3  # k-means++ starts at a device
-KFED_LOSSY_NOTE = "Not lossless: each site clustered its rows separately, so the result is not that of the pooled rows."
+KFED_LOSSY_NOTE = (
+    "Not lossless: each site clustered its rows separately, so the result differs from that of the pooled rows."
+)
 KFED_CENTERS_NOTE = "Every site sent its own centres to the coordinator, once."
 
 

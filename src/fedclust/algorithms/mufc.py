@@ -45,7 +45,7 @@ from fedclust.privacy.sparse_sums import FIELD_PRIME
 MUFC_RESTARTS = 10
 MUFC_LOSSY_NOTE = (
     "Not lossless: sites sent only how many of their rows lie around a few points, so the result "
-    "is not that of the pooled rows."
+    "differs from that of the pooled rows."
 )
 ROUNDED_CELLS_NOTE = "Each grid cell that a site sent is the rounded mean of at least {least} of its rows."
 
@@ -94,7 +94,8 @@ class Grid:
                 own.append(digit)
             if left:
                 raise RunFailed(
-                    "the sites' sums decode to a cell outside the grid, so one site gave a wrong answer; run again"
+                    "the sites' sums decode to a cell outside the grid, so one site gave a wrong answer; start a "
+                    "new run"
                 )
             digits += own[::-1]
         return digits
@@ -137,12 +138,12 @@ class Count(ViewedQuestion, PointsQuestion, FlooredQuestion):
 @dataclass(frozen=True)
 class CellPowerSums(Release):
     counts: Exact = additive_points(
-        "power sums that encode in which cells of a public grid means of rows lie, and how many rows each cell "
-        "stands for",
+        "power sums that encode which cells of a public grid contain means of rows, and how many rows each of these "
+        "cells stands for",
         floor=FLOOR_FROM_QUESTION,
     )
     places: Exact = additive_points(
-        "more power sums of the same cells, if one number is not enough to name a cell", floor=FLOOR_FROM_QUESTION
+        "more power sums of the same cells, if one number is not enough to identify a cell", floor=FLOOR_FROM_QUESTION
     )
     reseeded: Exact = additive(
         "how many sites picked new rows as starting points, and how many have too few rows or only equal rows"
@@ -253,7 +254,7 @@ def histogram(ask: Count) -> Protocol[tuple[Ints, Ints, tuple[int, int]]]:
     labels, weights = sparse_sums.recover_labels(counts)
     if sum(weights) != counts[0]:
         raise RunFailed(
-            "the sites' sums do not match, so one site gave a wrong answer or its answer was altered; run again"
+            "the sites' sums do not match, so one site gave a wrong answer or its answer was altered; start a new run"
         )
     numbers = [[label] for label in labels]
     if sums.places.shape[0]:

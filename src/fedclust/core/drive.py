@@ -282,9 +282,9 @@ def check_opened_sum(release: R, ask: Any) -> R:
     """Refuse an opened sum that cannot be true; masks hide which party sent the wrong numbers."""
     if not release.plausible([release], ask)[0]:
         raise RunFailed(
-            f"a sum of {type(release).__qualname__} is impossible: a site sent wrong numbers, and masks "
-            "hide which site it was. Check trouble.log at each site. To find the site, run the study in plain mode on "
-            "data that may be shared",
+            f"a sum of {type(release).__qualname__} has an impossible value: a site sent wrong numbers, "
+            "and the masks hide which site it was. Check trouble.log at each site. To find the "
+            "site, run the study in plain mode on data that may be shared",
             must_restart=True,
         )
     return release
@@ -302,7 +302,7 @@ def quorum_lost_error(name: str, answered: int, asked: int, need: int, missing: 
     reasons: Sequence[str] = [f"{party}: {REMEDIES.get(code, code)}" for party, code in missing.items()]
     shown = "; ".join(reasons[:5]) + (f"; and {len(reasons) - 5} more" if len(reasons) > 5 else "")
     advice, must_restart = _advise_on_refusals(set(missing.values()))
-    text = f"{name}: {answered} of {asked} parties answered, need {need} ({shown}). {advice}"
+    text = f"{name}: {answered} of {asked} parties answered, but {need} are required ({shown}). {advice}"
     return QuorumLost(text, missing, must_restart=must_restart)
 
 
@@ -312,8 +312,8 @@ def _advise_on_refusals(codes: set[str]) -> tuple[str, bool]:
     if codes <= STUDY_REFUSALS:
         return change.capitalize(), True
     if codes & (STUDY_REFUSALS | STUDY_OR_SITE_REFUSALS):
-        return f"Fix what the sites can fix and resume. For the rest, {change}", False
-    return "Fix this and resume, or set quorum", False
+        return f"Fix the problems that the sites can fix, and resume. For the other problems, {change}", False
+    return "Fix the problem and resume, or set quorum and start a new run", False
 
 
 @dataclass(frozen=True)

@@ -110,17 +110,18 @@ def handler(
     releases
         The type of the answer. Every field declares its class.
     row_weights
-        Computes the weights of the rows in the cells of an answer. Needed if rows do not all weigh one, or if the
-        answer does not say how many rows there are. Only sites call it.
+        Computes the weights of the rows in the cells of an answer. Required if some rows do not have weight one, or if
+        the answer does not contain the numbers of rows. Only sites call it.
     members
         Computes the weights of the rows in each point of an answer, so that a site can compute the points itself and
-        count the rows behind them. Packages other than fedclust must pass it with points.
+        count the rows that they stand for. Packages other than fedclust must pass it if they release points.
     methods : tuple of str
         The methods that may ask this question. A study that uses another method is refused.
     split
         How the table must be split between the sites.
     max_distinct
-        How many different answers a study may get, for a fact that many questions would make exact.
+        The maximum number of different answers in one study. Required for facts, because many answers together could
+        reveal a number exactly.
     withheld
         Answered only by a site whose policy allows it explicitly.
     reads
@@ -132,7 +133,7 @@ def handler(
     plain_only
         Not answered if sums are masked.
     opens_distances
-        Not answered if a study opens labels only.
+        Not answered if the study sets opens to 'labels'.
     """
 
     def register(answer: Callable[[Site, M], R | Keep[R]]) -> Handler[M, R]:

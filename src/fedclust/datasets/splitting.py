@@ -34,12 +34,12 @@ def split(
     `how` is one of
 
     - "iid": shuffle the rows and split them evenly.
-    - "dirichlet": split each class of `y` in proportions drawn from Dirichlet(alpha), drawn again until each site has
-      `minimum` rows.
+    - "dirichlet": split each class of `y` in proportions drawn from Dirichlet(alpha); repeat this until each site
+      has `minimum` rows.
     - "classes": give each site whole classes, or equal shards of them if there are more sites than classes.
 
-    `setting="fcac"` repeats the split of trial `seed` in paper 3's published runs, with "iid" or "dirichlet". It uses
-    alpha = .5 and a minimum of 40 rows.
+    `setting="fcac"` reproduces the split of trial number `seed` in the published runs of paper 3, with "iid" or
+    "dirichlet". It uses alpha = 0.5 and a minimum of 40 rows.
 
     >>> {party: len(rows) for party, rows in split(np.zeros((8, 2)), parties=3).items()}
     {'site-01': 3, 'site-02': 3, 'site-03': 2}
@@ -81,7 +81,7 @@ def split_indices(
         )
     if how == "classes":
         return _name_parties(_draw_until_enough(lambda: _shards(members, rng, parties=parties), minimum))
-    raise StudyError(f"how is '{how}'; choose 'iid', 'dirichlet' or 'classes'")
+    raise StudyError(f"the parameter 'how' is '{how}'; choose 'iid', 'dirichlet' or 'classes'")
 
 
 def split_columns(
@@ -171,4 +171,4 @@ def _published_split(y: npt.NDArray[Any], parties: int, how: str, seed: int) -> 
         full = len(y) / parties
         parts = _draw_until_enough(lambda: _deal(members, stream, parties=parties, alpha=0.5, full=full), minimum=40)
         return [order[rows] for rows in parts]
-    raise StudyError(f"how is '{how}'; with setting 'fcac' choose 'iid' or 'dirichlet'")
+    raise StudyError(f"the parameter 'how' is '{how}'; with setting='fcac', choose 'iid' or 'dirichlet'")

@@ -90,7 +90,7 @@ def consent(site: Site, ask: Respondents) -> Consent:
     if len(live) < threshold(
         len(vault.enrolled_parties)
     ):  # of all: of those alone who offered keys, it would count twice
-        raise KeysRefused("too few parties answered to open the sum")
+        raise KeysRefused("too few parties answered to unmask the sum")
     text = keys.frame_parts(*sorted(live))
     if vault.get(f"{name}.live") is None:
         vault.put({f"{name}.live": text})  # on disk before the signature leaves
@@ -181,7 +181,7 @@ def _remaining_mask(
             if (part := (answer.own if party in live else answer.gone).get(party)) is not None
         }
         if len(given) < least:
-            raise RunFailed(f"too few shares to open the sum: {len(given)} of the {least} that are needed")
+            raise RunFailed(f"too few secret shares to unmask the sum: {len(given)} of {least} required shares")
         secret = shamir.join_shares(dict(list(given.items())[:least]), length=32)
         if party in live:
             mask.add_streams(keys.derive_key(secret, "own", name))

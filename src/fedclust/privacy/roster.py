@@ -47,7 +47,7 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
     vault, (kind, number) = site.vault, _parse_key_name(ask.name)
     if vault.get(f"{ask.name}.mask") is None:
         if number <= int(vault.get(kind) or b"-1"):
-            raise KeysRefused("the name of these keys is no longer in use")
+            raise KeysRefused("the keys with this name have been replaced by newer keys")
         vault.drop(lambda key: key.startswith(f"{kind}-"))
         (mask, _), (message, _) = keys.new_pair(), keys.new_pair()
         vault.put({kind: b"%d" % number, f"{ask.name}.mask": mask, f"{ask.name}.message": message})
@@ -59,7 +59,7 @@ def offer(site: Site, ask: KeyRequest) -> KeyOffer:
 def accept(site: Site, ask: Roster) -> Done:
     """Accept everyone's keys, once."""
     if not is_lasting(ask.name):
-        raise KeysRefused("keys for a single sum must be sent to the question 'share', not to 'accept'")
+        raise KeysRefused("keys for a single sum must be sent with the question 'share', not with 'accept'")
     check_roster(site, ask)
     return Done()
 

@@ -143,14 +143,14 @@ def open_winners(seat: Seat, state: Mapping[str, Array], received: Limbs) -> Lim
         won = np.concatenate([won, state["rest"]], axis=2)
         if won.shape[2] > 1:
             raise KeysRefused(
-                "the comparison of distances is not complete; opening it now would reveal more than the nearest cluster"
+                "the comparison of distances is not complete; its state would reveal more than the nearest cluster"
             )
         won = won[:, :, 0]
     else:
         state, _ = advance_comparison(seat, state, received)
         if "won" not in state:
             raise KeysRefused(
-                "the comparison of distances is not complete; opening it now would reveal more than the nearest cluster"
+                "the comparison of distances is not complete; its state would reveal more than the nearest cluster"
             )
         won = state["won"]
     return np.asarray(won[0] ^ seat.share_of_zero(won.shape[1:]), np.uint64)

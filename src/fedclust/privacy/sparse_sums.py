@@ -58,7 +58,9 @@ def recover_labels(sums: Sequence[int], p: int = FIELD_PRIME) -> tuple[list[int]
     locator = berlekamp_massey(sums, p)
     labels = sorted(roots(locator, p))
     if 2 * len(labels) > len(sums):
-        raise RunFailed("the sums hold more labels than agreed; one site answered a different question from the others")
+        raise RunFailed(
+            "the sums encode more labels than agreed; one site answered a different question from the others"
+        )
     return labels, vandermonde(labels, [sums], p)[0]
 
 

@@ -56,13 +56,15 @@ class Alignment:
     def check_split(self, split: str, id: str | None, aggregation: str) -> None:  # noqa: A002 the study's word
         """Refuse what cannot be carried out."""
         if self.method not in ALIGNMENT_METHODS:
-            raise StudyError(f"align is '{self.method}'; the only choice is '{ALIGNMENT_METHODS[0]}'")
+            raise StudyError(
+                f"the parameter 'align' is '{self.method}'; the only valid value is '{ALIGNMENT_METHODS[0]}'"
+            )
         if self.duplicates not in DUPLICATE_RULES:
-            raise StudyError(f"duplicates is '{self.duplicates}'; choose 'refuse' or 'first'")
+            raise StudyError(f"the parameter 'duplicates' is '{self.duplicates}'; choose 'refuse' or 'first'")
         if split != "columns" or id is None:
             raise StudyError(
-                "align needs a column split and an id column; set split to 'columns', and set id to the name of "
-                "the id column"
+                "the parameter 'align' needs a column split and an id column; set split to 'columns', and set id to "
+                "the name of the id column"
             )
         if aggregation == "blind":
             raise StudyError(

@@ -56,7 +56,10 @@ def total_rows(columns: int, missing: str = "refuse") -> Protocol[int]:
 
 @dataclass(frozen=True)
 class MagnitudeMarks(Release):
-    marks: Exact = marks("for each column, how many sites have values that reach each power of two")
+    marks: Exact = marks(
+        "for each column and each power of two, at how many sites it is the smallest power that no absolute value "
+        "exceeds"
+    )
 
 
 @handler(releases=MagnitudeMarks)

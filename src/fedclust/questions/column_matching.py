@@ -54,7 +54,7 @@ def _check_same_meaning(declared: Schema, known: Schema) -> None:
     for name, column in known.items():
         if (here := declared.get(name)) is not None and (aspect := _differing_aspect(here, column)):
             raise DataError(
-                f"the sites declare another {aspect} for column '{name}' than the model does; "
+                f"the sites' declaration of column '{name}' differs from the model's ({aspect}); "
                 "use the model's declaration at the sites"
             )
 

@@ -133,7 +133,7 @@ def columns_to_drop(
     for name, places in own.items():
         if variance is not None and (found.variance[places] <= variance).all():
             share = found.variance[places].max()
-            out[name] = "constant" if share == 0 else f"variance is {share:.2g} of its mean square"
+            out[name] = "constant" if share == 0 else f"variance is {share:.2g} times its mean square"
         elif correlation is not None and (twin := _earlier_twin(name, own, out, found, correlation)) is not None:
             out[name] = f"correlation {twin[1]:+.3f} with {twin[0]}"
     return out

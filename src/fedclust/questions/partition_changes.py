@@ -35,7 +35,7 @@ class ModelPair(GapsQuestion):
 @dataclass(frozen=True)
 class SharedRows(Release):
     table: Exact = additive(
-        "for each centre of one model and each of another, how many rows are nearest to both", cells=True
+        "for each centre of one model and each centre of another model, how many rows are nearest to both", cells=True
     )
 
 

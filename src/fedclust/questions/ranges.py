@@ -34,8 +34,14 @@ class RangesQuestion(ViewedQuestion):
 
 @dataclass(frozen=True)
 class RangeMarks(Release):
-    above: Exact = marks("for each column, how many sites have values that reach each step above the mean")
-    below: Exact = marks("for each column, how many sites have values that reach each step below the mean")
+    above: Exact = marks(
+        "for each column and each point of a fixed scale above the mean, at how many sites it is the lowest point that "
+        "no value exceeds"
+    )
+    below: Exact = marks(
+        "for each column and each point of a fixed scale below the mean, at how many sites it is the highest point "
+        "that no value lies below"
+    )
 
 
 @handler(releases=RangeMarks, max_distinct=3)

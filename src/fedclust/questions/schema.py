@@ -38,13 +38,14 @@ class Column:
     Parameters
     ----------
     type : {"number", "ordinal", "category"}
-        The levels of an ordinal become codes 0, 1, 2, ...; each level of a category becomes a column of 0 and 1.
+        The levels of an ordinal column become codes 0, 1, 2, ...; each level of a category becomes a column of zeros
+        and ones.
     unit : str
         Free text, compared between sites and shown with results.
     levels : list
-        Every value that an ordinal or a category may take, all strings or all numbers.
+        Every value that an ordinal column or a category may have; all strings or all numbers.
     codes : list of float
-        Increasing numbers for an ordinal's levels, instead of 0, 1, 2, ...
+        Increasing numbers for the levels of an ordinal column, instead of 0, 1, 2, ...
     missing_values : list
         Values that mean "missing" in this column, such as 0 for a cholesterol that was not measured.
     """

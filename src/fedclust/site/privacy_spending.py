@@ -101,7 +101,7 @@ class PrivacySpending:
 
     def _over_budget_error(self, purchase: Purchase) -> OverBudget:
         return OverBudget(
-            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho (the unit of the privacy budget) are spent, "
+            f"{self.spent_rho:.4g} of {self.rho_limit:.4g} rho (the unit of the privacy budget) have been spent, "
             f"and the question costs {purchase.rho:.4g} more"
         )
 

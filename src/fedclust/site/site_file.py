@@ -167,8 +167,8 @@ class SiteFile:
         """
         if self.noise is not None and id not in (None, self.id):
             raise StudyError(
-                f"the study uses '{id}' as the row id, and ids get no noise; a site with [noise] must set `id` "
-                "in its own site file"
+                f"the study uses '{id}' as the row id, but no noise is added to ids; a site with [noise] must "
+                "set `id` in its own site file"
             )
         spec = self.source if self.noise is None else NoisedSource(self.source, self.noise)
         source = open_source(spec, columns=columns, id=id or self.id, site=self.name, schema=schema, repeats=repeats)

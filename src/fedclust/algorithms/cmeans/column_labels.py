@@ -71,8 +71,8 @@ class RowComparison:
 @dataclass(frozen=True)
 class SeatMessages(Release):
     messages: dict[str, bytes] = sealed_shares(
-        "to one of the three sites that compare distances: secret shares of distances; a single share is a "
-        "random number"
+        "for one of the three sites that compare distances: secret shares of distances (a single share looks like "
+        "a random number)"
     )
 
 
@@ -84,8 +84,7 @@ def take_seat(site: Site, ask: Seats) -> Keep[SeatMessages]:
     """
     if site.party not in _check_seats(site, ask).parties:
         raise KeysRefused(
-            "this site was asked to take a seat (compare distances on secret shares), but the seats belong to "
-            "other sites"
+            "this site was asked to compare distances on secret shares, but other sites were chosen for this"
         )
     seed = secret_argmin.new_seed()
     others = {name: own for name, own in site.memory.items() if not name.startswith(("seat.", "bits."))}
@@ -98,7 +97,7 @@ def receive_seed(site: Site, incoming: SealedMessages) -> Keep[Done]:
     """Take the seed that the seat after gave; once, for masks are counted from here."""
     if "seat.before" not in site.memory or "seat.after" in site.memory:
         raise KeysRefused(
-            "this site takes no part in the comparison of distances, or it already has the seed of its neighbour"
+            "this site does not take part in the comparison of distances, or it already has the seed from its neighbour"
         )
     seed = _message_from(incoming, _remembered_seats(site).neighbor(site.party, 1))
     if len(seed) != secret_argmin.SEED_BYTES:
@@ -126,7 +125,8 @@ def enter_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessages]
     others = set(site.vault.enrolled_parties) - set(ask.seats.parties) if seat.place < 2 else set()
     if set(incoming.messages) != others:
         raise KeysRefused(
-            "the shares of distances do not come from exactly those sites that leave the comparison to others"
+            "shares of distances must come from every site that does not compare distances itself, and from no other "
+            "site"
         )
     for message in incoming.messages.values():
         text = _strip_token(message, ask.token)
@@ -153,7 +153,7 @@ def continue_comparison(site: Site, incoming: SealedMessages) -> Keep[SeatMessag
 @dataclass(frozen=True)
 class LabelShares(Release):
     words: Limbs = shares(
-        "a secret share of each row's label; all three shares together give the label, and two of them reveal nothing"
+        "a secret share of each row's label; all three shares together give the label, but two shares reveal nothing"
     )
 
 
@@ -259,7 +259,7 @@ def label_rows(table: JointTable, seats: Seats, parties: tuple[PartyId, ...], n_
         labels = secret_argmin.winning_labels([part.words for part in parts.values()], stop - start)
         if labels is None:
             raise RunFailed(
-                "the shares of the labels do not match, so one site computed something different; use the "
+                "the sites' shares of the labels do not match, so one site made a different computation; use the "
                 "same version of fedclust at all sites"
             )
         found.append(labels)
@@ -310,7 +310,7 @@ def _distances(site: Site, span: RowSpan) -> Limbs:
 
 def _refuse_centers_on_rows(site: Site) -> None:
     if column_split.SINGLE_ROW_MARK in site.memory:
-        raise KeysRefused("a centre may equal a single row, so labels would reveal distances to that row")
+        raise KeysRefused("a centre may be a copy of a row, so labels would reveal distances to that row")
 
 
 def _check_seats(site: Site, seats: Seats) -> Seats:
@@ -328,7 +328,10 @@ def _remembered_seats(site: Site) -> Seats:
 
 def _own_seat(site: Site, seats: Seats) -> Seat:
     if "seat.after" not in site.memory or seats != _remembered_seats(site):
-        raise KeysRefused("this site was not chosen to compare distances, or other sites were chosen before")
+        raise KeysRefused(
+            "this site was not chosen to compare distances, or the sites named in this question differ from those "
+            "chosen earlier in the run"
+        )
     place, used = seats.parties.index(site.party), int(site.memory["seat.used"][0])
     return Seat(place, site.memory["seat.before"].tobytes(), site.memory["seat.after"].tobytes(), used)
 
@@ -344,14 +347,16 @@ def _memory_with_state(site: Site, seat: Seat, state: dict[str, Array]) -> dict[
 
 def _message_from(incoming: SealedMessages, sender: PartyId) -> bytes:
     if set(incoming.messages) != {sender}:
-        raise KeysRefused("the message does not come from the neighbour of this site in the comparison of distances")
+        raise KeysRefused(
+            "the message does not come from the site that is this site's neighbour in the comparison of distances"
+        )
     return incoming.messages[sender]
 
 
 def _strip_token(message: bytes, token: bytes) -> bytes:
     """The share in a sealed message, after a check that it is about the rows this site was asked about."""
     if message[:TOKEN_BYTES] != token:
-        raise KeysRefused("the shares belong to rows other than those that this site was asked about")
+        raise KeysRefused("the shares are not for the rows that this site was asked about")
     return message[TOKEN_BYTES:]
 
 

@@ -100,7 +100,10 @@ class CenterSlice(Release):
 
 @dataclass(frozen=True)
 class DistanceMarks(Release):
-    marks: Exact = marks("for each power of two, in how many columns the squared distances can reach it")
+    marks: Exact = marks(
+        "for each power of two, the number of columns for which it is the smallest one that the squared distances "
+        "cannot exceed"
+    )
 
 
 @handler(releases=DistanceMarks, split="columns")

@@ -89,7 +89,7 @@ class FitNotes:
         if self.abstained_sites:
             yield (
                 f"Not lossless: {self.abstained_sites} sites abstained, because they have too few rows under "
-                "small_sites 'paper'."
+                "the rule small_sites='paper'."
             )
         if self.reseeded_rounds:
             yield (

@@ -64,9 +64,7 @@ class Moments(Release):
     mass: Exact = additive("the total weight of each cluster", cells=True)
     pull: Exact = additive("the weighted sum of the rows of each cluster")
     objective: Exact = additive("the sum of the weighted squared distances to the centres", least=0.0)
-    hidden: Exact = additive_counts(
-        "how many clusters were hidden because they have one row at a site, and how many sites abstained"
-    )
+    hidden: Exact = additive_counts("how many clusters of single rows the sites hid, and how many sites abstained")
 
     @classmethod
     def plausible(cls, parts: Sequence[Moments], ask: CentersQuestion) -> Bools:
@@ -224,6 +222,7 @@ def _require_rows(moved: RoundResult) -> None:
         return
     if moved.abstained:
         raise RunFailed(
-            "every site has too few rows under small_sites 'paper'; remove small_sites, or ask for fewer clusters"
+            "every site has too few rows under the rule small_sites='paper'; remove the setting `small_sites`, or ask "
+            "for fewer clusters"
         )
-    raise RunFailed("the singleton rule hid every row; remove singletons, or ask for fewer clusters")
+    raise RunFailed("the singleton rule hid every row; remove the setting `singletons`, or ask for fewer clusters")

@@ -14,8 +14,8 @@ from fedclust.core.types import Floats, Ints, PartyId
 from fedclust.kernels.resonance import Net
 
 NODES_NOTE = (
-    "Not lossless: the coordinator clustered nodes (points that stand for rows), so the result is not "
-    "that of the pooled rows."
+    "Not lossless: the coordinator clustered nodes (points that stand for rows), so the result differs "
+    "from that of the pooled rows."
 )
 NO_NODES = (
     "No node is left, so every row has the label -1 (no cluster). Use more rows, or the method SummaryClustering."

@@ -106,7 +106,7 @@ class ModelWeights:
 @dataclass(frozen=True)
 class SentModels(Release):
     models: dict[str, bytes] = sealed_weights(
-        "to each other site: the weights of this site's models, one for each of its clusters"
+        "for each other site: the weights of this site's models, one model for each of its clusters"
     )
 
 
@@ -155,10 +155,11 @@ class CompareQuestion:
 @dataclass(frozen=True)
 class WinTables(Release):
     senders: tuple[str, ...] = facts("the names of the sites whose models this site has received")
-    models: Ints = weights("how many models this site has received from each of these sites")
+    models: Ints = weights("how many models this site has received from each of the named sites")
     shares: Floats = weights(
         "for each received model and each cluster of this site: the share of the cluster's rows that the model "
-        "reconstructs well, compared with the site's own models, or a percentile of the differences in error"
+        "reconstructs well compared with the site's own models; or, with the association rule of the paper, a "
+        "percentile of the differences between the model's errors and those of the cluster's own model"
     )
 
     def by_sender(self) -> dict[str, Floats]:
@@ -196,7 +197,7 @@ class CommunityStep:
 @dataclass(frozen=True)
 class CommunityShare(Release):
     rows: Exact = additive_counts(
-        "how many rows a community has (a group of similar clusters of different sites)", cells=True
+        "how many rows each community (a group of similar clusters of different sites) has", cells=True
     )
     weights: Exact = additive_weights(
         "for each community, the sum of its sites' model weights, each multiplied by the site's number of rows"
@@ -220,7 +221,7 @@ def train_community(site: Site, ask: CommunityStep) -> CommunityShare:
 def exact_weight_sum(values: Floats) -> Exact:
     """Weights times rows as exact numbers."""
     if not (np.abs(values) <= MAX_WEIGHT_SUM).all():
-        raise OutOfBounds("the weights of a model grew too large; lower the learning rate, `rate`")
+        raise OutOfBounds("the weights of a model grew too large; lower the learning rate (`rate`)")
     return Exact(exact_sums.exact_totals(values[:, None], WEIGHT_SUM_UNIT), np.asarray(WEIGHT_SUM_UNIT, np.int32))
 
 
@@ -298,7 +299,7 @@ class ClosingQuestion:
 class UsualErrors(Release):
     rows: Exact = additive_counts("how many rows each community has", cells=True)
     logs: Exact = additive("for each community, the sum of the logarithms of its rows' errors")
-    squares: Exact = additive("for each community, the sum of the squares of these logarithms")
+    squares: Exact = additive("for each community, the sum of the squares of the logarithms of its rows' errors")
 
 
 @handler(releases=UsualErrors)

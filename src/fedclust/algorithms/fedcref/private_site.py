@@ -140,19 +140,21 @@ class CommunityGradients(Noisy):
 @dataclass(frozen=True)
 class WinCounts(Noisy):
     sums: Exact = noisy(
-        "for each model and each cluster, how many rows the model reconstructs about as well as the site's own model"
+        "for each cluster, how many of its rows each model reconstructs about as well as the cluster's own model, and "
+        "how many rows it has"
     )
 
 
 @dataclass(frozen=True)
 class VoteCounts(Noisy):
-    sums: Exact = noisy("for each site and each model, the number of rows that the model reconstructs best")
+    sums: Exact = noisy("for each site and each model, how many of the site's rows the model reconstructs best")
 
 
 @dataclass(frozen=True)
 class NoisyErrors(Noisy):
     sums: Exact = noisy(
-        "for each model, the number of rows, and the sums of the clipped log errors and of their squares"
+        "for each model, how many rows belong to it, the sum of the clipped logarithms of their errors, and the sum "
+        "of the squares of these logarithms"
     )
 
 

@@ -246,11 +246,11 @@ def _count_iteration(found: FedCRefResult, active: int) -> Iteration:
 def _result_notes(found: FedCRefResult, course: RunLength, unsettled: int) -> list[str]:
     last = found.history[-1]
     lone = [p for p in sorted(found.communities) if (found.communities[p] < 0).any()]
-    notes = ["Not lossless: sites cluster their rows with models, so the result is not that of the pooled rows."]
+    notes = ["Not lossless: sites cluster their rows with models, so the result differs from that of the pooled rows."]
     if last.isolated:
         few = ", ".join(lone[:5]) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
         notes.append(
-            f"{last.isolated} isolated clusters keep models of their own, because no cluster of another site "
+            f"{last.isolated} isolated clusters keep their own models, because no cluster of another site "
             f"matches them ({few})."
         )
     if unsettled:
@@ -258,8 +258,8 @@ def _result_notes(found: FedCRefResult, course: RunLength, unsettled: int) -> li
     if found.not_averaged:
         why = "; ".join(sorted(set(found.not_averaged)))
         notes.append(
-            "Communities (groups of similar clusters) that were not averaged, so that their clusters keep their own "
-            f"models: {len(found.not_averaged)} ({why})."
+            f"The models of {len(found.not_averaged)} communities (groups of similar clusters) were not averaged; "
+            f"their clusters keep their own models ({why})."
         )
     return notes
 

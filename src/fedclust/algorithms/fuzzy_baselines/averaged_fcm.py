@@ -39,7 +39,9 @@ from fedclust.kernels.units import unit_of
 Average = Literal["kmeans", "index"]
 AVERAGING_RESTARTS = 10  # of k-means++ in the first round
 CENTER_BITS = 60  # of a weighted centre, below its bound; sums of 2^60 of them fit the ring
-AVERAGED_LOSSY_NOTE = "Not lossless: the sites' centres were averaged, so the result is not that of the pooled rows."
+AVERAGED_LOSSY_NOTE = (
+    "Not lossless: the sites' centres were averaged, so the result differs from that of the pooled rows."
+)
 AVERAGED_CENTERS_NOTE = "Every site sent its own centres to the coordinator in every round."
 
 

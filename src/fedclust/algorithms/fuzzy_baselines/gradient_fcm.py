@@ -111,7 +111,10 @@ def fit(
         history.append(Round(number, shift, objective))
         yield from report(round=number, shift=shift, objective=objective)
         if (np.abs(centers) > np.ldexp(1.0, view.exponents + RUNAWAY_BITS)).any():
-            raise RunFailed(f"the centres diverged in round {number}, because step is {step:g}; choose a smaller step")
+            raise RunFailed(
+                f"the centres diverged in round {number}, because the parameter 'step' is {step:g}; choose a "
+                "smaller value"
+            )
         if tol is not None and shift < tol:
             break
     notes = [GRADIENT_LOSSY_NOTE, *local_fcm.participation_notes(participation)]

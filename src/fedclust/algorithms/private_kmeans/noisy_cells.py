@@ -92,8 +92,8 @@ def find_clusters(
     ] or [min(ks)]
     chosen = max(apart, key=lambda k: best[k].likelihood - k * cost)
     note = (
-        f"The number of clusters was chosen from {min(ks)} to {max(ks)}: {chosen} stood out from the noise. "
-        "The choice cost no extra budget."
+        f"The number of clusters was chosen from {min(ks)} to {max(ks)}: {chosen} clusters stand out from the noise. "
+        "The choice used no additional privacy budget."
     )
     found = best[chosen]
     return CellClusters(found.places, found.mass, found.width, (note,) if len(ks) > 1 else ())

@@ -367,6 +367,6 @@ def _few_rows_note(rows: float, unsure: float) -> tuple[str, ...]:
         return ()
     note = (
         f"The number of rows is small compared with the noise added to it (standard deviation {unsure:,.0f}). "
-        "The centres may be "
+        "The centres may consist of noise only. Use a larger epsilon, or more rows."
     )
-    return (note + "only noise. Use a larger epsilon, or more rows.",)
+    return (note,)

@@ -34,7 +34,7 @@ from fedclust.questions import bounds, standardisation
 
 ANY_EXPONENT = 1023  # the power of two that any finite number lies below
 SUMMARIES_NOTE = (
-    "Not lossless: the coordinator clustered summaries of rows, so the result is not that of the pooled rows."
+    "Not lossless: the coordinator clustered summaries of rows, so the result differs from that of the pooled rows."
 )
 ONLY_THE_MEAN = "No site had enough different rows for a summary. The result is one cluster, at the mean of all rows."
 STILL_ONLY_THE_MEAN = "Still no site has enough different rows for a summary. The only cluster stays as it was."

@@ -51,7 +51,7 @@ def _rows_alone(seen: Observation, count: str, total: str) -> Iterator[Recovered
             seen.to_original_units(seen.floats_of(total)[cluster]),
             seen.step,
             seen.parties,
-            "the row of a cluster with one row",
+            "the only row of a cluster",
         )
 
 

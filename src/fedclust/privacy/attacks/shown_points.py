@@ -42,7 +42,7 @@ def _points_shown(transcript: Transcript) -> Iterator[tuple[RecoveredPoint, Obse
                             seen.to_original_units(point),
                             seen.step,
                             seen.parties,
-                            "a point that a site sent, taken to be a row",
+                            "a point that a site sent, assumed to be a row",
                         ),
                         seen,
                     )
@@ -63,5 +63,8 @@ def _sixth_rows(mean: np.ndarray[tuple[int], np.dtype[np.float64]], seen: Observ
             centers = None if seen.centers is None else seen.to_original_units(seen.centers)
             if nearest_center(row, centers) in (None, cluster) and nearest_center(mean, centers) in (None, cluster):
                 yield RecoveredPoint(
-                    row, seen.step, seen.parties, "the sixth row: the sum of six rows minus a sent mean of five"
+                    row,
+                    seen.step,
+                    seen.parties,
+                    "the sixth row: the sum of six rows minus five times the sent mean of the other five",
                 )

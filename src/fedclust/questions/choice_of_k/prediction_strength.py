@@ -68,7 +68,11 @@ class PairsQuestion(ViewedQuestion):
 
 @dataclass(frozen=True)
 class ContingencyTables(Release):
-    counts: Exact = additive("how many rows two partitions put into each pair of clusters", cells=True)
+    counts: Exact = additive(
+        "for two partitions: how many rows lie in each pair of clusters, one cluster from each partition (a "
+        "contingency table)",
+        cells=True,
+    )
 
 
 @handler(releases=ContingencyTables)

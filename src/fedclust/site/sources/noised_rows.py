@@ -36,18 +36,17 @@ WEAK_EPSILON = 10.0  # an epsilon from which the promise is weak
 ROW_FINGERPRINT_BYTES = 16  # bytes of a fingerprint
 BUDGET_TOLERANCE = 1 + 2.0**-40  # a sum of floats may end slightly above its true value
 PAPER_NOTE = (
-    "Sites added the noise of paper 3 to their rows, which is NOT differential privacy. Its size follows from "
-    "the site's "
-    "own rows, so one row affects the noise of all others. Its epsilon is for each of {columns} "
-    "columns, not for a row. All sites draw the same noise. Use it only to repeat the paper's figures."
+    "Sites added the noise of paper 3 to their rows. This is NOT differential privacy: the size of the noise depends "
+    "on the site's own rows, so one row affects the noise of all other rows; the epsilon applies to each of {columns} "
+    "columns, not to a row; and all sites draw the same noise. Use it only to reproduce the paper's figures."
 )
 PRIVACY_NOTE = (
-    "Sites added noise to every row before anything was computed ({mechanism}): epsilon {epsilon:g} for a whole row "
-    "of {columns} columns, over everything that the run shows."
+    "Sites added noise to every row before any computation (mechanism '{mechanism}'). Epsilon is {epsilon:g} for a "
+    "whole row of {columns} columns and covers everything that the run reveals."
 )
 WEAK_EPSILON_NOTE = (
-    "An epsilon of {epsilon:g} promises little: one row can make a result up to e^{epsilon:g} times as "
-    "likely as another row in its place would."
+    "An epsilon of {epsilon:g} promises little: replacing one row by another row can make a result up to "
+    "e^{epsilon:g} times as likely."
 )
 
 
@@ -107,18 +106,20 @@ class NoiseMemory:
 
 
 class LocalNoise:
-    """Noise that sites add to their rows: `epsilon` for a whole row, between public `bounds`.
+    """Noise that sites add to their rows before any computation. `epsilon` applies to a whole row.
 
     Parameters
     ----------
-    epsilon : the promise to each row. An outcome is at most e^epsilon times as likely as from any other row.
-    bounds : (low, high) for all columns, or one pair per column, chosen without looking at the rows. Values outside
-        count as the bound. A table {column: (low, high)} works too.
-    mechanism : "window", "laplace" (drawn by OpenDP), or "paper": paper 3's noise, which is not private.
-    budget : the most that a row may spend in total, if it appears in several batches or with other columns. None means
-        epsilon, so each row gets noise once.
-    folder : where sites store outcomes and what was spent, one folder per site. None keeps both in this object, so use
-        the same object for all rounds.
+    epsilon : the guarantee for each row. A noisy row is at most e^epsilon times as likely as it would be from any other
+        row.
+    bounds : (low, high) for all columns, or one pair for each column, chosen without looking at the rows. Values
+        outside the bounds are clipped. A mapping {column: (low, high)} is also possible.
+    mechanism : "window", "laplace" (drawn by OpenDP), or "paper": the noise of paper 3, which is not differentially
+        private.
+    budget : the maximum total epsilon of a row that appears in several batches or with other columns. None means
+        `epsilon`, so each row gets noise once.
+    folder : where sites store the noisy rows and the epsilon spent, with one folder for each site. None stores both in
+        this object; then use the same object for all rounds.
 
     Examples
     --------
@@ -127,8 +128,8 @@ class LocalNoise:
     >>> noise = fc.LocalNoise(12, bounds=(-5, 15))
     >>> model = fc.KFed(3).fit(fc.Federation.local(noise.apply_to({"a": X[::2], "b": X[1::2]})))
     >>> model.notes_[0]
-    'Sites added noise to every row before anything was computed (window): epsilon 12 for a whole row of 2 columns, \
-over everything that the run shows.'
+    "Sites added noise to every row before any computation (mechanism 'window'). Epsilon is 12 for a whole row of 2 \
+columns and covers everything that the run reveals."
     """
 
     def __init__(
@@ -240,8 +241,8 @@ over everything that the run shows.'
         spent[again] += self.epsilon
         if max(spent[again].max(initial=0.0), self.epsilon) > self.budget * BUDGET_TOLERANCE:
             raise OverBudget(
-                f"rows of site '{site}' appear again with other rows or other columns; fresh noise would exceed "
-                "their budget. Provide only new rows, or columns released before, or raise budget"
+                f"rows of site '{site}' appear again, with other rows or other columns than before; fresh noise would "
+                "exceed their budget. Provide only new rows, use the columns released before, or raise `budget`"
             )
         fresh = sorted(new - known.keys())
         return replace(
