@@ -135,7 +135,8 @@ def tables(results: Results) -> str:
         "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
         "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
         "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
-        "from `papers/experiments/fcac-results.json`; [what it means](../../docs/summary-clustering.md#how-well-it-works).\n"
+        "from `papers/experiments/fcac-results.json`; "
+        "[what it means](../../docs/summary-clustering.md#how-well-it-works).\n"
     )
     out = [head]
     for method in METHODS:
