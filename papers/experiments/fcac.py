@@ -118,11 +118,11 @@ WITHOUT_A_SAY = (
 # fmt: on
 SETS = TUNED | ASIDE | FIRST | SECOND | THIRD | FOURTH | FIFTH | SIXTH
 GROUPS = {
-    "tuned on": TUNED,
+    "used for tuning": TUNED,
     "used for choices": {n: sites for n, sites in SETS.items() if n not in (*TUNED, *WITHOUT_A_SAY, *FIFTH, *SIXTH)},
-    "no influence": {name: SETS[name] for name in WITHOUT_A_SAY},
-    "600 rows or more": FIFTH,
-    "100 to 599 rows, listed last": SIXTH,
+    "no influence on choices": {name: SETS[name] for name in WITHOUT_A_SAY},
+    "new, 600 rows or more": FIFTH,
+    "new, 100 to 599 rows": SIXTH,
 }
 HOW = ("iid", "dirichlet")
 MOST_ROWS = 5_000

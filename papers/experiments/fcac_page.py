@@ -101,15 +101,15 @@ def against(results: Results) -> str:
     for title, sets in GROUPS.items():
         line(title, list(sets))
     line("all", list(SETS))
-    line("not tuned on", OTHERS)
-    line("listed before they were run, or no influence", [name for sets in list(GROUPS.values())[2:] for name in sets])
+    line("not used for tuning", OTHERS)
+    line("no influence on choices, or new", [name for sets in list(GROUPS.values())[2:] for name in sets])
     clear, hardly = {name: mean(results, name, "clearness") for name in OTHERS}, clearness.UNCLEAR_BELOW
-    line("not tuned on, clearness not judged", [name for name in OTHERS if np.isnan(clear[name])])
-    line(f"not tuned on, clearness below {hardly}", [name for name in OTHERS if clear[name] < hardly])
-    line(f"not tuned on, clearness {hardly} or more", [name for name in OTHERS if clear[name] >= hardly])
+    line("not used for tuning, clearness not computed", [name for name in OTHERS if np.isnan(clear[name])])
+    line(f"not used for tuning, clearness below {hardly}", [name for name in OTHERS if clear[name] < hardly])
+    line(f"not used for tuning, clearness {hardly} or more", [name for name in OTHERS if clear[name] >= hardly])
     found = {name: mean(results, name, "clusters") / mean(results, name, "classes") for name in OTHERS}
     for least, most, told in ((0, 0.8, "below .8"), (0.8, 1.25, ".8 to 1.25"), (1.25, np.inf, "above 1.25")):
-        line(f"not tuned on, clusters for each class {told}", [n for n in OTHERS if least <= found[n] < most])
+        line(f"not used for tuning, K / classes {told}", [n for n in OTHERS if least <= found[n] < most])
     return "\n".join(lines) + "\n"
 
 
@@ -135,7 +135,8 @@ def tables(results: Results) -> str:
         "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
         "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
         "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
-        "from `papers/experiments/fcac-results.json`; [what it means](../../docs/summary-clustering.md#how-well).\n"
+        "from `papers/experiments/fcac-results.json`; "
+        "[what it means](../../docs/summary-clustering.md#how-well-it-works).\n"
     )
     out = [head]
     for method in METHODS:
@@ -174,7 +175,7 @@ def main() -> int:
         RESULTS.write_text(json.dumps(found, indent=0).replace(",\n", ", ").replace("}, ", "},\n") + "\n")
     results = json.loads(RESULTS.read_text())
     (told, compared), (told_of_others, of_others) = ranks(results, SETS), ranks(results, OTHERS)
-    told += f"\nThe same over the sets that it was not tuned on:\n\n{told_of_others}"
+    told += f"\nThe same for the sets that were not used for tuning:\n\n{told_of_others}"
     page = DOCS / "summary-clustering.md"
     text = between(page.read_text(), "means", means(results))
     page.write_text(between(between(text, "against", against(results)), "ranks", told))
