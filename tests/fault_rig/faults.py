@@ -272,7 +272,7 @@ def gone_where_two_are_enough(play: FaultRun, expected: Any) -> str:
         play.start_coordinator(timeout=play.setup.short_timeout),
     )
     (note,) = [note for note in play.read_analysis()["notes"] if VICTIM in note]
-    return f"{said} as in one process without the site from that step on; the note says: {note}"
+    return f"{said} as a run in one process that leaves out the site from that step on; the note says: {note}"
 
 
 def refuses_and_is_fixed(play: FaultRun, expected: Any) -> str:
@@ -329,7 +329,7 @@ FAULTS: dict[str, Callable[[FaultRun, Any], str]] = {
     "the connection to a site is cut and restored": link_cut_and_healed,
     "a site sends NaN": make_lying_fault(replace_by_nan, "not finite", handler_name="initial_centers.seed_candidates"),
     "a site sends an answer of the wrong shape": make_lying_fault(
-        change_sum("mass", drop_last_number), "another shape"
+        change_sum("mass", drop_last_number), "differs in shape"
     ),
     "a site sends a sum of 1e12": make_lying_fault(change_sum("pull", replace_by_huge), "is invalid"),
     "a site sends the answer to another step": make_lying_fault(shift_step, "no answer"),
