@@ -90,8 +90,8 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
     servers = fed.local_sites
     require(
         set(fed.parties) <= set(servers) and not any(server.gate.policy.epsilon for server in servers.values()),
-        "init gives labels; with an epsilon this needs all sites in one process, and no site with its own privacy "
-        "budget; use 'kmeans'",
+        "init gives labels; with an epsilon, this works only if all sites are in one process and no site has its own "
+        "privacy budget; use init='kmeans'",
     )
     for party in fed.parties:
         labels, count = np.asarray(start[party]), counts[party]
@@ -197,7 +197,7 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
         (
             "Not lossless: only noisy sums left the sites. They give differential privacy for single rows: "
             f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
-            f"({model.reported_epsilon_:.3g} by its privacy loss distribution)."
+            f"({model.reported_epsilon_:.3g} when computed from the privacy loss distribution)."
         ),
         accountant.meaning(epsilon_of(model), model.delta),
     ]
@@ -207,5 +207,7 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
             "whose label changes counts as two."
         )
     if fed.aggregation.mode != "plain":
-        notes.append(f"This holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret.")
+        notes.append(
+            f"The guarantee holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret."
+        )
     return [*notes, *filter(None, [accountant.warning(epsilon_of(model))])]

@@ -91,7 +91,7 @@ def _try_attack(
 ) -> Verdict:
     verdict = _make_verdict(observer, name, attack(what), rows)
     if name in ("b", "b3") and not verdict.candidates and not has_solvable_sums(what):
-        sentence = "Not tried: there are more unknowns than equations, or more than the solver can handle."
+        sentence = "Not tried: there are more unknowns than equations, or too many unknowns for the solver."
         return replace(verdict, sentence=sentence)
     return verdict
 
