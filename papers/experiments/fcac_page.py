@@ -102,7 +102,7 @@ def against(results: Results) -> str:
         line(title, list(sets))
     line("all", list(SETS))
     line("not tuned on", OTHERS)
-    line("listed before they were run, or no influence", [name for sets in list(GROUPS.values())[2:] for name in sets])
+    line("listed before any run, or no influence", [name for sets in list(GROUPS.values())[2:] for name in sets])
     clear, hardly = {name: mean(results, name, "clearness") for name in OTHERS}, clearness.UNCLEAR_BELOW
     line("not tuned on, clearness not judged", [name for name in OTHERS if np.isnan(clear[name])])
     line(f"not tuned on, clearness below {hardly}", [name for name in OTHERS if clear[name] < hardly])
@@ -131,10 +131,11 @@ def tables(results: Results) -> str:
     """For each method a table of all sets."""
     head = (
         "# SummaryClustering, FCAC and other methods, set by set\n\n"
-        "Split evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
-        "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
-        "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
-        "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
+        "Each cell gives the value with rows split evenly / by Dirichlet(.5). Values are means of 20 seeds; for the "
+        "ARI, the standard deviation is in parentheses. *Nodes* is the number of points that the coordinator had at "
+        "the same time. *Sent* is the number of points that left the sites, as a share of the rows. For k-means of "
+        "pooled rows, all rows left the sites. For k-FED and averaged fuzzy c-means, *sent* was counted for some of "
+        "the seeds. `python -m papers.experiments.fcac_page` writes this page "
         "from `papers/experiments/fcac-results.json`; [what it means](../../docs/summary-clustering.md#how-well).\n"
     )
     out = [head]

@@ -308,8 +308,7 @@ def _format_rules(found: SitePlan) -> str:
     ]
     bound = (
         "An approval is valid until its last day. It covers only this study text, these rules, this noise on rows, "
-        "these "
-        "site keys, this version of fedclust, and at most the numbers of answers listed above."
+        "these site keys, this version of fedclust, and at most the numbers of answers listed above."
     )
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 

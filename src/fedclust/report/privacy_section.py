@@ -21,9 +21,9 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
     summary: list[Node] = [
         tag(
             "p",
-            f"The answers that left the sites are differentially private for each single row, with epsilon = "
-            f"{found['epsilon']:g} at delta = {found['delta']:g}. Computed from the privacy loss distribution, epsilon is "
-            f"{found['reported']:.3g}. {found['meaning']}",
+            "The answers that left the sites are differentially private for each single row, with epsilon = "
+            f"{found['epsilon']:g} at delta = {found['delta']:g}. Computed from the privacy loss distribution, "
+            f"epsilon is {found['reported']:.3g}. {found['meaning']}",
         )
     ]
     if found["warning"]:
