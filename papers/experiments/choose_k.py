@@ -238,7 +238,10 @@ def share(hits: list[bool]) -> str:
 
 
 def table(found: list[Outcome]) -> str:
-    lines = ["| bed | sets | default right, % | paper's index right, % (sets) |", "|---|---|---|---|"]
+    lines = [
+        "| bed | sets | K correct by our default, % | K correct by the paper's index, % (sets) |",
+        "|---|---|---|---|",
+    ]
     rates: dict[str, tuple[list[bool], list[bool]]] = {}
     for bed in dict.fromkeys(o.bed for o in found):
         own = [o for o in found if o.bed == bed]

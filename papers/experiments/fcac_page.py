@@ -162,7 +162,7 @@ def tables(results: Results) -> str:
 def between(text: str, mark: str, new: str) -> str:
     found = re.sub(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", lambda _: new, text, flags=re.DOTALL)
     if new not in found:
-        raise SystemExit(f"docs/summary-clustering.md has no marks for {mark}")
+        raise SystemExit(f"docs/summary-clustering.md has no markers for {mark}")
     return found
 
 

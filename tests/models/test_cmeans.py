@@ -111,7 +111,7 @@ def test_a_senseless_parameter_is_named(options, sentence):
 
 
 def test_fuzziness_must_exceed_one_and_singletons_is_a_named_rule():
-    with pytest.raises(fc.StudyError, match="m is 1; fuzziness must be above 1"):
+    with pytest.raises(fc.StudyError, match="m is 1; it must be above 1"):
         fc.FuzzyCMeans(3, m=1).fit(rows())
     with pytest.raises(fc.StudyError, match="singletons is 'no'"):
         fc.KMeans(3, singletons="no").fit(rows())

@@ -145,7 +145,7 @@ def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]
         )
     known = {str(name): label for name, label in truth.items()}  # files have ids as text
     if lacking := sum(str(name) not in known for name in ids):
-        raise DataError(f"truth lacks the class of {lacking} rows; give a class for each id")
+        raise DataError(f"truth gives no class for {lacking} rows; give a class for each id")
     return [known[str(name)] for name in ids]
 
 

@@ -152,7 +152,7 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     padding = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
     if not padding.is_within_limit:
         raise StudyError(
-            f"messages about {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
+            f"messages for {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
             "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
     return padding

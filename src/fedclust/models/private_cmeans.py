@@ -175,7 +175,7 @@ class _PrivateEstimator(CentersModel):
         require(
             is_real_number(self.delta) and 0 < self.delta <= accountant.MAX_DELTA,
             f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MAX_DELTA:g} and far below "
-            "1 / rows, such as 1e-6",
+            "1 / (number of rows), such as 1e-6",
         )
         require(
             self.scale in PRIVATE_SCALES,
@@ -304,8 +304,7 @@ class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
     def fuzziness(self) -> float:
         require(
             is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
-            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most "
-            f"{MAX_FUZZINESS}",
+            f"m is {self.m!r}; it must be above 1 and at most {MAX_FUZZINESS}; for hard clusters use PrivateKMeans",
         )
         return float(self.m)
 

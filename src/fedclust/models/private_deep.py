@@ -51,17 +51,20 @@ def check_private_parameters(model: FedCRef, fed: Federation) -> None:
     require(
         is_real_number(model.delta) and MIN_DELTA <= model.delta <= accountant.MAX_DELTA,
         f"delta is {model.delta!r}; it must be a number from {MIN_DELTA:g} to {accountant.MAX_DELTA:g}, far below "
-        "1 / rows, such as 1e-6",
+        "1 / (number of rows), such as 1e-6",
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(
         isinstance(model.init, Mapping) or model.init == "kmeans",
-        f"init is {model.init!r}; with an epsilon use 'kmeans', which runs under noise, or give {{site: labels}}",
+        f"init is {model.init!r}; with an epsilon choose 'kmeans', which runs with noise, or give a mapping "
+        f"{{site: labels}}",
     )
-    require(model.association == "win", f"association is {model.association!r}; with an epsilon use 'win'")
+    require(
+        model.association == "win", f"the parameter 'association' is {model.association!r}; with an epsilon use 'win'"
+    )
     require(
         model.quorum == ALL_PARTIES,
-        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so remove it",
+        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so remove quorum",
     )
     counts = _clusters_by_site(model, fed)
     require(

@@ -282,7 +282,7 @@ class _ColumnSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def composition(self) -> dict[str, Any]:
-        return {"absent": "All sites have the same rows, in different columns, so there are no counts by site."}
+        return {"absent": "All sites have the same rows, with different columns, so there are no counts by site."}
 
 
 @dataclass

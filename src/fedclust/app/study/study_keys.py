@@ -129,7 +129,7 @@ PRIVACY_KEYS = {
     "early_stopping": Parameter("true or false", lambda value: isinstance(value, bool)),
     "epsilon": POSITIVE_PARAMETER,
     "delta": Parameter(
-        f"a number above 0, at most {MAX_DELTA:g} and far below 1 / rows, such as 1e-6",
+        f"a number above 0, at most {MAX_DELTA:g} and far below 1 / (number of rows), such as 1e-6",
         lambda value: is_number(value) and 0 < value <= MAX_DELTA,
     ),
     "variant": one_of(*PRIVATE_VARIANTS),
