@@ -18,7 +18,7 @@ KUZUSHIJI_CLASSES = 31
 FETCHED = {  # sets that no package index has, and the files to put into the data folder
     "emnist_digits": (
         "EMNIST (Cohen et al. 2017): emnist-digits-train-images-idx3-ubyte.gz, "
-        "emnist-digits-train-labels-idx1-ubyte.gz and the two corresponding test files"
+        "emnist-digits-train-labels-idx1-ubyte.gz and the two test files"
     ),
     "kuzushiji49": (
         "Kuzushiji-49 (Clanuwat et al. 2018): k49-train-imgs.npz, k49-train-labels.npz and the two test files"

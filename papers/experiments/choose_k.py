@@ -239,7 +239,7 @@ def share(hits: list[bool]) -> str:
 
 def table(found: list[Outcome]) -> str:
     lines = [
-        "| bed | sets | K correct by our default, % | K correct by the paper's index, % (sets) |",
+        "| test bed | data sets | default, % right | paper's index, % right (data sets) |",
         "|---|---|---|---|",
     ]
     rates: dict[str, tuple[list[bool], list[bool]]] = {}
