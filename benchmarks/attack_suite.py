@@ -310,7 +310,7 @@ def main(*, json: bool = False, quick: bool = False, only: str = "", out: Path |
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a few dozen small runs")
+    parser.add_argument("--quick", action="store_true", help="only a few dozen small runs")
     parser.add_argument("--only", default="", help="only runs whose name contains this text")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--out", type=Path, help="path of the output files, without suffix")

@@ -64,7 +64,7 @@ def main(*, json: bool = False) -> int:
     found = [measured(name) for name in (None, *LOOPS) if name != "flower"]
     same = len({one.pop("centers") for one in found}) == 1
     missed = [
-        f"{one['engine']}: {key} is {one[key]:g}, at most {most:g}"
+        f"{one['engine']}: {key} is {one[key]:g}, at most {most:g} allowed"
         for (engine, key), most in MOST.items()
         for one in found
         if one["engine"] == engine and one[key] > most

@@ -53,9 +53,9 @@ def measured(rows: int, k: int, sites: int = 3, width: int = 2) -> dict[str, Any
         "error / guess: messages": _error(many["messages"], X) / guess,
         "error / guess: labels": _error_by_cluster(many["model"].labels_, X) / guess,
     }
-    missed = [] if right == 1.0 else [f"{right:.2%} of labels are correct, 100% promised"]
+    missed = [] if right == 1.0 else [f"{right:.2%} of labels are correct, 100% expected"]
     if min(least, found["error / guess: messages"]) < 1 or many["unfolded"]:
-        missed.append("the attack on distances does better than a guess")
+        missed.append("the attack on distances is better than guessing")
     return {**found, "missed": missed}
 
 

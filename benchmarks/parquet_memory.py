@@ -39,7 +39,7 @@ def main(*, json: bool, rows: int = 10_000_000, width: int = 16, k: int = 10, ro
         )
         row: dict[str, Any] = {"rows": rows, "columns": width, "clusters": k, **text.loads(ran.stdout)}
     row["limit"] = 300
-    row["missed"] = [f"peak of {row['mb']:.0f} MB, at most 300"] if row["mb"] > 300 else []
+    row["missed"] = [f"peak memory is {row['mb']:.0f} MB, at most 300 MB allowed"] if row["mb"] > 300 else []
     return timing.show({"machine": timing.machine(), **row}, [row], as_json=json)
 
 

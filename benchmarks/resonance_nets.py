@@ -25,7 +25,7 @@ PUBLISHED: dict[str, tuple[int | None, int, float, float]] = {
     "skin_segmentation": (10_000, 100, 3.5, 100),
 }
 WHOLE = {"skin_segmentation": (100, 3.0), "fashion_mnist": (100, None)}  # parties, CPU seconds at most
-ABSENT = "the set is not at hand, so no floor was judged; put it into $FEDCLUST_DATA"
+ABSENT = "the data set was not found, so the speed was not judged; put it into the folder $FEDCLUST_DATA"
 SHAPES = {"optdigits": (5620, 64, 10), "pendigits": (10_992, 16, 10), "skin_segmentation": (245_057, 3, 2)}
 
 
@@ -42,7 +42,7 @@ def main(*, json: bool) -> int:
             twin = _seconds(_nets, parts)
         ratio = authors / whole
         label = _label(name, X, parties, real=real)
-        missed = [f"{label}: {ratio:.3g} times the authors' speed, floor {floor}"] if ratio < floor else []
+        missed = [f"{label}: {ratio:.3g} times the authors' speed, at least {floor} expected"] if ratio < floor else []
         rows.append(
             {
                 "set": label,
@@ -56,13 +56,13 @@ def main(*, json: bool) -> int:
                 "missed": missed if real else [f"{label}: {ABSENT}"],
             }
         )
-        print(f"{label}: {whole:.3f} s, authors' time / ours {ratio:.3g}", file=sys.stderr)
+        print(f"{label}: {whole:.3f} s, authors' time divided by ours: {ratio:.3g}", file=sys.stderr)
     rows += [_whole(name) for name in WHOLE]
     return timing.show({"machine": timing.machine(), "sets": rows}, rows, as_json=json)
 
 
 def _label(name: str, X: Array, parties: int, *, real: bool) -> str:
-    return f"{name} {len(X)}x{X.shape[1]}, {parties} parties" + ("" if real else ", drawn rows of this shape")
+    return f"{name} {len(X)}x{X.shape[1]}, {parties} parties" + ("" if real else ", random rows of the same shape")
 
 
 def _whole(name: str) -> dict[str, Any]:

@@ -18,10 +18,10 @@ KUZUSHIJI_CLASSES = 31
 FETCHED = {  # sets that no package index has, and the files to put into the data folder
     "emnist_digits": (
         "EMNIST (Cohen et al. 2017): emnist-digits-train-images-idx3-ubyte.gz, "
-        "emnist-digits-train-labels-idx1-ubyte.gz and the two of the test part"
+        "emnist-digits-train-labels-idx1-ubyte.gz and the two test files"
     ),
     "kuzushiji49": (
-        "Kuzushiji-49 (Clanuwat et al. 2018): k49-train-imgs.npz, k49-train-labels.npz and the two of the test part"
+        "Kuzushiji-49 (Clanuwat et al. 2018): k49-train-imgs.npz, k49-train-labels.npz and the two test files"
     ),
 }
 
@@ -67,7 +67,7 @@ def populate(
     if not 1 <= low <= high <= len(names):
         raise StudyError(f"a site cannot have {low} to {high} of {len(names)} classes; choose 1 to {len(names)}")
     if not (0 <= overlap <= 1 and 0 <= dirt <= 1):
-        raise StudyError(f"overlap {overlap} and dirt {dirt} must be numbers from 0 to 1")
+        raise StudyError(f"overlap is {overlap} and dirt is {dirt}; both must be numbers from 0 to 1")
     rng = np.random.default_rng(seed)
     left = {name: rng.permutation(np.flatnonzero(y == name)) for name in names}
     common = round(overlap * per_class)
@@ -82,7 +82,7 @@ def populate(
             stop = used[name] + per_class - common
             if stop > len(left[name]):
                 raise DataError(
-                    f"class {name} has {len(left[name])} rows, too few for {sites} sites with {per_class} rows a "
+                    f"class {name} has {len(left[name])} rows, too few for {sites} sites with {per_class} rows per "
                     "class; ask for fewer sites or rows"
                 )
             parts.append(np.concatenate([left[name][:common], left[name][used[name] : stop]]))
@@ -132,7 +132,9 @@ def images(name: str) -> Dataset:
         return load(name, dtype=None)
     found = original(name, _folders())
     if found is None:
-        raise DataError(f"data set '{name}' was not found; get {FETCHED[name]} and put them into $FEDCLUST_DATA")
+        raise DataError(
+            f"data set '{name}' was not found; get {FETCHED[name]} and put the files into the folder $FEDCLUST_DATA"
+        )
     X, y = found
     names = tuple(str(label) for label in range(int(y.max()) + 1))
     pixels = tuple(f"x{i}" for i in range(X[0].size))

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="the table, as Parquet or CSV")
     parser.add_argument("--clip", action="store_true", help="limit age and balance to their 1st and 99th percentiles")
     parser.add_argument(
-        "--restarts", type=int, default=3, help="fits for each K; the one with the best objective counts"
+        "--restarts", type=int, default=3, help="number of fits for each K; the fit with the best objective is used"
     )
     asked = parser.parse_args()
     parts = jobs(asked.file, clip=asked.clip)

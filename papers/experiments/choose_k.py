@@ -238,7 +238,10 @@ def share(hits: list[bool]) -> str:
 
 
 def table(found: list[Outcome]) -> str:
-    lines = ["| bed | sets | default right, % | paper's index right, % (sets) |", "|---|---|---|---|"]
+    lines = [
+        "| test bed | data sets | default, % right | paper's index, % right (data sets) |",
+        "|---|---|---|---|",
+    ]
     rates: dict[str, tuple[list[bool], list[bool]]] = {}
     for bed in dict.fromkeys(o.bed for o in found):
         own = [o for o in found if o.bed == bed]
@@ -263,10 +266,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="use a few sets of each bed")
     parser.add_argument("--bed", nargs="*", choices=BEDS, help="use only these beds")
     parser.add_argument(
-        "--paper-every", type=int, default=1, help="compute the paper's index on every n-th set; 0: on none"
+        "--paper-every", type=int, default=1, help="compute the paper's index on every n-th set; 0 means on no set"
     )
-    parser.add_argument("--parties", action="store_true", help="compare 1, 2, 5 and 10 parties on some sets instead")
-    parser.add_argument("--example", action="store_true", help="run the motivational example over its clients instead")
+    parser.add_argument(
+        "--parties", action="store_true", help="only compare results with 1, 2, 5 and 10 parties on some sets"
+    )
+    parser.add_argument("--example", action="store_true", help="only run the motivational example of paper 2")
     parser.add_argument("--out", type=Path, help="write every outcome to this file, as JSON")
     asked = parser.parse_args()
     if asked.example:

@@ -174,7 +174,7 @@ def solved_at_once() -> Iterator[None]:
 
     def known(sums: list[int]) -> tuple[list[int], list[int]]:
         if sums[0] != sum(held.values()):
-            raise AssertionError("the cells that were put in are not those of the sums")
+            raise AssertionError("the recorded cells do not match the sums")
         return sorted(held), [held[label] for label in sorted(held)]
 
     sparse_sums.power_sums, sparse_sums.recover_labels = heard, known

@@ -131,10 +131,11 @@ def tables(results: Results) -> str:
     """For each method a table of all sets."""
     head = (
         "# SummaryClustering, FCAC and other methods, set by set\n\n"
-        "Split evenly / by Dirichlet(.5); means of 20 seeds, of the ARI also the "
-        "standard deviation. Nodes: points that the coordinator had at once; sent: all points that left sites, as a "
-        "share of the rows (k-means of pooled rows has them all; of k-FED and averaged fuzzy c-means counted for some "
-        "of the seeds). `python -m papers.experiments.fcac_page` writes this page "
+        "Each cell gives the value with rows split evenly / by Dirichlet(.5). Values are means of 20 seeds; for the "
+        "ARI, the standard deviation is in parentheses. *Nodes* is the number of points that the coordinator had at "
+        "the same time. *Sent* is the number of points that left the sites, as a share of the rows. For k-means of "
+        "pooled rows, all rows left the sites. For k-FED and averaged fuzzy c-means, *sent* was counted for some of "
+        "the seeds. `python -m papers.experiments.fcac_page` writes this page "
         "from `papers/experiments/fcac-results.json`; "
         "[what it means](../../docs/summary-clustering.md#how-well-it-works).\n"
     )
@@ -162,7 +163,7 @@ def tables(results: Results) -> str:
 def between(text: str, mark: str, new: str) -> str:
     found = re.sub(rf"(?<=<!-- {mark} -->\n).*?(?=<!-- end of {mark} -->)", lambda _: new, text, flags=re.DOTALL)
     if new not in found:
-        raise SystemExit(f"docs/summary-clustering.md has no marks for {mark}")
+        raise SystemExit(f"docs/summary-clustering.md has no markers for {mark}")
     return found
 
 

@@ -208,7 +208,9 @@ def told(document: dict[str, Any]) -> None:
         print(f"  central DEC on {one['data']}, seed {one['seed']}: K {one['K']}, ACC {one['ACC']:.3f}")
     if document["published"]:
         print(
-            "published, on other data (communities, wrong %, isolated at the end, ACC end, with perfect association):"
+            "published numbers, on other data (communities, wrong %, isolated at the end, ACC at the end, ACC with "
+            "perfect "
+            "association):"
         )
     for name, row in document["published"].items():
         print(f"  {name}: {row}")
@@ -223,7 +225,9 @@ def main() -> None:
     options.add_argument("--quick", action="store_true")
     options.add_argument("--rules", nargs="+", choices=RULES, default=("win", "paper", "perfect"))
     options.add_argument("--only", default="", help="only runs whose name contains this text")
-    options.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no run is started")
+    options.add_argument(
+        "--budget", type=float, default=float("inf"), help="start no further run after this many seconds"
+    )
     options.add_argument("--out", type=Path, default=Path("runs/fedcref/runs.jsonl"))
     options.add_argument("--fresh", action="store_true", help="ignore the runs stored next to this script")
     options.add_argument("--json", action="store_true")

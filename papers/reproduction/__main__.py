@@ -16,10 +16,10 @@ def parser() -> argparse.ArgumentParser:
     again = argparse.ArgumentParser(prog="python -m papers.reproduction", description=act_reproduce.__doc__)
     again.add_argument("name", metavar="NAME", help="'list', 'all', a paper (paper2) or an experiment (paper2-table1)")
     again.add_argument(
-        "--quick", action="store_true", help="take minutes, with fewer repeats and sizes; the page says so"
+        "--quick", action="store_true", help="compute in minutes, with fewer repeats and sizes; the page notes this"
     )
     again.add_argument(
-        "--cached", action="store_true", help="compute nothing; show stored results, in full if possible"
+        "--cached", action="store_true", help="compute nothing; show stored results (full results if available)"
     )
     again.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one for each core)")
     again.add_argument(
@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     )
     again.add_argument("--cache", type=Path, help="folder of stored parts (default: in the user's cache)")
     again.add_argument(
-        "--renew", action="store_true", help="keep full results in --out if versions and data are unchanged"
+        "--renew", action="store_true", help="keep the full results in --out whose versions and data are unchanged"
     )
     again.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     return again

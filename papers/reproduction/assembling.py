@@ -16,9 +16,7 @@ RULE = (
 )
 UNEXPLAINED = "not explained yet"
 APART = {"paper3": "Optdigits"}  # rows of a paper that are also counted separately
-FEWER = (
-    "computed with --quick: fewer repeats and sizes than in the paper, so the paper may still be right; run it in full"
-)
+FEWER = "computed with --quick, with fewer repeats and sizes than in the paper; run it in full before judging the paper"
 
 
 def assembled(documents: Sequence[Mapping[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
@@ -136,12 +134,12 @@ def _of(whole: Mapping[str, Any], paper: str) -> list[Mapping[str, Any]]:
 
 def summary(whole: Mapping[str, Any]) -> str:
     """The agreement of each paper, for a terminal."""
-    lines = ["", "agreement on the cells that are expected to be reproducible, and claims made in words:"]
+    lines = ["", "agreement on the cells that we expect to reproduce, and on claims made in words:"]
     for name, own in whole["papers"].items():
         part = f"{own['agree'] / own['measured']:.1%}" if own["measured"] else "-"
         lines.append(
-            f"  {name}: {own['agree']} of {own['measured']} agree ({part}), {own['held']} expected of "
-            f"{own['cells']} printed; claims that hold: {own['claims that hold']} of {own['claims']}"
+            f"  {name}: {own['agree']} of {own['measured']} agree ({part}); {own['held']} of {own['cells']} "
+            f"printed cells are expected to agree; claims that hold: {own['claims that hold']} of {own['claims']}"
         )
         if name in APART:
             some = [cell for cell in _of(whole, name) if cell["held"] and f"| {APART[name]} |" in cell["at"]]
@@ -150,7 +148,7 @@ def summary(whole: Mapping[str, Any]) -> str:
     if whole["not computed"]:
         lines.append(f"not computed: {', '.join(whole['not computed'])}")
     losses = whole["where we lose"]
-    lines.append(f"where we lose: {len(losses)} rows")
+    lines.append(f"where we lose (rows in which the paper is better): {len(losses)}")
     lines += [
         f"  {own['experiment']}, {own['row']}: {own['value']:.4g}, printed {own['best printed']}" for own in losses
     ]

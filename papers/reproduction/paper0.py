@@ -93,17 +93,17 @@ def table_2(bench: Bench) -> Found:
     found.claim(
         "ten rounds",
         holds=late <= count // 4,
-        measured=f"in {count - late} of {count} curves (three quarters count) step 10 is below a tenth of step 1",
+        measured=f"step 10 is below a tenth of step 1 in {count - late} of {count} curves; three quarters are enough",
     )
     found.claim(
         "higher plateau",
         holds=plateau == len(sets),
-        measured=f"on {plateau} of {len(sets)} sets LLF-FCM ends higher at .25 than at .75",
+        measured=f"on {plateau} of {len(sets)} sets, the last steps of LLF-FCM are longer at .25 than at .75",
     )
     found.claim(
         "smaller spread",
         holds=steadier > len(sets) / 2,
-        measured=f"rounds 2 to 10, all parties: GDF-FCM's are smaller on {steadier} of {len(sets)} sets",
+        measured=f"rounds 2 to 10, all parties: the spread of GDF-FCM is smaller on {steadier} of {len(sets)} sets",
     )
     return found
 
@@ -142,7 +142,7 @@ def figure_5(bench: Bench) -> Found:
     found.claim(
         "shrinks",
         holds=zero and shrinks >= len(sets) - 1,
-        measured=f"shrinks from .25 over .75 to 1 on {shrinks} of {len(sets)} sets; "
+        measured=f"shrinks from .25 to .75 and from .75 to 1 on {shrinks} of {len(sets)} sets; "
         f"{'exactly 0' if zero else 'not 0'} with all parties",
     )
     return found
@@ -172,13 +172,14 @@ def table_4(bench: Bench) -> Found:
             elif np.nanmean(values) < np.mean([own[TRUTH] for own in even]) - 0.005:
                 lower.append(short)
     found.claim(
-        "same as even", holds=same == len(sets), measured=f"every number the same on {same} of {len(sets)} sets"
+        "same as even", holds=same == len(sets), measured=f"all numbers are equal on {same} of {len(sets)} sets"
     )
     below = [short for short, own in uneven.items() if own["GDF-FCM"] < own["LLF-FCM"] - 0.005]
     found.claim(
         "lower but for two",
         holds=set(lower) & set(below) == set(sets) - {"XC", "WA"},
-        measured=f"lower by over .005: than on even splits {', '.join(lower)}; than LLF-FCM's {', '.join(below)}",
+        measured=f"GDF-FCM is lower by over .005 than on even splits on {', '.join(lower)}; than LLF-FCM on "
+        f"{', '.join(below)}",
     )
     ours(bench, found, sets, lambda s, of: [place(of, m, s) for m in ("LLF-FCM", "GDF-FCM")])
     return found
@@ -232,7 +233,9 @@ def figure_6(bench: Bench) -> Found:
         for name, own in done.items()
     }
     found.figure("columns", "pendigits by columns", ("round", "norm of the change of distances"), series, log=True)
-    found.claim("same curve", holds=same, measured=f"{len(done)} curves over {len(turns)} starts, compared bit by bit")
+    found.claim(
+        "same curve", holds=same, measured=f"{len(done)} curves for {len(turns)} initial centres, compared bit by bit"
+    )
     found.claim("same as rows", holds=equal, measured=f"ARI {np.mean(rows):.4f} by rows and by every split of columns")
     return found
 
@@ -252,7 +255,7 @@ def in_words(bench: Bench) -> Found:
         bad = [short for short, own in done.items() if not _settled(own)]
         if len(sets) == len(runs.SETS):
             found.cell("sets on which GDF-FCM does not converge", f"alpha {step:g}", "of 8", [len(bad)])
-        found.notes.append(f"alpha {step:g}: {', '.join(bad) or 'none'} failed")
+        found.notes.append(f"alpha {step:g}, sets without convergence: {', '.join(bad) or 'none'}")
     if "PE" not in sets:
         return found
     moved = [
@@ -280,9 +283,9 @@ def in_words(bench: Bench) -> Found:
         sent = bench.one(runs.numbers_in_a_round, data="pendigits", method=method)
         for way in ("up", "down"):
             found.cell("numbers a party sends in a round, pendigits (C = 10, F = 16)", method, way, [sent[way]])
-    told = [["LLF-FCM by columns, a round", *_sent(bench, "by columns")]]
+    told = [["LLF-FCM by columns, one round", *_sent(bench, "by columns")]]
     told += [[f"{name}, the whole run", *_sent(bench, method)] for method, name in ledger.ONE_SHOT.items()]
-    found.table("Numbers a party sends, pendigits: other methods", ["", "numbers", "rows it holds"], told)
+    found.table("Numbers a party sends, pendigits: other methods", ["", "numbers", "rows of the party"], told)
     found.notes.append(
         "Up: numbers that a site sends, counted in its ledger. Down: numbers in the questions that it receives."
     )
@@ -330,11 +333,11 @@ def uneven_parties(bench: Bench) -> Found:
             if data == name:
                 series.setdefault(method, []).append([float(at), mean])
         axis = "even, then Dirichlet " + ", ".join(f"{beta:g}" for beta in betas if beta is not None)
-        found.figure(f"uneven-{name}", f"{name}: ARI as parties grow unequal", (axis, TRUTH), series)
+        found.figure(f"uneven-{name}", f"{name}: ARI as the parties become more unequal", (axis, TRUTH), series)
     same = bench.all(runs.same_bits, [{"data": name, "seed": seed} for name in sets for seed in bench.seeds(3, 1)])
     found.claim(
         "same bits",
         holds=all(same),
-        measured=f"even, Dirichlet .5 and .1, by class, and pooled: the same in {sum(same)} of {len(same)} comparisons",
+        measured=f"even, Dirichlet .5 and .1, by class, and pooled: equal in {sum(same)} of {len(same)} comparisons",
     )
     return found

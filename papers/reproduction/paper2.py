@@ -45,12 +45,13 @@ def table_1(bench: Bench) -> Found:
     found.claim(
         "five",
         holds=bool(np.mean([k == 5 for k in central + federated]) > 0.8),
-        measured=f"{central.count(5)} of {len(central)} draws centrally, {federated.count(5)} federated",
+        measured=f"five clusters in {central.count(5)} of {len(central)} draws (central) and in {federated.count(5)} "
+        "(federated)",
     )
     found.claim(
         "two",
         holds=all(k == 2 for own in alone for k in own),
-        measured=f"{sum(k == 2 for own in alone for k in own)} of {3 * len(central)} clients",
+        measured=f"two clusters at {sum(k == 2 for own in alone for k in own)} of {3 * len(central)} clients",
     )
     rivals = [place(INDEX, "K = 5", "central"), place(INDEX, "K = 5", "federated")]
     found.best(
@@ -60,7 +61,7 @@ def table_1(bench: Bench) -> Found:
         rivals,
     )
     chosen = bench.all(runs.motivational_choice, [{"seed": seed} for seed in bench.seeds(20, 3)])
-    found.notes.append(f"K by our default over the three clients: 5 in {chosen.count(5)} of {len(chosen)} draws.")
+    found.notes.append(f"Our default chooses K = 5 for the three clients in {chosen.count(5)} of {len(chosen)} draws.")
     return found
 
 
@@ -78,10 +79,14 @@ def table_2(bench: Bench) -> Found:
     found.claim(
         "wrong",
         holds=federated.count(5) < len(federated) / 2,
-        measured=f"five in {federated.count(5)} of {len(federated)} draws",
+        measured=f"five clusters in {federated.count(5)} of {len(federated)} draws",
     )
     higher = [float(own["index"]) > float(own["k-means"]) for some in draws.values() for own in some]
-    found.claim("higher", holds=bool(np.mean(higher) > 0.8), measured=f"in {np.mean(higher):.0%} of draws and K")
+    found.claim(
+        "higher",
+        holds=bool(np.mean(higher) > 0.8),
+        measured=f"higher in {np.mean(higher):.0%} of all draws and values of K",
+    )
     found.best(
         "index at K = 5",
         "averaged fuzzy c-means, best of 4 by the objective",
@@ -156,10 +161,12 @@ def figure_6(bench: Bench) -> Found:
     found.claim(
         "elbow",
         holds=bends["federated"] in {4, 5, 6} and bends["central"] in {4, 6},
-        measured=f"federated {bends['federated']}, central {bends['central']}",
+        measured=f"elbow at K = {bends['federated']} (federated) and {bends['central']} (central)",
     )
     lower = [a < b for a, b in zip(curves["federated"], curves["central"], strict=True)]
-    found.claim("lower", holds=bool(np.mean(lower) > 0.5), measured=f"lower at {sum(lower)} of {len(lower)} K")
+    found.claim(
+        "lower", holds=bool(np.mean(lower) > 0.5), measured=f"lower at {sum(lower)} of {len(lower)} values of K"
+    )
     return found
 
 
@@ -184,7 +191,9 @@ def figure_7(bench: Bench) -> Found:
     poor = {m: own[np.argsort(own[:, 1])[:3]] for m, own in centres.items()}
     apart = [float(np.linalg.norm(poor["central"] - one, axis=1).min()) for one in poor["federated"]]
     found.claim(
-        "three alike", holds=max(apart) < 0.5, measured=f"distances {', '.join(f'{value:.2f}' for value in apart)}"
+        "three alike",
+        holds=max(apart) < 0.5,
+        measured=f"distances to the nearest central centre: {', '.join(f'{value:.2f}' for value in apart)}",
     )
     series = {m: [[float(age), float(balance)] for age, balance, _ in own] for m, own in centres.items()}
     found.figure("centres", "Centres at K = 4", ("age", "balance"), series, kind="points")

@@ -16,7 +16,7 @@ PARTIES = {"central": 1, "2 clients": 2, "5 clients": 5, "10 clients": 10}
 SDS, DIMS = range(10, 101, 10), (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 FILTER = 1.3
 QUANTILES = {"25% quantile": 0.25, "50% quantile": 0.5, "75% quantile": 0.75, "minimum": 0.0, "maximum": 1.0}
-SUBSET = "quick: 6 of the 100 sets, so quantiles and rates are shown and not compared"
+SUBSET = "--quick uses 6 of the 100 sets, so quantiles and rates are shown but not compared"
 
 
 def _g2(bench: Bench, average: str) -> dict[str, dict[tuple[int, int], list[dict[str, Any]]]]:
@@ -167,7 +167,7 @@ def figures_2_and_3(bench: Bench) -> Found:
     found.claim(
         "two dimensions",
         holds=0.15 <= central["dim"][2] <= 0.4,
-        measured=f"central: {central['dim'][2]:.2f}; .15 to .4 counts",
+        measured=f"central: {central['dim'][2]:.2f}; .15 to .4 is enough for the claim",
     )
     found.claim(
         "eight",
@@ -222,7 +222,7 @@ def uneven_clients(bench: Bench) -> Found:
         found.claim(
             "same bits",
             holds=all(own == same[0] for own in same),
-            measured=f"{len(same)} ways to spread the rows, the same centres in each",
+            measured=f"{len(same)} ways to distribute the rows, compared bit by bit",
         )
         if not found.claims["same bits"]["holds"]:
             break

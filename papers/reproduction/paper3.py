@@ -50,11 +50,11 @@ def _runs(bench: Bench, found: Found, how: str) -> dict[tuple[str, str], list[di
             done[name, method] = there
     if bench.quick:
         found.notes.append(
-            "--quick: five sets, without FedFCM; where we expect FCAC to give the printed digits, it has all 20 repeats"
+            "--quick uses five sets, without FedFCM. FCAC has all 20 repeats where we expect the printed digits"
         )
     elif ("FMNIST", "ours") in done:
         found.notes.append(
-            "FMNIST: 3 repeats (2 with FedFCM), because each takes a quarter of an hour; the paper has 20"
+            "FMNIST has 3 repeats (2 with FedFCM), because each takes a quarter of an hour. The paper has 20"
         )
     return done
 
@@ -189,7 +189,7 @@ def figure_10(bench: Bench) -> Found:
     ]
     if len(names) < 3 or len(blocks) < 2:
         return found
-    found.figures.append(_ranks("measured", "By ours, with our default", names, blocks))
+    found.figures.append(_ranks("measured", "By our numbers, with our default", names, blocks))
     five = method_ranks.compare([row[: len(names) - 1] for row in blocks], names[:-1])
     found.claim(
         "ours",
@@ -237,7 +237,8 @@ def under_noise(bench: Bench) -> Found:
     found.claim(
         "keeps",
         holds=bool(kept) and all(kept),
-        measured=f"at least .8 of the ARI without noise in {sum(kept)} of {len(kept)} cases (of over {SLIGHT})",
+        measured=f"at least .8 of the ARI without noise in {sum(kept)} of the {len(kept)} cases where that ARI is "
+        f"above {SLIGHT}",
     )
     _ranks_by_epsilon(found, scores, sets, methods[:-1])
     found.notes.append(
@@ -265,7 +266,9 @@ def _ranks_by_epsilon(
         ranks.append(f"{epsilon}: {own}")
     strong = (25, 50, 75)
     found.claim("first", holds=all(first[e] for e in strong) and not first[15], measured="; ".join(ranks))
-    told = "; ".join(f"{epsilon}: from {' and '.join(some) or 'neither'}" for epsilon, some in apart.items())
+    told = "; ".join(
+        f"epsilon {epsilon}: differs from {' and '.join(some) or 'neither'}" for epsilon, some in apart.items()
+    )
     found.claim("apart", holds=all(apart[e] == others for e in strong), measured=told)
 
 

@@ -17,7 +17,8 @@ KEY = {
     "A cell": "shows the printed number and, below it, our mean with its difference from the printed number. If the "
     "two agree only within the interval of our repeats, and not by digits, it also shows half the width of this "
     "interval.",
-    "Green": "cells agree and red ones do not. Pale ones are not expected to be reproducible; the list below says why.",
+    "Green": "cells agree with the paper, and red cells do not. We do not expect to reproduce pale cells; the list "
+    "below says why.",
     "XC, S1, S2, PE, WA, PH, RI, ST": "are xclara, S-set 1, S-set 2, pendigits, waveform, phoneme, rice and satimage.",
     "LLF, GDF, C2F": "are the lossless run, averaged gradients, and averaged local runs.",
     "Displacement": "is the distance between the centres and those of the pooled run.",
@@ -82,7 +83,12 @@ def _losses(whole: Mapping[str, Any]) -> Markup:
     ]
     head = ["table", "row", "our method", "ours", "best printed"]
     told = table(head, rows, caption="Rows where a printed number is better", class_="told")
-    return tag("section", tag("h2", "Where we lose"), told if rows else tag("p", "In no measured row."), id="losses")
+    return tag(
+        "section",
+        tag("h2", "Where we lose"),
+        told if rows else tag("p", "There is no such row."),
+        id="losses",
+    )
 
 
 def _agreement(whole: Mapping[str, Any]) -> Markup:

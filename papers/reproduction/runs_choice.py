@@ -110,7 +110,7 @@ def bank(*, clip: bool = True) -> dict[str, Floats]:
         if path.is_file():
             break
     else:
-        raise DataError("data set 'bank_full' is not here; put bank_full.npz into $FEDCLUST_DATA")
+        raise DataError("data set 'bank_full' is not here; put bank_full.npz into the folder $FEDCLUST_DATA")
     with np.load(path, allow_pickle=False) as file:
         names = [str(name) for name in file["cat_features"]]
         levels = [str(level).split("|") for level in file["cat_levels"]]

@@ -162,5 +162,5 @@ def _absence(name: str) -> str:
         loaded(name)
     except DataError as absent:
         online = ", or connect to openml.org" if "openml" in str(absent) else ""
-        return f"not found; put {name}.npz with X, y and classes into $FEDCLUST_DATA{online}"
+        return f"not found; put {name}.npz with X, y and classes into the folder $FEDCLUST_DATA{online}"
     return ""

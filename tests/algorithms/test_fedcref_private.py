@@ -202,7 +202,7 @@ def test_labels_where_the_rows_are_not_or_where_a_site_has_a_budget_are_refused_
         model.fit(fed)
     fed, start = federation()
     fed.local_sites = LocalSites()  # as where the sites are elsewhere
-    with pytest.raises(StudyError, match="this needs all sites in one process"):
+    with pytest.raises(StudyError, match="works only if all sites are in one process"):
         model.protocol(fed)
 
 

@@ -155,8 +155,8 @@ def test_a_party_with_few_rows_sends_no_candidates():
     ("options", "words"),
     [
         ({"init": "party"}, "'party' needs rows without missing values"),
-        ({"small_sites": "paper"}, "singletons and small_sites need rows without missing values"),
-        ({"missing": "impute"}, "missing is 'impute'; choose one of refuse, drop, partial"),
+        ({"small_sites": "paper"}, "small_sites='paper' need rows without missing values"),
+        ({"missing": "impute"}, "'missing' is 'impute'; choose one of refuse, drop, partial"),
     ],
 )
 def test_what_partial_distances_cannot_do_is_said(options, words):

@@ -169,10 +169,10 @@ def test_a_run_cut_short_at_any_message_goes_on_to_the_same_bits(tmp_path):
 def test_what_cannot_be_done_is_refused_in_words():
     X, parts = table()
     for options, fed, words in (
-        ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "opens is 'all'"),
+        ({"opens": "all"}, fc.Federation.local(parts, split="columns"), "'opens' is 'all'"),
         ({"opens": "labels"}, fc.Federation.local({"a": X, "b": X}), "column splits"),
         ({"opens": "labels"}, fc.Federation.local(dict(list(parts.items())[:2]), split="columns"), "three sites"),
-        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use init 'box'"),
+        ({"opens": "labels", "init": "careful"}, fc.Federation.local(parts, split="columns"), "use init='box'"),
     ):
         with pytest.raises(StudyError, match=words):
             fc.KMeans(3, **{"init": "box", **options}).fit(fed)

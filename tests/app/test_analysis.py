@@ -117,7 +117,7 @@ def test_sites_that_allow_the_fit_alone_get_a_description_of_the_centres():
 def test_a_column_split_says_what_it_cannot_show():
     fed = fc.Federation.local({"clinic": X[:, :2], "laboratory": X[:, 2:]}, split="columns")
     found = describe(fc.FuzzyCMeans(3).fit(fed), fed)
-    assert "no common map" in found["map"]["absent"]
+    assert "no map over all columns" in found["map"]["absent"]
     assert "there are no counts by site" in found["composition"]["absent"]
     assert sum(found["sizes"]["rows"]) == 90
     assert found["profiles"]["against"] == "centres"
@@ -151,7 +151,7 @@ def two_step(k, icl, bic):
 
 def test_the_reason_fits_the_choice():
     assert two_step(2, [30, 10, 20], [30, 10, 20]) == (
-        "K = 2 has the lowest ICL of 3 values of K from 1 to 3: 10; the next best is 20 at K = 3."
+        "K = 2 has the lowest ICL among 3 values of K from 1 to 3: 10. The next best value is 20 at K = 3."
     )
     assert two_step(2, [10, 20, 30], [30, 10, 20]).startswith("K = 2 has the lowest BIC")
     assert "guards against chance" in two_step(1, [30, 10, 20], [30, 10, 20])

@@ -240,7 +240,7 @@ def test_a_choice_on_the_edge_widens_a_range_nobody_gave():
     found = fc.select_k(fc.KMeans(), X, restarts=1)
     assert (found.k, found.range) == (14, (1, 18))
     assert found.notes == [
-        "The lowest ICL was at the edge of the range, so the range was widened from 12 to 18 clusters."
+        "The lowest ICL was at the upper end of the range, so the range was widened from 12 to 18 clusters."
     ]
 
 
@@ -257,9 +257,9 @@ def test_columns_at_several_sites_are_chosen_by_index():
     assert (found.k, found.criterion, found.range) == (3, "index", (2, 8))
     assert found.stability == 1.0
     assert found.notes[0] == (
-        "K from 2 to 8 was examined, because the sites hold different columns and no site can look for clusters alone."
+        "K from 2 to 8 was examined. The sites could not suggest a range, because they hold different columns."
     )
-    with pytest.raises(fc.StudyError, match="'two-step' works on row splits only"):
+    with pytest.raises(fc.StudyError, match="criterion='two-step' works on row splits only"):
         fc.select_k(fc.FuzzyCMeans(), fed, criterion="two-step")
 
 
@@ -319,10 +319,10 @@ def test_rivals_by_icl_are_named():
     ("options", "sentence"),
     [
         ({"criterion": "bic"}, "criterion is 'bic'; choose one of two-step, index"),
-        ({"rule": "max"}, "rule is 'max'"),
-        ({"index": "dunn"}, "index is 'dunn'; choose one of"),
+        ({"rule": "max"}, "'rule' is 'max'"),
+        ({"index": "dunn"}, "'index' is 'dunn'; choose one of"),
         ({"restarts": 0}, "restarts is 0"),
-        ({"stability": "yes"}, "stability is 'yes'"),
+        ({"stability": "yes"}, "'stability' is 'yes'"),
         ({"ks": []}, "at least 1"),
         ({"ks": [0, 2]}, "at least 1"),
         ({"ks": [1], "criterion": "index"}, "an index needs at least two clusters"),
@@ -340,7 +340,7 @@ def test_rows_with_gaps_may_be_dropped_for_the_choice_as_for_the_fit():
     whole = fc.select_k(fc.KMeans(), X[~np.isnan(X[:, 0])], range(1, 6), restarts=1)
     assert found.k == 3
     assert found.scores == whole.scores
-    with pytest.raises(fc.StudyError, match="set missing to 'drop', or use 'index'"):
+    with pytest.raises(fc.StudyError, match="set missing to 'drop', or use criterion='index'"):
         fc.select_k(fc.KMeans(missing="partial"), X)
 
 
@@ -348,7 +348,7 @@ def test_leaving_sites_out_is_refused_where_sums_are_masked():
     fed = fc.Federation.local(dealt(groups(6, rows=90), 4), aggregation="secure")
     with pytest.raises(
         fc.StudyError,
-        match="stability 'sites' reveals each site's sums; set aggregation to 'plain'",
+        match="stability='sites' would reveal each site's sums; set aggregation to 'plain'",
     ):
         fc.select_k(fc.KMeans(), fed, [3], restarts=1, stability="sites")
     assert all(not counted["messages"] for counted in fed.traffic().values())

@@ -73,7 +73,7 @@ def test_a_start_drawn_anew_leaves_no_trace_at_all(model):
     found, certificate = fc.unlearn(fitted, fed, site="c", rows=[0], how="redraw")
     less = {**held, "c": held["c"][1:]}
     assert same(found, type(model)(**model.get_params()).fit(fc.Federation.local(less)))
-    assert certificate.start == "free of what was removed"
+    assert certificate.start == "independent of the removed rows"
 
 
 @pytest.mark.parametrize("model", [fc.KMeans(3), fc.KMeans(3, scale="standardise"), *KINDS[2:]])
@@ -158,7 +158,7 @@ def test_sites_that_deleted_rows_themselves_need_name_none():
     less = fc.Federation.local({**held, "b": held["b"][5:]})
     found, certificate = fc.unlearn(fitted, less)
     assert same(found, fc.unlearn(fitted, fc.Federation.local(held), site="b", rows=range(5))[0])
-    assert certificate.removed == "what the sites deleted"
+    assert certificate.removed == "the rows that the sites deleted"
 
 
 @pytest.mark.parametrize("aggregation", ["secure", "blind"])
@@ -166,7 +166,7 @@ def test_what_sites_deleted_is_not_forgotten_under_masks(aggregation):
     held = {**parts(), "d": parts()["a"] + 1.0}
     fitted = fc.KMeans(3).fit(fc.Federation.local(held, aggregation=aggregation))
     less = fc.Federation.local({**held, "b": held["b"][1:]}, aggregation=aggregation)
-    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal the removed rows, despite the masks"):
         fc.unlearn(fitted, less)
 
 
@@ -216,7 +216,7 @@ def test_where_the_start_came_from_is_said():
     careful = fc.unlearn(fc.KMeans(3).fit(fed), fed, site="a")[1]
     public = fc.unlearn(fc.KMeans(3, init="box", bounds=(-20, 20)).fit(fed), fed, site="a")[1]
     assert careful.start.startswith("recorded, and drawn before the removal")
-    assert public.start == "free of what was removed"
+    assert public.start == "independent of the removed rows"
 
 
 def test_the_model_and_the_federation_are_left_as_they_were():
@@ -230,17 +230,17 @@ def test_the_model_and_the_federation_are_left_as_they_were():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"site": "b", "how": "soon"}, "how is 'soon'"),
+        ({"site": "b", "how": "soon"}, "'how' is 'soon'"),
         ({"site": "x"}, "no site 'x'"),
-        ({"rows": [1]}, "rows must belong to one site"),
+        ({"rows": [1]}, "`rows` must belong to a single site"),
         ({"site": "b", "rows": range(60)}, "all rows of b"),
         ({"site": ["a", "b", "c"]}, "no rows would be left"),
-        ({"site": []}, "site is empty"),
-        ({"site": "b", "rows": [1.5]}, "rows must be row numbers"),
-        ({"site": "b", "rows": ["1"]}, "rows must be row numbers"),
-        ({"site": "b", "rows": [[1], [2, 3]]}, "rows must be row numbers"),
+        ({"site": []}, "`site` is empty"),
+        ({"site": "b", "rows": [1.5]}, "`rows` must be row numbers"),
+        ({"site": "b", "rows": ["1"]}, "`rows` must be row numbers"),
+        ({"site": "b", "rows": [[1], [2, 3]]}, "`rows` must be row numbers"),
         ({"site": "b", "rows": [True, False]}, "a mask of 2 values, but b has 60 rows"),
-        ({"site": "b", "rows": [True, 3]}, "rows must be row numbers"),
+        ({"site": "b", "rows": [True, 3]}, "`rows` must be row numbers"),
         ({"site": "b", "rows": True}, "a mask of 1 values, but b has 60 rows"),
     ],
 )
@@ -262,7 +262,7 @@ def test_a_mask_names_the_rows_where_it_is_true():
     assert same(by_list, by_place)
     assert by_mask.cluster_sizes_.sum() == 177
     assert certificate.removed == "3 rows of site b"
-    with pytest.raises(fc.DataError, match="give at least one of these numbers"):
+    with pytest.raises(fc.DataError, match="give row numbers in this range"):
         fc.unlearn(fitted, fed, site="b", rows=np.zeros_like(mask))
 
 
@@ -295,9 +295,9 @@ def test_masked_sums_are_not_opened_by_forgetting():
     held = {f"p{i}": part for i, part in enumerate(np.array_split(rows(), 6))}
     fed = fc.Federation.local(held, aggregation="secure")
     model = fc.KMeans(3).fit(fed)
-    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal the removed rows, despite the masks"):
         fc.unlearn(model, fed, site="p0")
-    with pytest.raises(fc.StudyError, match="would reveal what was removed, despite the masks"):
+    with pytest.raises(fc.StudyError, match="would reveal the removed rows, despite the masks"):
         fc.unlearn(model, fed, site=["p0", "p0", "p0"])
     found, _ = fc.unlearn(model, fed, site=["p0", "p1", "p2"])
     assert found.cluster_sizes_.sum() == 90

@@ -21,7 +21,7 @@ def test_a_range_and_an_index_choose_k(by_index):
     assert out.startswith("heart: 3 clusters by fuzzy-c-means in ")
     assert "Number of clusters by davies-bouldin (lower is better):" in out
     assert "<- chosen" in next(line for line in out.splitlines() if line.startswith("  K = 3"))
-    assert "K = 3 has the lowest Davies-Bouldin index of 3 values of K from 2 to 4" in out
+    assert "K = 3 has the lowest Davies-Bouldin index among 3 values of K from 2 to 4" in out
     assert err.splitlines()[-1].startswith("choosing k: fit ")
 
 

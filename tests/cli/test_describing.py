@@ -44,7 +44,7 @@ def test_a_part_that_fails_leaves_a_finished_run_with_its_model_and_a_note(case,
     assert found[part]["absent"].startswith(
         "This part is missing because an error occurred: ZeroDivisionError at test_describing.py:"
     )
-    notes = [note for note in found["notes"] if note.startswith("The description lacks its")]
+    notes = [note for note in found["notes"] if note.startswith("A part of the description is missing")]
     assert notes
     assert set(notes) <= set(json.loads(Path("runs/heart/metrics.json").read_text())["notes"])
     assert notes[0] in out
@@ -54,7 +54,7 @@ def test_a_part_that_fails_leaves_a_finished_run_with_its_model_and_a_note(case,
         assert [other for other in others if "failed" in found[other].get("absent", "")] == []
     code, _, err = user("report", "runs/heart", "--out", "page.html")
     assert code == 0, err
-    assert "The description lacks its" in Path("page.html").read_text(encoding="utf-8")
+    assert "A part of the description is missing" in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
 
 
@@ -117,7 +117,7 @@ def check_finished(user, part):
     assert (code, "Traceback" in err) == (0, False), err
     found = json.loads(Path("runs/heart/analysis.json").read_text())
     metrics = json.loads(Path("runs/heart/metrics.json").read_text())
-    note = next(note for note in found["notes"] if note.startswith(f"The description lacks its {part}, "))
+    note = next(note for note in found["notes"] if note.startswith(f"A part of the description is missing ({part}), "))
     assert note in metrics["notes"]
     assert note in out
     assert "37.5" not in json.dumps([found, metrics])
@@ -126,7 +126,7 @@ def check_finished(user, part):
     assert len(saved["cluster_centers_"]["array"]) == 3 * 2  # clusters by columns
     code, _, err = user("report", "runs/heart", "--out", "page.html")
     assert code == 0, err
-    assert f"The description lacks its {part}, " in Path("page.html").read_text(encoding="utf-8")
+    assert f"A part of the description is missing ({part}), " in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
     return found, metrics
 

@@ -61,7 +61,7 @@ def test_a_run_that_another_study_would_mend_is_not_to_be_resumed(user):
         assert (code, out) == (1, "")
         assert "hungary: its policy does not let points leave the site" in err
         assert "Change the study, or set quorum in it, and start a new run in another folder" in err
-        assert "then: fedclust run STUDY --out DIR)" in err
+        assert "then start again with: fedclust run STUDY --out DIR)" in err
         assert "fedclust resume" not in err
     text = (user.folder / "study.toml").read_text()
     user.write("study.toml", text.replace("k = 3", 'k = 3\ninit = "box"') + '[privacy]\naggregation = "secure"\n')

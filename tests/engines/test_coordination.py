@@ -56,7 +56,7 @@ def test_a_run_that_another_study_would_mend_is_to_be_coordinated_anew(tmp_path,
     told = capsys.readouterr().err
     assert code == 1
     assert "its policy does not let points leave the site" in told
-    assert "then: fedclust coordinate STUDY --engine files --out DIR)" in told
+    assert "then start again with: fedclust coordinate STUDY --engine files --out DIR)" in told
     assert "fedclust resume" not in told
 
 
@@ -134,8 +134,8 @@ def test_a_time_of_a_flower_run_that_is_none_is_refused_before_anything_is_made(
     ("engine", "more", "told"),
     [
         ("flower", "# other\n", "contains a run of a different study text; use the study.toml"),
-        ("files", "", "contains a run of engine 'files'; use another folder"),
-        (None, "", "contains a run of one process; use another folder"),
+        ("files", "", "contains a run of engine 'files', not of engine 'flower'; use another folder"),
+        (None, "", "contains a run without an engine, not of engine 'flower'; use another folder"),
     ],
 )
 def test_a_folder_that_holds_another_run_is_not_gone_on_with_over_flower(engine, more, told, finished, tmp_path):

@@ -285,7 +285,7 @@ def test_nothing_of_a_sites_error_reaches_the_coordinator(tmp_path, capsys):
         (
             'aggregation = "plain"',
             'aggregation = "secure"\nlead = "north"',
-            "lead is 'north'; it must be one of the sites",
+            "'lead' is 'north'; it must name one of the sites",
         ),
     ],
 )

@@ -26,8 +26,8 @@ def test_a_policy_for_all_and_one_for_each():
     [
         ({"clevland": "nhs", "hungary": "nhs"}, "names 'clevland', which is not a site; did you mean 'cleveland'?"),
         ({"cleveland": "nhs", "hungary": "nhs", "": "nhs"}, "which is not a site; remove it"),
-        ({"cleveland": "nhs"}, "policy does not name site 'hungary'"),
-        ({}, "policy does not name site 'cleveland'"),
+        ({"cleveland": "nhs"}, "'policy' does not name site 'hungary'"),
+        ({}, "'policy' does not name site 'cleveland'"),
         (None, "must be a name, a Policy, or a mapping"),
         ({"cleveland": "nhs", "hungary": "nsh"}, "there is no policy 'nsh'"),
     ],

@@ -73,7 +73,10 @@ def test_a_saved_model_with_an_explicit_start_and_names_comes_back(tmp_path):
     [
         ("", "is not a saved model"),
         ("{}", "is not a saved model"),
-        (json.dumps({"format": "fedclust-model", "version": 99}), "has format 99, but this version reads 1"),
+        (
+            json.dumps({"format": "fedclust-model", "version": 99}),
+            "is in format 99, but this version of fedclust reads format 1",
+        ),
         (json.dumps({"format": "fedclust-model", "version": 1, "class": "Oracle"}), "which this version does not know"),
     ],
 )
@@ -94,7 +97,7 @@ def test_what_is_no_model_is_refused(text, sentence, tmp_path):
         ({"tol": -1}, "tol is -1"),
         ({"init": "carefull"}, "init is 'carefull'"),
         ({"init": [[1.0, 2.0]]}, "finite centres with the shape"),
-        ({"participation": 0}, "participation is 0"),
+        ({"participation": 0}, "'participation' is 0"),
         ({"scale": "log"}, "scale is 'log'"),
         ({"scale": "minmax"}, "needs public bounds"),
         ({"bounds": (1, 0)}, "low <= high"),
@@ -108,7 +111,7 @@ def test_a_senseless_parameter_is_named(options, sentence):
 
 
 def test_fuzziness_must_exceed_one_and_singletons_is_a_named_rule():
-    with pytest.raises(fc.StudyError, match="m is 1; fuzziness must be above 1"):
+    with pytest.raises(fc.StudyError, match="m is 1; it must be above 1"):
         fc.FuzzyCMeans(3, m=1).fit(rows())
     with pytest.raises(fc.StudyError, match="singletons is 'no'"):
         fc.KMeans(3, singletons="no").fit(rows())
@@ -169,7 +172,7 @@ def test_no_random_state_draws_a_recorded_seed():
 
 def test_few_rows_still_start_and_say_how():
     model = fc.KMeans(2).fit(np.array([[0.0], [1.0], [9.0]]))
-    assert any(note.startswith("Init 'careful' found only 0 means of five rows") for note in model.notes_)
+    assert any(note.startswith("init='careful' found only 0 means of five rows") for note in model.notes_)
     assert np.isfinite(model.cluster_centers_).all()
 
 

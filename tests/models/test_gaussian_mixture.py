@@ -112,7 +112,7 @@ def test_a_climb_cut_short_says_so_and_one_that_ended_does_not():
     [
         ({"n_components": 0}, "n_components is 0"),
         ({"n_components": 1.5}, "n_components is 1.5"),
-        ({"family": "VVV"}, "family is 'VVV'; choose one of EII, VII, VVI, EEE"),
+        ({"family": "VVV"}, "'family' is 'VVV'; choose one of EII, VII, VVI, EEE"),
         ({"missing": "partial"}, "needs rows without missing values"),
         ({"max_iter": 0}, "max_iter is 0"),
         ({"init": "kmeans"}, "init is 'kmeans'"),

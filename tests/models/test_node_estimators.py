@@ -180,7 +180,7 @@ def test_parameters_are_checked(kind):
 
 
 def test_the_floor_is_checked():
-    with pytest.raises(fc.StudyError, match="floor is 1"):
+    with pytest.raises(fc.StudyError, match="'floor' is 1"):
         fc.SummaryClustering(floor=1).fit(blobs()[0])
 
 

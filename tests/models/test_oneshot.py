@@ -82,7 +82,7 @@ def test_a_senseless_parameter_is_named(kind, options, sentence):
 
 
 def test_a_grid_must_have_cells():
-    with pytest.raises(fc.StudyError, match="step is 2"):
+    with pytest.raises(fc.StudyError, match="'step' is 2"):
         fc.MUFC(3, step=2).fit(rows())
 
 

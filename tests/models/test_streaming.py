@@ -120,7 +120,7 @@ def test_a_batch_of_one_row_is_welcome_and_an_odd_one_is_not():
         model.partial_fit(rows()[:, :2])
     with pytest.raises(fc.DataError, match="columns differ from those of the first batch"):
         model.partial_fit(fc.Federation.local({"a": rows()}, columns=["x", "y", "z"]))
-    with pytest.raises(fc.StudyError, match="keep is 2"):
+    with pytest.raises(fc.StudyError, match="'keep' is 2"):
         model.partial_fit(rows(), keep=2)
     with pytest.raises(fc.StudyError, match="works on row splits only"):
         fc.KMeans(3).partial_fit(fc.Federation.local({"a": rows()[:, :1], "b": rows()[:, 1:]}, split="columns"))

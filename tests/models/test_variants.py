@@ -67,12 +67,12 @@ def test_it_says_that_it_is_not_lossless(model):
 @pytest.mark.parametrize(
     ("kind", "options", "sentence"),
     [
-        (fc.AveragedFuzzyCMeans, {"average": "median"}, "average is 'median'; choose one of kmeans, index"),
+        (fc.AveragedFuzzyCMeans, {"average": "median"}, "'average' is 'median'; choose one of kmeans, index"),
         (fc.AveragedFuzzyCMeans, {"local_tol": 0}, "local_tol is 0"),
         (fc.AveragedFuzzyCMeans, {"m": 1}, "m is 1"),
         (fc.AveragedFuzzyCMeans, {"missing": "partial"}, "set missing to 'drop'"),
-        (fc.GradientFuzzyCMeans, {"step": 0}, "step is 0"),
-        (fc.GradientFuzzyCMeans, {"step": float("nan")}, "step is nan"),
+        (fc.GradientFuzzyCMeans, {"step": 0}, "'step' is 0"),
+        (fc.GradientFuzzyCMeans, {"step": float("nan")}, "'step' is nan"),
         (fc.GradientFuzzyCMeans, {"local_rounds": 0}, "local_rounds is 0"),
         (fc.GradientFuzzyCMeans, {"scale": "minmax"}, "needs public bounds"),
     ],

@@ -65,7 +65,7 @@ def test_what_there_is_to_find_is_what_two_sites_hold():
 def test_a_set_that_must_be_fetched_says_how(name, monkeypatch, tmp_path):
     monkeypatch.setenv("FEDCLUST_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(fc.DataError, match=r"and the two of the test part and put them into .FEDCLUST_DATA"):
+    with pytest.raises(fc.DataError, match=r"and the two test files and put the files into the folder .FEDCLUST_DATA"):
         deep.images(name)
 
 

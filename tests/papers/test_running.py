@@ -144,7 +144,7 @@ def test_a_second_run_writes_the_same_bytes_and_says_where_we_lose(tmp_path):
     paper = document["papers"]["paper1"]
     assert (paper["held"], paper["measured"], paper["claims"]) == (32, 4, 0)
     cells = {cell["at"]: cell for cell in document["experiments"][0]["cells"]}
-    assert cells["displacement | xclara | 1.00"]["why"].startswith("computed with --quick: fewer repeats")
+    assert cells["displacement | xclara | 1.00"]["why"].startswith("computed with --quick, with fewer repeats")
     assert cells["displacement | xclara | 0.25"]["why"].startswith("other random streams")
     assert "mean" not in cells["displacement | s-set1 | 0.25"]
     page = (tmp_path / "two" / "index.html").read_text()

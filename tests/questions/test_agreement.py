@@ -185,7 +185,7 @@ def test_a_truth_by_id_needs_no_order(kind):
 def test_a_truth_by_id_must_know_every_row():
     fed, _ = matched_by_id()
     model = fc.KMeans(2).fit(fed)
-    with pytest.raises(fc.DataError, match="lacks the class of 7 rows"):
+    with pytest.raises(fc.DataError, match="gives no class for 7 rows"):
         agreement.contingency(model, fed, {0: 1, 1: 1, 2: 0})
     X = np.arange(8.0).reshape(4, 2)
     nameless = fc.Federation.local({"p": X[:, :1], "q": X[:, 1:]}, split="columns")

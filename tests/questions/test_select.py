@@ -103,7 +103,7 @@ def test_a_category_is_judged_whole():
     [
         ({"correlation": 1.5}, "correlation is 1.5"),
         ({"variance": -0.1}, "variance is -0.1"),
-        ({"missing": "fill"}, "missing is 'fill'"),
+        ({"missing": "fill"}, "'missing' is 'fill'"),
     ],
 )
 def test_thresholds_that_make_no_sense_are_refused(options, words):

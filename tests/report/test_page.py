@@ -47,7 +47,7 @@ def test_every_part_is_there_or_says_why_not(folders):
     for name in ("choice", "clusters", "quality", "sites", "course", "leaving", "notes", "again"):
         assert f'<section id="{name}"' in rows
         assert f'<section id="{name}"' in columns
-    assert "there is no common map" in columns
+    assert "no map over all columns can be drawn" in columns
     assert "there are no counts by site" in columns
     assert "so there was nothing to choose" in columns
     assert "every row belongs to exactly one cluster" in columns

@@ -115,7 +115,9 @@ def contingency_table(labels: Any, truth: Any, *, clusters: int | None = None) -
     """Count the rows of each label in each class; with `clusters`, labels start at 0 and may be unused."""
     rows, columns = np.asarray(labels).ravel(), np.asarray(truth).ravel()
     if len(rows) != len(columns):
-        raise DataError(f"{len(rows)} labels cannot be compared with {len(columns)} classes; give one for each row")
+        raise DataError(
+            f"{len(rows)} labels cannot be compared with {len(columns)} classes; give one of each for every row"
+        )
     if clusters is None:
         names, rows = np.unique(rows, return_inverse=True)
         clusters = len(names)
@@ -128,7 +130,9 @@ def contingency_table(labels: Any, truth: Any, *, clusters: int | None = None) -
 def _apply_index(index: Callable[[Ints], float], first: Any, second: Any) -> float:
     table = np.asarray(first) if second is None else contingency_table(first, second)
     if table.ndim != 2 or table.dtype.kind not in "iu" or not table.sum():
-        raise DataError("this needs a table of counts, or two arrays of labels with at least one row")
+        raise DataError(
+            "give a table of counts (whole numbers, not all 0), or two arrays of labels with at least one row"
+        )
     return index(table.astype(np.int64))
 
 
@@ -136,12 +140,12 @@ def _classes_in_id_order(truth: Mapping[Any, Any], fed: Federation) -> list[Any]
     """Return the class of each row in the order of the labels."""
     if (ids := fed.ids) is None:
         raise DataError(
-            "truth is given by id, but the sites' rows have no ids; give one class for each row, or open the "
+            "truth maps ids to classes, but the sites' rows have no ids; give one class for each row, or open the "
             "federation with `id`"
         )
     known = {str(name): label for name, label in truth.items()}  # files have ids as text
     if lacking := sum(str(name) not in known for name in ids):
-        raise DataError(f"truth lacks the class of {lacking} rows; give a class for each id")
+        raise DataError(f"truth gives no class for {lacking} rows; give a class for each id")
     return [known[str(name)] for name in ids]
 
 

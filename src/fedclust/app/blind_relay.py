@@ -52,7 +52,9 @@ def _carry_lead_questions(
 ) -> None:
     link = engine.link
     if not isinstance(link, FilesLink):
-        raise StudyError("this engine does not support blind aggregation; use engine 'files', or aggregation 'secure'")
+        raise StudyError(
+            "this engine does not support blind aggregation; use engine 'files', or set aggregation to 'secure'"
+        )
     engine.greet_all()
     journal = Journal(run.folder / "coordinator" / "journal")
     try:

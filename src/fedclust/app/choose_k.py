@@ -102,11 +102,13 @@ def select_k(
     index, rule = index or DEFAULT_INDEX, rule or "min"
     _check_choice(estimator, fed, candidates, index, rule, restarts, criterion, stability)
     if estimator.opens_labels:
-        raise StudyError("choosing K needs objectives or indices, which opens 'labels' hides; give a single K")
+        raise StudyError("choosing K needs objectives or indices, but opens='labels' reveals neither; give a single K")
     hidden, notes = fed.aggregation.has_fixed_rounds, list[str]()
     if hidden and candidates is None:
         candidates = list(DEFAULT_KS if criterion == "index" else range(1, MIN_UPPER_K + 1))
-        notes.append(f"K was limited to {MIN_UPPER_K}, to hide from the coordinator how many clusters sites found.")
+        notes.append(
+            f"K was limited to {MIN_UPPER_K}, so that the coordinator cannot see how many clusters sites found."
+        )
     if hidden:
         fed.widen_padding(
             _padding_for_choice(fed, candidates or [1], restarts, full_covariance=estimator.full_covariance)
@@ -150,7 +152,7 @@ def _padding_for_choice(fed: Federation, ks: Sequence[int], restarts: int, *, fu
     padding = Padding(8 * asked + 4096, max(answered, pairs * max(ks) ** 2)).cover_both(padding_for(columns, max(ks)))
     if not padding.is_within_limit:
         raise StudyError(
-            f"messages about {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
+            f"messages for {columns} columns and up to {max(ks)} clusters would be too long once they are padded to "
             "hide their lengths; ask for fewer clusters, or set early_stopping to true"
         )
     return padding
@@ -169,7 +171,7 @@ def _choose_two_step(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[Sele
     choice = fits.run_protocol(two_step.choose_k(frame, high, ks=ks, wider=widen), asks_multiple=asks)
     if len(choice.centers) > high:
         notes.append(
-            f"The lowest ICL was at the edge of the range, so the range was widened from {high} to "
+            f"The lowest ICL was at the upper end of the range, so the range was widened from {high} to "
             f"{len(choice.centers)} clusters."
         )
         high = len(choice.centers)
@@ -241,7 +243,8 @@ def _choose_by_index(
         if ks is not None or k < high or further == high:
             break
         notes.append(
-            f"The choice was at the edge of the range, so the range was widened from {high} to {further} clusters."
+            f"The chosen K was at the upper end of the range, so the range was widened from {high} to {further} "
+            "clusters."
         )
         high = further
         asked = list(range(low, high + 1))
@@ -259,8 +262,8 @@ def _index_range(fits: FitsForEachK, ks: Sequence[int] | None) -> tuple[tuple[in
         skipped = ["K = 1 was left out, because an index needs at least two clusters."] if ks[0] < 2 else []
         return (max(ks[0], 2), ks[-1]), 0, skipped
     if fits.fed.split == "columns" or fits.estimator.missing == "partial":
-        why = "the sites hold different columns" if fits.fed.split == "columns" else "rows have missing values"
-        notes = [f"K from 2 to {DEFAULT_KS[-1]} was examined, because {why} and no site can look for clusters alone."]
+        why = "they hold different columns" if fits.fed.split == "columns" else "rows may have missing values"
+        notes = [f"K from 2 to {DEFAULT_KS[-1]} was examined. The sites could not suggest a range, because {why}."]
         return (DEFAULT_KS[0], DEFAULT_KS[-1]), 0, notes
 
     def script() -> Protocol[tuple[list[int], int]]:
@@ -288,14 +291,26 @@ def _check_choice(  # noqa: PLR0917
     gapped = estimator.missing == "partial"
     for broken, sentence in (
         (criterion not in K_CRITERIA, f"criterion is {criterion!r}; choose one of {', '.join(K_CRITERIA)}"),
-        (rule not in INDEX_RULES, f"rule is {rule!r}; choose one of {', '.join(INDEX_RULES)}"),
-        (index not in indices.BEST_DIRECTION, f"index is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}"),
+        (rule not in INDEX_RULES, f"the parameter 'rule' is {rule!r}; choose one of {', '.join(INDEX_RULES)}"),
+        (
+            index not in indices.BEST_DIRECTION,
+            f"the parameter 'index' is {index!r}; choose one of {', '.join(indices.BEST_DIRECTION)}",
+        ),
         (restarts < 1, f"restarts is {restarts}; it must be at least 1"),
-        (stability not in (None, "restarts", "sites"), f"stability is {stability!r}; choose restarts, sites or None"),
-        (stability == "sites" and masked, "stability 'sites' reveals each site's sums; set aggregation to 'plain'"),
+        (
+            stability not in (None, "restarts", "sites"),
+            f"the parameter 'stability' is {stability!r}; choose 'restarts', 'sites' or None",
+        ),
+        (
+            stability == "sites" and masked,
+            "stability='sites' would reveal each site's sums; set aggregation to 'plain'",
+        ),
         (not by_mixtures and most < 2, "an index needs at least two clusters; ask for K of at least 2"),
-        (by_mixtures and fed.split != "rows", "'two-step' works on row splits only; set criterion to 'index'"),
-        (by_mixtures and gapped, "'two-step' needs rows without missing values; set missing to 'drop', or use 'index'"),
+        (by_mixtures and fed.split != "rows", "criterion='two-step' works on row splits only; use criterion='index'"),
+        (
+            by_mixtures and gapped,
+            "criterion='two-step' needs rows without missing values; set missing to 'drop', or use criterion='index'",
+        ),
     ):
         if broken:
             raise StudyError(sentence)

@@ -78,7 +78,7 @@ def check_waiting(run: Run, study: Study, options: RunOptions) -> None:
     if study.align is not None:
         raise StudyError(
             "the sites must align their rows in one session, because this step is not recorded; use --wait to wait "
-            "for it"
+            "until it is done"
         )
 
 
@@ -163,7 +163,7 @@ def connected_engine(run: Run, study: Study, options: RunOptions, notify: EventL
     """Connect the engine of a run and close it at the end; only a finished run informs its sites."""
     served, names = run.engine_choice, tuple(site.name for site in study.sites)
     if served is None:
-        raise StudyError(f"{run.folder} is a run in one process; it has no engine that reaches remote sites")
+        raise StudyError(f"the run in {run.folder} uses a single process and has no engine to contact remote sites")
     for name in options.without:
         if name not in names:
             raise StudyError(

@@ -54,7 +54,9 @@ class Enrolment:
                 )
         self.study.aggregation.check_parties(self.site_names)
         if not HOST_PATTERN.fullmatch(self.host) or not 0 < self.port < 65536:
-            raise StudyError(f"'{self.host}:{self.port}' is not a valid address; give HOST:PORT, as sites will use it")
+            raise StudyError(
+                f"'{self.host}:{self.port}' is not a valid address; give HOST:PORT, the address that sites connect to"
+            )
         if not 0 < self.days <= 360:  # the longest validity in FLARE's provisioning
             raise StudyError("--days must be a number from 1 to 360")
 

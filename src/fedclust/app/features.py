@@ -56,7 +56,7 @@ def select_features(
     if fed.split != "rows":
         raise StudyError("selecting columns works on row splits only; select them before the columns are split")
     if missing not in MISSING_RULES:
-        raise StudyError(f"missing is {missing!r}; choose one of {', '.join(MISSING_RULES)}")
+        raise StudyError(f"the parameter 'missing' is {missing!r}; choose one of {', '.join(MISSING_RULES)}")
     for name, value in (("variance", variance), ("correlation", correlation)):
         if value is not None and not 0 <= value < 1:
             raise StudyError(f"{name} is {value}; it must be at least 0 and below 1, or None")

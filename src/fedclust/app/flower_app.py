@@ -129,7 +129,9 @@ def coordinate_study(config: Mapping[str, Any]) -> None:
                 f"{folder} contains a run that does not update {config['after']}; use another folder for 'out'"
             )
         if run.is_finished:
-            sys.stderr.write(f"fedclust: {folder} is finished; to run the study again, name another folder as 'out'\n")
+            sys.stderr.write(
+                f"fedclust: the run in {folder} is finished; to run the study again, set 'out' to another folder\n"
+            )
             return
     elif config.get("after"):
         before = Run.find(Path(str(config["after"])))
@@ -145,8 +147,8 @@ def _check_same_study(run: Run, study: Study) -> None:
     """Refuse to resume a run of another study, or of another engine."""
     engine = None if run.engine_choice is None else run.engine_choice.engine
     if engine != "flower":
-        whose = "one process" if engine is None else f"engine '{engine}'"
-        raise StudyError(f"{run.folder} contains a run of {whose}; use another folder for 'out'")
+        whose = "without an engine" if engine is None else f"of engine '{engine}'"
+        raise StudyError(f"{run.folder} contains a run {whose}, not of engine 'flower'; use another folder for 'out'")
     if (run.folder / "study.toml").read_bytes() != study.text.encode():
         raise StudyError(
             f"{run.folder} contains a run of a different study text; use the study.toml that it started with, "

@@ -41,8 +41,8 @@ def open_session(site: SiteFile, *, data: Path | None = None, study: Path | None
         raise StudyError("the site file has no state; set state to a folder for the ledger, the memory and the keys")
     if study is None and site.approval is None and not site.policy.has_no_rules:
         raise StudyError(
-            "give the study that this site serves with --study, or set approval in the site file; the site counts what "
-            "leaves for each study, so a coordinator that changes the study's text could otherwise restart the count"
+            "give the study that this site serves with --study, or set approval in the site file; without these, a "
+            "coordinator that changes the study's text could restart this site's count of what it has sent"
         )
     import_questions()
     own = site if data is None else replace(site, source=data)
@@ -84,7 +84,7 @@ def site_schema(study: Study, party: str) -> Schema:
     """Return the columns that a site of a served study must have, and their types."""
     own = next((site for site in study.sites if site.name == party), None)
     if own is None:
-        raise StudyError(f"the study has no site '{party}'; it names {', '.join(s.name for s in study.sites)}")
+        raise StudyError(f"the study has no site '{party}'; its sites are {', '.join(s.name for s in study.sites)}")
     if study.split == "columns":
         if own.columns is None:
             raise StudyError(

@@ -55,7 +55,7 @@ class Certificate:
     after: str
     recomputed: str
     exact: bool  # bit for bit the model trained without what was removed, from the same start
-    start: str  # "free of what was removed", or not
+    start: str  # "independent of the removed rows", or not
     same_partition: bool | None  # whether the remaining rows are split as before; None: unknown
     matches_replay: bool | None = None  # whether they are split as by a replay; None: not checked
     center_distance: float | None = None  # how far the centres are from those of a replay
@@ -142,7 +142,9 @@ def _local_servers(fed: Federation, gone: Sequence[PartyId]) -> Mapping[PartyId,
     """Return the site servers of this process; refuse if a site to remove is not among them."""
     site_servers = fed.local_sites
     if not site_servers:
-        raise StudyError("the sites are not in this process; let them delete the rows, and leave site and rows out")
+        raise StudyError(
+            "the sites are not in this process; let the sites delete the rows, and leave out `site` and `rows`"
+        )
     if unknown := [name for name in gone if name not in site_servers]:
         raise StudyError(f"there is no site '{unknown[0]}'; choose one of {', '.join(site_servers)}")
     return site_servers
@@ -183,15 +185,15 @@ def _row_places(site_data: SiteData, rows: Any) -> Ints:
     if asked.dtype.kind == "b":  # as numbers, True and False would be the rows 1 and 0
         if asked.shape != (there,):
             raise StudyError(
-                f"rows is a mask of {asked.size} values, but {site_data.party} has {there} rows; "
+                f"`rows` is a mask of {asked.size} values, but {site_data.party} has {there} rows; "
                 "give one value for each row"
             )
         asked = np.flatnonzero(asked)
     places = np.unique(asked.astype(np.int64))
     if not len(places) or places[0] < 0 or places[-1] >= there:
-        raise DataError(f"{site_data.party} has rows 0 to {there - 1}; give at least one of these numbers")
+        raise DataError(f"{site_data.party} has rows 0 to {there - 1}; give row numbers in this range")
     if len(places) == there:
-        raise StudyError(f"these are all rows of {site_data.party}; leave rows out to remove the site")
+        raise StudyError(f"these are all rows of {site_data.party}; leave out `rows` to remove the whole site")
     return places
 
 
@@ -203,7 +205,7 @@ def _parse_rows(rows: Any) -> Array:
         asked = np.empty(1, object)
     mixed = asked.dtype.kind != "b" and isinstance(rows, list | tuple) and any(isinstance(row, bool) for row in rows)
     if (asked.size and asked.dtype.kind not in "iub") or mixed or np.ma.is_masked(rows):
-        raise StudyError("rows must be row numbers counted from 0, or a mask with True or False for each row")
+        raise StudyError("`rows` must be row numbers counted from 0, or a mask with True or False for each row")
     return asked if asked.dtype.kind == "b" else asked.ravel()
 
 
@@ -246,33 +248,35 @@ def _is_same_partition(one: CentersModel, other: CentersModel, fed: Federation) 
 def _check_request(model: FederatedEstimator, fed: Federation, site: Any, rows: Any, how: str) -> None:
     check_is_fitted(model)
     if how not in UNLEARNING_WAYS:
-        raise StudyError(f"how is '{how}'; choose one of {', '.join(UNLEARNING_WAYS)}")
+        raise StudyError(f"the parameter 'how' is '{how}'; choose one of {', '.join(UNLEARNING_WAYS)}")
     if fed.split != "rows":
         raise StudyError(
-            "rows cannot be removed from a model of a column split, because every site knows every row's weight; "
-            "fit again without the rows"
+            "rows cannot be removed from a model of a column split, because every site knows the weights of all rows; "
+            "fit a new model without the rows"
         )
     if rows is not None and not isinstance(site, str):
-        raise StudyError("rows must belong to one site; pass its name as `site`")
+        raise StudyError("`rows` must belong to a single site; pass its name as `site`")
     if site is not None and not len(site):
         raise StudyError(
-            "site is empty; name at least one site, or leave it out if the sites deleted the rows themselves"
+            "`site` is empty; name at least one site, or leave `site` out if the sites deleted the rows themselves"
         )
     if model.saw_batches:
-        raise StudyError("a model of several batches has no record of the rows it stands for; fit it again")
+        raise StudyError(
+            "a model fitted in several batches has no record of its rows; fit a new model without the removed rows"
+        )
     if how == "quick" and not (model.takes_initial_centers or model.keeps_site_picks):
-        raise StudyError(f"how 'quick' is not available for {type(model).__name__}; use 'replay'")
+        raise StudyError(f"how='quick' is not available for {type(model).__name__}; use how='replay'")
     whole = 0 if site is None or isinstance(site, str) else len(set(site))
     if fed.aggregation.mode != "plain" and whole < MIN_REMOVED_SITES:
         raise StudyError(
-            "comparing the sums before and after would reveal what was removed, despite the masks; "
-            "remove at least three sites at once, or use aggregation 'plain'"
+            "comparing the sums before and after the removal would reveal the removed rows, despite the masks; "
+            "remove at least three sites at once, or set aggregation to 'plain'"
         )
 
 
 def _describe_removed(gone: Sequence[PartyId], places: Ints | None) -> str:
     if not gone:
-        return "what the sites deleted"
+        return "the rows that the sites deleted"
     if places is not None:
         return f"{len(places)} row{'s' if len(places) > 1 else ''} of site {gone[0]}"
     return f"site{'s' if len(gone) > 1 else ''} {', '.join(gone)}"
@@ -293,7 +297,7 @@ def _describe_recomputed(made: Model, left: Federation, how: str) -> str:
         "quick": "from the current centres",
     }
     if not made.takes_initial_centers:
-        return f"everything, over {sites}"
+        return f"the whole fit, over {sites}"
     return f"{made.n_iter_} round{'s' if made.n_iter_ > 1 else ''} over {sites} {begun[how]}"
 
 
@@ -304,8 +308,8 @@ def _describe_start(model: FederatedEstimator, how: str) -> str:
         not isinstance(given["init"], str) or (given["init"] == "box" and given["bounds"] is not None)
     )
     if how == "quick":
-        kept = "the selected rows that remain" if model.keeps_site_picks else "the centres fitted with what was removed"
+        kept = "the selected rows that remain" if model.keeps_site_picks else "the centres fitted before the removal"
         return f"from {kept}"
     if public or how == "redraw" or not model.takes_initial_centers:
-        return "free of what was removed"
-    return "recorded, and drawn before the removal; how 'redraw' draws new initial centres"
+        return "independent of the removed rows"
+    return "recorded, and drawn before the removal; how='redraw' draws new initial centres"

@@ -103,8 +103,8 @@ def _describe_alone(rows: Mapping[str, Any], centers: Any) -> str:
     lines = ", ".join(f"{company} {_count_found_groups(model, centers)}" for company, model in models.items())
     small = sum(_count_found_groups(model, centers[-1:]) for model in models.values())
     return (
-        "Alone, with the two clusters that each company's own rows suggest (paper 2, Table 1), the companies find "
-        f"these numbers of the {len(centers)} groups: {lines}. {small} of {len(models)} companies find the small group."
+        "Alone, each company uses two clusters, as its own rows suggest (paper 2, Table 1). The companies find these "
+        f"numbers of the {len(centers)} groups: {lines}. {small} of {len(models)} companies find the small group."
     )
 
 
@@ -127,5 +127,5 @@ def _compare_with_pooled(model: FuzzyCMeans, rows: Mapping[str, Any]) -> str:
         and pooled.final_objective == model.final_objective
         and pooled.n_iter_ == model.n_iter_
     )
-    rounds = f"Pooled: a run on all rows in one place, from the same start, took {pooled.n_iter_} rounds"
+    rounds = f"Pooled: a run on all rows in one place, from the same initial centres, took {pooled.n_iter_} rounds"
     return f"{rounds}. Its result has the same bits: {'yes' if same else 'NO'}"

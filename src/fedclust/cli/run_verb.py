@@ -89,7 +89,7 @@ def explain_failures(run: Run, progress: Progress) -> Iterator[None]:
 def advise_next_step(error: FedclustError, run: Run, restart: str) -> str:
     """Name the command to use once a failure is fixed; `restart` starts another run if this one would fail again."""
     if isinstance(error, RunFailed) and error.must_restart:
-        return f"then: fedclust {restart} --out DIR"
+        return f"then start again with: fedclust {restart} --out DIR"
     return f"once fixed, continue with: fedclust resume {run.folder}"
 
 

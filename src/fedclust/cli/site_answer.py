@@ -24,7 +24,7 @@ def add_answer_verb(acts: Any) -> None:
     answer.add_argument(
         "--data", type=Path, metavar="FILE", help="this site's data file (default: the source named in the --site file)"
     )
-    answer.add_argument("--study", type=Path, metavar="FILE", help="take part in this study only")
+    answer.add_argument("--study", type=Path, metavar="FILE", help="the only study that this site answers")
     answer.add_argument(
         "--out",
         type=Path,

@@ -307,8 +307,8 @@ def _format_rules(found: SitePlan) -> str:
         f"Refused: {_refusal_reason(question)}." for question in found.refused_questions if not question.site_is_out
     ]
     bound = (
-        "An approval is valid until its last day, and only for this study text, these rules, this noise on rows, these "
-        "site keys, this version of fedclust and at most these numbers of answers."
+        "An approval is valid until its last day. It covers only this study text, these rules, this noise on rows, "
+        "these site keys, this version of fedclust, and at most the numbers of answers listed above."
     )
     return "\n".join(textwrap.fill(line, 110) for line in [*text, bound])
 

@@ -58,7 +58,7 @@ def act_utility(chosen: argparse.Namespace) -> int:
         curve = [asdict(point) | {"meaning": accountant.meaning(point.epsilon, delta)} for point in points]
         print(json.dumps({"format": "fedclust-utility", "version": 1, "rows": len(X), "delta": delta, "curve": curve}))
         return 0
-    print(f"Agreement (adjusted Rand index) with the clusters without noise, on {len(X):,} rows of this site:\n")
+    print(f"Agreement (adjusted Rand index) with the clusters found without noise, on {len(X):,} rows of this site:\n")
     for point in points:
         bar = "#" * round(max(0.0, point.mean) * BAR_WIDTH)
         mark = "  <- this study" if study.noise and point.epsilon == own else ""

@@ -56,7 +56,9 @@ def read_coordinator_file(path: Path, engine_name: str | None = None) -> Coordin
             raise StudyError(f"{path} has an unknown key '{name}'; the keys are {', '.join(COORDINATOR_FILE_KEYS)}")
     identity, roster, engine = top.get("identity"), top.get("roster", {}), top.get("engine", {})
     if not isinstance(identity, (str, type(None))) or not isinstance(roster, dict) or not isinstance(engine, dict):
-        raise StudyError(f"{path} has a value of the wrong type; identity is a path, [roster] and [engine] are tables")
+        raise StudyError(
+            f"{path} has a value of the wrong type; identity must be a path, and [roster] and [engine] must be tables"
+        )
     may = (
         ENGINES[engine_name].settings
         if engine_name

@@ -45,10 +45,12 @@ class Aggregation:
             raise StudyError(
                 f"aggregation '{self.mode}' needs at least three sites, because with two each could compute the "
                 "other's "
-                "data from the sum; add a site, or use aggregation 'plain'"
+                "data from the sum; add a site, or set aggregation to 'plain'"
             )
         if self.lead is not None and (self.lead not in parties or self.mode != "blind"):
-            raise StudyError(f"lead is '{self.lead}'; it must be one of the sites, and it needs aggregation 'blind'")
+            raise StudyError(
+                f"the parameter 'lead' is '{self.lead}'; it must name one of the sites, and aggregation must be 'blind'"
+            )
 
     @property
     def is_blind(self) -> bool:
@@ -72,7 +74,7 @@ class Aggregator:
         self._blind: BlindAggregator | None = None
         if aggregation.is_blind and vaults is None:
             raise StudyError(
-                "this engine does not support aggregation 'blind'; use engine 'files', or aggregation 'secure'"
+                "this engine does not support aggregation 'blind'; use engine 'files', or set aggregation to 'secure'"
             )
         if aggregation.is_blind and vaults is not None:
             lead = aggregation.lead or parties[0]

@@ -327,7 +327,7 @@ def _to_run_record(run: str | Path | RunRecord | None) -> RunRecord | None:
 def _check_sites(sites: Any, split: str) -> None:
     if not isinstance(sites, Mapping):
         raise StudyError(
-            f"sites is a {type(sites).__name__}; give a mapping from names to data, as in "
+            f"the parameter 'sites' is a {type(sites).__name__}; give a mapping from names to data, as in "
             f"{{'north': ..., 'south': ...}}"
         )
     if not sites:
@@ -342,7 +342,7 @@ def _check_sites(sites: Any, split: str) -> None:
                 f"{party!r} is not a valid site name; use letters, digits, '.', '-', '_', and spaces between them"
             )
     if split not in ("rows", "columns"):
-        raise StudyError(f"split is '{split}'; choose 'rows' or 'columns'")
+        raise StudyError(f"the parameter 'split' is '{split}'; choose 'rows' or 'columns'")
 
 
 def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Policy]:
@@ -354,11 +354,14 @@ def _policies_by_site(policy: Any, sites: Sequence[PartyId]) -> dict[PartyId, Po
     for party in policy:
         if party not in sites:
             near = [f"did you mean '{name}'?" for name in difflib.get_close_matches(str(party), sites, n=1)]
-            raise StudyError(f"policy names '{party}', which is not a site; {near[0] if near else 'remove it'}")
+            raise StudyError(
+                f"the parameter 'policy' names '{party}', which is not a site; {near[0] if near else 'remove it'}"
+            )
     for party in sites:
         if party not in policy:
             raise StudyError(
-                f"policy does not name site '{party}'; name every site, and use 'none' for a site without rules"
+                f"the parameter 'policy' does not name site '{party}'; name every site, and use 'none' for a site "
+                "without rules"
             )
     return {party: find_policy(policy[party]) for party in sites}
 

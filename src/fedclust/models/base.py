@@ -225,7 +225,10 @@ class FederatedEstimator(Model, ClusterMixin, BaseEstimator):  # type: ignore[mi
     @property
     def _missing_rule(self) -> str:
         """The rule for rows with missing values."""
-        require(self.missing in MISSING_RULES, f"missing is {self.missing!r}; choose one of {', '.join(MISSING_RULES)}")
+        require(
+            self.missing in MISSING_RULES,
+            f"the parameter 'missing' is {self.missing!r}; choose one of {', '.join(MISSING_RULES)}",
+        )
         return self.missing
 
     def _validate_rows(self, X: Any, *, reset: bool = False) -> Array:

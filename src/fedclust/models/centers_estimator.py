@@ -117,7 +117,8 @@ class CentersEstimator(CentersModel):
             centers, drawn = yield from seeding(view, self.n_clusters, self.seed_, rng)
             means = self.n_clusters - drawn
             note = (
-                f"Init 'careful' found only {means} means of five rows; the other {drawn} centres were drawn at random."
+                f"init='careful' found only {means} means of five rows to start from; the other {drawn} centres were "
+                "drawn at random."
             )
             return view.to_original_units(centers), [note] if drawn else []
         seen = None if box is None else (view.transform_points(box[0]), view.transform_points(box[1]))
@@ -255,7 +256,7 @@ class CentersEstimator(CentersModel):
         )
         require(
             is_real_number(self.participation) and 0 < self.participation <= 1,
-            f"participation is {self.participation!r}; it must be a number above 0 and at most 1",
+            f"the parameter 'participation' is {self.participation!r}; it must be a number above 0 and at most 1",
         )
         require(
             is_quorum(self.quorum), f"quorum is {self.quorum!r}; use 'all', a number of sites, or a share such as 0.8"
@@ -264,28 +265,29 @@ class CentersEstimator(CentersModel):
         require(self.scale in CENTER_SCALES, f"scale is '{self.scale}'; choose one of {', '.join(CENTER_SCALES)}")
         require(
             self.scale != "minmax" or self.bounds is not None,
-            "scale 'minmax' needs public bounds; set bounds",
+            "scale='minmax' needs public bounds of every column; set bounds",
         )
         require(self.small_sites in (None, "paper"), f"small_sites is {self.small_sites!r}; choose None or 'paper'")
         if self._missing_rule == "partial":
             drawn = isinstance(self.init, str) and self.init == "party"
             require(
                 not drawn,
-                "init 'party' needs rows without missing values; with missing 'partial' use init 'box' or 'careful'",
+                "init='party' needs rows without missing values; with missing='partial' use init='box' or "
+                "init='careful'",
             )
             paper = self.small_sites == "paper" or self._hide_singletons
             require(
                 not paper,
-                "singletons and small_sites need rows without missing values; remove them, or set missing to 'drop'",
+                "singletons='paper' and small_sites='paper' need rows without missing values; set missing to 'drop'",
             )
         if fed.split == "columns":
             paper = self.small_sites == "paper" or self._hide_singletons
-            require(not paper, "singletons and small_sites work on row splits only; remove them for a column split")
+            require(not paper, "singletons='paper' and small_sites='paper' work on row splits only; set both to None")
             require(
                 self._missing_rule == "refuse", "a column split cannot have missing values; set missing to 'refuse'"
             )
             drawn = isinstance(self.init, str) and self.init == "party"
-            require(not drawn, "init 'party' works on row splits only; use 'box' or 'careful' for a column split")
+            require(not drawn, "init='party' works on row splits only; for a column split use 'box' or 'careful'")
             require(self.quorum == ALL_PARTIES, "a column split needs all sites in every step; set quorum to 'all'")
             require(self.participation == 1, "a column split needs all sites in every round; set participation to 1")
 

@@ -176,6 +176,6 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
     def fuzziness(self) -> float:
         require(
             is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
-            f"m is {self.m!r}; fuzziness must be above 1 (use KMeans for hard clusters) and at most {MAX_FUZZINESS}",
+            f"m is {self.m!r}; it must be above 1 and at most {MAX_FUZZINESS}; for hard clusters use KMeans",
         )
         return float(self.m)

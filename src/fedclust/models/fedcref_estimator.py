@@ -240,10 +240,12 @@ class FedCRef(FederatedEstimator):
         import_torch()
         require(fed.split == "rows", "FedCRef works on row splits only; for a column split use FuzzyCMeans")
         known = isinstance(self.init, Mapping) or self.init in LOCAL_STARTS
-        require(known, f"init is {self.init!r}; choose one of {', '.join(LOCAL_STARTS)}, or give {{site: labels}}")
+        require(
+            known, f"init is {self.init!r}; choose one of {', '.join(LOCAL_STARTS)}, or give a mapping {{site: labels}}"
+        )
         require(
             self.association in ASSOCIATION_RULES,
-            f"association is {self.association!r}; choose one of {', '.join(ASSOCIATION_RULES)}",
+            f"the parameter 'association' is {self.association!r}; choose one of {', '.join(ASSOCIATION_RULES)}",
         )
         counts = self.n_clusters.values() if isinstance(self.n_clusters, Mapping) else [self.n_clusters]
         good = all(count is None or (isinstance(count, (int, np.integer)) and count >= 1) for count in counts)
@@ -253,9 +255,12 @@ class FedCRef(FederatedEstimator):
             require(given[name] >= 1, f"{name} is {given[name]}; it must be at least 1")
         for name in ("warm_epochs", "closing"):
             require(given[name] >= 0, f"{name} is {given[name]}; it must not be negative")
-        require(0 < self.sure <= 1, f"sure is {self.sure}; it must be a share of rows, above 0 and at most 1")
-        require(self.rate > 0, f"rate is {self.rate}; it must be above 0")
-        require(0 <= self.stability <= 1, f"stability is {self.stability}; it must lie between 0 and 1")
+        require(
+            0 < self.sure <= 1,
+            f"the parameter 'sure' is {self.sure}; it must be a share of rows, above 0 and at most 1",
+        )
+        require(self.rate > 0, f"the parameter 'rate' is {self.rate}; it must be above 0")
+        require(0 <= self.stability <= 1, f"the parameter 'stability' is {self.stability}; it must be between 0 and 1")
 
     def _store_result(self, fed: Federation, result: Any) -> None:
         if self.epsilon is not None:
@@ -317,8 +322,8 @@ class FedCRef(FederatedEstimator):
         names = np.concatenate([np.arange(self.n_communities_), self.n_communities_ + np.array(lone, np.int64)])
         if not len(weights):
             raise DataError(
-                "this model has no communities, and the sites' own clusters are not available here; assign rows "
-                "at a site"
+                "this model has no communities, and the sites' isolated clusters are not known in this process; assign "
+                "rows at a site"
             )
         width = self.n_features_in_
         sizes = layers(width) if self.epsilon is None else private_deep.layer_sizes(width)

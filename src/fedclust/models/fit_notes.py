@@ -30,8 +30,8 @@ def ending_notes(
     if not fitted.history[-1].shift < tol:
         if isinstance(result, column_split.ColumnFit) and not result.d2.size:
             return [f"Stopped after {max_iter} rounds, while rows still changed their cluster. Increase max_iter."]
-        what = "the distances changed" if split else "the centres moved"
-        return [f"Stopped after {max_iter} rounds, before {what} by less than {tol:g}. Increase max_iter."]
+        what = "the distances still changed" if split else "the centres still moved"
+        return [f"Stopped after {max_iter} rounds, while {what} by {tol:g} or more. Increase max_iter."]
     if isinstance(result, column_split.ColumnFit):
         small = _is_coarse(tol, float(np.sqrt(result.d2.max(initial=0.0))))
         return [_coarse_tol_note(tol, "distances")] if small else []

@@ -107,7 +107,8 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
         require(
-            self.average in AVERAGE_METHODS, f"average is '{self.average}'; choose one of {', '.join(AVERAGE_METHODS)}"
+            self.average in AVERAGE_METHODS,
+            f"the parameter 'average' is '{self.average}'; choose one of {', '.join(AVERAGE_METHODS)}",
         )
         require(
             is_real_number(self.local_tol) and self.local_tol > 0,
@@ -197,7 +198,8 @@ class GradientFuzzyCMeans(_LossyFuzzyCMeans):
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)
         require(
-            is_real_number(self.step) and 0 < self.step < np.inf, f"step is {self.step!r}; it must be a number above 0"
+            is_real_number(self.step) and 0 < self.step < np.inf,
+            f"the parameter 'step' is {self.step!r}; it must be a number above 0",
         )
         require(
             is_whole_number(self.local_rounds) and self.local_rounds >= 1,

@@ -144,7 +144,9 @@ class GaussianMixture(CentersEstimator):
             is_whole_number(self.n_components) and self.n_components >= 1,
             f"n_components is {self.n_components!r}; it must be a whole number of at least 1",
         )
-        require(self.family in FAMILIES, f"family is {self.family!r}; choose one of {', '.join(FAMILIES)}")
+        require(
+            self.family in FAMILIES, f"the parameter 'family' is {self.family!r}; choose one of {', '.join(FAMILIES)}"
+        )
         require(fed.split == "rows", "a Gaussian mixture works on row splits only; for a column split use FuzzyCMeans")
         require(
             self._missing_rule != "partial",

@@ -32,17 +32,26 @@ class LabelsOnlyEstimator(CentersEstimator):
         return self.opens == "labels"
 
     def _check_opens(self, fed: Federation) -> None:
-        require(self.opens in OPENS_CHOICES, f"opens is {self.opens!r}; choose one of {', '.join(OPENS_CHOICES)}")
+        require(
+            self.opens in OPENS_CHOICES,
+            f"the parameter 'opens' is {self.opens!r}; choose one of {', '.join(OPENS_CHOICES)}",
+        )
         if not self.opens_labels:
             return
         require(
             fed.split == "columns",
-            "opens 'labels' is for column splits only; in a row split labels never leave the sites",
+            "opens='labels' works on column splits only; in a row split labels never leave the sites",
         )
         enough = len(fed.parties) >= SEATS
-        require(enough, "opens 'labels' needs at least three sites that do not collude; add a site, or use 'distances'")
+        require(
+            enough,
+            "opens='labels' needs at least three sites that do not collude; add a site, or use opens='distances'",
+        )
         careful = isinstance(self.init, str) and self.init == "careful"
-        require(not careful, "init 'careful' needs distances, which opens 'labels' hides; use init 'box'")
+        require(
+            not careful,
+            "init='careful' needs distances, but opens='labels' does not reveal them; use init='box'",
+        )
 
     def _check_parameters(self, fed: Federation) -> None:
         super()._check_parameters(fed)

@@ -97,7 +97,7 @@ BUILT_IN_METHODS = (
         "k-means",
         KMeans,
         "k-means",
-        "Assigns every row to the nearest centre; the result equals that on pooled rows, bit for bit.",
+        "Assigns every row to the nearest centre; the result equals that of a fit on the pooled rows, bit for bit.",
         {**ITERATED_PARAMETERS, "singletons": PAPER_RULE, "small_sites": PAPER_RULE, "opens": one_of(*OPENS_CHOICES)},
         private=PrivateKMeans,
     ),
@@ -105,7 +105,8 @@ BUILT_IN_METHODS = (
         "fuzzy-c-means",
         FuzzyCMeans,
         "fuzzy c-means",
-        "Gives every row a membership in each cluster; the result equals that on pooled rows, bit for bit.",
+        "Gives every row a membership in each cluster; the result equals that of a fit on the pooled rows, bit for "
+        "bit.",
         {"m": FUZZINESS_PARAMETER, **ITERATED_PARAMETERS, "small_sites": PAPER_RULE},
         private=PrivateFuzzyCMeans,
     ),
@@ -132,7 +133,8 @@ BUILT_IN_METHODS = (
         "gaussian-mixture",
         GaussianMixture,
         "a Gaussian mixture",
-        "Fits soft clusters with their own shapes; the result equals that on pooled rows, bit for bit.",
+        "Fits a mixture of Gaussian clusters, in which a row can belong partly to several clusters; the result equals "
+        "that of a fit on the pooled rows, bit for bit.",
         {
             "family": one_of(*FAMILIES),
             "init": INITIAL_CENTERS,
@@ -145,14 +147,15 @@ BUILT_IN_METHODS = (
         "summary-clustering",
         SummaryClustering,
         "clustering of summaries",
-        "Finds the number of clusters from means of several rows each, and can take more rows in later rounds.",
+        "Each site sends means of groups of similar rows; the coordinator clusters these means, finds the number of "
+        "clusters, and can add more rows in later rounds.",
         {"floor": COUNT_PARAMETER, "max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
         "fcac",
         FCAC,
         "FCAC",
-        "Finds the number of clusters by adaptive resonance, and can take more rows in later rounds (paper 3).",
+        "Finds the number of clusters by adaptive resonance (paper 3), and can add more rows in later rounds.",
         {"max_nodes": COUNT_PARAMETER, "quorum": QUORUM_PARAMETER},
     ),
     Method(
@@ -166,14 +169,15 @@ BUILT_IN_METHODS = (
         "mufc",
         MUFC,
         "MUFC",
-        "Sums row counts around a few points of each site; designed to make removing rows cheap.",
+        "Each site counts its rows around a few points; the coordinator clusters all points, weighted by these "
+        "counts. Removing rows later is cheap.",
         {**ONE_SHOT_PARAMETERS, "step": POSITIVE_PARAMETER},
     ),
     Method(
         "fedcref",
         FedCRef,
         "FedCRef",
-        "Trains an autoencoder for each cluster, and compares and averages them across sites.",
+        "Trains an autoencoder for each cluster, compares the autoencoders of all sites, and averages similar ones.",
         deep=True,
     ),
     Method(

@@ -246,7 +246,7 @@ class NodeEstimator(CentersModel):
         require(self.scale in self.scales, f"scale is {self.scale!r}; choose one of {', '.join(self.scales)}")
         require(
             self.scale != "minmax" or self.bounds is not None,
-            "scale 'minmax' needs public bounds; set bounds",
+            "scale='minmax' needs public bounds of every column; set bounds",
         )
 
 

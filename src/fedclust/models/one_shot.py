@@ -56,7 +56,7 @@ class _OneShot(CentersEstimator):
         )
         require(
             is_whole_number(self.min_rows) and self.min_rows >= 2,
-            f"min_rows is {self.min_rows!r}; a centre must stand for at least 2 rows",
+            f"min_rows is {self.min_rows!r}; it must be at least 2, because a centre must represent at least 2 rows",
         )
 
     def _fit_rows(self, fed: Federation) -> Protocol[tuple[FitResult, View]]:
@@ -193,7 +193,7 @@ class MUFC(_OneShot):
         super()._check_parameters(fed)
         require(
             self.step is None or (is_real_number(self.step) and 1e-9 <= self.step <= 1),
-            f"step is {self.step!r}; it must be a number above 0 and at most 1",
+            f"the parameter 'step' is {self.step!r}; it must be a number above 0 and at most 1",
         )
 
     def _fit_once(self, fed: Federation, view: View, box: tuple[Floats, Floats] | None) -> Protocol[FitResult]:

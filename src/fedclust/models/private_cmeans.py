@@ -147,14 +147,16 @@ class _PrivateEstimator(CentersModel):
             (
                 "Not lossless: the sums carry noise. They give differential privacy for single rows: epsilon = "
                 f"{self.epsilon:g} at delta = {self.delta:g} "
-                f"({self.reported_epsilon_:.3g} by its privacy loss distribution)."
+                f"({self.reported_epsilon_:.3g} when computed from the privacy loss distribution)."
             ),
             accountant.meaning(self.epsilon, self.delta),
         ]
         if fed.aggregation.mode == "plain":
             notes.append("Each site added the full noise, because the coordinator sees each site's sums.")
         else:
-            notes.append(f"This holds if at least {self.honest_} of {len(fed.parties)} sites keep their noise secret.")
+            notes.append(
+                f"The guarantee holds if at least {self.honest_} of {len(fed.parties)} sites keep their noise secret."
+            )
         return [
             *notes,
             *filter(None, [accountant.warning(self.epsilon), accountant.delta_warning(self.delta, self.n_rows_)]),
@@ -173,7 +175,7 @@ class _PrivateEstimator(CentersModel):
         require(
             is_real_number(self.delta) and 0 < self.delta <= accountant.MAX_DELTA,
             f"delta is {self.delta!r}; it must be a number above 0, at most {accountant.MAX_DELTA:g} and far below "
-            "1 / rows, such as 1e-6",
+            "1 / (number of rows), such as 1e-6",
         )
         require(
             self.scale in PRIVATE_SCALES,
@@ -182,16 +184,16 @@ class _PrivateEstimator(CentersModel):
         )
         require(
             self.variant in PRIVATE_VARIANTS,
-            f"variant is '{self.variant}'; choose one of {', '.join(PRIVATE_VARIANTS)}",
+            f"the parameter 'variant' is '{self.variant}'; choose one of {', '.join(PRIVATE_VARIANTS)}",
         )
         require(
             self.rounds is None or (is_whole_number(self.rounds) and self.rounds >= 1 and self.variant == "lloyd"),
-            f"rounds is {self.rounds!r}; it must be a whole number of at least 1, and it works only with variant "
-            "'lloyd'",
+            f"the parameter 'rounds' is {self.rounds!r}; it must be a whole number of at least 1, and it works only "
+            "with variant='lloyd'",
         )
         require(
             self.variant != "lloyd" or len(self._candidate_ks) == 1,
-            "variant 'lloyd' cannot choose the number of clusters; give one number",
+            "variant='lloyd' cannot choose the number of clusters; give a single number",
         )
         box = self._public_box(fed)
         require(bool((np.abs(np.concatenate([box.low, box.high])) <= MAX_MAGNITUDE).all()), "bounds must be finite")
@@ -302,8 +304,7 @@ class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
     def fuzziness(self) -> float:
         require(
             is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
-            f"m is {self.m!r}; fuzziness must be above 1 (use PrivateKMeans for hard clusters), at most "
-            f"{MAX_FUZZINESS}",
+            f"m is {self.m!r}; it must be above 1 and at most {MAX_FUZZINESS}; for hard clusters use PrivateKMeans",
         )
         return float(self.m)
 

@@ -51,17 +51,20 @@ def check_private_parameters(model: FedCRef, fed: Federation) -> None:
     require(
         is_real_number(model.delta) and MIN_DELTA <= model.delta <= accountant.MAX_DELTA,
         f"delta is {model.delta!r}; it must be a number from {MIN_DELTA:g} to {accountant.MAX_DELTA:g}, far below "
-        "1 / rows, such as 1e-6",
+        "1 / (number of rows), such as 1e-6",
     )
     require(model.bounds is not None, "differential privacy needs public bounds of every column; set bounds")
     require(
         isinstance(model.init, Mapping) or model.init == "kmeans",
-        f"init is {model.init!r}; with an epsilon use 'kmeans', which runs under noise, or give {{site: labels}}",
+        f"init is {model.init!r}; with an epsilon choose 'kmeans', which runs with noise, or give a mapping "
+        f"{{site: labels}}",
     )
-    require(model.association == "win", f"association is {model.association!r}; with an epsilon use 'win'")
+    require(
+        model.association == "win", f"the parameter 'association' is {model.association!r}; with an epsilon use 'win'"
+    )
     require(
         model.quorum == ALL_PARTIES,
-        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so remove it",
+        f"quorum is {model.quorum!r}; with an epsilon all sites must answer, so remove quorum",
     )
     counts = _clusters_by_site(model, fed)
     require(
@@ -90,8 +93,8 @@ def _check_labels(start: Mapping[PartyId, Any], fed: Federation, counts: Mapping
     servers = fed.local_sites
     require(
         set(fed.parties) <= set(servers) and not any(server.gate.policy.epsilon for server in servers.values()),
-        "init gives labels; with an epsilon this needs all sites in one process, and no site with its own privacy "
-        "budget; use 'kmeans'",
+        "init gives labels; with an epsilon, this works only if all sites are in one process and no site has its own "
+        "privacy budget; use init='kmeans'",
     )
     for party in fed.parties:
         labels, count = np.asarray(start[party]), counts[party]
@@ -197,7 +200,7 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
         (
             "Not lossless: only noisy sums left the sites. They give differential privacy for single rows: "
             f"epsilon = {model.epsilon:g} at delta = {model.delta:g} "
-            f"({model.reported_epsilon_:.3g} by its privacy loss distribution)."
+            f"({model.reported_epsilon_:.3g} when computed from the privacy loss distribution)."
         ),
         accountant.meaning(epsilon_of(model), model.delta),
     ]
@@ -207,5 +210,7 @@ def _privacy_notes(model: FedCRef, fed: Federation) -> list[str]:
             "whose label changes counts as two."
         )
     if fed.aggregation.mode != "plain":
-        notes.append(f"This holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret.")
+        notes.append(
+            f"The guarantee holds if at least {model.honest_} of {len(fed.parties)} sites keep their noise secret."
+        )
     return [*notes, *filter(None, [accountant.warning(epsilon_of(model))])]

@@ -30,7 +30,8 @@ def read_model_document(path: str | Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a saved model; give a file that fedclust wrote, such as model.json")
     if document.get("version") != MODEL_VERSION:
         raise DataError(
-            f"{path} has format {document.get('version')}, but this version reads {MODEL_VERSION}; update fedclust"
+            f"{path} is in format {document.get('version')}, but this version of fedclust reads format "
+            f"{MODEL_VERSION}; update fedclust"
         )
     return document
 

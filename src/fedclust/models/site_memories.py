@@ -33,7 +33,7 @@ def read_memories(folder: Path) -> dict[PartyId, dict[str, Array]]:
     for path in sorted((folder / "sites").glob("*/state")):
         found[path.parent.name] = SavedState.read(path).memory
     if not found:
-        raise DataError(f"{folder} holds no memory of any site; give the run folder of the previous round")
+        raise DataError(f"{folder} contains no memory of any site; give the run folder of the previous round")
     return found
 
 

@@ -66,7 +66,7 @@ class StreamingEstimator(CentersEstimator):
         `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, a lower
         value lets the model follow data that change over time, and 0 starts again from the current centres.
         """
-        require(0 <= keep <= 1, f"keep is {keep}; it must be between 0 and 1")
+        require(0 <= keep <= 1, f"the parameter 'keep' is {keep}; it must be between 0 and 1")
         if isinstance(X, Federation):
             require(X.split == "rows", "partial_fit works on row splits only; for a column split use fit")
         require(

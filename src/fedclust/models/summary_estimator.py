@@ -164,5 +164,5 @@ class SummaryClustering(NodeEstimator):
         super()._check_parameters(fed)
         require(
             isinstance(self.floor, (int, np.integer)) and self.floor >= 2,
-            f"floor is {self.floor}; it must be 2 or more",
+            f"the parameter 'floor' is {self.floor}; it must be 2 or more",
         )

@@ -47,7 +47,7 @@ def draw_composition(sites: Mapping[str, Sequence[int | None]]) -> Markup:
         ]
         drawn.append(_bar(counts, top + 9))
     rest = (
-        f" The figure shows the first {len(shown)} of {len(sites)} sites; the table has all."
+        f" The figure shows the first {len(shown)} of {len(sites)} sites; the table lists all of them."
         if len(sites) > MAX_SITE_BARS
         else ""
     )

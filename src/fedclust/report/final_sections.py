@@ -15,8 +15,8 @@ from fedclust.report.wording import format_bytes, format_count
 AGGREGATION_NOTES = {
     "plain": "Aggregation was plain: the coordinator saw each site's own contribution to a sum, not only the sum. "
     "Protect the run folder, and above all its journal, as you would protect the sites' own sums.",
-    "secure": "Aggregation was secure: for everything that was summed, the coordinator saw the sum over all sites and "
-    "no site's contribution. Exact sums over few rows can still reveal a row; fedclust audit checks for that.",
+    "secure": "Aggregation was secure: where answers were summed, the coordinator saw only the sum over all sites. "
+    "Exact sums over few rows can still reveal a row; fedclust audit checks for that.",
     "blind": "Aggregation was blind: the coordinator saw neither questions nor sums. It saw which sites were asked, "
     "the lengths of messages, and times. The leading site saw the sums over all sites.",
 }
@@ -96,7 +96,7 @@ def reproduction_section(run: FinishedRun) -> Markup:
     line = f"fedclust run {shlex.quote(folder + '/study.toml')} --out {shlex.quote(folder + '-again')}"
     facts = {
         "version": f"fedclust {metrics['fedclust']}",
-        "kernels": "compiled" if metrics["kernels"] == "c" else "NumPy (the same bits, slower)",
+        "kernels": "compiled" if metrics["kernels"] == "c" else "NumPy (slower, with the same result, bit for bit)",
         "seed": str(run.analysis["seed"]),
         "scale": run.analysis["scale"],
         "missing values": run.analysis["missing"],
@@ -106,7 +106,7 @@ def reproduction_section(run: FinishedRun) -> Markup:
     listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts.items()]
     return section(
         "again",
-        "How to reproduce it",
+        "How to reproduce the run",
         tag("p", f"With fedclust {metrics['fedclust']}, the same study on the same rows {_rerun_result(run)}:"),
         tag("pre", tag("code", line), tabindex="0"),
         tag("dl", listed, class_="facts"),
@@ -117,8 +117,8 @@ def reproduction_section(run: FinishedRun) -> Markup:
 
 def _rerun_result(run: FinishedRun) -> str:
     if run.analysis.get("privacy"):
-        return "draws new noise, and spends from the sites' budgets again"
-    return "gives the same bits"
+        return "draws new noise and spends more of the sites' privacy budgets"
+    return "gives the same result, bit for bit"
 
 
 def _format_time(stamp: str) -> str:

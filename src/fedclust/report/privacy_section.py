@@ -21,9 +21,9 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
     summary: list[Node] = [
         tag(
             "p",
-            f"What left the sites is differentially private for each single row, with epsilon = {found['epsilon']:g} "
-            f"at delta = {found['delta']:g}. Computed from the privacy loss distribution, epsilon is "
-            f"{found['reported']:.3g}. {found['meaning']}",
+            "The answers that left the sites are differentially private for each single row, with epsilon = "
+            f"{found['epsilon']:g} at delta = {found['delta']:g}. Computed from the privacy loss distribution, "
+            f"epsilon is {found['reported']:.3g}. {found['meaning']}",
         )
     ]
     if found["warning"]:
@@ -34,7 +34,8 @@ def privacy_promise_section(run: FinishedRun) -> Markup | None:
             "p",
             "Each site added the full noise to its own answers."
             if relied == 1
-            else f"The sites shared the noise. The guarantee holds while {relied} of them keep their share secret.",
+            else f"The sites shared the noise. The guarantee holds if at least {relied} of them keep their share "
+            "secret.",
         )
     )
     curve = found["curve"]
@@ -61,7 +62,7 @@ def _curve(points: list[Mapping[str, Any]], epsilon: float) -> Markup:
         drawn.append(tag("line", x1=x(epsilon), x2=x(epsilon), y1=44, y2=232, class_="chosen-line"))
     values = "; ".join(f"{p['epsilon']:g}: {p['mean']:.3f}" for p in points)
     caption = (
-        "Expected agreement between private clusters and clusters without noise (ARI: adjusted Rand index), on "
+        "Expected agreement between clusters with noise and clusters without noise (ARI: adjusted Rand index), on "
         "simulated rows drawn from this model."
     )
     return figure(

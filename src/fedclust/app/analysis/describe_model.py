@@ -90,7 +90,7 @@ def describe(
         "convergence": parts.guard("convergence", lambda: _describe_convergence(facts)),
         "privacy": _guard_privacy(model, facts, fed, parts),
         "left": parts.guard(
-            "list of what left", lambda: list_what_left(fed)
+            "list of the answers sent", lambda: list_what_left(fed)
         ),  # last, because the questions above also make answers leave
     }
     notes = [*(() if selection is None else selection.notes), *facts.notes, *facts.failures, *parts.notes]
@@ -144,7 +144,7 @@ def _choose_describer(
     except Waiting:
         raise
     except Exception as error:  # noqa: BLE001 a finished run stays finished
-        return _ClosedSitesDescriber(facts, parts.absent("view of the rows", error))
+        return _ClosedSitesDescriber(facts, parts.absent("statistics of the rows", error))
 
 
 def _refusal_reason(lost: QuorumLost) -> dict[str, str]:
@@ -244,7 +244,7 @@ class _RowSplitDescriber:
 
     def composition(self) -> dict[str, Any]:
         if self.fed.aggregation.mode != "plain":
-            return {"absent": "Only sums over all sites are revealed, so the counts of each site stay there."}
+            return {"absent": "Only sums over all sites are revealed. The counts of each site stay at that site."}
         found = self._ask_sites(lambda: composition.compositions(self.view, self.centers))
         if "absent" in found:
             return dict(found)
@@ -268,7 +268,7 @@ class _ColumnSplitDescriber:
         return _profiles_of_centers(self.facts)
 
     def map(self) -> dict[str, Any]:
-        return {"absent": "Sites have different columns, and these stay at the sites, so there is no common map."}
+        return {"absent": "Each site keeps its own columns, so no map over all columns can be drawn."}
 
     def sizes(self) -> dict[str, Any]:
         if self.model.labels_ is None:
@@ -282,7 +282,7 @@ class _ColumnSplitDescriber:
             return {"absent": f"{str(unfit)[:1].upper()}{str(unfit)[1:]}."}
 
     def composition(self) -> dict[str, Any]:
-        return {"absent": "All sites have the same rows, in different columns, so there are no counts by site."}
+        return {"absent": "All sites have the same rows, with different columns, so there are no counts by site."}
 
 
 @dataclass
@@ -314,7 +314,7 @@ class _PrivateDescriber:
         return _describe_weights(self.facts)
 
     def indices(self) -> dict[str, Any]:
-        return {"absent": "Under differential privacy a run asks only what its privacy budget covers."}
+        return {"absent": "Under differential privacy, a run asks only the questions that its privacy budget covers."}
 
     map = composition = indices
 
@@ -333,7 +333,8 @@ class _LaterRoundDescriber:
 
     def indices(self) -> dict[str, Any]:
         return {
-            "absent": "After the first round only summaries are sent: sums of two rounds would reveal the new rows."
+            "absent": "After the first round, sites send only summaries. The difference between sums of two rounds "
+            "would reveal the new rows."
         }
 
     map = composition = indices

@@ -59,19 +59,20 @@ def _lowest_k(curve: Mapping[int, float]) -> str:
 def _explain_choice(k: int, name: str, curve: Mapping[int, float], best: str, by_bic: str) -> str:
     sign = 1.0 if best == "min" else -1.0
     order = sorted(curve, key=lambda n: sign * curve[n])
-    looked = f"of {len(curve)} values of K from {min(curve)} to {max(curve)}"
+    looked = f"among {len(curve)} values of K from {min(curve)} to {max(curve)}"
     least = "lowest" if best == "min" else "highest"
     if len(curve) == 1:
         return f"K = {k} was the only value examined."
     if order[0] == k:
-        after = f"the next best is {_format_value(curve[order[1]])} at K = {order[1]}"
-        return f"K = {k} has the {least} {name} {looked}: {_format_value(curve[k])}; {after}."
+        after = f"The next best value is {_format_value(curve[order[1]])} at K = {order[1]}"
+        return f"K = {k} has the {least} {name} {looked}: {_format_value(curve[k])}. {after}."
     if str(k) == by_bic:
-        return f"K = {k} has the lowest BIC {looked}; by {name}, which penalises overlap, it would be {order[0]}."
+        by_icl = f"The lowest {name}, which also penalises overlap, is at K = {order[0]}"
+        return f"K = {k} has the lowest BIC {looked}. {by_icl}."
     if by_bic:
         guard = "a test that guards against chance results"
-        return f"K = {k} was chosen by {guard}; the lowest {name} {looked} is at {order[0]}."
-    return f"At K = {k} the curve of the {name} bends most, {looked}; its {least} value is at {order[0]}."
+        return f"K = {k} was chosen by {guard}. The lowest {name} {looked} is at K = {order[0]}."
+    return f"The curve of the {name} bends most at K = {k}, {looked}. Its {least} value is at K = {order[0]}."
 
 
 def _format_value(value: float) -> str:

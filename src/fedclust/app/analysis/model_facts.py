@@ -133,7 +133,7 @@ def _whole_number(value: Any) -> int:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError("not a text")
+        raise TypeError("not a string")
     return str.__str__(value)  # a plain one, also of a subclass
 
 

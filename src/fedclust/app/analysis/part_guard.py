@@ -43,7 +43,7 @@ class PartGuard:
     def absent(self, part: str, error: Exception) -> dict[str, Any]:
         """The sentence that stands for a part, which is noted as well."""
         why = str(error) if isinstance(error, FedclustError) else _where(error)
-        self.notes.append(f"The description lacks its {part}, because an error occurred: {why}.")
+        self.notes.append(f"A part of the description is missing ({part}), because an error occurred: {why}.")
         return {"absent": f"This part is missing because an error occurred: {why}."}
 
 

@@ -12,7 +12,7 @@ def list_what_left(fed: Federation) -> dict[str, Any]:
     """List by question what left each site, from its own ledger; an answer sent again after a crash counts once."""
     sites = fed.local_sites
     if not sites:
-        return {"absent": "Every site keeps its own ledger of what left it."}
+        return {"absent": "Each site records what it sends in its own ledger."}
     own = {p: {e.step: e for e in d.gate.ledger.entries if e.run == fed.run_id} for p, d in sites.items()}
     questions: dict[str, dict[str, Any]] = {}
     for party, entries in own.items():

@@ -66,7 +66,7 @@ def empirical_epsilon(
     True
     """
     if runs < 4:
-        raise StudyError(f"runs is {runs}; use at least 4, because half of the runs choose the test")
+        raise StudyError(f"runs is {runs}; use at least 4, because half of the runs are used to choose the test")
     there, gone = (np.stack([_score_vector(mechanism(t), score) for _ in range(runs)]) for t in (with_row, without_row))
     half = runs // 2
     along = _separating_direction(there[:half], gone[:half])

@@ -46,7 +46,7 @@ class _UnreachableEngine:
         self.parties = parties
 
     def exchange(self, calls: Mapping[PartyId, Call], *, timeout: float | None, quorum: int) -> NoReturn:  # noqa: ARG002
-        raise StudyError("the journal ends here")
+        raise StudyError("the journal has no further answers")
 
 
 def replay_run(run: Run) -> RunHistory:

@@ -18,7 +18,7 @@ from fedclust.privacy.attacks.shown_points import POINT_FIELDS
 
 ATTACK_TITLES = {
     "a": "one site's sums, compared between rounds",
-    "a2": "hidden clusters of one row",
+    "a2": "clusters of one row, hidden by their site",
     "a3": "sums over all sites, compared between rounds",
     "b": "one site's fuzzy sums, solved as equations",
     "b3": "fuzzy sums over all sites, solved as equations",
@@ -91,7 +91,7 @@ def _try_attack(
 ) -> Verdict:
     verdict = _make_verdict(observer, name, attack(what), rows)
     if name in ("b", "b3") and not verdict.candidates and not has_solvable_sums(what):
-        sentence = "Not tried: there are more unknowns than equations, or more than the solver can handle."
+        sentence = "Not tried: there are more unknowns than equations, or too many unknowns for the solver."
         return replace(verdict, sentence=sentence)
     return verdict
 
@@ -142,8 +142,8 @@ def _try_unfolding(observer: str, seen: list[Observation], history: RunHistory) 
         near = int((gap <= NEARLY_TOLERANCE * span).all(axis=1).sum()) - width - 1
         exact, nearly = max(exact, hit, 0), max(nearly, near - hit, 0)
     sentence = (
-        "The rows were recovered up to a rotation. Someone who already knows as many rows as there are columns, plus "
-        f"one, recovers the others: {_format_row_count(exact)} exactly and {_format_row_count(nearly)} nearly."
+        "The rows were recovered up to a rotation. Anyone who already knows F + 1 rows, where F is the number of "
+        f"columns, can recover the others: {_format_row_count(exact)} exactly and {_format_row_count(nearly)} nearly."
     )
     return Verdict(observer, "c", ATTACK_TITLES["c"], len(found[0].coordinates), exact, nearly, 0, (), sentence)
 

@@ -83,7 +83,7 @@ def _check_policies(study: Study, fed: Federation) -> None:
         if plain and policy.max_ratio and study.cluster.max_clusters > values:
             raise StudyError(
                 f"the policy '{policy.name}' of site '{party}' does not let the distances of all rows leave unmasked, "
-                'but a plain column split needs them; set aggregation = "secure" in [privacy]'
+                'but a column split with plain aggregation sends them; set aggregation = "secure" in [privacy]'
             )
 
 
@@ -94,7 +94,7 @@ def _check_row_floors(fed: Federation, missing: str) -> None:
         if server.site_data.survey_for(missing).rows < policy.min_rows:
             raise StudyError(
                 f"site '{party}' has fewer than the {policy.min_rows} rows that its policy '{policy.name}' requires; "
-                "leave it out, or set quorum in [cluster]"
+                "leave this site out, or set quorum in [cluster]"
             )
 
 

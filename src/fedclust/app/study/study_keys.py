@@ -73,7 +73,7 @@ COLUMN_NAMES_PARAMETER = Parameter(
     lambda value: is_list_of(value, lambda name: isinstance(name, str) and bool(name)),
 )
 STUDY_KEYS = {
-    "name": Parameter("a short text without '/', such as 'heart'", _is_study_name),
+    "name": Parameter("a short string without '/', such as 'heart'", _is_study_name),
     "columns": Parameter(
         f"{COLUMN_NAMES_PARAMETER.description}, or a table [columns.NAME] for each",
         lambda value: COLUMN_NAMES_PARAMETER.is_valid(value) or _is_filled_table(value),
@@ -118,7 +118,7 @@ def cluster_keys(method: Any = None) -> dict[str, Parameter]:
 LEVELS_PARAMETER = Parameter("a list of strings or numbers", lambda value: is_list_of(value, _is_level))
 COLUMN_KEYS = {
     "type": one_of(*COLUMN_TYPES),
-    "unit": Parameter("a text, such as 'mmHg'", lambda value: isinstance(value, str)),
+    "unit": Parameter("a string, such as 'mmHg'", lambda value: isinstance(value, str)),
     "levels": LEVELS_PARAMETER,
     "codes": Parameter("a list of increasing numbers, one for each level", lambda value: is_list_of(value, is_number)),
     "missing_values": LEVELS_PARAMETER,
@@ -129,7 +129,7 @@ PRIVACY_KEYS = {
     "early_stopping": Parameter("true or false", lambda value: isinstance(value, bool)),
     "epsilon": POSITIVE_PARAMETER,
     "delta": Parameter(
-        f"a number above 0, at most {MAX_DELTA:g} and far below 1 / rows, such as 1e-6",
+        f"a number above 0, at most {MAX_DELTA:g} and far below 1 / (number of rows), such as 1e-6",
         lambda value: is_number(value) and 0 < value <= MAX_DELTA,
     ),
     "variant": one_of(*PRIVATE_VARIANTS),

@@ -59,7 +59,7 @@ def parse_study(text: str, *, folder: Path, path: Path = Path("study.toml"), ser
     if isinstance(quorum, int) and quorum > many:
         raise StudyError(
             f"quorum in [cluster] is {quorum}, but the study has {many} site{'s' if many > 1 else ''}; "
-            "give a number up to that, a share such as 0.8, or 'all'"
+            f"give a number from 1 to {many}, a share such as 0.8, or 'all'"
         )
     return Study(
         name=top["name"],
@@ -129,7 +129,8 @@ def _parse_private_cluster(table: Mapping[str, Any], seed: int) -> ClusterSettin
     private = private_methods()
     if table["method"] not in private:
         raise StudyError(
-            f"method '{table['method']}' does not support differential privacy; with epsilon use {' or '.join(private)}"
+            f"method '{table['method']}' does not support differential privacy; set method to {' or '.join(private)}, "
+            "or remove epsilon"
         )
     taken, ends = private[table["method"]]().get_params(), parse_k_range(table["k"])
     options: dict[str, Any] = {"random_state": table.get("seed", seed), "n_clusters": ends or table["k"]}
@@ -179,7 +180,9 @@ def _parse_site(name: str, table: Any, split: str, folder: Path, *, served: bool
     if "source" not in table and not served:
         raise StudyError(f'{place} has no source; add source = "FILE"')
     if "columns" in table and split == "rows":
-        raise StudyError(f'{place} lists its own columns, which needs split = "columns"; list them at the top instead')
+        raise StudyError(
+            f'{place} lists its own columns, but this needs split = "columns"; list the columns at the top instead'
+        )
     columns = tuple(table["columns"]) if "columns" in table else None
     check_no_repeats(columns or (), f"columns in {place}")
     source = _resolve_source(table["source"], folder, place) if "source" in table else ""
@@ -193,7 +196,7 @@ def _resolve_source(given: str | dict[str, Any], folder: Path, place: str) -> Pa
     for key, value in given.items():
         if key not in {"sql", "database"} or not isinstance(value, str):
             raise StudyError(
-                f'source of {place} has {key!r}; it accepts sql = "SELECT ..." and database = "...", both texts'
+                f'source of {place} has {key!r}; it accepts sql = "SELECT ..." and database = "...", both strings'
             )
     database = given.get("database")
     if database is None or database == ":memory:":

@@ -27,7 +27,7 @@ def _explain_toml_error(message: str, lines: Sequence[str], path: Path) -> str:
         if name[:1] == ["sites"] and len(name) == 2:
             return f"two sites are called '{name[1]}' (line {number} of {path}); give each its own name"
         return f"'{'.'.join(name)}' is given twice (line {number} of {path}); keep one"
-    hint = "close it" if "nclosed" in fault or "nterminated" in fault else "correct it, and put texts in quotes"
+    hint = "close it" if "nclosed" in fault or "nterminated" in fault else "correct the line, and put strings in quotes"
     return f"line {number} of {path} is not TOML ({fault[0].lower()}{fault[1:]}); {hint}"
 
 

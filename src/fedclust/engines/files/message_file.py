@@ -74,7 +74,7 @@ def read_message(path: Path) -> tuple[SignedMessage, bytes]:
     """A file's message, not yet verified, and its bytes; refuses what is not a message."""
     try:
         if path.stat().st_size > wire.MAX_MESSAGE_BYTES:
-            raise MessageRefused("it is larger than a message file may be")
+            raise MessageRefused("it is larger than the limit for message files")
         data = path.read_bytes()
     except OSError:
         raise IncompleteMessage("it cannot be read yet") from None
@@ -219,7 +219,7 @@ class Chain:
         if message.number > self.received + 1:
             raise MessageRefused(f"message {self.received + 1} is missing and must come first; copy it too")
         if message.previous_digest != self.received_digest:
-            raise MessageRefused("it was not written after the message that was accepted last")
+            raise MessageRefused("it does not follow the last accepted message")
         came = message_digest(data)
         return replace(
             self,
