@@ -196,7 +196,7 @@ def test_a_study_that_the_kits_were_not_made_for_is_refused_at_either_end_before
     assert "the kit of the coordinator was made for a different text of the study 'three'" in capsys.readouterr().err
     assert not (tmp_path / "run" / "nvflare").exists()
     assert main(["site", "serve", str(tmp_path / "kits" / "north"), "--data", str(tmp_path / "north.csv")]) == 2
-    assert "the kit of site 'north' was made for another text" in capsys.readouterr().err
+    assert "the kit of site 'north' was made for a different text" in capsys.readouterr().err
     assert not own.sites
 
 
