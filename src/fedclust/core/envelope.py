@@ -155,7 +155,7 @@ REMEDIES = {
     "`handlers` and `withheld` in [policy] of its site.toml; the page 'Site policy' "
     "explains what that reveals",
     "not-as-declared": "its answer holds more than the declared class of a field allows; the author of the method must "
-    "declare the true class",
+    "declare the correct class",
     "points-of-few-rows": "a point in its answer equals one of its rows, or stands for fewer rows than its policy "
     "requires; set "
     "init to 'box', or give initial centres",

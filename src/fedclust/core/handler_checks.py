@@ -119,11 +119,11 @@ def check_handler(made: Handler[Any, Any]) -> None:
     sums = [d for d in schema.values() if d.combine == "sum" and d.kind in ("sums", "weights")]
     if sums and made.row_weights is None and not any(d.cells for d in schema.values()):
         raise TypeError(
-            f"{made.name} releases sums; declare with cells=True or row_weights= how many rows contribute to each sum"
+            f"{made.name} releases sums; use cells=True or row_weights= to declare how many rows contribute to each sum"
         )
     if made.classes & {"facts", "marks"} and not made.max_distinct:
         raise TypeError(
-            f"{made.name} releases facts; declare with max_distinct= how many different answers one study needs at most"
+            f"{made.name} releases facts; use max_distinct= to declare how many different answers a study may need"
         )
 
 

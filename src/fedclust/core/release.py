@@ -244,7 +244,7 @@ def check_declarations(release: type[Release]) -> None:
         if hints[field.name] not in allowed:
             raise TypeError(
                 f"{release.__module__}.{release.__qualname__}.{field.name} has class {declared.kind}, which "
-                f"does not allow the type {hints[field.name]} because it could hold rows. Declare its true class"
+                f"does not allow the type {hints[field.name]} because it could hold rows. Declare the correct class"
             )
     if sum(declared.combine == "messages" for declared in release.schema().values()) > 1:
         raise TypeError(f"{release.__module__}.{release.__qualname__} holds messages in two fields; put them in one")

@@ -238,7 +238,7 @@ def _take_text(reader: Reader) -> str:
     try:
         return bytes(reader.read_bytes(reader.read_u32())).decode()
     except UnicodeDecodeError:
-        raise WireError("the message holds a text that is not UTF-8") from None
+        raise WireError("the message holds text that is not UTF-8") from None
 
 
 def _put_bytes(value: bytes, out: list[bytes]) -> None:

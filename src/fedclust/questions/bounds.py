@@ -57,8 +57,8 @@ def total_rows(columns: int, missing: str = "refuse") -> Protocol[int]:
 @dataclass(frozen=True)
 class MagnitudeMarks(Release):
     marks: Exact = marks(
-        "for each column and each power of two, at how many sites it is the smallest power that no absolute value "
-        "exceeds"
+        "for each column and each power of two: the number of sites whose largest absolute value, rounded up, is this "
+        "power"
     )
 
 

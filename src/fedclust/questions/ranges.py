@@ -35,12 +35,12 @@ class RangesQuestion(ViewedQuestion):
 @dataclass(frozen=True)
 class RangeMarks(Release):
     above: Exact = marks(
-        "for each column and each point of a fixed scale above the mean, at how many sites it is the lowest point that "
-        "no value exceeds"
+        "for each column and each point of a fixed scale above the mean: the number of sites whose largest value, "
+        "rounded up, is this point"
     )
     below: Exact = marks(
-        "for each column and each point of a fixed scale below the mean, at how many sites it is the highest point "
-        "that no value lies below"
+        "for each column and each point of a fixed scale below the mean: the number of sites whose smallest value, "
+        "rounded down, is this point"
     )
 
 

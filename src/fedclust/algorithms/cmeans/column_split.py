@@ -101,8 +101,7 @@ class CenterSlice(Release):
 @dataclass(frozen=True)
 class DistanceMarks(Release):
     marks: Exact = marks(
-        "for each power of two, the number of columns for which it is the smallest one that the squared distances "
-        "cannot exceed"
+        "for each power of two: the number of columns whose bound on the squared distances, rounded up, is this power"
     )
 
 

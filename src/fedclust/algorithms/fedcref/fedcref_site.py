@@ -157,9 +157,9 @@ class WinTables(Release):
     senders: tuple[str, ...] = facts("the names of the sites whose models this site has received")
     models: Ints = weights("how many models this site has received from each of the named sites")
     shares: Floats = weights(
-        "for each received model and each cluster of this site: the share of the cluster's rows that the model "
-        "reconstructs well compared with the site's own models; or, with the association rule of the paper, a "
-        "percentile of the differences between the model's errors and those of the cluster's own model"
+        "for each received model and each cluster of this site, how well the model fits the cluster: the share of rows "
+        "that it reconstructs well compared with the site's own models, or, under the paper's rule, a percentile of "
+        "the differences between its errors and those of the cluster's own model"
     )
 
     def by_sender(self) -> dict[str, Floats]:
