@@ -107,10 +107,7 @@ class CentersModel(FederatedEstimator):
         return (view.transform(block if order is None else block[order]) for block in site_data.source.blocks())
 
     def labels_of_block(self, block: Array) -> NDArray[np.int32]:
-        """Return the nearest centre of each row of a block as a site reads it.
-
-        A block holds columns by rows, with levels encoded and without scaling.
-        """
+        """Return the nearest centre of each row in a block of unscaled columns, with levels already encoded."""
         return self._label_block(self._transform_block(block))
 
     def _transform_block(self, block: Array) -> Array:
@@ -156,7 +153,7 @@ class CentersModel(FederatedEstimator):
             self.labels_ = np.concatenate([self._label_block(block) for block in blocks])
 
     def memberships_of_block(self, block: Array) -> Floats | None:  # noqa: ARG002 a hard model looks at no row for that
-        """Return memberships (clusters by rows) of a block as a site reads it; None for a hard model."""
+        """Return the memberships (clusters by rows) of a block of unscaled columns; None for a hard model."""
         return None
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
@@ -184,7 +181,7 @@ class FuzzyCentersModel(CentersModel):
         return self._block_memberships(self._rows_in_view(X)).T
 
     def memberships_of_block(self, block: Array) -> Floats:
-        """Return memberships (clusters by rows) of a block as a site reads it: columns by rows, without scaling."""
+        """Return the memberships (clusters by rows) of a block of unscaled columns."""
         return self._block_memberships(self._transform_block(block))
 
     def _block_memberships(self, block: Array) -> Floats:

@@ -26,7 +26,7 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
         or, without bounds, within mean +- 2 standard deviations. "party" lets one random site draw within its own mean
         +- 2 standard deviations. An array gives the centres in original units.
     tol : float or None, default=1e-6
-        Stop when the centres move by less than this. None runs all `max_iter` iterations.
+        Stop when the centres move by less than this. With None, all `max_iter` iterations run.
     max_iter : int, default=100
         Largest number of iterations.
     scale : {"none", "standardise", "minmax"}, default="none"
@@ -41,10 +41,10 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     quorum : "all", int or float, default="all"
         Number or share of the sites that must answer.
     singletons : {None, "paper"}, default=None
-        "paper" leaves a site's sum for a cluster out if only one of its rows is in the cluster. The result is then not
+        "paper" leaves out a site's sum for a cluster if only one of its rows is in the cluster. The result is then not
         exact, and the hidden row can still be computed; see docs/what-leaves-a-site.md.
     small_sites : {None, "paper"}, default=None
-        "paper" leaves sites with few rows out.
+        "paper" leaves out sites with few rows.
     opens : {"distances", "labels"}, default="distances"
         What each round of a column split reveals: all squared distances, or only each row's label, computed on secret
         shares.

@@ -43,14 +43,14 @@ class Assignment:
 class FedCRef(FederatedEstimator):
     """Federated cluster refinement (paper 4): sites train an autoencoder per cluster and compare them; row splits only.
 
-    Clusters of different sites that their models find to be the same form a community. Not lossless. Every site learns
-    the weights of all other sites' models. The coordinator learns how well each model fits each cluster, and the sums
-    of model weights over the sites of a community.
+    Clusters of different sites form a community if their models show that the clusters are the same. Not lossless.
+    Every site learns the weights of all other sites' models. The coordinator learns how well each model fits each
+    cluster, and the sums of model weights over the sites of a community.
 
     Parameters
     ----------
     n_clusters : int, {site: int} or None, default=None
-        Number of clusters at each site. None estimates it by the silhouette.
+        Number of clusters at each site. With None, each site estimates it by the silhouette.
     init : {"kmeans", "encoded", "dec"} or {site: labels}, default="kmeans"
         Initial clusters. "encoded" is k-means on the codes that an autoencoder computes from the rows.
     association : {"win", "rival", "paper"}, default="win"
@@ -66,11 +66,11 @@ class FedCRef(FederatedEstimator):
     closing, closing_epochs : int, default=2 and 12
         Number of final passes over all sites, and epochs in each of their averaging rounds.
     sure : float, default=0.8
-        Share of each cluster's rows that its model is trained on: those that it fits most clearly better than other
-        models do. In the last pass models are trained on all rows.
+        Share of each cluster's rows on which its model is trained: the rows that most clearly belong to the cluster.
+        In the last pass models are trained on all rows.
     remember : bool, default=True
-        Whether a row's initial cluster is taken into account, as far as it is informative, when rows are assigned to
-        clusters again.
+        Whether sites also use a row's initial cluster when they assign rows to clusters in later iterations. It gets
+        less weight if initial clusters are unreliable.
     batch, rate : int and float, default=32 and 1e-3
         Number of rows in a batch, and learning rate of the optimiser Adam.
     bounds : pair or list of pairs, default=None
@@ -80,9 +80,9 @@ class FedCRef(FederatedEstimator):
     quorum, random_state
         As for `KMeans`.
     epsilon, delta : float or None, default=None and 1e-6
-        The privacy budget: how much the whole run may reveal about any single row. None adds no noise. With an epsilon
-        a different algorithm runs, with a single pass; of the other parameters only n_clusters, init, bounds and
-        random_state have an effect.
+        The privacy budget: how much the whole run may reveal about any single row. With None, no noise is added. With
+        an epsilon, a different algorithm runs, with a single pass; of the other parameters only n_clusters, init,
+        bounds and random_state have an effect.
 
     Attributes
     ----------

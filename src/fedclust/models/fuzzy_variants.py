@@ -52,7 +52,7 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
         "kmeans" clusters the centres of all sites, unweighted. "index" averages the k-th centres of all sites, weighted
         by memberships. This is the "federated averaging" of paper 2, which fails if sites have different clusters.
     tol : float or None, default=1e-3
-        Stop when the centres move by less than this in sum. None never stops early.
+        Stop when the centres move by less than this in sum. With None, the run never stops early.
     max_iter : int, default=100
         Largest number of rounds.
     local_tol : float, default=1e-3
@@ -150,7 +150,7 @@ class GradientFuzzyCMeans(_LossyFuzzyCMeans):
     local_rounds : int, default=10
         Iterations of fuzzy c-means at a site before it computes its gradient.
     tol : float or None, default=1e-6
-        Stop when the centres move by less than this. None never stops early.
+        Stop when the centres move by less than this. With None, the run never stops early.
     max_iter : int, default=100
         Largest number of rounds.
 

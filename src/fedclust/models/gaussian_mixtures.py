@@ -43,7 +43,7 @@ class GaussianMixture(CentersEstimator):
     init : {"careful", "box", "party"} or array, default="careful"
         Initial centres, as for `KMeans`. At first, every row belongs entirely to the component of its nearest centre.
     tol : float or None, default=1e-6
-        Stop when a round adds less than this to the mean log-likelihood. None never stops early.
+        Stop when a round adds less than this to the mean log-likelihood. With None, the run never stops early.
     max_iter : int, default=200
         Largest number of rounds.
     missing : {"refuse", "drop"}, default="refuse"
@@ -204,7 +204,7 @@ class GaussianMixture(CentersEstimator):
         return self.predict_proba(X)
 
     def memberships_of_block(self, block: Array) -> Floats:
-        """Return the same (components by rows) of a block as a site reads it: columns by rows, without scaling."""
+        """Return each row's probabilities (components by rows) in a block of unscaled columns."""
         t, gap = self._block_log_densities(self._transform_block(block))
         return np.where(gap, np.nan, elementary.exp(t - densities.log_density(t)))
 
@@ -231,7 +231,7 @@ class GaussianMixture(CentersEstimator):
         return np.where(gap, -1, t.argmax(axis=0)).astype(np.int32)
 
     def evaluator(self, view: View | None = None) -> tuple[Gaussians, Floats | None]:
-        """Return the densities that score rows in the model's own view or another, and for EEE the whitening root."""
+        """Return the densities that score rows in the model's own view or another, and for EEE the whitening matrix."""
         family: Family = next(f for f in FAMILIES if f == self.family)
         means, variance, columns = self.scaled_centers_, self.variances_, self.scaled_centers_.shape[1]
         if family != "EEE":

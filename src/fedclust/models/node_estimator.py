@@ -36,7 +36,7 @@ RESTARTED_NOTE = (
 
 
 class NodeRound(Protocol):
-    """What every round of nodes has: how many points were sent, notes, and the sites that remember no earlier round."""
+    """The result of one round: how many points were sent, notes, and the sites without memory of earlier rounds."""
 
     @property
     def sent(self) -> int: ...

@@ -223,7 +223,7 @@ class PrivateKMeans(_PrivateEstimator):
     Attributes
     ----------
     cluster_sizes_, n_rows_, cluster_width_ : array, float, float
-        Sizes of the clusters, number of rows and width of a cluster, as far as the noise allows.
+        Estimates of the sizes of the clusters, the number of rows and the width of a cluster, from noisy sums.
     epsilon_ : float
         Epsilon that was spent, as the sites enforce it.
     reported_epsilon_ : float
@@ -267,8 +267,8 @@ class PrivateKMeans(_PrivateEstimator):
 class PrivateFuzzyCMeans(FuzzyCentersModel, _PrivateEstimator):
     """Fuzzy c-means under differential privacy for single rows, from the same noisy sums as `PrivateKMeans`.
 
-    The centres are where fuzzy c-means would put them on rows like those that the sums describe: round clusters of
-    equal width. The sites compute memberships from the centres.
+    The noisy sums describe round clusters of equal width. Fuzzy c-means on rows drawn from these clusters gives the
+    centres, and the sites compute memberships from the centres.
 
     Parameters
     ----------

@@ -61,7 +61,9 @@ class StreamingEstimator(CentersEstimator):
 
     @available_if(_has_sums)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:  # noqa: ARG002 scikit-learn's signature
-        """Update the model with a batch: rows, or a federation whose sites hold new rows. The first batch is a `fit`.
+        """Update the model with a batch: rows, or a federation whose sites hold new rows.
+
+        The first call is the same as `fit`.
 
         `keep` is the weight of earlier rows from now on: 1 gives them the same weight as new rows, a lower
         value lets the model follow data that change over time, and 0 starts again from the current centres.

@@ -55,7 +55,7 @@ class SummaryClustering(NodeEstimator):
     cluster_centers_, cluster_sizes_ : arrays
         Means of the clusters and their numbers of rows.
     levels_ : list
-        Resolutions, or numbers of clusters, from which the clusters were chosen.
+        The clusterings that were tried, one for each resolution or number of clusters.
     clearness_ : float or None
         Score of the summaries divided by the score of data without clusters. `notes_` warns if it is below 1.25. None
         if it was not computed.
