@@ -1,4 +1,4 @@
-"""The HTML report of a finished run: one page without network or scripts, for screen, phone and paper.
+"""The HTML report of a finished run: one page that needs no network and no scripts.
 
 It reads the run folder and nothing else. The same folder gives the same page, byte for byte.
 """

@@ -1,1 +1,1 @@
-"""A party's own side: its rows, its policy, and the gate that every answer must pass."""
+"""What a site holds and runs: its rows, its policy, and the gate that every answer must pass."""
