@@ -141,7 +141,7 @@ def test_export_of_an_unfinished_run_says_how_to_finish_it(ran):
 def test_assign_writes_labels_and_memberships_at_the_site(ran, kind):
     table = pa.csv.read_csv("hungary.csv")
     code, out, _ = ran("site", "assign", "runs/heart/model.json", "--data", "hungary.csv", "--out", f"labels.{kind}")
-    assert (code, out) == (0, f"40 rows labelled in labels.{kind}\n")
+    assert (code, out) == (0, f"Wrote the labels of 40 rows to labels.{kind}\n")
     labels = pa.csv.read_csv("labels.csv") if kind == "csv" else pa.parquet.read_table("labels.parquet")
     model = fc.load("runs/heart/model.json")
     X = np.column_stack([table[c].to_numpy() for c in ("age", "bp")])

@@ -93,6 +93,6 @@ def test_floats_are_right_to_one_part_in_2_to_the_45_up_to_ten_and_a_half_sigma(
 
 def test_large_epsilons_come_with_a_warning():
     assert accountant.warning(1.0) is None
-    assert "promises little" in accountant.warning(12.0)
+    assert "gives little protection" in accountant.warning(12.0)
     assert "no protection" in accountant.warning(50.0)
     assert "73%" in accountant.meaning(1.0, 1e-6)

@@ -131,7 +131,7 @@ def test_rows_that_drop_leaves_out_are_labelled_minus_one_and_counted(folder, ca
     with (folder / "labels.csv").open() as file:
         out = sum(row["cluster"] == "-1" for row in csv.DictReader(file))
     assert out >= 8
-    assert f"30 rows labelled in labels.csv; {out} of them have label -1" in capsys.readouterr().out
+    assert f"Wrote the labels of 30 rows to labels.csv; {out} of them have label -1" in capsys.readouterr().out
 
 
 def test_a_value_outside_the_levels_is_refused_without_being_shown(folder, capsys):

@@ -223,7 +223,7 @@ def test_rounds_reuse_what_was_kept_and_noise_what_is_new():
 
 
 def test_a_large_epsilon_and_the_papers_noise_are_warned_of():
-    assert "promises little" in fc.LocalNoise(50, bounds=(0, 1)).remarks(3)[1]
+    assert "gives little protection" in fc.LocalNoise(50, bounds=(0, 1)).remarks(3)[1]
     assert "NOT differential privacy" in fc.LocalNoise(1, mechanism="paper").remarks(3)[0]
 
 

@@ -60,7 +60,7 @@ def act_assign(chosen: argparse.Namespace) -> int:
     except DataError as error:
         raise DataError(_adapt_advice(str(error), chosen.data.name)) from None
     out = f"; {found.left_out:,} of them have label -1 because too many values are missing" if found.left_out else ""
-    print(f"{found.rows + found.left_out:,} rows labelled in {chosen.out}{out}")
+    print(f"Wrote the labels of {found.rows + found.left_out:,} rows to {chosen.out}{out}")
     return 0
 
 

@@ -94,14 +94,14 @@ def meaning(epsilon: float, delta: float) -> str:
 
 
 def warning(epsilon: float) -> str | None:
-    """Return a warning for an epsilon that promises little, or None."""
+    """Return a warning for an epsilon that gives little protection, or None."""
     if epsilon >= MEANINGLESS_EPSILON:
         return (
             f"epsilon = {epsilon:g} gives no protection: it lets someone detect a row with near certainty. "
             "Use 1 or less."
         )
     if epsilon >= WEAK_EPSILON:
-        return f"epsilon = {epsilon:g} promises little: it lets someone detect nearly every row. Use 1 or less."
+        return f"epsilon = {epsilon:g} gives little protection: it lets someone detect nearly every row. Use 1 or less."
     return None
 
 

@@ -37,7 +37,7 @@ def page(run: FinishedRun) -> str:
         Markup('<link rel="icon" href="data:,">'),
         tag("style", Markup(style)),
     )
-    body = tag("body", tag("a", "Skip to the content", href="#choice", class_="skip"), _content(run))
+    body = tag("body", tag("a", "Skip to main content", href="#choice", class_="skip"), _content(run))
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 

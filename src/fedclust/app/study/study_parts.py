@@ -118,7 +118,7 @@ class Study:
         said = {"missing": self.missing != "refuse", "scale": self.scale != "none", "bounds": self.bounds is not None}
         for name in (name for name, is_said in said.items() if is_said and name not in taken):
             why = "needs complete rows" if name == "missing" else f"has no setting {name}"
-            raise StudyError(f"method '{method.name}' {why}; leave {name} out")
+            raise StudyError(f"method '{method.name}' {why}; remove the key {name}")
         # Settings that the study leaves out keep the method's defaults.
         values = {"missing": self.missing, "scale": self.scale, "bounds": self._bounds_by_column(columns)}
         ready.set_params(**{name: values[name] for name, is_said in said.items() if is_said})

@@ -54,8 +54,8 @@ def mixture_notes(choice: KChoice, k: int, high: int, *, given: bool) -> list[st
             )
     if choice.empty:
         notes.append(
-            "One half of the rows was empty, because equal rows always go to the same half. Too few rows differ "
-            "to test stability."
+            "One half of the rows was empty, because equal rows always go to the same half. There are "
+            "too few different rows to test stability."
         )
     if choice.why == "halves" and k == choice.k:
         notes.append(

@@ -45,7 +45,7 @@ PRIVACY_NOTE = (
     "whole row of {columns} columns and covers everything that the run reveals."
 )
 WEAK_EPSILON_NOTE = (
-    "An epsilon of {epsilon:g} promises little: replacing one row by another row can make a result up to "
+    "An epsilon of {epsilon:g} gives little protection: replacing one row by another row can make a result up to "
     "e^{epsilon:g} times as likely."
 )
 
