@@ -71,7 +71,7 @@ MODEL_VALUES = {  # the attribute of the model, and what a note calls it
     "is_soft": "kind of membership",
     "mixture_part": "mixture",
     "privacy_part": "privacy",
-    "lossless": "losslessness",
+    "lossless": "whether it is lossless",
     "scale": "scale",
     "tol": "tolerance",
     "initial_centers_": "initial centres",
