@@ -139,8 +139,8 @@ class MUFC(_OneShot):
     local_clusters : int or None, default=None
         Number of rows selected at each site; None means `n_clusters`.
     min_rows : int, default=5
-        Smallest number of rows that a selected row may stand for. If it stands for fewer, or if their mean equals a
-        row, they are assigned to the other selected rows.
+        Smallest number of rows that a selected row may stand for. If a selected row stands for fewer rows, or the mean
+        of these rows equals a row, the rows are assigned to the other selected rows.
     step : float or None, default=None
         Width of a grid cell as a share of the box; None means 1 / sqrt(number of rows).
     bounds : pair or list of pairs, default=None
