@@ -309,7 +309,7 @@ def test_an_impossible_column_split_is_refused(into):
         ({"how": "classes", "y": Y[:5]}, "one class per row"),
         ({"parties": 0}, "rows among 0 sites"),
         ({"how": "dirichlet", "y": Y, "alpha": 0}, "above 0"),
-        ({"how": "classes", "y": Y, "setting": "fcac"}, "with setting 'fcac' choose 'iid' or 'dirichlet'"),
+        ({"how": "classes", "y": Y, "setting": "fcac"}, "with setting='fcac', choose 'iid' or 'dirichlet'"),
     ],
 )
 def test_a_split_that_cannot_be_is_refused(options, words):

@@ -87,7 +87,7 @@ def test_bounds_of_levels_are_known(folder):
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('unit = "years"', "unit = 5", "unit in [columns.age] is 5; it must be a text"),
+        ('unit = "years"', "unit = 5", "unit in [columns.age] is 5; it must be a string"),
         ('unit = "years"', 'units = "years"', "[columns.age] has no key 'units'; did you mean 'unit'?"),
         ('type = "ordinal"', 'type = "ordinals"', "did you mean 'ordinal'?"),
         ("codes = [1, 2, 4]", "codes = [4, 2, 1]", "[columns.risk]: a column's codes must be increasing numbers"),

@@ -59,8 +59,8 @@ def read_model_facts(model: Model) -> ModelFacts:
     ...     def shifts(self):
     ...         return 1 / 0
     >>> facts = read_model_facts(Broken(2, init=[[0.0], [10.0]]).fit([[0.0], [1.0], [10.0]]))
-    >>> facts.cluster_count, facts.shifts, [sentence[:32] for sentence in facts.failures]
-    (2, [], ['The description lacks its shifts'])
+    >>> facts.cluster_count, facts.shifts, [sentence[:45] for sentence in facts.failures]
+    (2, [], ['A part of the description is missing (shifts)'])
     """
     limits, others = PartGuard(), PartGuard()
     privacy = limits.read("privacy", lambda: _part_or_none(PrivacyPart, model.privacy_part), None)
