@@ -128,6 +128,7 @@ def check_finished(user, part):
     assert code == 0, err
     assert f"A part of the description is missing ({part}), " in Path("page.html").read_text(encoding="utf-8")
     assert user("export", "runs/heart", "--to", "json")[0] == 0
+    assert user("export", "runs/heart", "--to", "csv")[0] == 0
     return found, metrics
 
 

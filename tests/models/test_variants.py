@@ -5,6 +5,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedclust as fc
+from fedclust.models import Model
 
 KINDS = [
     fc.AveragedFuzzyCMeans(3, max_iter=5),
@@ -62,6 +63,16 @@ def test_it_says_that_it_is_not_lossless(model):
     fitted = type(model)(**model.get_params()).fit(federation(rows()))
     assert not fitted.lossless
     assert fitted.notes_[0].startswith("Not lossless")
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_it_is_no_kind_of_a_lossless_method(model):
+    assert not any(kind.lossless for kind in type(model).__mro__ if issubclass(kind, Model))
+    assert not model.takes_batches
+
+
+def test_a_method_that_does_not_say_so_is_not_lossless():
+    assert not Model().lossless
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,14 @@ def test_many_sites_and_clusters_find_room(copy):
     assert "The figure shows the first 40 of 60 sites" in changed(copy, "analysis.json", grow)
 
 
+def test_rounds_whose_movement_is_not_known_are_not_denied(copy):
+    def forget(document):
+        document["convergence"] |= {"shifts": [], "rounds": 7}
+
+    found = changed(copy, "analysis.json", forget)
+    assert "The run took 7 rounds. How far the centres moved is not known." in found
+
+
 def test_an_answer_sent_twice_is_told(copy):
     def again(document):
         document["sites"]["north"]["messages"] += 2

@@ -15,6 +15,7 @@ import pytest
 import fedclust.core.release
 import row_thieves
 from fedclust.algorithms.shared import initial_centers
+from fedclust.app.serve import import_questions
 from fedclust.core.effects import HANDLERS, Keep
 from fedclust.core.envelope import REMEDIES, Call, Refusal, SealedAnswer
 from fedclust.core.errors import KeysRefused
@@ -24,6 +25,7 @@ from fedclust.core.ring import Exact
 from fedclust.core.site_interface import View
 from fedclust.privacy.keys import Identity
 from fedclust.site.class_checks import MAX_FACT_BITS
+from fedclust.site.listed_questions import LISTED_QUESTIONS
 from fedclust.site.policy import PROFILES
 from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
@@ -252,9 +254,21 @@ def test_the_same_code_inside_fedclust_gets_no_row_out_by_facts_points_or_cells(
     if name in {"row_thieves.cells_of_one_row_called_cells_of_many", *TAMPERS}:
         return
     monkeypatch.setitem(HANDLERS, name, replace(one, package="fedclust", members=None))
-    reply = asked(name, PROFILES[profile])
+    reply = asked(name, replace(PROFILES[profile], handlers=frozenset({name})))
     assert isinstance(reply, Refusal) or rows_found(reply) == 0
     assert isinstance(reply, Refusal) or name in {*ELSEWHERE, "row_thieves.rows_as_the_order_of_later_rows"}
+
+
+@pytest.mark.parametrize("profile", SHIPPED)
+def test_a_question_of_fedclust_that_nobody_listed_is_refused(monkeypatch, profile):
+    name = "row_thieves.cells_of_one_row_called_cells_of_many"
+    monkeypatch.setitem(HANDLERS, name, replace(THIEVES[name], package="fedclust"))
+    assert asked(name, PROFILES[profile]) == Refusal("a", "handler-not-allowed")
+
+
+def test_the_list_of_questions_that_profiles_answer_names_every_question_of_fedclust_and_no_other():
+    import_questions()
+    assert {name for name, one in HANDLERS.items() if not one.is_foreign} == LISTED_QUESTIONS
 
 
 @pytest.mark.parametrize("profile", SHIPPED)
@@ -370,6 +384,7 @@ def test_what_another_package_stores_is_not_read_by_fedclust_and_the_reverse():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(HANDLERS, ours.name, ours)
         patch.setitem(HANDLERS, reader.name, reader)
+        patch.setattr("fedclust.site.policy.LISTED_QUESTIONS", {ours.name})
         list(answers(theirs.name, reader.name, ours.name, reader.name))
     assert [sorted(one) for one in seen.values()] == [["means"], [], []]
 

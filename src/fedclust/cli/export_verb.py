@@ -62,10 +62,12 @@ def _export_tables(model: ModelFacts, metrics: dict[str, Any]) -> dict[str, dict
         centers[unused_name(called, columns)] = np.asarray(model.cluster_sizes, np.float64)
     if model.cluster_centers is not None:
         centers |= dict(zip(columns, np.ascontiguousarray(model.cluster_centers.T), strict=True))
+    shifts, objectives = metrics["shifts"], metrics["objectives"]
+    count = max(len(shifts), len(objectives))  # one of them is empty if the model could not tell it
     rounds = {
-        "round": np.arange(1, len(metrics["shifts"]) + 1),
-        "shift": np.array(metrics["shifts"], np.float64),
-        "objective": np.array(metrics["objectives"], np.float64),
+        "round": np.arange(1, count + 1),
+        "shift": np.array([*shifts, *[None] * (count - len(shifts))], np.float64),
+        "objective": np.array([*objectives, *[None] * (count - len(objectives))], np.float64),
     }
     return {"centers.csv": centers, "rounds.csv": rounds}
 

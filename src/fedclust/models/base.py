@@ -71,7 +71,7 @@ class Model:
     """
 
     # What the method is.
-    lossless: ClassVar[bool] = True  # whether a run over sites is the run on the pooled rows
+    lossless: ClassVar[bool] = False  # whether a run over sites is the run on the pooled rows; a method that is says so
     finds_k: ClassVar[bool] = False  # whether the method finds the number of clusters itself
     takes_initial_centers: ClassVar[bool] = False  # whether `init` may be an array of centres
     keeps_site_picks: ClassVar[bool] = False  # whether sites can reuse rows they picked; `keep_picks` makes a fit do so

@@ -28,7 +28,7 @@ CENTER_SCALES = ("none", "minmax", "standardise")
 
 
 class CentersEstimator(CentersModel):
-    """Base of the methods whose result is centres; methods that are not lossless set `lossless` to False."""
+    """Base of the methods whose result is centres; methods that are lossless set `lossless` to True."""
 
     takes_initial_centers: ClassVar[bool] = True
 

@@ -74,6 +74,7 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
     [0.5, 11.0]
     """
 
+    lossless: ClassVar[bool] = True
     saved_attributes: ClassVar[tuple[str, ...]] = (
         *(name for name in CentersEstimator.saved_attributes if name != "objective_"),
         "inertia_",
@@ -123,7 +124,21 @@ class KMeans(StreamingEstimator, LabelsOnlyEstimator, CentersEstimator):
         return self.singletons == "paper"
 
 
-class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
+class FuzzyCentersEstimator(FuzzyCentersModel, CentersEstimator):
+    """Base of the methods that move centres of fuzzy clusters."""
+
+    m: float
+
+    @property
+    def fuzziness(self) -> float:
+        require(
+            is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
+            f"m is {self.m!r}; it must be above 1 and at most {MAX_FUZZINESS}; for hard clusters use KMeans",
+        )
+        return float(self.m)
+
+
+class FuzzyCMeans(StreamingEstimator, FuzzyCentersEstimator):
     """Fuzzy c-means with fuzziness m > 1, with the same result as on pooled rows, bit for bit.
 
     Parameters
@@ -142,6 +157,8 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
     >>> bool((parts.cluster_centers_ == pooled.cluster_centers_).all())
     True
     """
+
+    lossless: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -171,11 +188,3 @@ class FuzzyCMeans(StreamingEstimator, FuzzyCentersModel, CentersEstimator):
         self.quorum = quorum
         self.small_sites = small_sites
         self.random_state = random_state
-
-    @property
-    def fuzziness(self) -> float:
-        require(
-            is_real_number(self.m) and 1 < self.m <= MAX_FUZZINESS,
-            f"m is {self.m!r}; it must be above 1 and at most {MAX_FUZZINESS}; for hard clusters use KMeans",
-        )
-        return float(self.m)

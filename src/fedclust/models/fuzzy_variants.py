@@ -13,14 +13,14 @@ from fedclust.core.errors import DataError
 from fedclust.core.site_interface import View
 from fedclust.core.types import Floats
 from fedclust.federation.federation import Federation
-from fedclust.models.cmeans import FuzzyCMeans
+from fedclust.models.cmeans import FuzzyCentersEstimator
 from fedclust.models.input_checks import is_real_number, is_whole_number, require
 
 AVERAGE_METHODS = ("kmeans", "index")
 
 
-class _LossyFuzzyCMeans(FuzzyCMeans):
-    """What both methods share with fuzzy c-means: initial centres, scaling and prediction; row splits only."""
+class _LocalFuzzyCMeans(FuzzyCentersEstimator):
+    """What both methods share: sites run fuzzy c-means on their own rows; row splits only."""
 
     lossless: ClassVar[bool] = False
     small_sites = None
@@ -35,7 +35,7 @@ class _LossyFuzzyCMeans(FuzzyCMeans):
         )
 
 
-class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
+class AveragedFuzzyCMeans(_LocalFuzzyCMeans):
     """Fuzzy c-means at each site until it converges, then an average of the sites' centres (FedFCM in paper 2).
 
     Not lossless. With average "kmeans" every site sends its own centres in every round; `notes_` says so.
@@ -130,7 +130,7 @@ class AveragedFuzzyCMeans(_LossyFuzzyCMeans):
         )
 
 
-class GradientFuzzyCMeans(_LossyFuzzyCMeans):
+class GradientFuzzyCMeans(_LocalFuzzyCMeans):
     """Fuzzy c-means by gradients that sites compute after a few iterations of their own (Pedrycz's GDF-FCM).
 
     Not lossless. The gradient is a sum over a site's rows, so sites with more rows need a smaller step. A run whose

@@ -73,6 +73,7 @@ class GaussianMixture(CentersEstimator):
     [3]
     """
 
+    lossless: ClassVar[bool] = True
     saved_attributes: ClassVar[tuple[str, ...]] = (
         *CentersEstimator.saved_attributes,
         "weights_",

@@ -11,6 +11,8 @@ it, and the other methods still work.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -64,10 +66,18 @@ class Method:
     deep: bool = False  # not for studies: it has no centres to report
 
     def __post_init__(self) -> None:
+        if not isinstance(self.parameters, Mapping):
+            raise TypeError(f"a method's parameters must be a mapping, not {type(self.parameters).__name__}")
         for text in (self.name, self.title, self.summary, *self.parameters):
             if type(text) is not str:  # a subclass may compare and print as it likes
                 raise TypeError(f"a method's texts must be plain strings, not {type(text).__name__}")
-        unknown = [key for key in self.parameters if key not in self.estimator().get_params()]
+        for kind in self.classes:
+            if not (isinstance(kind, type) and issubclass(kind, FederatedEstimator)):
+                raise TypeError(f"method '{self.name}' has an estimator that is no class of FederatedEstimator")
+        if not all(isinstance(key, Parameter) for key in self.parameters.values()):
+            raise TypeError(f"method '{self.name}' must describe each of its keys by a Parameter")
+        taken = self.estimator().get_params()
+        unknown = [key for key in self.parameters if key not in taken]
         if unknown:
             raise ValueError(f"method '{self.name}' has a key '{unknown[0]}', but {self.estimator.__name__} does not")
 
@@ -204,10 +214,14 @@ class MethodRegistry:
         self.methods[method.name] = method
 
     def load_plugin(self, plugin: EntryPoint) -> None:
-        """Add the method of a package; if it cannot be loaded, a warning says why, and nothing else fails."""
+        """Add the method of a package; if it cannot be loaded, a warning says why, and nothing else fails.
+
+        What its import prints goes to stderr, because stdout may be a document for another program.
+        """
         package = plugin.dist.name if plugin.dist else plugin.module
         try:
-            self.add_method(_load_method(plugin))
+            with contextlib.redirect_stdout(sys.stderr):
+                self.add_method(_load_method(plugin))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 the code of others may raise anything, SystemExit too

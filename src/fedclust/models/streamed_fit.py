@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.metaestimators import available_if
 
 from fedclust.algorithms.cmeans import row_split
 from fedclust.algorithms.cmeans.fit_result import FitResult, RoundResult
@@ -27,7 +26,7 @@ from fedclust.core.site_interface import View
 from fedclust.core.types import Floats, PartyId
 from fedclust.federation.derived_federations import federation_of_rows
 from fedclust.federation.federation import Federation, parse_bounds
-from fedclust.models.base import Model, absence_notes, require
+from fedclust.models.base import absence_notes, require
 from fedclust.models.centers_estimator import CentersEstimator
 from fedclust.models.input_checks import check_quorum_reachable
 from fedclust.questions import bounds as limits
@@ -40,26 +39,20 @@ LATER_BATCH_NOTE = (
 )
 
 
-def _has_sums(model: Model) -> bool:
-    """Whether a model has sums to continue from; methods that average local results have none."""
-    return model.lossless
-
-
 class StreamingEstimator(CentersEstimator):
-    """A lossless model that takes batches."""
+    """A model that takes batches, because it has sums over all rows to continue from."""
 
     @property
     def takes_batches(self) -> bool:
-        return _has_sums(self)
+        return True
 
     @property
     def saw_batches(self) -> bool:
         return LATER_BATCH_NOTE in self.notes_
 
-    def update(self, fed: Federation, *, after: Path | None = None) -> Self:
-        return self.partial_fit(fed) if self.takes_batches else super().update(fed, after=after)
+    def update(self, fed: Federation, *, after: Path | None = None) -> Self:  # noqa: ARG002 sites remember nothing
+        return self.partial_fit(fed)
 
-    @available_if(_has_sums)  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None, *, keep: float = 1.0) -> Self:  # noqa: ARG002 scikit-learn's signature
         """Update the model with a batch: rows, or a federation whose sites hold new rows.
 

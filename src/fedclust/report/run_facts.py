@@ -42,7 +42,10 @@ def read_run(folder: Path) -> FinishedRun:
     if not (folder / "metrics.json").is_file():
         raise StudyError(f"{folder} is not finished; continue with: fedclust resume {folder}")
     if not (folder / "analysis.json").is_file():
-        raise StudyError(f"{folder} has no analysis.json; run its study again with this version of fedclust")
+        raise StudyError(
+            f"{folder} has no analysis.json, because its model could not be described; use {folder / 'model.json'}, or "
+            "run the study again in another folder"
+        )
     study = (folder / "study.toml").read_text(encoding="utf-8-sig")
     return FinishedRun(
         str(folder), _document(folder, "analysis.json"), _document(folder, "metrics.json"), without_secrets(study)

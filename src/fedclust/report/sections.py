@@ -257,7 +257,9 @@ def convergence_section(run: FinishedRun) -> Markup:
     if (missing := absence_note(found)) is not None:
         return section("course", "How the run converged", missing)
     if not found["shifts"] or None in found["shifts"]:
-        return section("course", "How the run converged", tag("p", "The method has no rounds.", class_="absent"))
+        took = f"The run took {format_count(found['rounds'], 'round')}. How far the centres moved is not known."
+        why = took if found["rounds"] > 1 else "The method has no rounds."
+        return section("course", "How the run converged", tag("p", why, class_="absent"))
     shifts, tol = [float(shift) for shift in found["shifts"]], found["tol"]
     if found["objective"] is None and run.analysis["split"] == "columns":
         left = f"{shifts[-1]:,.0f} in the last round, round {found['rounds']}."

@@ -13,6 +13,7 @@ from fedclust.core.envelope import Call
 from fedclust.core.errors import StudyError
 from fedclust.core.handler_checks import OWN_PACKAGE
 from fedclust.core.release import FieldClass
+from fedclust.site.listed_questions import LISTED_QUESTIONS
 
 Aggregation = Literal["plain", "secure", "blind"]
 AGGREGATION_STRENGTH = {"plain": 0, "secure": 1, "blind": 2}
@@ -28,8 +29,8 @@ class Policy:
     """Rules that a gate enforces, each a number or a yes; 0 means no rule. The page "Site policy" explains each rule.
 
     A question is answered if the policy allows its package and the class of every field of its answer, and if it is not
-    withheld. `handlers` allows only the questions that it names, of any package. If `withheld` is not None, it is the
-    complete list of withheld questions.
+    withheld. Of fedclust's own questions, only the listed ones are answered. `handlers` allows only the questions that
+    it names, of any package. If `withheld` is not None, it is the complete list of withheld questions.
     """
 
     name: str
@@ -58,11 +59,14 @@ class Policy:
     def allows(self, handler: Handler[Any, Any]) -> bool:
         """Return whether a question may be asked at all; a question that is not listed may not."""
         withheld = handler.withheld if self.withheld is None else handler.name in self.withheld
-        if self.handlers is None:
-            listed = self.packages is None or handler.package in self.packages
-        else:
-            listed = handler.name in self.handlers
-        return listed and not withheld and handler.classes <= self.classes
+        return self._lists(handler) and not withheld and handler.classes <= self.classes
+
+    def _lists(self, handler: Handler[Any, Any]) -> bool:
+        if self.handlers is not None:
+            return handler.name in self.handlers
+        if self.packages is None:
+            return True
+        return handler.package in self.packages and (handler.is_foreign or handler.name in LISTED_QUESTIONS)
 
     @cached_property
     def has_no_rules(self) -> bool:

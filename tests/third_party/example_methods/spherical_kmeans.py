@@ -99,6 +99,7 @@ class SphericalKMeans(CentersModel):
     The objective is the sum of 1 - cos(angle between a row and its centre).
     """
 
+    lossless = True
     takes_initial_centers = True
     saved_attributes = (
         "cluster_centers_",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedclust.app.audit.replay import RunHistory
+from fedclust.core.effects import HANDLERS
 from fedclust.core.types import Floats, PartyId
 from fedclust.privacy import attacks
 from fedclust.privacy.attacks import Observation, RecoveredPoint
@@ -158,7 +159,23 @@ def _first_rows(seen: Observation) -> Observation:
 
 
 def overall_verdict(verdicts: Sequence[Verdict], history: RunHistory) -> str:
-    """Return the verdict on the whole run."""
+    """Return the verdict on the whole run, and which answers it says little about."""
+    verdict, unknown = _judge_attacks(verdicts, history), _foreign_questions(history)
+    if not unknown:
+        return verdict
+    return (
+        f"{verdict} The attacks were written for fedclust's own answers, so the verdict says little about the answers "
+        f"to {', '.join(unknown)}."
+    )
+
+
+def _foreign_questions(history: RunHistory) -> list[str]:
+    """Return the questions of other packages whose answers somebody saw: the attacks may not know their fields."""
+    seen = {one.question for own in (history.coordinator, *history.sites.values()) for one in own}
+    return sorted(name for name in seen if name in HANDLERS and HANDLERS[name].is_foreign)
+
+
+def _judge_attacks(verdicts: Sequence[Verdict], history: RunHistory) -> str:
     at = [v for v in verdicts if v.observer == "coordinator" and v.is_harmful]
     elsewhere = sorted({v.observer for v in verdicts if v.observer != "coordinator" and v.is_harmful})
     if history.why_unchecked:

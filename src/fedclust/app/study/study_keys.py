@@ -107,12 +107,18 @@ CLUSTER_KEYS = {  # in addition, [cluster] accepts the parameters that its metho
 
 
 def cluster_keys(method: Any = None) -> dict[str, Parameter]:
-    """Return the keys of [cluster] for all methods, to recognise keys of other methods; this method's keys first."""
+    """Return the keys of [cluster] for all methods, to recognise keys of other methods.
+
+    A key that several methods have means what this method says, and no method changes the keys of every study.
+    """
     known = study_methods()
-    keys = {"method": one_of(*known), **CLUSTER_KEYS}
+    common = {"method": one_of(*known), **CLUSTER_KEYS}
+    keys = dict(common)
     for other in known.values():
         keys |= other.parameters
-    return keys | dict(known[method].parameters) if isinstance(method, str) and method in known else keys
+    if isinstance(method, str) and method in known:
+        keys |= known[method].parameters
+    return keys | common
 
 
 LEVELS_PARAMETER = Parameter("a list of strings or numbers", lambda value: is_list_of(value, _is_level))
