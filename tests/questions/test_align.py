@@ -185,7 +185,7 @@ def test_a_site_that_has_its_list_back_passes_on_no_more():
         first = lists
         for _ in fed.parties[1:]:
             lists = yield from forward_messages(alignment.pass_list, lists, note)
-        back = {"laboratory": alignment.PassedList(lists["laboratory"], note)}
+        back = {"laboratory": alignment.ReturnedList(lists["laboratory"], note)}
         yield Ask(alignment.return_tags, "each", messages=back, asked_once=True)
         yield from forward_messages(alignment.pass_list, {"laboratory": first["laboratory"]}, note)
 
@@ -322,7 +322,8 @@ def test_sites_are_told_of_rows_that_all_hold_and_of_no_others():
     fc.KMeans(3, random_state=1).fit(fed)
     told = [call.message for calls, _ in recording.exchanges for call in calls.values() if "alignment." in call.handler]
     assert {len(message.tags) for message in told if isinstance(message, alignment.CommonTags)} == {38}
-    assert {type(message).__name__ for message in told} == {"SiteRing", "PassedList", "CommonCount", "CommonTags"}
+    kinds = {type(message).__name__ for message in told}
+    assert kinds == {"SiteRing", "PassedList", "ReturnedList", "CommonCount", "CommonTags"}
 
 
 def test_strict_sites_align_and_cluster_under_masks():

@@ -65,6 +65,7 @@ class Handler(Generic[M, R]):
     withheld: bool = False  # answered only if the site allows it explicitly
     reads: Reads = "rows"
     before_alignment: bool = False  # may be asked before the sites have aligned their rows
+    starts_alignment: bool = False  # limited in number: each alignment can be with other ids
     one_run: bool = False  # answered in another run of a study only if the question is the same
     plain_only: bool = False  # not answered by a site that masks its sums
     opens_distances: bool = False  # reveals or uses distances of single rows, which a study may forbid
@@ -101,6 +102,7 @@ def handler(
     withheld: bool = False,
     reads: Reads = "rows",
     before_alignment: bool = False,
+    starts_alignment: bool = False,
     one_run: bool = False,
     plain_only: bool = False,
     opens_distances: bool = False,
@@ -128,6 +130,8 @@ def handler(
         "nothing" for a question that gets no rows; "places" for one that refers to rows by their position.
     before_alignment
         May be asked before the sites have agreed on the rows they have in common.
+    starts_alignment
+        Starts such an agreement; a site's policy limits how often it may be asked.
     one_run
         Answered in another run of a study only if the question is the same.
     plain_only
@@ -152,6 +156,7 @@ def handler(
             withheld,
             reads,
             before_alignment,
+            starts_alignment,
             one_run,
             plain_only,
             opens_distances,

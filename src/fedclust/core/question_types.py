@@ -52,6 +52,22 @@ class CommonRowsQuestion(ABC):
         """The number of rows that all sites have."""
 
 
+class IdListQuestion(ABC):
+    """A question that hands over lists of another site's ids."""
+
+    @abstractmethod
+    def longest_list(self) -> int:
+        """The number of ids in the longest list."""
+
+
+class ConsentQuestion(ABC):
+    """A question whose answer helps to open a masked sum over some of the parties that were asked for it."""
+
+    @abstractmethod
+    def parties_in_sum(self) -> frozenset[str]:
+        """The parties whose sum is opened."""
+
+
 class ClassesQuestion(ABC):
     """A question that assigns rows to classes, whose means a site then uses."""
 

@@ -16,6 +16,7 @@ from fedclust.core import wire
 from fedclust.core.effects import ALL_PARTIES, Ask, Protocol, each, each_to, handler, needed_answers
 from fedclust.core.envelope import Call
 from fedclust.core.errors import KeysRefused, RunFailed
+from fedclust.core.question_types import ConsentQuestion
 from fedclust.core.release import Release, public_keys
 from fedclust.core.site_interface import Site, Vault
 from fedclust.core.types import PartyId
@@ -66,11 +67,14 @@ def share(site: Site, ask: Roster) -> SealedShares:
 
 
 @dataclass(frozen=True)
-class Respondents:
+class Respondents(ConsentQuestion):
     """Who answered."""
 
     name: str
     parties: tuple[str, ...]
+
+    def parties_in_sum(self) -> frozenset[str]:
+        return frozenset(self.parties)
 
 
 @dataclass(frozen=True)

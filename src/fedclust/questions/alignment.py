@@ -34,7 +34,7 @@ from fedclust.core.effects import (
     handler,
 )
 from fedclust.core.errors import DataError, KeysRefused, StudyError
-from fedclust.core.question_types import CommonRowsQuestion, GapsQuestion
+from fedclust.core.question_types import CommonRowsQuestion, GapsQuestion, IdListQuestion
 from fedclust.core.release import MAX_ROWS, Done, Release, facts, sealed_shares, shares
 from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Ints, PartyId
@@ -93,8 +93,16 @@ class SiteRing(_AllRowsQuestion):
 
 
 @dataclass(frozen=True)
-class PassedList(SealedMessages, _AllRowsQuestion):
-    """A list of another site, or one's own come back; the note holds the ring."""
+class ReturnedList(SealedMessages, _AllRowsQuestion):
+    """A site's own list, which has passed all others; the note holds the ring."""
+
+
+@dataclass(frozen=True)
+class PassedList(ReturnedList, IdListQuestion):
+    """A list of another site."""
+
+    def longest_list(self) -> int:
+        return max((len(text) // psi.POINT_BYTES for text in self.messages.values()), default=0)
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,7 @@ class PointList(Release):
     )
 
 
-@handler(releases=PointList, before_alignment=True)
+@handler(releases=PointList, before_alignment=True, starts_alignment=True)
 def send_own_list(site: Site, ask: SiteRing) -> Keep[PointList]:
     """This site's ids, hashed, under its first factor, among fillers, in an order of their own."""
     if ask.duplicates not in DUPLICATE_RULES:
@@ -144,7 +152,7 @@ class Tags(Release):
 
 
 @handler(releases=Tags, before_alignment=True)
-def return_tags(site: Site, received: PassedList) -> Keep[Tags]:
+def return_tags(site: Site, received: ReturnedList) -> Keep[Tags]:
     """This site's own list, under the factors of all others, now under its second as well."""
     _running_ring(site, received)
     points = psi.multiply_points(_read_points(received), _keys(site).inward)
@@ -213,7 +221,7 @@ def align_rows(parties: Sequence[PartyId], duplicates: str = "refuse") -> Protoc
         note = wire.encode(ring)
         for _ in parties[1:]:
             lists = yield from forward_messages(pass_list, lists, note)
-        back = {party: PassedList(own, note) for party, own in lists.items()}
+        back = {party: ReturnedList(own, note) for party, own in lists.items()}
         tags = {
             party: answer.tags
             for party, answer in (yield Ask(return_tags, "each", messages=back, asked_once=True)).items()
@@ -306,7 +314,7 @@ def _check_ring(site: Site, ring: SiteRing) -> SiteRing:
     return ring
 
 
-def _running_ring(site: Site, received: PassedList) -> SiteRing:
+def _running_ring(site: Site, received: ReturnedList) -> SiteRing:
     """The ring in which this site's list set out: a list of the same one, from the site before."""
     if "align.ring" not in site.memory:
         raise KeysRefused("the list of ids belongs to an alignment in which this site has not sent its own list")
@@ -324,7 +332,7 @@ def _array_from_bytes(data: bytes) -> Array:
     return np.frombuffer(data, np.uint8)
 
 
-def _read_points(received: PassedList) -> Array:
+def _read_points(received: ReturnedList) -> Array:
     (text,) = received.messages.values()
     if len(text) % psi.POINT_BYTES or len(text) > psi.padded_length(MAX_IDS) * psi.POINT_BYTES:
         raise KeysRefused("the list of ids is too long, or ends in the middle of an entry")

@@ -9,12 +9,17 @@ from typing import Any
 from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
-from fedclust.core.question_types import REFUSE_GAPS, ClassesQuestion, CommonRowsQuestion, PointsQuestion
+from fedclust.core.question_types import (
+    REFUSE_GAPS,
+    ClassesQuestion,
+    CommonRowsQuestion,
+    ConsentQuestion,
+    IdListQuestion,
+    PointsQuestion,
+)
 from fedclust.core.run_series import parse_series
 from fedclust.privacy import psi
-from fedclust.privacy.dropout_recovery import consent
 from fedclust.privacy.roster import is_lasting, threshold
-from fedclust.questions import alignment
 from fedclust.site import class_checks, point_checks
 from fedclust.site.ledger import Tally
 from fedclust.site.policy import AGGREGATION_STRENGTH, Policy, aggregation_of_call
@@ -270,16 +275,16 @@ def check_id_count(q: QuestionContext) -> str | None:
     A site passes on one list for each other site. The site before it in the ring sends all of them, so they share one
     limit.
     """
-    if not q.policy.max_ids or q.handler.name != alignment.pass_list.name:
+    ask = q.call.message
+    if not q.policy.max_ids or not isinstance(ask, IdListQuestion):
         return None
-    longest = max((len(text) // psi.POINT_BYTES for text in q.call.message.messages.values()), default=0)
     share = q.policy.max_ids * q.rows / max(1, len(q.enrolled or ()) - 1)
-    return "too-many-ids" if longest > max(2 * psi.MIN_LIST_LENGTH, share) else None
+    return "too-many-ids" if ask.longest_list() > max(2 * psi.MIN_LIST_LENGTH, share) else None
 
 
 def check_alignment_count(q: QuestionContext) -> str | None:
     """Refuse repeated alignments: with other ids each time, they would find out who is at the site."""
-    if not q.policy.max_alignments or q.handler.name != alignment.send_own_list.name:
+    if not q.policy.max_alignments or not q.handler.starts_alignment:
         return None
     return "too-many-alignments" if q.tally.by_handler[q.handler.name] >= q.policy.max_alignments else None
 
@@ -289,8 +294,8 @@ def parties_in_opened_sum(call: Call) -> frozenset[str] | None:
 
     If sites may drop out, this is known only when the others agree on who answered.
     """
-    if call.handler == consent.name:
-        return frozenset(call.message.parties)
+    if isinstance(call.message, ConsentQuestion):
+        return call.message.parties_in_sum()
     opens = call.want == "total" and call.masks is not None and is_lasting(call.masks)
     return frozenset(call.cohort) if opens else None
 
