@@ -26,7 +26,7 @@ ADD_HANDLER = "blind_aggregation.add"
 class OpenedSum:
     """A question of the script, the sum it received, and the number of that exchange."""
 
-    run_select: Ask
+    ask: Ask
     total: Release
     parties: tuple[PartyId, ...]
     step: int
@@ -156,9 +156,9 @@ def _record_asks(protocol: Protocol[Any], recording: Recording) -> Protocol[Any]
 def _observe_sum(one: OpenedSum) -> Observation:
     return Observation(
         one.step,
-        one.run_select.handler.name,
+        one.ask.handler.name,
         one.parties,
-        plain_fields(one.run_select.message),
+        plain_fields(one.ask.message),
         _release_fields(one.total),
     )
 
@@ -178,4 +178,4 @@ def _observe_encrypted(one: OpenedSum, parties: tuple[PartyId, ...], numbers: Ex
         count = form.limbs.size // 2
         fields[name] = replace(form, limbs=numbers.limbs[at : at + count].reshape(form.limbs.shape))
         at += count
-    return Observation(one.step, one.run_select.handler.name, parties, {}, fields)
+    return Observation(one.step, one.ask.handler.name, parties, {}, fields)
