@@ -511,7 +511,9 @@ CMEANS: dict[str, dict[str, Any]] = {
     "given": {"init": START},
     "box": {"init": "box"},
     "party": {"init": "party"},
-    "careful": {},
+    "careful": {"init": "careful"},
+    "k-means++": {},
+    "random": {"init": "random", "n_init": 3},
     "other-seed": {"random_state": 7},
     "exact-stop": {"init": START, "tol": None, "max_iter": 5},
     "bounds": {"init": "box", "bounds": BOX},
@@ -567,7 +569,7 @@ MODES: dict[str, dict[str, Any]] = {
     "blind-even": {"aggregation": "blind"},
 }
 EVERY_MODE = {  # settings that run by wire too, and in secure and blind mode on both backends
-    *("given", "box", "careful", "standardised", "m-1.7", "participation", "quorum", "drop", "partial"),
+    *("given", "box", "careful", "k-means++", "standardised", "m-1.7", "participation", "quorum", "drop", "partial"),
     *("VVI", "EEE", "default", "published", "kmeans", "index"),
 }
 EVEN = {"given", "VVI", "default"}  # a blind run that hides its end asks very often
@@ -620,11 +622,21 @@ def over_rows() -> None:
 def over_columns() -> None:
     settings: dict[str, tuple[Any, dict[str, Any]]] = {
         f"c-means/{name}": (fc.KMeans, CMEANS[name])
-        for name in ("given", "box", "careful", "bounds", "standardised", "minmax", "exact-stop")
+        for name in ("given", "box", "k-means++", "bounds", "standardised", "minmax", "exact-stop")
     }
     settings |= {
         f"fuzzy-c-means/{name}": (fc.FuzzyCMeans, FUZZY[name])
-        for name in ("given", "box", "careful", "standardised", "minmax", "m-1.7", "m-1.3", "m-1.7-given", "m-1.3-box")
+        for name in (
+            "given",
+            "box",
+            "k-means++",
+            "standardised",
+            "minmax",
+            "m-1.7",
+            "m-1.3",
+            "m-1.7-given",
+            "m-1.3-box",
+        )
     }
     few = {"max_iter": 3, "opens": "labels"}
     settings |= {
