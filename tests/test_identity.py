@@ -121,7 +121,7 @@ def check_defaults(seed):
     if kind == "constant":
         X[:, rng.integers(X.shape[1])] = 0.1
     if kind == "binary":
-        X = (X > np.median(X, axis=0)).astype(X.dtype)
+        X = (np.median(X, axis=0) < X).astype(X.dtype)
     if kind == "outlier":
         X[0] = 1e6
     k = len(start) if kind != "few" else 40
