@@ -58,6 +58,7 @@ def test_every_key_reaches_the_estimator_and_the_sites():
         "tol": None,
         "max_iter": 12,
         "init": "box",
+        "n_init": "auto",
         "participation": 0.5,
         "quorum": 0.8,
         "small_sites": "paper",
