@@ -7,7 +7,7 @@ import numpy as np
 
 from fedclust.core.effects import Keep, handler
 from fedclust.core.errors import DataError, KeysRefused, OverBudget, WireError
-from fedclust.core.question_types import ViewedQuestion
+from fedclust.core.question_types import GapsQuestion, PointsQuestion, ViewedQuestion
 from fedclust.core.release import (
     MAX_ROWS,
     Release,
@@ -542,3 +542,49 @@ def bits_as_kinds_of_error(site: Site, ask: Take) -> Points:
 @handler(releases=Yes, max_distinct=1)
 def rows_stored_for_fedclust_to_send(site: Site, ask: Take) -> Keep:
     return Keep(Yes(True), {"means": rows_of(site, ask)})
+
+
+@handler(releases=Yes, max_distinct=32)
+def bit_of_two(site: Site, ask: Take) -> Yes:
+    asked_before[0] += 1
+    return Yes(bool(asked_before[0] % 2))
+
+
+@handler(releases=Sums)
+def one_of_two_rows_doubled(site: Site, ask: Take) -> Sums:
+    asked_before[0] += 1
+    row = rows_of(site, ask)[asked_before[0] % 2]
+    return Sums(Exact.from_counts(np.array([site.rows])), exact(2 * row[None]))
+
+
+refuses = [False]  # a bit of a row that an earlier question read
+
+
+@dataclass(frozen=True)
+class TakeGaps(GapsQuestion):
+    """Handle missing values by a rule that depends on the rows."""
+
+    number: int = 1
+
+    def rows_with_gaps(self) -> str:
+        return "by no rule" if refuses[0] else "refuse"
+
+
+@dataclass(frozen=True)
+class TakePoints(PointsQuestion):
+    """Ask for as many points as depends on the rows."""
+
+    number: int = 1
+
+    def max_points(self) -> int:
+        return 2**20 if refuses[0] else 0
+
+
+@handler(releases=Yes, max_distinct=1)
+def refusals_by_the_rule_for_gaps(site: Site, ask: TakeGaps) -> Yes:
+    return Yes(True)
+
+
+@handler(releases=Yes, max_distinct=1)
+def refusals_by_the_number_of_points(site: Site, ask: TakePoints) -> Yes:
+    return Yes(True)

@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from fedclust.core.errors import QuorumLost
 from fedclust.core.handler_checks import OWN_PACKAGE, check_handler, handler_name, handler_package
-from fedclust.core.release import Disclosure, FieldClass, Release, make_plain_copy
+from fedclust.core.release import Disclosure, FieldClass, Release, declared_schema, make_plain_copy
 from fedclust.core.site_interface import RowOrder, Site
 from fedclust.core.types import Array, Floats, PartyId
 
@@ -73,7 +73,7 @@ class Handler(Generic[M, R]):
     received: type[Release] = field(init=False, repr=False, compare=False)  # what a site reads an answer as
 
     def __post_init__(self) -> None:
-        schema = MappingProxyType({name: replace(d) for name, d in self.release.schema().items()})
+        schema = MappingProxyType({name: replace(d) for name, d in declared_schema(self.release).items()})
         received = make_plain_copy(self.release, schema) if self.is_foreign else self.release
         vars(self).update(schema=schema, received=received)
 

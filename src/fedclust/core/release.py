@@ -225,6 +225,11 @@ class Release:
         return cls(*(ring.total([part.field_value(name) for part in parts]) for name in cls.schema()))
 
 
+def declared_schema(release: type[Release]) -> dict[str, Disclosure]:
+    """Return what the fields of an answer type declare, whatever the type says of itself."""
+    return {field.name: field.metadata["disclosure"] for field in dataclasses.fields(release)}
+
+
 def check_declarations(release: type[Release]) -> None:
     """Refuse an answer type with fields that could hold more than their class says; done once, at import."""
     if not dataclasses.is_dataclass(release) or "__dataclass_fields__" not in release.__dict__:
@@ -246,13 +251,19 @@ def check_declarations(release: type[Release]) -> None:
                 f"{release.__module__}.{release.__qualname__}.{field.name} has class {declared.kind}, which "
                 f"does not allow the type {hints[field.name]} because it could hold rows. Declare the correct class"
             )
-    if sum(declared.combine == "messages" for declared in release.schema().values()) > 1:
+    if release.schema() != declared_schema(release):
+        raise TypeError(f"{release.__module__}.{release.__qualname__} has a schema that differs from its fields")
+    if sum(declared.combine == "messages" for declared in declared_schema(release).values()) > 1:
         raise TypeError(f"{release.__module__}.{release.__qualname__} holds messages in two fields; put them in one")
+
+
+_PLAIN_TYPES = (str, bool, int, float)  # a subclass may compare as it likes
 
 
 def _check_disclosure(name: str, declared: Disclosure) -> None:
     """Refuse a declaration that none of the functions above makes."""
-    plain = type(declared) is Disclosure and (declared.combine, declared.kind) in ALLOWED_COMBINATIONS
+    plain = type(declared) is Disclosure and all(type(value) in _PLAIN_TYPES for value in vars(declared).values())
+    plain = plain and (declared.combine, declared.kind) in ALLOWED_COMBINATIONS
     if not plain or (declared.kind == "facts" and declared.least != LEAST_FACT):
         raise TypeError(
             f"{name} has a disclosure that fedclust did not make; declare the field with additive(), points(), "
@@ -261,7 +272,7 @@ def _check_disclosure(name: str, declared: Disclosure) -> None:
 
 
 def make_plain_copy(release: type[Release], schema: Mapping[str, Disclosure]) -> type[Release]:
-    """Return a type with the same fields and the same name on the wire that nobody else holds.
+    """Return a type with the same fields and the same name on the wire, and nothing else of the original.
 
     A site reads the answers of another package as this type, so nothing that is done to the original type later
     changes what the site reads.

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from fedclust.core.effects import Handler
+from fedclust.core.effects import HANDLERS, Handler
 from fedclust.core.release import MAX_PLACES, Disclosure, Release
 from fedclust.core.ring import Exact
 from fedclust.core.site_interface import Site
 from fedclust.core.types import Floats, PartyId
+from fedclust.site.ledger import Tally
 
 MIN_TOTALS = 2  # how many whole numbers over all rows an answer may hold, even with few columns
 MAX_FACT_BITS = 32  # of facts that another package may send in a study
@@ -118,6 +119,15 @@ def bits_of_facts(handler: Handler[Any, Any], parties: int) -> int:
         1 if types[name] is bool else math.ceil(math.log2(d.most - d.least + 1)) if types[name] is int else parties
         for name, d in handler.schema.items()
         if d.kind == "facts"
+    )
+
+
+def bits_of_sent_facts(tally: Tally, parties: int) -> int:
+    """Return how many bits other packages may have sent in facts so far."""
+    return tally.timing_bits + sum(
+        answers * bits_of_facts(HANDLERS[name], parties)
+        for name, answers in tally.distinct_questions.items()
+        if name in HANDLERS and HANDLERS[name].is_foreign
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fedclust.core.effects import HANDLERS, Handler
+from fedclust.core.effects import Handler
 from fedclust.core.envelope import Call
 from fedclust.core.noise_price import Noisy, PricedQuestion, count_honest_sites
 from fedclust.core.question_types import (
@@ -40,6 +40,11 @@ class QuestionContext:
     enrolled: frozenset[str] | None = None  # the parties that this site was enrolled with
     split: str | None = None  # how the study splits the table between the sites, if this site knows
     method: str | None = None  # the study's method, if this site knows
+
+    @property
+    def parties(self) -> int:
+        """How many parties the answer may name."""
+        return len(self.call.cohort if self.enrolled is None else self.enrolled)
 
     @property
     def has_noise(self) -> bool:
@@ -177,13 +182,7 @@ def check_fact_bits(q: QuestionContext) -> str | None:
     """
     if not (q.handler.is_foreign and "facts" in q.handler.classes):
         return None
-    parties = len(q.call.cohort if q.enrolled is None else q.enrolled)
-    sent = sum(
-        answers * class_checks.bits_of_facts(HANDLERS[name], parties)
-        for name, answers in q.tally.distinct_questions.items()
-        if name in HANDLERS and HANDLERS[name].is_foreign
-    )
-    bits = sent + class_checks.bits_of_facts(q.handler, parties)
+    bits = class_checks.bits_of_sent_facts(q.tally, q.parties) + class_checks.bits_of_facts(q.handler, q.parties)
     return "too-many-facts" if bits > class_checks.MAX_FACT_BITS else None
 
 

@@ -39,7 +39,7 @@ from fedclust.site.policy import Policy
 from fedclust.site.site_data import HandlerContext, RowlessContext, SiteData, missing_rule_of
 from fedclust.site.vault import Vaults
 
-MEMORY_LAYOUT = 1  # of what handlers store
+MEMORY_LAYOUT = 2  # of what handlers store
 ERROR_CODES: dict[type[Exception], str] = {
     DataError: "bad-data",
     OutOfBounds: "out-of-bounds",
@@ -51,7 +51,7 @@ ERROR_CODES: dict[type[Exception], str] = {
 }
 
 
-PACKAGE_MARK = "/package"  # beside the values that another package stored: its name
+PACKAGE_MARK = "/"  # before and after the name of another package, at the front of the names of what it stored
 
 
 class ForeignHandlerFailed(RuntimeError):
@@ -63,7 +63,7 @@ def _one_error_for_all(handler: Handler[Any, Any]) -> Iterator[None]:
     """Turn every error in the code of another package into the same error: its kind could carry bits of a row."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit, GeneratorExit) as error:
         if not handler.is_foreign or isinstance(error, NotAsDeclared):
             raise
         raise ForeignHandlerFailed("the handler of another package failed") from error
@@ -93,16 +93,20 @@ def memory_of_package(memory: Mapping[str, Array], package: str) -> Mapping[str,
 
     What another package stores would otherwise leave by fedclust's own answers, which the rules trust more.
     """
-    mark = memory.get(PACKAGE_MARK)
-    owner = OWN_PACKAGE if mark is None else mark.tobytes().decode()
-    return {name: value for name, value in memory.items() if name != PACKAGE_MARK} if owner == package else {}
-
-
-def mark_package(memory: Mapping[str, Array], package: str) -> dict[str, Array]:
-    """Return a stored state that names its package, unless that is fedclust."""
     if package == OWN_PACKAGE:
-        return dict(memory)
-    return {**memory, PACKAGE_MARK: np.frombuffer(package.encode(), np.uint8)}
+        return {name: value for name, value in memory.items() if not name.startswith(PACKAGE_MARK)}
+    mark = f"{PACKAGE_MARK}{package}{PACKAGE_MARK}"
+    return {name.removeprefix(mark): value for name, value in memory.items() if name.startswith(mark)}
+
+
+def replace_memory_of_package(
+    memory: Mapping[str, Array], package: str, stored: Mapping[str, Array]
+) -> dict[str, Array]:
+    """Return a run's stored state in which a package replaced its own part, and only that."""
+    mark = "" if package == OWN_PACKAGE else f"{PACKAGE_MARK}{package}{PACKAGE_MARK}"
+    own = {f"{mark}{name}" for name in memory_of_package(memory, package)}
+    others = {name: value for name, value in memory.items() if name not in own}
+    return {**others, **{f"{mark}{name}": value for name, value in stored.items()}}
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,9 @@ class SiteServer:
         if isinstance(error, OutOfBounds):
             self.gate.abstain(call, "out-of-bounds")  # answers to ever closer bounds would reveal a largest value
         code = next((code for kind, code in ERROR_CODES.items() if isinstance(error, kind)), "failed")
-        if isinstance(error, (ForeignHandlerFailed, NotAsDeclared)):
+        one = HANDLERS.get(call.handler)
+        foreign = one is not None and one.is_foreign and not isinstance(error, (KeysRefused, AnswerChanged))
+        if foreign or isinstance(error, (ForeignHandlerFailed, NotAsDeclared)):
             self.gate.abstain(call, code)  # a failure in one round and none in the next would be a message too
         return code
 
@@ -223,6 +229,8 @@ class SiteServer:
         if (again := self._check_repeated_step(call)) is not None:
             return again
         handler = HANDLERS[call.handler]
+        if code := self._refusal_in_advance(call, handler):
+            return Refusal(self.party, code)
         site_data = self.data_for_run(call.run)
         with _one_error_for_all(handler):
             missing = missing_rule_of(call.message, handler.reads)
@@ -230,7 +238,7 @@ class SiteServer:
             return Refusal(self.party, "not-aligned")
         rows = site_data.survey_for(missing).rows if self._must_count_rows(handler) else 0
         with _one_error_for_all(handler):
-            if code := self.gate.admit(call, handler, rows):
+            if code := self._admit(call, handler, rows):
                 return Refusal(self.party, code)
         context = self._make_context(call, handler, missing)
         message = self._read_message(call, handler)
@@ -253,6 +261,24 @@ class SiteServer:
             self._keep_with_answer(call, handler, answer, sealed)
         self._last_answer = (call.run, call.step, call.digest, sealed)
         return sealed
+
+    def _refusal_in_advance(self, call: Call, handler: Handler[Any, Any]) -> str | None:
+        """Return the code to refuse a question of another package with before any of its code runs, or None."""
+        if not handler.is_foreign:
+            return None
+        if not self.gate.policy.allows(handler):
+            return "handler-not-allowed"
+        return None if self.gate.policy.has_no_rules else self.gate.ledger.tally(call.run).abstained
+
+    def _admit(self, call: Call, handler: Handler[Any, Any], rows: int) -> str | None:
+        """Return the code to refuse a question with, or None; another package gets no answer afterwards.
+
+        The rules run code of its message, so a refusal in one round and none in the next would be a message too.
+        """
+        code = self.gate.admit(call, handler, rows)
+        if code is not None and handler.is_foreign:
+            self.gate.abstain(call, code)
+        return code
 
     def _read_message(self, call: Call, handler: Handler[Any, Any]) -> Any:
         """Return the question for a handler; another package gets a copy, because the rules read the question later."""
@@ -288,7 +314,8 @@ class SiteServer:
         """Store what an answer asks the site to remember."""
         if answer.order is not None:
             self._save_order(call.run, answer.order)
-        self._save_memory(call, sealed, mark_package(answer.memory, handler.package))
+        before = self.memory.get(call.run, {})
+        self._save_memory(call, sealed, replace_memory_of_package(before, handler.package, answer.memory))
 
     def compute_answer(self, handler: Handler[Any, Any], context: HandlerContext, message: Any) -> Any:
         """Return the answer to a question, before the gate has seen it."""
