@@ -28,9 +28,10 @@ from fedclust.site.class_checks import MAX_FACT_BITS
 from fedclust.site.displayed_counts import hide_small_counts
 from fedclust.site.listed_questions import LISTED_QUESTIONS
 from fedclust.site.policy import PROFILES
-from fedclust.site.server import SiteServer, memory_of_package, replace_memory_of_package
+from fedclust.site.server import SiteServer
 from fedclust.site.site_data import SiteData
 from fedclust.site.sources import open_source
+from fedclust.site.stored_state import memory_of_package, replace_memory_of_package
 from fedclust.site.vault import Vaults
 
 ROWS = np.random.default_rng(11).normal(size=(60, 3)) * 7
