@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 
+from fedclust.algorithms.cmeans.floored_opening import OpeningRecord
 from fedclust.core.drive import Absence, Coordinator, Engine, Watch
 from fedclust.core.effects import ALL_PARTIES, Protocol, Quorum
 from fedclust.core.errors import JournalError, QuorumLost, StudyError
@@ -83,6 +84,7 @@ class Federation:
         self.folder = None if record is None else record.folder
         self.local_sites = local_sites or LocalSites()
         self.watch: Watch | None = None
+        self.opening_record = OpeningRecord()  # of all fits with opening="floored"
         self._columns_by_party = dict(columns_by_party)
         self.aggregation = aggregation or Aggregation()
         name = record.name if record is not None and record.name else run_id(self.folder)

@@ -1,0 +1,111 @@
+"""The iterations of k-means whose sums are opened only above a floor, and the notes on clusters that stayed closed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedclust.algorithms.cmeans.fit_result import FitNotes, FitResult, Round, RoundResult, frobenius
+from fedclust.algorithms.cmeans.floored_opening import (
+    FloorQuestion,
+    OpenedSums,
+    OpeningQuestion,
+    OpeningRecord,
+    Roles,
+    agree_on_secret,
+    decide_openings,
+    open_moments,
+)
+from fedclust.algorithms.cmeans.opened_cells import nearest_partition, whole_table
+from fedclust.algorithms.shared.reseeding import CenterReseeder
+from fedclust.core.effects import Protocol, report, total
+from fedclust.core.site_interface import View
+from fedclust.core.types import Bools, Floats, PartyId
+
+
+@dataclass
+class ClosedClusters:
+    """Which clusters stayed closed, iteration by iteration."""
+
+    counts: list[int] = field(default_factory=list)
+
+    def observe(self, allowed: Bools) -> None:
+        self.counts.append(int((~allowed).sum()))
+
+    def sentences(self, floor: int, ever: Bools) -> list[str]:
+        """Return what a reader of the result must know."""
+        rounds = sum(count > 0 for count in self.counts)
+        if not rounds:
+            return []
+        closed = (
+            f"Clusters stayed closed {sum(self.counts)} times in {rounds} of {len(self.counts)} iterations, because "
+            f"fewer than {floor} rows had changed since sums that were opened before. A closed cluster's centre does "
+            "not move, so the result is not that of exact k-means; it is the same however the rows are spread."
+        )
+        found = [closed]
+        if not ever.all():
+            found.append(
+                f"Clusters whose sums were never opened: {int((~ever).sum())}. They kept their initial centres, and "
+                "their rows are not counted. Ask for fewer clusters, or use other initial centres."
+            )
+        return found
+
+
+def fit(
+    view: View,
+    start: Floats,
+    *,
+    floor: int,
+    tol: float | None,
+    max_iter: int,
+    parties: Sequence[PartyId],
+    rng: np.random.Generator,
+    record: OpeningRecord,
+) -> Protocol[FitResult]:
+    """Move the centres of clusters that may be opened until none may be or all have settled.
+
+    Without `tol`, every iteration asks its questions, so that their number does not depend on the rows. `record` has
+    the cells that were opened before in this run; the cells of this fit are added to it.
+    """
+    centers, history, notes, closed = start, list[Round](), FitNotes(), ClosedClusters()
+    places, known, roles = CenterReseeder(rng, notes), OpenedSums.start(start), Roles.assign(parties)
+    record.add(whole_table(view), np.ones(1, bool))  # scaling and other questions open the sum of all rows
+    yield from agree_on_secret(roles, record)
+    for number in range(1, max_iter + 1):
+        partition = nearest_partition(view, centers)
+        ask = FloorQuestion(view, partition, record.earlier, floor, roles)
+        allowed, signature = yield from decide_openings(ask)
+        if tol is not None and not allowed.any():
+            closed.observe(allowed)
+            history.append(Round(number, 0.0, math.fsum(known.scatter.tolist())))
+            break
+        sums = yield from total(open_moments, OpeningQuestion.from_verdict(ask, allowed, signature))
+        record.add(partition, allowed)
+        closed.observe(allowed)
+        known.update(centers, allowed, sums)
+        objective = math.fsum(known.scatter.tolist())
+        target, reseeded = places.reseed_empty(_round_result(known, allowed, objective), centers, number)
+        shift = frobenius(target - centers)
+        centers = target
+        history.append(Round(number, shift, objective))
+        yield from report(round=number, shift=shift, objective=objective)
+        if record.is_full:
+            notes.others.append(
+                "The fit ended early, because no further cell could be compared with all cells that were opened before."
+            )
+            break
+        if tol is not None and shift < tol and not reseeded:
+            break
+    notes.note_empty_clusters(int((known.ever & (known.mass <= 0)).sum()))
+    notes.others += closed.sentences(floor, known.ever)
+    within = math.fsum(known.around_mean.tolist())
+    return FitResult(centers, start, within, known.mass, tuple(history), tuple(notes.sentences()))
+
+
+def _round_result(known: OpenedSums, allowed: Bools, objective: float) -> RoundResult:
+    """Return where the sums put the centres. A closed cluster is not empty, even if it was when it was last opened."""
+    mass = np.where(allowed, known.mass, np.maximum(known.mass, 1.0))
+    return RoundResult(known.centers, mass, objective, hidden=0, abstained=0, everyone_asked=True)
